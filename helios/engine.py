@@ -133,8 +133,7 @@ class DefaultEngine:
             return df.limit(rows).toArrow()
 
     def _context(self, pipeline: Pipeline) -> Context:
-        sink = pipeline.sink if isinstance(pipeline.sink, IcebergSink) else None
-        catalogs = {**module_catalogs(), **catalogs_in(pipeline.stream, sink)}
+        catalogs = {**module_catalogs(), **catalogs_in(pipeline.stream, pipeline.sink.iceberg)}
         return context_for(pipeline.origin.file, catalogs)
 
     def _flow_context(self, flow: Flow) -> Context:

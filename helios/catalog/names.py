@@ -32,6 +32,11 @@ class TableName:
         return f"{self.catalog.name}.{self.within}"
 
     @property
+    def prefix(self) -> str:
+        """The beginning of the names of tables that rows name, where this is the declared target of them all."""
+        return f"{self.text}_"
+
+    @property
     def within(self) -> str:
         """ "namespace.table", as the catalog's own operations take it."""
         return str(Identifier((*self.namespace, self.table)))
@@ -76,6 +81,10 @@ class Namespace(TableName):
     @property
     def text(self) -> str:
         return f"{self.catalog.name}.{Identifier(self.namespace)}"
+
+    @property
+    def prefix(self) -> str:
+        return f"{self.text}."
 
     def of(self, name: str) -> TableName:
         """One of the tables."""

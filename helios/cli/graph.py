@@ -74,15 +74,12 @@ class _Drawing:
         self.written: list[tuple[str, str]] = []
 
     def pipeline(self, pipeline: Pipeline) -> None:
-        from helios.model.sink import IcebergSink
-
         label = pipeline.sink.label() + (f"\n{pipeline.name}" if pipeline.name else "")
         end = self.flow(pipeline.stream)
         sink = self.graph.add("sink", label)
         self.graph.connect(end, sink)
-        if isinstance(pipeline.sink, IcebergSink):
-            table, catalog = pipeline.sink.table, pipeline.sink.catalog
-            self.written.append((self.table(table, catalog, pipeline.sink.origin), sink))
+        if (target := pipeline.sink.iceberg) is not None:
+            self.written.append((self.table(target.table, target.catalog, target.origin), sink))
 
     def flow(self, flow: Flow) -> str:
         """Draws a flow and returns its last box."""
@@ -93,7 +90,7 @@ class _Drawing:
 
     def source(self, source: Source) -> str:
         for known, node in self.sources:
-            if known is source or (known.label() == source.label() and known.comparable and known == source):
+            if known is source or (known.comparable and known == source):
                 return node
         node = self.graph.add("source", source.label())
         self.sources.append((source, node))

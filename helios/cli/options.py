@@ -75,13 +75,12 @@ def load(target: Target, profile: str | None, values: dict[str, str], *, offline
 def catalogs_of(loaded: Loaded) -> list[Catalog]:
     """The catalogs that the chosen pipelines read and write, without looking into any."""
     from helios.model.flow import flows
-    from helios.model.sink import IcebergSink
 
     found: dict[str, Catalog] = {}
     for pipeline in loaded.pipelines:
-        sink, sources = pipeline.sink, [inner.source for inner in flows(pipeline.stream)]
+        sink, sources = pipeline.sink.iceberg, [inner.source for inner in flows(pipeline.stream)]
         named = [(*source.reference, source.origin) for source in sources if source.reference is not None]
-        named += [(sink.table, sink.catalog, sink.origin)] if isinstance(sink, IcebergSink) else []
+        named += [(sink.table, sink.catalog, sink.origin)] if sink is not None else []
         for reference in named:
             catalog = loaded.context.resolve(*reference).catalog
             found[catalog.name] = catalog

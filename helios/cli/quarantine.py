@@ -231,11 +231,10 @@ def replay(
     """
     from helios.cli.run import Launch
     from helios.engine import runnable
-    from helios.model.sink import IcebergSink
     from helios.plan import compile_pipelines, components_ahead
 
     loaded = options.load(target, profile, values)
-    if not any(isinstance(p.sink, IcebergSink) and p.sink.quarantine_table for p in loaded.pipelines):
+    if not any(pipeline.sink.quarantine_table for pipeline in loaded.pipelines):
         raise InputError(
             f"no pipeline of {target.path} has a quarantine.", fix='give a sink one: .quarantine("ns.rejected").'
         )

@@ -86,12 +86,12 @@ def _of_script(target: Target, profile: str | None, values: dict[str, str]) -> t
     failed = [problem for problem in problems if not isinstance(problem, DOUBTS)]
     catalogs = {**loaded.context.config.catalogs, **loaded.context.catalogs}
     catalogs |= {catalog.name: catalog for plan in plans for catalog in plan.catalogs}
-    sizes = {plan.pipeline: plan.write.sink.bytes_per_file for plan in plans}
+    sinks = {plan.pipeline: plan.write.sink.iceberg for plan in plans}
     view = View(
         load=_loader(catalogs),
         places=warehouses(catalogs.values()),
         checkpoints={plan.pipeline: plan.checkpoint for plan in plans},
-        file_sizes={name: size for name, size in sizes.items() if size},
+        file_sizes={name: sink.bytes_per_file for name, sink in sinks.items() if sink and sink.bytes_per_file},
         branches={name: plan.write.sink.branch_name or MAIN for plan in plans for name in plan.write.pipelines},
     )
     found: list[Status] = []
@@ -106,9 +106,8 @@ def _of_script(target: Target, profile: str | None, values: dict[str, str]) -> t
 def _of_plan(plan: Plan, view: Any) -> list[Status]:
     from helios.table.status import Status, statuses
 
-    output = plan.write.output
-    if output is not None:
-        note = f"{output.label()} keeps no record of its batches"
+    if not plan.write.sink.target.keeps_record:
+        note = f"{plan.write.sink.label()} keeps no record of its batches"
         return [Status(pipeline=plan.pipeline, table=plan.write.table.text, notes=(note,))]
     names = [name for name in (plan.pipeline, plan.was) if name]
     tables = list(_targets(plan))
@@ -127,7 +126,7 @@ def _targets(plan: Plan) -> Iterator[Table]:
             yield catalog.load(within)
         return
     namespace = within.rpartition(".")[0]
-    begin = f"{namespace}." if plan.write.sink.mirrors else f"{within}_"
+    begin = plan.write.table.prefix.removeprefix(f"{catalog.name}.")
     if namespace in catalog.namespaces():
         yield from (catalog.load(name) for name in catalog.tables(namespace) if name.startswith(begin))
 

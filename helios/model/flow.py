@@ -11,6 +11,7 @@ from helios.model.call import Call, Function
 from helios.model.engine import engine
 from helios.model.foreign import LikeDataFrame, LikeWriter
 from helios.model.step import Node, Step
+from helios.model.target import Target
 from helios.model.values import Identifier, caller, written_as_name
 
 if TYPE_CHECKING:
@@ -249,7 +250,7 @@ class Stream(Flow):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sink(LikeWriter, Node):
+class Sink(Target, LikeWriter, Node):
     """Where rows go; the concrete ones are in the module of their system."""
 
     def label(self) -> str:

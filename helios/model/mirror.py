@@ -10,6 +10,7 @@ from helios.errors import DeclarationError
 from helios.model.arguments import one_of, text
 from helios.model.modes import Mode, Upsert
 from helios.model.sink import Evolution, IcebergSink
+from helios.model.target import TargetKind
 from helios.model.values import Identifier, caller
 
 PARTS = ("prefix", "db", "schema", "table")
@@ -40,8 +41,12 @@ class MirrorSink(IcebergSink):
     schema_change: str = "fail"
 
     @property
-    def mirrors(self) -> bool:
-        return True
+    def target(self) -> TargetKind:
+        return TargetKind.ATOMIC_MIRROR if self.atomic else TargetKind.MIRROR
+
+    @property
+    def mirror(self) -> MirrorSink:
+        return self
 
     def label(self) -> str:
         return f"Iceberg.mirror({Identifier(self.table.parts[:-1])})"

@@ -21,10 +21,10 @@ class Traits(NamedTuple):
         erases: Whether it replaces rows of other writers, so that it must have read their commits.
         idempotent: Whether rows that arrive again do no harm.
         keyed: Whether every row needs a key that is not null.
-        upserts: Whether rows are merged by their keys.
         clears: Whether a routed table is cleared when no row has its value any more.
         partitioned: Whether the target needs partitions.
         routable: Whether `.route` can name the table.
+        columnar: Whether the columnar engine writes it.
         format: The format version of a table that the mode creates.
     """
 
@@ -33,54 +33,66 @@ class Traits(NamedTuple):
     erases: bool = False
     idempotent: bool = False
     keyed: bool = False
-    upserts: bool = False
     clears: bool = False
     partitioned: bool = False
     routable: bool = True
+    columnar: bool = False
     format: int = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mode:
-    """A write mode. The attributes are those of all modes, empty where a mode does not have them: that makes one
-    dataclass of them, which `import helios` pays for once.
+    """A write mode: each has the fields of its call, and answers what is asked of all modes.
 
     Attributes:
         call: The method of the sink that declares it.
-        keys: The key columns.
-        filter: The rows that are overwritten, as an SQL condition.
-        order_by: SQL expression whose largest value marks the newest row; None: rows of a later batch win.
-        delete_when: SQL condition of rows that delete their key.
-        tombstones: How many seconds a delete is remembered.
-        history: Whether versions are kept, from `valid_from` to `valid_to`.
-        stores_order: Whether the columns of `order_by` are stored in the table.
-        query: The user's own MERGE.
     """
 
     call: ClassVar[str] = ""
-
-    keys: tuple[str, ...] = ()
-    filter: str | None = None
-    order_by: str | None = None
-    delete_when: str | None = None
-    tombstones: float = 0.0
-    history: bool = False
-    stores_order: bool = True
-    query: str = ""
 
     @property
     def traits(self) -> Traits:
         return MODES[type(self)]
 
     @property
+    def upsert(self) -> Upsert | None:
+        """The mode itself where it is an upsert, with the fields that only that has; None of all others."""
+        return None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key columns; none where rows are not told apart by keys."""
+        return ()
+
+    @property
+    def order_by(self) -> str | None:
+        """SQL expression whose largest value marks the newest row; None where the order of rows is not declared."""
+        return None
+
+    @property
+    def condition(self) -> str | None:
+        """SQL condition of the rows that are replaced, which every row of a batch meets; None without one."""
+        return None
+
+    @property
+    def merge(self) -> str | None:
+        """The user's own MERGE; None where Helios writes the change."""
+        return None
+
+    @property
+    def adds(self) -> tuple[str, ...]:
+        """The columns that the target has beside those of the stream."""
+        return ()
+
+    @property
     def sql_texts(self) -> tuple[str, ...]:
         """The SQL that Spark evaluates when it writes."""
-        return tuple(t for t in (self.filter, self.order_by, self.delete_when, self.query) if t)
+        return tuple(text for text in (self.condition, self.order_by, self.merge) if text)
 
     @property
     def whole(self) -> bool:
         """True if it replaces the whole table."""
-        return self.traits.clears and self.filter is None
+        return self.traits.clears and self.condition is None
 
     def text(self) -> str:
         """The mode as the plan shows it."""
@@ -96,10 +108,17 @@ class Append(Mode):
         return "append"
 
 
+@dataclass(frozen=True, kw_only=True)
 class Overwrite(Mode):
     """Replaces the rows that a filter names; all of them without one."""
 
     call: ClassVar[str] = "overwrite"
+
+    filter: str | None = None
+
+    @property
+    def condition(self) -> str | None:
+        return self.filter
 
     def text(self) -> str:
         return f"overwrite where {self.filter}" if self.filter else "overwrite"
@@ -114,10 +133,44 @@ class OverwritePartitions(Mode):
         return "overwrite the touched partitions"
 
 
+@dataclass(frozen=True, kw_only=True)
 class Upsert(Mode):
-    """Keeps the newest row per key, or all its versions."""
+    """Keeps the newest row per key, or all its versions.
+
+    Attributes:
+        keys: The key columns; none where the records have their own.
+        order_by: SQL expression whose largest value marks the newest row; None: rows of a later batch win.
+        delete_when: SQL condition of rows that delete their key.
+        tombstones: How many seconds a delete is remembered.
+        history: Whether versions are kept, from `valid_from` to `valid_to`.
+        stores_order: Whether the columns of `order_by` are stored in the table.
+    """
 
     call: ClassVar[str] = "upsert"
+
+    keys: tuple[str, ...] = ()
+    order_by: str | None = None
+    delete_when: str | None = None
+    tombstones: float = 0.0
+    history: bool = False
+    stores_order: bool = True
+
+    @property
+    def upsert(self) -> Upsert:
+        return self
+
+    @property
+    def adds(self) -> tuple[str, ...]:
+        return (VALID_FROM, VALID_TO) if self.history else ()
+
+    @property
+    def sql_texts(self) -> tuple[str, ...]:
+        return (*super().sql_texts, *([self.delete_when] if self.delete_when else []))
+
+    @property
+    def more(self) -> tuple[str, ...]:
+        """The names of the arguments by which it is more than the last row of each key."""
+        return tuple(name for name in ("order_by", "delete_when", "history") if getattr(self, name))
 
     def text(self) -> str:
         parts = [f"upsert by {', '.join(self.keys) or 'the key of the records'}"]
@@ -130,39 +183,52 @@ class Upsert(Mode):
         return ", ".join(parts)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Delete(Mode):
     """Deletes every row whose key arrives."""
 
     call: ClassVar[str] = "delete"
 
+    keys: tuple[str, ...] = ()
+
     def text(self) -> str:
         return f"delete by {', '.join(self.keys)}"
 
 
+@dataclass(frozen=True, kw_only=True)
 class MergeSql(Mode):
     """The user's own MERGE, whose target is called `target` and whose rows are called `batch`."""
 
     call: ClassVar[str] = "merge_sql"
 
+    query: str
+
+    @property
+    def merge(self) -> str:
+        return self.query
+
     def text(self) -> str:
         return f"merge_sql({' '.join(self.query.split())})"
 
 
+@dataclass(frozen=True, kw_only=True)
 class Groups(Mode):
     """Keeps the groups of a materialized view, where null is a group too; a run makes it of the view's upsert."""
 
     call: ClassVar[str] = "upsert"
+
+    keys: tuple[str, ...] = ()
 
     def text(self) -> str:
         return f"the groups of {', '.join(self.keys)}"
 
 
 MODES: Mapping[type[Mode], Traits] = {
-    Append: Traits(reruns=False),
+    Append: Traits(reruns=False, columnar=True),
     Overwrite: Traits(erases=True, idempotent=True, clears=True),
-    OverwritePartitions: Traits(erases=True, idempotent=True, partitioned=True),
+    OverwritePartitions: Traits(erases=True, idempotent=True, partitioned=True, columnar=True),
     # On v2 each batch writes the deletes since the last compaction again; deletion vectors need v3.
-    Upsert: Traits(idempotent=True, keyed=True, upserts=True, format=3),
+    Upsert: Traits(idempotent=True, keyed=True, columnar=True, format=3),
     Delete: Traits(stores=False, keyed=True),
     MergeSql: Traits(stores=False, routable=False),
     Groups: Traits(idempotent=True, format=3),

@@ -9,6 +9,9 @@ from typing import Any, ClassVar, Self
 from helios.errors import DeclarationError
 from helios.model.arguments import count, text
 from helios.model.flow import Sink
+from helios.model.modes import Append, Mode
+from helios.model.retry import Retry
+from helios.model.sink import Evolution
 from helios.model.values import caller
 
 
@@ -17,42 +20,26 @@ class Output(Sink):
     """A sink without a record of its batches: nothing tells whether a batch that is run again is there already.
 
     Attributes:
-        kind: The name of its kind, in plans.
         lasting: Whether what it gets outlives the process, so that the progress of a pipeline is kept too.
-        why: Why rows may reach it more than once.
-        demands_exactly_once: Whether `.exactly_once()` was called, which `check` refuses.
-        checkpoint_location: Where the progress is kept; None for the default.
+        mode: Every row is added.
+        evolution: How the columns of its rows may change: as those of a table by default.
+        retrying: How long an unreachable service is waited for.
     """
 
-    kind: ClassVar[str] = ""
     lasting: ClassVar[bool] = False
     why: ClassVar[str] = "a batch that is run again is delivered again"
-
-    demands_exactly_once: bool = False
-    checkpoint_location: str | None = None
+    mode: ClassVar[Mode] = Append()
+    evolution: ClassVar[Evolution] = Evolution()
+    retrying: ClassVar[Retry] = Retry()
 
     @property
     def name(self) -> str:
         """The name of the target, in the terms of its kind."""
         raise NotImplementedError
 
-    @property
-    def jars(self) -> tuple[str, ...]:
-        """Components of `helios.environment.coordinates` that writing it needs."""
-        return ()
-
-    @property
-    def service(self) -> str | None:
-        """The service that gets the rows, as messages name it; None where there is none."""
-        return None
-
     def exactly_once(self) -> Self:
         """Is refused by `check`: only an Iceberg table can tell which batches it holds."""
         return replace(self, demands_exactly_once=True)
-
-    def details(self) -> Iterator[str]:
-        """Lines of the plan about how it is written."""
-        yield from ()
 
 
 @dataclass(frozen=True, kw_only=True)

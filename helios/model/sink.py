@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias, get_args
 
 from helios.errors import DeclarationError
 from helios.model.arguments import count, flag, listed, one_of, text, text_pairs
@@ -14,6 +14,7 @@ from helios.model.flow import Sink
 from helios.model.maintenance import Maintenance, maintenance
 from helios.model.partition import PartitionField, by_name
 from helios.model.retry import Retry
+from helios.model.target import TargetKind
 from helios.model.values import Identifier, caller, duration, names_ref
 from helios.model.write_modes import WriteModes
 
@@ -45,13 +46,13 @@ class Evolution:
 class IcebergSink(WriteModes, DataFiles, Sink):
     """An Iceberg table that is written exactly once. Made by `Iceberg.sink`."""
 
+    kind: ClassVar[str] = "iceberg"
+
     table: Identifier
     catalog: Catalog | str | None = None
     partitioning: tuple[PartitionField, ...] | None = None
-    demands_exactly_once: bool = False
     creates: bool = True
     format: int | None = None
-    checkpoint_location: str | None = None
     flush_rows: int | None = None
     flush_every: float | None = None
     properties: tuple[tuple[str, str], ...] = ()
@@ -281,14 +282,14 @@ class IcebergSink(WriteModes, DataFiles, Sink):
     # derived from several calls
 
     @property
-    def mirrors(self) -> bool:
-        """True if it writes the tables of a database, as `Iceberg.mirror` declares it."""
-        return False
+    def target(self) -> TargetKind:
+        if self.routing is not None:
+            return TargetKind.ROUTED
+        return TargetKind.AUDITED if self.audits else TargetKind.TABLE
 
     @property
-    def many_tables(self) -> bool:
-        """True if its rows name their target tables."""
-        return self.routing is not None or self.mirrors
+    def iceberg(self) -> IcebergSink:
+        return self
 
     @property
     def new_format(self) -> int:

@@ -8,7 +8,6 @@ from helios.catalog.conf import checkpoint_components, components, object_compon
 from helios.catalog.names import Namespace, TableName
 from helios.errors import InputError
 from helios.model.flow import Pipeline, Sink, Source, flows
-from helios.model.output import Output
 from helios.model.sink import IcebergSink
 from helios.plan.context import Context
 from helios.sources.kinds import source_kind
@@ -50,10 +49,10 @@ def _components(node: Source | Sink, context: Context) -> Iterator[str]:
             yield from components(context.resolve(*node.reference, node.origin).catalog)
         place = source_kind(node).place(node, context)
         yield from (*source_kind(node).jars, *node.jars, *(object_components(place.location) if place else ()))
-    elif isinstance(node, IcebergSink):
-        target, quarantine = target_of(node, context), quarantine_of(node, context)
+    elif (sink := node.iceberg) is not None:
+        target, quarantine = target_of(sink, context), quarantine_of(sink, context)
         for table in (target, quarantine):
             yield from components(table.catalog) if table is not None else ()
         yield from checkpoint_components(node.checkpoint_location or warehouse(target.catalog) or "")
-    elif isinstance(node, Output):
+    else:
         yield from node.jars

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from helios.catalog.catalogs import CATALOGS
@@ -175,7 +175,7 @@ class _Lowering:
         assert pipeline is not None
         schema = self.schema_of(pipeline.stream)
         sink = pipeline.sink
-        write = SINKS[type(sink)](self, sink, schema)
+        write = SINKS[type(sink)].write(self, sink, schema)
         sources = [read.source for read in self.reads]
         if not all(is_known(source) for source in sources):
             return None
@@ -184,7 +184,7 @@ class _Lowering:
         if write is None:
             return None
         self.problems += endless_loops(pipeline, self.reads, write)
-        given = sink.checkpoint_location if isinstance(sink, (IcebergSink, Output)) else None
+        given = sink.checkpoint_location
         identity = pipeline.name or write.identity
         checkpoint = self.checkpoint(given, sink, write, identity)
         former = default_checkpoint(write.table.catalog, pipeline.was) if pipeline.was and not given else None
@@ -193,7 +193,7 @@ class _Lowering:
         catalogs = dict.fromkeys(table.catalog for table in tables if table is not None)
         jars = [c for catalog in catalogs for c in components(catalog)]
         jars += [c for read in self.reads if read.place for c in object_components(read.place.location)]
-        jars += write.output.jars if write.output is not None else ()
+        jars += sink.jars
         jars += [*checkpoint_components(checkpoint), *(c for s in sources for c in (*source_kind(s).jars, *s.jars))]
         plan = Plan(
             pipeline=identity,
@@ -227,22 +227,14 @@ class _Lowering:
                 *distinct_aggregates(pipeline.stream),
                 *dedupe_problems(pipeline.stream),
             ]
-        if isinstance(sink, IcebergSink):
-            for read in self.reads:
-                self.problems += source_kind(read.source).problems(sink, read, path)
-            self.problems += change_problems(pipeline, sink)
-            self.problems += pipeline_problems(pipeline, sink, path)
-            self.problems += uncounted_rows(sink, sources)
-            self.problems += broken_demands(pipeline, sink) if sink.demands_exactly_once else []
-        elif isinstance(sink, Output):
-            self.problems += output_problems(pipeline, sink)
+        self.problems += SINKS[type(sink)].problems(self, pipeline, sink, path, sources)
 
     # sources and steps
 
     def schema_of(self, flow: Flow) -> Schema | None:
         try:
             kind = source_kind(flow.source)
-            mirrored = self.pipeline is not None and isinstance(self.pipeline.sink, MirrorSink)
+            mirrored = self.pipeline is not None and self.pipeline.sink.mirrors
             read, problems = kind.describe(flow.source, Surroundings(self.context, self.produced, mirrored))
             read = replace(read, place=kind.place(flow.source, self.context))
         except InputError as problem:
@@ -304,6 +296,17 @@ class _Lowering:
         self.problems += problems
         return write
 
+    def iceberg_problems(
+        self, pipeline: Pipeline, sink: IcebergSink, path: ReadPath, sources: Sequence[Source]
+    ) -> list[HeliosError]:
+        return [
+            *(one for read in self.reads for one in source_kind(read.source).problems(sink, read, path)),
+            *change_problems(pipeline, sink),
+            *pipeline_problems(pipeline, sink, path),
+            *uncounted_rows(sink, sources),
+            *(broken_demands(pipeline, sink) if sink.demands_exactly_once else ()),
+        ]
+
     def output_sink(self, sink: Output, schema: Schema | None) -> WritePlan | None:
         name = Identifier((sink.kind, sink.name))
         try:
@@ -358,10 +361,24 @@ class _Lowering:
                 self.problems = [problem for problem in self.problems if not isinstance(problem, Unsettled)]
 
 
-SINKS: dict[type[Sink], Callable[[_Lowering, Any, Schema | None], WritePlan | None]] = {
-    IcebergSink: _Lowering.iceberg_sink,
-    MirrorSink: _Lowering.iceberg_sink,
-    MemorySink: _Lowering.output_sink,
-    ConsoleSink: _Lowering.output_sink,
-    KafkaSink: _Lowering.output_sink,
+class SinkRow(NamedTuple):
+    """How a sink is compiled.
+
+    Attributes:
+        write: Gives its plan; None where it has problems.
+        problems: The problems of sources, steps and sink together.
+    """
+
+    write: Callable[[_Lowering, Any, Schema | None], WritePlan | None]
+    problems: Callable[[_Lowering, Pipeline, Any, ReadPath, Sequence[Source]], Iterable[HeliosError]]
+
+
+TABLES = SinkRow(_Lowering.iceberg_sink, _Lowering.iceberg_problems)
+OUTPUTS = SinkRow(_Lowering.output_sink, lambda _, pipeline, sink, *__: output_problems(pipeline, sink))
+SINKS: dict[type[Sink], SinkRow] = {
+    IcebergSink: TABLES,
+    MirrorSink: TABLES,
+    MemorySink: OUTPUTS,
+    ConsoleSink: OUTPUTS,
+    KafkaSink: OUTPUTS,
 }

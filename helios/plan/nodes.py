@@ -57,6 +57,11 @@ class ReadPath(Enum):
     RANGES = "snapshot ranges"
     STREAM = "stateful stream"
 
+    @property
+    def columnar(self) -> bool:
+        """True if the columnar engine may run it: rows are read in bounded batches, and Spark keeps no state."""
+        return self in (ReadPath.BATCH, ReadPath.RANGES)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReadPlan:
@@ -169,11 +174,10 @@ class WritePlan:
         bytes: The size of the data files of the existing table; None where it is unknown.
         pipelines: The names under which the table may have a record of the pipeline: its own, and its former one.
         notes: What other pipelines, and earlier runs, have written into the table, and what that means.
-        output: The declared sink where it is no table; then `sink` has the defaults.
     """
 
     table: TableName
-    sink: IcebergSink
+    sink: IcebergSink | Output
     exists: bool | None
     uuid: str | None
     format_version: int
@@ -186,11 +190,17 @@ class WritePlan:
     bytes: int | None = None
     pipelines: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    output: Output | None = None
 
     @property
     def mode(self) -> Mode:
         return self.sink.mode
+
+    @property
+    def iceberg(self) -> IcebergSink:
+        """The declared sink, of a pipeline that is known to write tables."""
+        sink = self.sink.iceberg
+        assert sink is not None
+        return sink
 
     @property
     def identity(self) -> str:
@@ -293,7 +303,7 @@ class Plan:
 
     def as_json(self) -> dict[str, Any]:
         """The plan as JSON values; `helios plan --json` prints them."""
-        write = self.write
+        write, table = self.write, self.write.sink.iceberg
         return {
             "pipeline": self.pipeline,
             "declared_at": str(self.origin),
@@ -308,24 +318,24 @@ class Plan:
             "schema": self.schema.as_json() if self.schema else None,
             "target": {
                 "table": write.table.text,
-                "kind": write.output.kind if write.output is not None else "iceberg",
-                "delivery": "exactly once" if write.output is None else "at least once",
+                "kind": write.sink.kind,
+                "delivery": "exactly once" if write.sink.target.keeps_record else "at least once",
                 "exists": write.exists,
                 "mode": write.mode.text(),
                 "branch": write.sink.branch_name,
                 "format_version": write.format_version,
                 "unreadable_by": list(write.unreadable_by),
                 "partitioning": [str(f) for f in write.partitioning or ()],
-                "properties": dict(write.sink.properties),
-                "writer": presented(write.sink, write.file_format),
-                "snapshot_properties": dict(write.sink.stamps),
+                "properties": dict(table.properties) if table is not None else {},
+                "writer": presented(table, write.file_format) if table is not None else {},
+                "snapshot_properties": dict(table.stamps) if table is not None else {},
                 "changes": list(write.changes),
                 "left_out": list(write.left_out),
                 "routed_by": write.sink.routing,
                 "mirrors": write.sink.mirrors,
                 "quarantine": write.quarantine.text if write.quarantine else None,
-                "audits": dict(write.sink.audits),
-                "maintenance": asdict(write.sink.maintenance) if write.sink.maintenance else None,
+                "audits": dict(table.audits) if table is not None else {},
+                "maintenance": asdict(table.maintenance) if table is not None and table.maintenance else None,
                 "retry": asdict(write.sink.retrying),
                 "history": asdict(write.growth) if write.growth else None,
                 "notes": list(write.notes),

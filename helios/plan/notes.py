@@ -69,7 +69,7 @@ def with_notes(plan: Plan, plans: Sequence[Plan]) -> tuple[Plan, list[HeliosErro
         plans: All of its script.
     """
     write = plan.write
-    if write.sink.many_tables or write.output is not None:
+    if not write.sink.target.one_table:
         return plan, []
     own, others, held = _recorded(plan) if write.exists else (None, {}, frozenset())
     siblings = {one.pipeline: one for one in plans if one.pipeline not in (plan.pipeline, plan.was)}
@@ -153,7 +153,11 @@ def _notes(plan: Plan, own: Record | None, others: Mapping[str, Record], sibling
                     "this run replace what it wrote. A run that would read further than it is refused"
                 )
         elif own is not None or name in siblings:
-            what = "rows of equal keys replace each other" if traits.upserts else "what both have read is there twice"
+            what = (
+                "rows of equal keys replace each other"
+                if plan.write.mode.upsert is not None
+                else "what both have read is there twice"
+            )
             yield f"{name} has written rows of {source}, too: {what}"
         else:
             yield (

@@ -68,7 +68,7 @@ def written_reads(plan: Plan) -> list[ReadPlan]:
 def alongside(plan: Plan, plans: Iterable[Plan | None]) -> list[Plan]:
     """Those of some pipelines that write the same branch of the same table."""
     write = plan.write
-    if write.sink.many_tables or write.output is not None:
+    if not write.sink.target.one_table:
         return []
     return [
         one
@@ -77,8 +77,7 @@ def alongside(plan: Plan, plans: Iterable[Plan | None]) -> list[Plan]:
         and one.pipeline not in (plan.pipeline, plan.was)
         and one.write.table.text == write.table.text
         and one.write.sink.branch_name == write.sink.branch_name
-        and one.write.output is None
-        and not one.write.sink.many_tables
+        and one.write.sink.target.one_table
     ]
 
 

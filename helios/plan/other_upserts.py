@@ -87,15 +87,17 @@ def terms_of(mode: Mode, *, ordered_by_log: bool = False) -> Mapping[str, Any] |
         >>> terms_of(Upsert(keys=("Id",), order_by="n", delete_when="gone", tombstones=60.0))
         {'keys': ['id'], 'newest': 'n', 'remembers': 'deleted keys', 'tombstones': 60.0}
     """
-    if not mode.traits.upserts:
+    upsert = mode.upsert
+    if upsert is None:
         return None
-    stored = mode.stores_order and re.fullmatch(r"`[^`]+`|\w+", mode.order_by or "") is not None and not ordered_by_log
+    plain = re.fullmatch(r"`[^`]+`|\w+", upsert.order_by or "") is not None
+    stored = upsert.stores_order and plain and not ordered_by_log
     remembers = None
-    if ordered_by_log or (mode.order_by is not None and (mode.delete_when is not None or not stored)):
-        remembers = "deleted keys" if stored or mode.history else ORDERS
-    terms = {KEYS: sorted(key.lower() for key in mode.keys), NEWEST: mode.order_by, REMEMBERS: remembers}
-    versions = {VERSIONS: True} if mode.history else {}
-    return {**terms, **versions, **({TOMBSTONES: mode.tombstones} if mode.delete_when is not None else {})}
+    if ordered_by_log or (upsert.order_by is not None and (upsert.delete_when is not None or not stored)):
+        remembers = "deleted keys" if stored or upsert.history else ORDERS
+    terms = {KEYS: sorted(key.lower() for key in upsert.keys), NEWEST: upsert.order_by, REMEMBERS: remembers}
+    versions = {VERSIONS: True} if upsert.history else {}
+    return {**terms, **versions, **({TOMBSTONES: upsert.tombstones} if upsert.delete_when is not None else {})}
 
 
 def shares_keys(mine: Mapping[str, Any], theirs: Mapping[str, Any] | None) -> bool:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from helios.catalog.names import OutputName
 from helios.catalog.spec import Catalog
 from helios.errors import DeclarationError, HeliosError
 from helios.model.flow import Pipeline, flows
 from helios.model.output import Output
-from helios.model.sink import IcebergSink
-from helios.model.values import Identifier
 from helios.plan.nodes import WritePlan
 from helios.plan.typing.late import quarantining_watermarks
 from helios.sources.kafka.checks import connection_problems
@@ -22,7 +21,7 @@ TEMPORARY = "helios_output"
 
 
 def plan_output(sink: Output, home: Catalog) -> WritePlan:
-    """How a sink that is no table is written: rows are appended, by the defaults of an Iceberg sink.
+    """How a sink that is no table is written: rows are appended.
 
     Args:
         sink: The sink.
@@ -31,12 +30,11 @@ def plan_output(sink: Output, home: Catalog) -> WritePlan:
     catalog = home if sink.lasting else Catalog.memory(TEMPORARY)
     return WritePlan(
         table=OutputName(catalog, (sink.kind,), sink.name),
-        sink=IcebergSink(table=Identifier((sink.kind, sink.name)), origin=sink.origin),
+        sink=sink,
         exists=False,
         uuid=None,
         format_version=0,
         partitioning=None,
-        output=sink,
     )
 
 
@@ -48,8 +46,7 @@ def output_problems(pipeline: Pipeline, sink: Output) -> Iterator[HeliosError]:
             where=sink.origin,
             fix="write an Iceberg table, or leave .exactly_once() out: rows are delivered at least once.",
         )
-    if isinstance(sink, KafkaSink):
-        yield from connection_problems(sink, sink.label())
+    yield from CHECKS.get(type(sink), lambda _: ())(sink)
     inner = list(flows(pipeline.stream))
     for changes in [flow.source for flow in inner if flow.source.carries_order]:
         yield DeclarationError(
@@ -67,3 +64,9 @@ def output_problems(pipeline: Pipeline, sink: Output) -> Iterator[HeliosError]:
             where=origin,
             fix='write "fail" or "drop", or write an Iceberg table with .quarantine("ns.rejected").',
         )
+
+
+CHECKS: Mapping[type[Output], Callable[[Any], Iterable[HeliosError]]] = {
+    KafkaSink: lambda sink: connection_problems(sink, sink.label()),
+}
+"""By the type of the sink, the problems of its own settings; none of the others."""

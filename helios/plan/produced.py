@@ -27,24 +27,24 @@ class Produced:
         self, pipelines: Sequence[Pipeline], context: Context, schema_of: Callable[[Flow], Schema | None]
     ) -> None:
         self._schema_of = schema_of
-        self._writers: dict[str, list[tuple[TableName, Pipeline]]] = {}
+        self._writers: dict[str, list[tuple[TableName, IcebergSink, Flow]]] = {}
         self._others: set[str] = set()
         self._prefixes: tuple[str, ...] = ()
         self._columns: dict[str, Schema | None] = {}
         for pipeline in pipelines:
-            sink = pipeline.sink
-            if not isinstance(sink, IcebergSink):
+            sink = pipeline.sink.iceberg
+            if sink is None:
                 continue
             try:
                 target, quarantine = target_of(sink, context), quarantine_of(sink, context)
             except HeliosError:
                 continue  # reported where the pipeline itself is compiled
-            self._writers.setdefault(target.text, []).append((target, pipeline))
+            self._writers.setdefault(target.text, []).append((target, sink, pipeline.stream))
             if quarantine is not None:
                 self._others.add(quarantine.text)
             if sink.many_tables:
                 self._others.add(target.text)
-                self._prefixes += (target.text + ("." if sink.mirrors else "_"),)
+                self._prefixes += (target.prefix,)
 
     def __contains__(self, table: object) -> bool:
         text = table.text if isinstance(table, TableName) else ""
@@ -57,8 +57,7 @@ class Produced:
             return None
         if table.text not in self._columns:
             self._columns[table.text] = None  # of pipelines that read each other's targets
-            [(name, pipeline)] = writers
-            assert isinstance(pipeline.sink, IcebergSink)
-            made = self._schema_of(pipeline.stream)
-            self._columns[table.text] = columns_of_new(pipeline.sink, name, made) if made is not None else None
+            [(name, sink, stream)] = writers
+            made = self._schema_of(stream)
+            self._columns[table.text] = columns_of_new(sink, name, made) if made is not None else None
         return self._columns[table.text]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from helios.model.flow import DEFAULT_POLL, Pipeline, Source
-from helios.model.sink import IcebergSink
 from helios.plan.nodes import ReadPath, Trigger
 from helios.plan.typing.aggregates import stateful_steps, upserts_groups
 from helios.plan.views import view_of
@@ -41,12 +40,12 @@ def path_of(pipeline: Pipeline, sources: Sequence[Source]) -> tuple[ReadPath, st
 
 def trigger_of(pipeline: Pipeline, sources: Sequence[Source]) -> Trigger:
     """The rhythm and the bounds of a pipeline that follows sources, with the settings that decide them."""
-    sink = pipeline.sink
+    sink = pipeline.sink.iceberg
     polls = [source.poll for source in sources if source.poll is not None]
     every, why = min(polls, default=DEFAULT_POLL), "the smallest poll of the sources"
-    if isinstance(sink, IcebergSink) and sink.profile is not None:
+    if sink is not None and sink.profile is not None:
         every, why = sink.profile.every, f"tune({sink.tuning})"
-    if isinstance(sink, IcebergSink) and sink.flush_every is not None:
+    if sink is not None and sink.flush_every is not None:
         every, why = sink.flush_every, "flush(every=)"
     smallest = min(_rows(pipeline, sources), key=lambda found: found[0], default=None)
     files = min((s.max_files for s in sources if s.streaming and s.max_files is not None), default=None)
@@ -62,13 +61,13 @@ def _rows(pipeline: Pipeline, sources: Sequence[Source]) -> list[tuple[int, str]
 
     The rows of a profile bound neither sources whose rows are not counted before they are read, nor stateful steps.
     """
-    sink = pipeline.sink
+    sink = pipeline.sink.iceberg
     found: list[tuple[int, str]] = [
         (source.max_rows, "incremental(max_rows=)")
         for source in sources
         if source.streaming and source.max_rows is not None
     ]
-    if not isinstance(sink, IcebergSink) or sink.max_rows is None:
+    if sink is None or sink.max_rows is None:
         return found
     if sink.flush_rows is not None:
         return [(sink.flush_rows, "flush(rows=)"), *found]

@@ -59,16 +59,17 @@ def _steps(plan: Plan) -> Iterator[str]:
 
 
 def _writes(write: WritePlan) -> Iterator[str]:
-    if write.output is not None:
+    sink = write.sink.iceberg
+    if sink is None:
         return
     if write.mode.traits.keyed:
         yield "the batch and the target's rows by key"
-    distribution = write.sink.distributes
+    distribution = sink.distributes
     if distribution is None and write.partitioning and not write.mode.traits.keyed:
         distribution = "hash"
     if distribution not in (None, "none"):
         yield "rows by partition" if distribution == "hash" else "rows by range"
-    if write.sink.sort:
+    if sink.sort:
         yield "sorted rows"
 
 

@@ -91,7 +91,7 @@ def plan_write(
 
 def _new(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[HeliosError]]:
     """A table that the run creates, or one whose catalog was not read."""
-    sink = write.sink
+    sink = write.iceberg
     problems: list[HeliosError] = [*codec_problems(sink, write.file_format)]
     columns = None
     if stream is not None and sink.mode.traits.stores:
@@ -108,7 +108,7 @@ def _new(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[Helio
 
 def _missing(write: WritePlan) -> list[HeliosError]:
     """The problem of a table that does not exist and that the sink does not create."""
-    sink = write.sink
+    sink = write.iceberg
     if sink.creates and sink.mode.traits.stores:
         return []
     problem = missing_table(write.table.catalog, write.table.within, sink.origin)
@@ -122,7 +122,7 @@ def _unstorable(write: WritePlan, columns: Schema) -> list[HeliosError]:
     if not columns.exact:
         return []
     empty = Target(name=write.table.text, fields=(), format_version=write.format_version)
-    found = evolve(fields.from_schema(columns), empty, Policy(), write.sink.origin)
+    found = evolve(fields.from_schema(columns), empty, Policy(), write.iceberg.origin)
     return list(found.problems)
 
 
@@ -148,7 +148,7 @@ def _unpartitioned(write: WritePlan, partitioning: Sequence[object]) -> list[Hel
     return [
         DeclarationError(
             f"{write.mode.call}(): {write.table.text} is unpartitioned, so every batch would replace all of it.",
-            where=write.sink.origin,
+            where=write.iceberg.origin,
             fix='give it partitions with partition_by(day("ts")), or write overwrite() or overwrite("<filter>").',
         )
     ]
@@ -165,7 +165,7 @@ def existing(
         reads: The sources.
     """
     iceberg = write.table.catalog.load(write.table.within).iceberg
-    sink, before = write.sink, from_pyiceberg(iceberg.schema())
+    sink, before = write.iceberg, from_pyiceberg(iceberg.schema())
     actual = spec_fields(iceberg)
     write = replace(
         write,
@@ -205,7 +205,7 @@ def existing(
 
 def _evolution(write: WritePlan, stream: Schema, iceberg: Table, reads: Sequence[ReadPlan]) -> Evolution | None:
     """How the table evolves for the stream; None where the names are known only at run, or evolution is refused."""
-    sink = write.sink
+    sink = write.iceberg
     declared = sink.evolution
     names_nothing = declared.mode == "full" or not (declared.renames or declared.drops)
     expected = stored(sink, stream, write.left_out)
@@ -241,7 +241,7 @@ def _renamed(sink: IcebergSink, columns: Schema) -> Schema:
 
 def _partitioning(write: WritePlan, columns: Schema | None) -> tuple[list[str], list[HeliosError]]:
     """The change to another partition spec, or the problems that prevent it."""
-    sink, actual = write.sink, write.partitioning or ()
+    sink, actual = write.iceberg, write.partitioning or ()
     if sink.partitioning is None or _folded(actual) == _folded(sink.partitioning):
         return [], []
     if not sink.evolves_partitioning:
@@ -293,13 +293,13 @@ def _branch(sink: IcebergSink, iceberg: Table) -> tuple[list[str], list[HeliosEr
 
 
 def _row_changes(write: WritePlan) -> list[HeliosError]:
-    if write.sink.row_changes != "merge-on-read" or write.format_version >= MERGE_ON_READ_SINCE:
+    if write.iceberg.row_changes != "merge-on-read" or write.format_version >= MERGE_ON_READ_SINCE:
         return []
     return [
         DeclarationError(
             f'write_mode("merge-on-read"): {write.table.text} is of format v{write.format_version}, which has no '
             "delete files.",
-            where=write.sink.origin,
+            where=write.iceberg.origin,
             fix='write write_mode("copy-on-write"), or upgrade the table first; Helios never does.',
         )
     ]

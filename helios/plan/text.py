@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from helios.model.maintenance import Maintenance
-from helios.model.mirror import MirrorSink
 from helios.model.retry import Retry
 from helios.model.sink import IcebergSink
 from helios.model.values import show_seconds
@@ -48,7 +47,7 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.trigger is not None:
         yield "trigger", f"every {show_seconds(plan.trigger.every)} ({plan.trigger.why}){_bounds(plan)}"
         yield from _history(plan)
-    temporary = "the catalog is in memory" if plan.write.output is None else "each run begins anew"
+    temporary = "the catalog is in memory" if plan.write.sink.iceberg is not None else "each run begins anew"
     yield "progress", plan.checkpoint or f"a temporary folder ({temporary})"
     yield "jars", ", ".join(plan.components)
 
@@ -111,10 +110,10 @@ def _matching(scan: Scan) -> str:
 
 
 def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
-    sink, output = write.sink, write.output
-    if output is not None:
-        yield "write", f"{write.table.text}, {output.label()}, at least once: {output.why}"
-        yield from (("", line) for line in output.details())
+    sink = write.sink.iceberg
+    if sink is None:
+        yield "write", f"{write.table.text}, {write.sink.label()}, at least once: {write.sink.why}"
+        yield from (("", line) for line in write.sink.details())
         return
     branch = f", branch {sink.branch_name}" if sink.branch_name else ""
     yield "write", f"{write.table.text}{branch}, {write.mode.text()}, exactly once; {_found(write)}"
@@ -136,10 +135,10 @@ def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
         )
     if sink.routing is not None:
         yield "route", f"by {sink.routing}, to {write.table.text}_<value>"
-    if isinstance(sink, MirrorSink):
-        named = sink.names.replace("{", "<").replace("}", ">")
-        together = ", all of a batch in one commit" if sink.atomic else ""
-        kept = ", keeping what its log does not change" if sink.schema_change == "keep" else ""
+    if (mirror := sink.mirror) is not None:
+        named = mirror.names.replace("{", "<").replace("}", ">")
+        together = ", all of a batch in one commit" if mirror.atomic else ""
+        kept = ", keeping what its log does not change" if mirror.schema_change == "keep" else ""
         yield "mirror", f"each table of the database, to {write.table.text}.{named}{together}{kept}"
     if write.quarantine is not None:
         yield "failed", f"rows go to {write.quarantine.text}"
@@ -161,8 +160,8 @@ def _spilled(spill: Spill) -> str:
 
 def _history(plan: Plan) -> Iterator[tuple[str, str]]:
     """A note on a followed pipeline's history where no snapshot expires: each commit writes the metadata of all."""
-    asked = plan.write.sink.maintenance
-    if plan.trigger is None or plan.write.output is not None or (asked is not None and asked.expire is not None):
+    sink = plan.write.sink.iceberg
+    if plan.trigger is None or sink is None or (sink.maintenance is not None and sink.maintenance.expire is not None):
         return
     advice = plan.write.growth.advice() if plan.write.growth is not None else None
     most = max(1, round(DAY / plan.trigger.every))
@@ -170,10 +169,11 @@ def _history(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _found(write: WritePlan) -> str:
-    if write.sink.many_tables:
-        named = "first changes" if write.sink.mirrors else "values"
-        return f"tables are created as their {named} come" if write.sink.creates else "tables that are there"
-    missing = "will be created" if write.sink.creates else "is missing"
+    sink = write.iceberg
+    if sink.many_tables:
+        named = "first changes" if sink.mirrors else "values"
+        return f"tables are created as their {named} come" if sink.creates else "tables that are there"
+    missing = "will be created" if sink.creates else "is missing"
     return {True: "exists", False: missing, None: "not looked up"}[write.exists]
 
 
@@ -193,7 +193,7 @@ def _partitioning(write: WritePlan) -> str:
 
 def _files(write: WritePlan) -> Iterator[str]:
     """The settings of data files, with what decided them."""
-    sink = write.sink
+    sink = write.iceberg
     size = sink.bytes_per_file
     if size is not None:
         said = "target_file_size()" if sink.file_size else f"tune({sink.tuning})"

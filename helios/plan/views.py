@@ -104,8 +104,8 @@ def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
         return
     yield from _misplaced(view)
     yield from _beside(pipeline)
-    if isinstance(pipeline.sink, IcebergSink):
-        yield from _wrong_sink(view, pipeline.sink)
+    if (sink := pipeline.sink.iceberg) is not None:
+        yield from _wrong_sink(view, sink)
 
 
 def _misplaced(view: View) -> Iterator[tuple[str, Origin, str]]:
@@ -151,7 +151,7 @@ def _beside(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
 def _wrong_sink(view: View, sink: IcebergSink) -> Iterator[tuple[str, Origin, str]]:
     groups = group_columns(view.aggregate) or ()
     kept = _keys(groups, view.after)
-    mode = sink.mode
+    mode = sink.mode.upsert
     named = f"{view.aggregate.text()} over followed changes is a view, which"
     if not groups:
         yield f"{named} needs groups.", view.aggregate.origin, 'group by a column: aggregate("country", ...).'
@@ -165,13 +165,11 @@ def _wrong_sink(view: View, sink: IcebergSink) -> Iterator[tuple[str, Origin, st
         )
         return
     keys = ", ".join(f'"{name}"' for name in kept)
-    if not mode.traits.upserts or {k.lower() for k in mode.keys} != {k.lower() for k in kept}:
+    if mode is None or {k.lower() for k in mode.keys} != {k.lower() for k in kept}:
         yield f"{named} is upserted by exactly its groups.", sink.origin, f"write .upsert({keys})."
-    elif mode.order_by is not None or mode.delete_when is not None or mode.history:
-        given = {"order_by": mode.order_by, "delete_when": mode.delete_when, "history": mode.history or None}
-        extra = next(name for name, value in given.items() if value is not None)
+    elif mode.more:
         yield (
-            f"{named} knows the value of each group, so {extra}= has no effect.",
+            f"{named} knows the value of each group, so {mode.more[0]}= has no effect.",
             sink.origin,
             f"write .upsert({keys}).",
         )

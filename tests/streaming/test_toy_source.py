@@ -118,11 +118,12 @@ def test_a_source_that_cannot_be_read_again_is_not_exactly_once(
 
 
 def test_an_unknown_kind_is_an_error(counter: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(kinds, "_brought", dict)
+    monkeypatch.setattr(kinds, "GROUP", "nobody.has.this")
+    kinds._brought.cache_clear()
     unknown = counter >> Iceberg.sink("a.t", catalog=Catalog.local(path=tmp_path))
     with pytest.raises(CheckFailed, match="CounterSource is no kind of source that Helios knows") as raised:
         unknown.plan()
-    assert "install the package whose entry point 'helios.sources' has it" in str(raised.value)
+    assert "install the package whose entry point 'nobody.has.this' has it" in str(raised.value)
 
 
 @pytest.mark.landing
@@ -187,7 +188,7 @@ def test_the_commands_find_it_by_its_entry_point(tmp_path: Path) -> None:
         return done.stdout + done.stderr
 
     (tmp_path / "p.py").write_text(SCRIPT)
-    assert "CounterSource(end.txt): there is no such file. Fix: write a number into it." in helios("plan", "p.py")
+    assert "CounterSource(end.txt): there is no such file. Fix: write a number into it." in helios("run", "p.py")
     (tmp_path / "end.txt").write_text("3")
     assert "read      CounterSource(end.txt)" in helios("plan", "p.py")
     assert "3 numbers" in helios("doctor", "p.py")

@@ -1,4 +1,4 @@
-"""No code outside their own modules asks which kind of source or write mode it has: rows of tables say what differs."""
+"""No code outside their own modules asks which kind of source, target or write mode it has: values say what differs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ import pytest
 
 import helios
 from helios.model.modes import MODES
+from helios.model.output import Output
+from helios.plan.compile import SINKS
 from helios.sources.kinds import KINDS
 
 pytestmark = pytest.mark.promise("own-source")
 
 PACKAGE = Path(helios.__file__).parent
-OWNERS = ("model/", "sources/")
-"""Where a source may be asked for its kind."""
+OWNERS = ("model/", "spark/sources/")
+"""Where a source or a target may be asked for its kind."""
 MODE_OWNERS = ("model/",)
 """Where a write mode may be asked for."""
 
@@ -73,6 +75,10 @@ def test_the_search_finds_every_way_to_ask() -> None:
 
 def test_nobody_asks_which_kind_of_source_it_is() -> None:
     assert asking({resolve_name(kind).declared.__name__ for kind in KINDS.values()}, OWNERS) == set()
+
+
+def test_nobody_asks_which_target_it_is() -> None:
+    assert asking({kind.__name__ for kind in (*SINKS, Output)}, OWNERS) == set()
 
 
 def test_nobody_asks_which_write_mode_it_is() -> None:

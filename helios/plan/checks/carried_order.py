@@ -27,8 +27,8 @@ def change_problems(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
             )
         ]
     if not source.carries_order:
-        return [_no_keys(sink)] if mode.traits.upserts and not mode.keys else []
-    unnamed = sink.mode.traits.upserts and not sink.mode.keys and source.carried_keys == ()
+        return [_no_keys(sink)] if mode.upsert and not mode.keys else []
+    unnamed = mode.upsert and not mode.keys and source.carried_keys == ()
     return [*([_no_keys(sink)] if unnamed else []), *_written(source, pipeline.stream.steps, sink), *_steps(pipeline)]
 
 
@@ -67,7 +67,7 @@ def _no_keys(sink: IcebergSink) -> HeliosError:
 
 def _written(source: Source, steps: Sequence[Step], sink: IcebergSink) -> list[HeliosError]:
     mode = sink.mode
-    if not mode.traits.upserts:
+    if mode.upsert is None:
         return [
             DeclarationError(
                 f"{source.label()} are changes, with deletes and updates: {mode.call}() would keep what is gone.",
@@ -75,8 +75,8 @@ def _written(source: Source, steps: Sequence[Step], sink: IcebergSink) -> list[H
                 fix="write .upsert(), or read the records themselves: Kafka.source(...) >> ....",
             )
         ]
-    said = next((n for n in ("order_by", "delete_when") if getattr(mode, n)), "history" if mode.history else None)
-    if said is not None:
+    if mode.upsert.more:
+        said = mode.upsert.more[0]
         return [
             DeclarationError(
                 f"upsert({said}=): the changes of {source.label()} carry their own order and deletes.",

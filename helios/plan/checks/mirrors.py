@@ -8,8 +8,8 @@ from helios.catalog.catalogs import CATALOGS
 from helios.catalog.spec import Catalog
 from helios.errors import DeclarationError, HeliosError
 from helios.model.flow import Pipeline
-from helios.model.mirror import MirrorSink
 from helios.model.sink import IcebergSink
+from helios.model.target import TargetKind
 
 
 def mirror_problems(pipeline: Pipeline, sink: IcebergSink) -> Iterator[HeliosError]:
@@ -42,7 +42,7 @@ def mirror_problems(pipeline: Pipeline, sink: IcebergSink) -> Iterator[HeliosErr
 def atomic_problems(sink: IcebergSink, catalog: Catalog) -> Iterator[HeliosError]:
     """The problem of tables that are to change together, in a catalog that cannot do that."""
     row = CATALOGS[catalog.type]
-    if isinstance(sink, MirrorSink) and sink.atomic and not row.together:
+    if sink.target is TargetKind.ATOMIC_MIRROR and not row.together:
         able = ", ".join(name for name, one in CATALOGS.items() if one.together)
         yield DeclarationError(
             f"{sink.label()}: atomic=True needs a catalog that changes several tables in one commit, and "

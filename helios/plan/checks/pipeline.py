@@ -11,6 +11,7 @@ from helios.catalog.spec import Catalog
 from helios.catalog.storages import kind_of
 from helios.errors import ConfigError, DeclarationError, HeliosError, NotFound, Origin, near_miss
 from helios.model.flow import Pipeline, Source, flows
+from helios.model.output import Output
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
 from helios.plan.nodes import Plan, ReadPath
@@ -144,7 +145,7 @@ def uncounted_rows(sink: IcebergSink, sources: Iterable[Source]) -> list[HeliosE
     ]
 
 
-def pipeline_problems(pipeline: Pipeline, sink: IcebergSink, path: ReadPath) -> list[HeliosError]:
+def pipeline_problems(pipeline: Pipeline, sink: IcebergSink | Output, path: ReadPath) -> list[HeliosError]:
     """The problems of sources and steps that do not fit the sink."""
     problems: list[HeliosError] = []
     if sink.mode.whole and path is not ReadPath.BATCH:

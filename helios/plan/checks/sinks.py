@@ -13,7 +13,6 @@ from typing import Any
 
 from helios.errors import DeclarationError, HeliosError, NotFound, Origin, near_miss
 from helios.model.columns import CHANGE_COLUMNS
-from helios.model.modes import VALID_FROM, VALID_TO
 from helios.model.partition import PartitionField
 from helios.model.sink import FORMAT_PROPERTY, IcebergSink
 from helios.plan.checks.merge import merge_problems
@@ -148,14 +147,14 @@ def _mode(sink: IcebergSink, stream: Schema | None) -> list[HeliosError]:
     problems = key_problems(sink, mode.keys, stream, "the stream") if mode.traits.keyed else []
     if mode.order_by is not None:
         problems += _order(sink, mode.order_by, stream)
-    if mode.delete_when is not None:
-        named = label("delete_when", mode.delete_when)
-        problems += condition_problems(mode.delete_when, named, stream, sink.origin)
-    taken = [n for n in (VALID_FROM, VALID_TO) if stream is not None and stream.get(n)] if mode.history else []
+    if mode.upsert is not None and mode.upsert.delete_when is not None:
+        named = label("delete_when", mode.upsert.delete_when)
+        problems += condition_problems(mode.upsert.delete_when, named, stream, sink.origin)
+    taken = [name for name in mode.adds if stream is not None and stream.get(name)]
     if taken:
         problems.append(
             DeclarationError(
-                f"{mode.call}(history=True) adds {VALID_FROM} and {VALID_TO}, and the stream carries "
+                f"{mode.call}(history=True) adds {' and '.join(mode.adds)}, and the stream carries "
                 f"{' and '.join(taken)} already.",
                 where=sink.origin,
                 fix=f'rename or drop it first: rename({{"{taken[0]}": "source_{taken[0]}"}}).',
@@ -228,12 +227,12 @@ def table_problems(sink: IcebergSink, stream: Schema | None, table: Schema | Non
     """
     problems: list[HeliosError] = []
     mode = sink.mode
-    if mode.filter is not None:
-        named = label(mode.call, mode.filter)
-        found = condition_problems(mode.filter, named, table, sink.origin)
-        problems += found or _floating(mode.filter, named, table, sink.origin)
-    if mode.query:
-        problems += merge_problems(mode.query, stream, table, sink.origin)
+    if mode.condition is not None:
+        named = label(mode.call, mode.condition)
+        found = condition_problems(mode.condition, named, table, sink.origin)
+        problems += found or _floating(mode.condition, named, table, sink.origin)
+    if mode.merge is not None:
+        problems += merge_problems(mode.merge, stream, table, sink.origin)
     for name, condition in sink.audits:
         problems += _audit(sink, label("audit", f"{name}={condition}"), condition, table)
     for text in sink.sort:
@@ -346,7 +345,9 @@ def left_out(sink: IcebergSink, stream: Schema, table: Schema | None, *, has_wri
         table: The columns of the table before the run changes it; None where there is no table.
         has_written: Whether the pipeline has written into the table.
     """
-    mode = sink.mode
+    mode = sink.mode.upsert
+    if mode is None:
+        return ()
     orders = _whole_columns(mode.order_by, stream) if mode.order_by else set()
     serving = orders | (_whole_columns(mode.delete_when, stream) if mode.delete_when else set())
     if serving & set(CHANGE_COLUMNS):  # a replica has none of them
@@ -387,7 +388,7 @@ def stored(sink: IcebergSink, stream: Schema, out: tuple[str, ...]) -> Schema:
     gone = {name.lower() for name in out}
     columns = tuple(c for c in stream.columns if c.name.lower() not in gone)
     mode = sink.mode
-    if mode.history and mode.order_by is not None:
+    if mode.adds and mode.order_by is not None:
         kind, _ = typed(mode.order_by, "order_by", stream, sink.origin)
-        columns += tuple(Column.of(name, kind) for name in (VALID_FROM, VALID_TO) if stream.get(name) is None)
+        columns += tuple(Column.of(name, kind) for name in mode.adds if stream.get(name) is None)
     return Schema(columns)

@@ -6,7 +6,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from helios.errors import HeliosError, InputError, Origin
-from helios.model.modes import Append, OverwritePartitions, Upsert
 from helios.native.program import NotNative
 from helios.plan.native.engine import Engine
 
@@ -59,7 +58,7 @@ def _check(plan: Plan) -> None:
     for table in (read.table, plan.write.table):
         if table is not None and table.catalog.storage is not None and table.catalog.storage.type != "local":
             refuse_catalog(table.catalog)
-    if plan.path.value not in ("batch", "snapshot ranges") or plan.view is not None:
+    if not plan.path.columnar or plan.view is not None:
         raise NotNative(f"its path is {plan.path.value}")
     if read.schema is None:
         raise NotNative("the columns of the source are known only at run")
@@ -71,10 +70,10 @@ def _check(plan: Plan) -> None:
     from helios.plan.native.upserts import check_upsert
 
     program = program_of(plan.stream, read.schema)
-    if plan.write.mode.traits.upserts:
+    if (upsert := plan.write.mode.upsert) is not None:
         if read.table is None:
             raise NotNative("it upserts the rows of Iceberg tables alone")
-        check_upsert(plan.write, dict(program.columns))
+        check_upsert(plan.write, upsert, dict(program.columns))
     kinds = {name.lower(): kind.partition("(")[0] for name, kind in program.columns}
     for field in plan.write.partitioning or ():
         kind = kinds.get(field.column.lower())
@@ -96,10 +95,10 @@ def refuse_catalog(catalog: Catalog) -> None:
 
 
 def _check_sink(write: WritePlan) -> None:
-    sink = write.sink
-    if write.output is not None:
+    sink = write.sink.iceberg
+    if sink is None:
         raise NotNative("it writes no Iceberg table")
-    if sink.mode.call not in (Append.call, OverwritePartitions.call, Upsert.call):
+    if not sink.mode.traits.columnar:
         raise NotNative(f"it writes by {sink.mode.text()}")
     for what, asked in (
         ("an audit", sink.audits),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from helios.model.modes import Mode
+from helios.model.modes import Mode, Upsert
 from helios.native.program import NotNative
 
 if TYPE_CHECKING:
@@ -17,19 +17,19 @@ COMPARED = ("int", "bigint", "string", "date", "timestamp", "timestamp_ntz", "de
 """Types of which Spark and Polars find the same values equal, and the same one greater."""
 
 
-def check_upsert(write: WritePlan, kinds: Mapping[str, str]) -> None:
+def check_upsert(write: WritePlan, mode: Upsert, kinds: Mapping[str, str]) -> None:
     """Raises `NotNative` for an upsert that the engine does not know, of columns of these types."""
-    check_mode(write.mode)
+    check_mode(mode)
     if write.left_out:
         raise NotNative(f"the table does not store {', '.join(write.left_out)}")
     if write.format_version < VECTORS_SINCE:
         raise NotNative(f"the table has format v{write.format_version}, whose deletes it does not write")
-    if write.sink.row_changes == "copy-on-write":
+    if write.iceberg.row_changes == "copy-on-write":
         raise NotNative("changed rows are written copy-on-write")
-    check_kinds(*columns_of(write.mode, kinds), kinds)
+    check_kinds(*columns_of(mode, kinds), kinds)
 
 
-def check_mode(mode: Mode) -> None:
+def check_mode(mode: Upsert) -> None:
     """Raises `NotNative` for an upsert that is more than the newest row of each key."""
     for what, asked in (
         ("keeps versions", mode.history),

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from helios.errors import DeclarationError, HeliosError, InputError
 from helios.model.flow import Flow, Sink, flows
-from helios.model.sink import IcebergSink
 from helios.model.step import Step
 from helios.plan.typing.expression import outputs, parse
 from helios.plan.typing.schema import Column
@@ -49,12 +48,13 @@ def upserts_groups(flow: Flow, sink: Sink) -> bool:
 
     Then each batch emits the changed groups with their new values, and no group has to be complete.
     """
-    if not isinstance(sink, IcebergSink) or not sink.mode.traits.upserts or not is_streaming(flow):
+    table = sink.iceberg
+    if table is None or table.mode.upsert is None or not is_streaming(flow):
         return False
     aggregates = [step for step in streaming_steps(flow) if group_columns(step) is not None]
     if len(aggregates) != 1 or aggregates[0] not in flow.steps:
         return False
-    return {name.lower() for name in _groups(flow.steps)} == {key.lower() for key in sink.mode.keys}
+    return {name.lower() for name in _groups(flow.steps)} == {key.lower() for key in table.mode.keys}
 
 
 def _groups(steps: Sequence[Step]) -> tuple[str, ...]:

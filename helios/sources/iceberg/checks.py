@@ -267,7 +267,7 @@ def _rebootstrap(sink: IcebergSink, read: ReadPlan, path: ReadPath) -> Iterator[
 def _unpaired(sink: IcebergSink, read: ReadPlan) -> Iterator[HeliosError]:
     """The problem of updates that are a `DELETE` and an `INSERT` of one commit: nothing says which one is newer."""
     old = read.format_version is not None and read.format_version < LINEAGE_SINCE
-    deletes = sink.mode.traits.upserts and sink.mode.delete_when is not None
+    deletes = sink.mode.upsert is not None and sink.mode.upsert.delete_when is not None
     if old and deletes and read.source.reads_changes and not read.source.pairs_by_keys:
         yield DeclarationError(
             f"changes of {read.name}, of format v{read.format_version}, without keys: an update is a DELETE and an "

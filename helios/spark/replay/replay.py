@@ -31,8 +31,8 @@ from helios.spark.replay.standing import Standing
 from helios.spark.replay.upsert_state import ReplayedUpsertState
 from helios.spark.run.query import keeps_state
 from helios.spark.sinks.accepted import record_accepted
-from helios.spark.sinks.audit import AuditedSink
 from helios.spark.sinks.context import SinkContext
+from helios.spark.sinks.kinds import TABLES
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Commit, CommitOptions
 from helios.spark.sinks.protocol import Found, Sink
@@ -178,11 +178,9 @@ class Replay:
         if state is not None and state.number != number:
             state = None  # the quarantine has it: it died after its last commit
         sink = self._sink(ledger, lease, checkpoint, notes)
-        if isinstance(sink, TableSink):
-            record_accepted(sink.ledger, (ledger.pipeline,))  # one that failed its audit may be in main by hand
         found = self._found(sink, state) if state is not None else None
         payloads = None
-        if state is None or (found is None and isinstance(sink, TableSink)):
+        if state is None or (found is None and sink.transactional):
             # The target has none of its rows: they are chosen again, by the current steps.
             payloads = Payloads(plan, self.spark)
             new = self._new_state(ledger, table, number)
@@ -379,9 +377,10 @@ class Replay:
                 where=plan.declared.sink.origin,
                 fix="run the pipeline first, which creates it.",
             )
-        made = AuditedSink if plan.write.sink.audits else TableSink
-        sink = made(context, plan.write.table, table, plan.write.sink.branch_name)
-        return self._with_upsert_state(sink, checkpoint)
+        sink = TABLES[plan.write.sink.target](context, plan.write.table, table, plan.write.sink.branch_name)
+        sink = self._with_upsert_state(sink, checkpoint)
+        record_accepted(sink.ledger, (ledger.pipeline,))  # one that failed its audit may be in main by hand
+        return sink
 
     def _with_upsert_state(self, sink: TableSink, checkpoint: Checkpoint) -> TableSink:
         """The sink with the upsert state of its pipeline."""

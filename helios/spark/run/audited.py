@@ -33,7 +33,7 @@ def settle_audited(context: SinkContext, table: JavaTable, checkpoint: str | Non
         return  # the stamps of snapshots tell
     ledger = Ledger(table, plan.pipeline, "", "", branch)
     if keeps_inputs(plan):
-        ledger = AppendLedger(context, table, branch)
+        ledger = AppendLedger(context, table, plan.write.table, branch)
     ledger.key = key
     record = ledger.load()
     if record is None or (checkpoint is not None and record.checkpoint != checkpoint):
@@ -49,5 +49,5 @@ def settle_audited(context: SinkContext, table: JavaTable, checkpoint: str | Non
             )
         ledger.claim(known)
         record = known
-    if record.aside and plan.write.mode.traits.upserts:
+    if record.aside and plan.write.mode.upsert is not None:
         upsert_state(context, record).forget(record.batch)  # main has none of its rows

@@ -85,7 +85,6 @@ def unavailable_service(reason: str, plan: Plan) -> str:
         for name, address in read.source.addresses.items():
             if urlsplit(address).netloc in reason:
                 return f"{name} at {address}"
-    services = [read.source.service for read in plan.reads]
-    services += [plan.write.output.service] if plan.write.output is not None else []
+    services = [*(read.source.service for read in plan.reads), plan.write.sink.service]
     brokers = list(dict.fromkeys(service for service in services if service is not None))
     return " or ".join(brokers) if brokers and re.search(BROKERS, reason) else "a catalog or its storage"

@@ -43,7 +43,7 @@ def native_batch(
         ((source,), (span,)) = sources, batch.spans
         if not isinstance(source, HasFiles):
             raise NotNative(f"{source.read_plan.name} has no files of its own")
-        guarded, alone = plan.engine.setting == "auto", not plan.write.mode.traits.upserts
+        guarded, alone = plan.engine.setting == "auto", plan.write.mode.upsert is None
         if guarded and alone:
             refuse_small(source.size(span))  # an upsert's target counts, too
         files = source.files(span)

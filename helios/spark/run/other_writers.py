@@ -18,8 +18,9 @@ from helios.spark.iceberg.validators import COMPACTION
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.job import Job
 from helios.spark.sinks.context import SinkContext
-from helios.spark.sinks.ledger import Ledger, known_records
+from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.records import names_of, newest_record
+from helios.spark.sinks.stored_records import known_records
 from helios.table.ledger import Record, parse
 from helios.table.positions import SNAPSHOT, Batch, same_source
 from helios.table.refs import LEDGER, REPLAY
@@ -105,7 +106,7 @@ def refuse_out_of_step(job: Job, batch: Batch) -> None:
     """
     plan = job.plan
     traits = plan.write.mode.traits
-    if plan.write.output is not None or plan.write.sink.many_tables or not (traits.erases and traits.stores):
+    if not plan.write.sink.target.one_table or not (traits.erases and traits.stores):
         return
     table = load_table(job.spark, plan.write.table)
     others = _others(table, plan) if table is not None else {}

@@ -27,7 +27,6 @@ from helios.spark.jvm.classes import classes
 from helios.spark.jvm.sql import refusal
 from helios.spark.run.batches import SCHEDULERS
 from helios.spark.run.job import Job, Run
-from helios.spark.run.output_startup import OutputStartup
 from helios.spark.run.startup import StartupValidator
 from helios.spark.sinks.context import SinkContext
 from helios.spark.steps import materialized_view, row_by_row
@@ -72,14 +71,14 @@ class PipelineQuery:
     def _with_log(self) -> Plan:
         """The plan whose upsert goes by the order and the deletes that its source carries, and by its keys."""
         plan, source = self.plan, self.sources[0]
-        mode = plan.write.mode
-        if not plan.reads[0].source.carries_order or not mode.traits.upserts:
+        mode = plan.write.mode.upsert
+        if not plan.reads[0].source.carries_order or mode is None:
             return plan
         assert isinstance(source, CarriesOrder)
         # Each table of a mirror has its own keys.
         keys = () if plan.write.sink.mirrors else mode.keys or renamed(source.keys(), plan.stream.steps)
         ordered = replace(mode, keys=keys, order_by=LOG, delete_when=GONE, stores_order=False)
-        return replace(plan, write=replace(plan.write, sink=replace(plan.write.sink, mode=ordered)))
+        return replace(plan, write=replace(plan.write, sink=replace(plan.write.iceberg, mode=ordered)))
 
     # before anything is written
 
@@ -187,9 +186,8 @@ class PipelineQuery:
             again=repeat if again else None,
             combines=cache(self._combines),
         )
-        validator = StartupValidator if self.plan.write.output is None else OutputStartup
         how = {"new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
-        started = validator(context, beside=beside, siblings=siblings, **how).start(df)
+        started = StartupValidator(context, beside=beside, siblings=siblings, **how).start(df)
         return Job(
             plan=self.plan,
             spark=self.spark,
@@ -224,9 +222,9 @@ class PipelineQuery:
 def _with_groups(plan: Plan) -> Plan:
     """A plan whose view is written group by group."""
     mode = plan.write.mode
-    if plan.view is None or not mode.traits.upserts:
+    if plan.view is None or mode.upsert is None:
         return plan
-    return replace(plan, write=replace(plan.write, sink=replace(plan.write.sink, mode=Groups(keys=mode.keys))))
+    return replace(plan, write=replace(plan.write, sink=replace(plan.write.iceberg, mode=Groups(keys=mode.keys))))
 
 
 def keeps_state(df: DataFrame) -> bool:

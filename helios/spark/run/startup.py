@@ -40,17 +40,15 @@ from helios.spark.run.renamed import move_checkpoint, retarget
 from helios.spark.run.upsert_keys import drop_former, keys_of, take_over, upsert_state
 from helios.spark.sinks.alignment import SchemaAligner, columns_of
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
-from helios.spark.sinks.atomic_mirror import mirror_sink
-from helios.spark.sinks.audit import AuditedSink
 from helios.spark.sinks.context import SinkContext
+from helios.spark.sinks.kinds import OTHERS, TABLES
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.modes import stored_schema
 from helios.spark.sinks.protocol import Sink
 from helios.spark.sinks.quarantine import QuarantineSink
 from helios.spark.sinks.records import newest_record
 from helios.spark.sinks.rollbacks import RollbackGuard, forget_lost_replay
-from helios.spark.sinks.route import RoutedSink
-from helios.spark.sinks.table import TableSink, create, has_written, shape
+from helios.spark.sinks.table import create, has_written, shape
 from helios.table.ledger import Record
 
 
@@ -98,7 +96,7 @@ class StartupValidator:
         self.full_refresh = full_refresh
         self.beside = beside
         self.siblings = siblings
-        self.routed = plan.write.sink.many_tables or plan.write.output is not None  # there is no one table to open
+        self.other = OTHERS.get(plan.write.sink.target)  # None where there is one table to open
         self.branch = plan.write.sink.branch_name
         self._follows = [read for read in plan.reads if read.source.streaming]
         self.followed = tuple(read.name for read in self._follows)
@@ -126,7 +124,7 @@ class StartupValidator:
                 fix="choose another pipeline of the script with SCRIPT:name, or read it anew with --full-refresh.",
             )
         # Tables that rows name are opened when a row does.
-        table = tables.load_table(self.spark, plan.write.table) if not self.routed else None
+        table = tables.load_table(self.spark, plan.write.table) if self.other is None else None
         if self.new_checkpoint or self.full_refresh:
             self._refuse_unresumable(table)
         if table is not None:
@@ -138,7 +136,7 @@ class StartupValidator:
             self.checkpoint.verify()
         if table is not None:
             self._refuse_schema(table, df)
-        elif not self.routed and not (plan.write.sink.creates and plan.write.mode.traits.stores):
+        elif self.other is None and not (plan.write.iceberg.creates and plan.write.mode.traits.stores):
             raise InputError(f"table {plan.write.table.text} does not exist.", where=plan.declared.sink.origin)
         self._look_at_others(table)
         lease = Lease(self.checkpoint)
@@ -153,7 +151,7 @@ class StartupValidator:
 
     def _look_at_others(self, table: JavaTable | None) -> None:
         """Rejects upserts beside those of others, and tells of pipelines of the same run that write the same rows."""
-        alone = len(self.siblings) < 2 and not self.plan.write.mode.traits.upserts
+        alone = len(self.siblings) < 2 and self.plan.write.mode.upsert is None
         record = self._last_record(table) if table is not None and not alone else None
         if not self.full_refresh:
             own = None
@@ -192,19 +190,14 @@ class StartupValidator:
         if write.mode.traits.stores:
             columns, held = columns_of(df.schema), columns_of(tables.spark_schema(self.spark, table))
             written = has_written(self.plan, table)
-            out = left_out(write.sink, columns, held, has_written=written)
+            out = left_out(write.iceberg, columns, held, has_written=written)
             if written and moved and write.mode.order_by is not None:
                 refuse_lost_order(self.plan, out, upsert_state(self.context, self._last_record(table)))
             SchemaAligner(self.spark, self.plan, write.table, table).check(stored_schema(df, write.mode, out))
 
     def _refuse_unresumable(self, table: JavaTable | None) -> None:
-        if self.routed:
-            raise InputError(
-                f"--new-checkpoint and --full-refresh cannot serve {self.plan.pipeline}: each of its many tables "
-                "has its own last batch.",
-                where=self.plan.origin,
-                fix=f"restore the checkpoint from a backup, or {self.context.restart_hint} under another .named(...).",
-            )
+        if self.other is not None:
+            raise self.other.unresumable(self.context)
         if self.full_refresh:
             return
         resumable = self.plan.path is ReadPath.RANGES
@@ -229,14 +222,10 @@ class StartupValidator:
 
     def _targets(self, table: JavaTable | None) -> Iterator[tuple[TableName, JavaTable]]:
         """The table, or the tables of a routed stream that are there."""
-        name = self.plan.write.table
         if table is not None:
-            yield name, table
-        if self.routed and self.plan.checkpoint:
-            quarantine = self.plan.write.quarantine  # knows of rows where no table has any
-            for one in (*tables.named_after(self.spark, name), *([quarantine] if quarantine is not None else [])):
-                if (found := tables.load_table(self.spark, one)) is not None:
-                    yield one, found
+            yield self.plan.write.table, table
+        if self.other is not None:
+            yield from self.other.there(self.context)
 
     def _adopt_former(self, former: str, table: JavaTable | None, df: DataFrame) -> None:
         """Moves the checkpoint of the pipeline's former name to the new one, once; first it must be this pipeline's."""
@@ -265,7 +254,7 @@ class StartupValidator:
                 self.checkpoint.create(existing)
         identity = existing or new_identity(self.plan, self.sources, self.uuids)
         old = self._old(table, existing) if table is not None and not self.full_refresh else None
-        upserts = plan.write.mode.traits.upserts
+        upserts = plan.write.mode.upsert is not None
         replaced = self._last_record(table) if table is not None and upserts else None
         if table is not None:
             shape(self.spark, plan, table)
@@ -279,14 +268,14 @@ class StartupValidator:
         quarantine = QuarantineSink.of(context)
         if quarantine is not None and existing is not None:
             quarantine.verify()
-        if self.routed:
+        if self.other is not None:
             if identity.pipeline != plan.pipeline:
                 self.checkpoint.create(replace(identity, pipeline=plan.pipeline))
-            return Started(lease=lease, sink=self._placed(context, last), planned=last)
+            return Started(lease=lease, sink=self.other.open(context, last), planned=last)
         claim = replace(first_claim(plan, identity, old, self.beside), keys=keys)
         if existing is None and old is not None and table is not None and keeps_inputs(plan):
             # Judged by the record as the target has it: what was rolled back is no longer there.
-            kept = AppendLedger(context, table, self.branch).carried(self._last_record(table) or old)
+            kept = AppendLedger(context, table, plan.write.table, self.branch).carried(self._last_record(table) or old)
             claim = replace(claim, position=kept.position, appended=kept.appended)
         if table is None:
             table = create(self.spark, plan, plan.write.table, df, {context.ledger_key: claim.as_json()})
@@ -299,14 +288,8 @@ class StartupValidator:
             self.checkpoint.create(replace(identity, pipeline=plan.pipeline, target_uuid=str(table.uuid())))
         if self.followed:
             ledger.refuse_behind(last)
-        sink = AuditedSink if plan.write.sink.audits else TableSink
+        sink = TABLES[plan.write.sink.target]
         return Started(lease=lease, sink=sink(context, plan.write.table, table, self.branch), planned=last)
-
-    def _placed(self, context: SinkContext, planned: int) -> Sink:
-        """The sink of batches that go to no one table."""
-        sink = mirror_sink(context) if self.plan.write.sink.mirrors else RoutedSink(context)
-        sink.verify()
-        return sink
 
     def _old(self, table: JavaTable, existing: Identity | None) -> Record | None:
         """The target's record, once it is known that the target holds its batch, or that a new checkpoint goes on."""
@@ -363,7 +346,7 @@ class StartupValidator:
         kept = old is not None and old.keys is not None  # in a folder of its own, of which nothing is taken over
         if not kept and (identity is None or old is None or identity.id == old.checkpoint):
             state.forget_after(old.batch if old is not None else -1)  # what a batch left that never landed
-        if self.plan.write.mode.traits.upserts:
+        if self.plan.write.mode.upsert is not None:
             take_over(self.context, id, old)
         self.checkpoint.rewind()
         if start is not None:

@@ -21,7 +21,7 @@ def keys_of(context: SinkContext, checkpoint: str, record: Record | None) -> str
         record: Its record in the target; None without one.
     """
     write = context.plan.write
-    if write.output is not None or write.sink.many_tables or not write.mode.traits.upserts:
+    if not write.sink.target.one_table or write.mode.upsert is None:
         return None
     same = record is not None and record.checkpoint == checkpoint
     if record is not None and same and (record.keys is not None or upsert_state(context, record).remembers):

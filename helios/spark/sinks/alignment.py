@@ -39,7 +39,7 @@ class SchemaAligner:
     def __init__(self, spark: SparkSession, plan: Plan, name: TableName, table: JavaTable) -> None:
         self._spark = spark
         self._reads = plan.reads
-        self._sink = plan.write.sink
+        self._sink = plan.write.iceberg
         self._name = name
         self._table = table
         self._known: tuple[str, int] | None = None

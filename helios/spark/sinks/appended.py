@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
+
+from typing_extensions import override
 
 from helios.catalog.names import TableName
 from helios.errors import InputError, LedgerError
@@ -23,7 +25,7 @@ from helios.spark.sinks.rollbacks import RollbackGuard
 from helios.table.appended import Appended, Entry, Finding, Verdict, earlier_state, entry_of, unsure
 from helios.table.inputs import Input, Look, Node, Range, State
 from helios.table.ledger import Record
-from helios.table.positions import Batch
+from helios.table.positions import Batch, Span, same_sources
 
 AGAIN = "or append them all the same with `helios run --again`, or pipeline.run(again=True)"
 
@@ -40,7 +42,7 @@ def ledger_of(context: SinkContext, table: JavaTable, branch: str | None, name: 
     """The ledger of a target of a pipeline."""
     if not keeps_inputs(context.plan):
         return context.ledger(table, branch, name)
-    return AppendLedger(context, table, branch, guard=context.guard(table, name, branch))
+    return AppendLedger(context, table, name, branch, guard=context.guard(table, name, branch))
 
 
 class AppendLedger(Ledger):
@@ -49,16 +51,22 @@ class AppendLedger(Ledger):
     Args:
         context: What the sinks of the run share.
         table: Iceberg's table object of the target.
+        name: The name of the target.
         branch: The branch that is written; None for main.
         guard: Compares the target with its last batch; by default by the record alone.
     """
 
     def __init__(
-        self, context: SinkContext, table: JavaTable, branch: str | None, guard: RollbackGuard | None = None
+        self,
+        context: SinkContext,
+        table: JavaTable,
+        name: TableName,
+        branch: str | None,
+        guard: RollbackGuard | None = None,
     ) -> None:
         plan = context.plan
         super().__init__(table, plan.pipeline, context.checkpoint_id, plan.fingerprint, branch, guard=guard)
-        self._plan = plan
+        self._plan, self._name = plan, name
         self._again = context.again
         self._observer = context.observer
         self._combines = context.combines
@@ -68,30 +76,32 @@ class AppendLedger(Ledger):
         self.all_known = True  # whether the last judgement knew all that was appended
         self._entry: Entry | None = None
 
-    def number(self, name: str, number: int) -> int:
-        """The number of a batch; of one that is appended again, the same one at each restart of the run.
+    @override
+    def number(self, spans: Sequence[Span]) -> int:
+        """The number of the next batch; the inputs of the last one keep its number, unless they are appended again."""
+        record = self.last()
+        if record is None:
+            return 0
+        same = self._again is None and same_sources(record.position, Batch(record.batch, tuple(spans)))
+        return record.batch if same else self.repeated(record.batch + 1)
 
-        Args:
-            name: The target.
-            number: The number that the record gives it.
-        """
-        return number if self._again is None else self._again.number(name, number)
+    def repeated(self, number: int) -> int:
+        """A number of a batch; of one that is appended again, the one that it has at each restart of the run."""
+        return number if self._again is None else self._again.number(self._name.text, number)
 
     @property
     def repeats(self) -> bool:
         """True if inputs are appended that were appended before."""
         return self._again is not None
 
-    def decide(self, batch: Batch, commit: Commit | None) -> Commit | None:
+    @override
+    def decide(self, batch: Batch) -> Commit | None:
         """The commit that has appended a batch's inputs already; None if they are new.
-
-        Args:
-            batch: The batch, whose target was not rolled back.
-            commit: Its commit, if it is the last batch of the record.
 
         Raises:
             InputError: Some of the inputs, or all of them by other steps, were appended before.
         """
+        commit = self.find(batch)
         finding = self.judge(batch)
         if self.repeats:
             return commit
@@ -115,6 +125,7 @@ class AppendLedger(Ledger):
             )
 
     @property
+    @override
     def note(self) -> str:
         """The note on unknown inputs of a batch that `decide` judged new; empty if all are known or repeated."""
         if self.all_known or self.repeats:
@@ -124,6 +135,7 @@ class AppendLedger(Ledger):
             "older ones is not known any more"
         )
 
+    @override
     def record_of(self, batch: Batch, snapshot: int, sequence: int) -> Record:
         record = super().record_of(batch, snapshot, sequence)
         if self._entry is None:

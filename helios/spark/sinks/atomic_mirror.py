@@ -16,12 +16,10 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from helios.errors import CheckpointError, InputError
-from helios.model.mirror import MirrorSink as Declared
 from helios.plan.properties import METADATA_FILES
 from helios.spark.iceberg import freshness, moves, tables
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.types.iceberg import JavaTable
-from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.joint import Change, JointCommit
 from helios.spark.sinks.many_tables import combined
 from helios.spark.sinks.mirror import CONTROL, MirrorSink, StagedTable
@@ -168,9 +166,3 @@ class AtomicMirrorSink(MirrorSink):
 
 def _columns(spark: SparkSession) -> StructType:
     return spark.createDataFrame([], COLUMNS).schema
-
-
-def mirror_sink(context: SinkContext) -> MirrorSink:
-    """The sink of a mirror, as it is declared."""
-    declared = context.plan.write.sink
-    return AtomicMirrorSink(context) if isinstance(declared, Declared) and declared.atomic else MirrorSink(context)

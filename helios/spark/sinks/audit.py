@@ -157,7 +157,7 @@ class AuditedSink(TableSink):
         Raises:
             RunError: A condition is not met; main is unchanged.
         """
-        sink = self.context.plan.write.sink
+        sink = self.context.plan.write.iceberg
         rows = self._added(spark, snapshot)
         named = [F.expr(condition).alias(f"c{i}") for i, (_, condition) in enumerate(sink.audits)]
         row = rows.agg(*named).collect()[0]

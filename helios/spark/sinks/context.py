@@ -127,27 +127,33 @@ class SinkContext:
 
     def options(self) -> CommitOptions:
         """How a batch of the pipeline is committed."""
-        plan, sink = self.plan, self.plan.write.sink
-        traits = sink.mode.traits
+        plan, sink = self.plan, self.plan.write.iceberg
+        traits, merge = sink.mode.traits, sink.mode.merge
         return CommitOptions(
             stamps=dict(sink.stamps),
             sources=[{"kind": r.kind, "name": r.name, "uuid": r.uuid} for r in plan.reads],
             properties={**SERIALIZABLE, **presented(sink, plan.write.file_format)},
             retry=sink.retrying,
             # A batch pipeline numbers its runs by the record, and its upsert state by that number; so does a replay.
-            counts_empty=traits.upserts and (self.replays or not plan.streaming),
-            exclusive=traits.erases or (bool(sink.mode.query) and inserts_only(sink.mode.query)),
+            counts_empty=sink.mode.upsert is not None and (self.replays or not plan.streaming),
+            exclusive=traits.erases or (merge is not None and inserts_only(merge)),
             retries_conflicts=not traits.erases,
             verify=self.verify,
             observer=self.observer,
         )
+
+    @property
+    def tombstones(self) -> float:
+        """For how many seconds the pipeline remembers deletes; 0 where it does not upsert."""
+        upsert = self.plan.write.mode.upsert
+        return upsert.tombstones if upsert is not None else 0.0
 
     def upsert_state(self, name: TableName, branch: str | None) -> UpsertState:
         """The upsert state of a table, or of one branch of it."""
         target = f"{name.text}@{branch}" if branch else name.text
         files, folder = place(self.spark, self.checkpoint, target, self.keys)
         has_replay = partial(self.has_replay, name, self.plan.write.pipelines)
-        return UpsertState(files, folder, self.plan.write.mode.tombstones, has_replay)
+        return UpsertState(files, folder, self.tombstones, has_replay)
 
     def has_replay(self, name: TableName, pipelines: Iterable[str], quarantine: str, number: int) -> bool:
         """True if a table has a replay of a pipeline's quarantine.

@@ -24,14 +24,15 @@ from helios.spark.iceberg.added_files import AddedFiles, changes_files
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.iceberg.validators import COMPACTION, AncestryValidator, Watch
-from helios.spark.jvm.classes import classes, listed
+from helios.spark.jvm.classes import classes
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaSnapshotUtil, JavaTable
 from helios.spark.jvm.types.updates import JavaSnapshotUpdate
 from helios.spark.sinks.options import Commit, CommitOptions, Conflict, counted
 from helios.spark.sinks.rollbacks import RollbackGuard
-from helios.table.ledger import Record, parse, records
-from helios.table.positions import Batch, same_sources
+from helios.spark.sinks.stored_records import newest_stamp
+from helios.table.ledger import Record, parse
+from helios.table.positions import Batch, Span, same_sources
 from helios.table.refs import ATTEMPT, LEDGER
 
 
@@ -89,9 +90,11 @@ class Ledger:
         """
         self.table.refresh()
         text = self.table.properties().get(self.key)
-        record = parse(text, self.key, self.table.name()) if text is not None else self._newest_stamp()
-        self._last = record
-        return record
+        if text is not None:
+            self._last = parse(text, self.key, self.table.name())
+        else:
+            self._last = newest_stamp(self.table, self.head(), self.pipeline, self.branch)
+        return self._last
 
     def claim(self, record: Record, forget: str | None = None) -> None:
         """Writes a record without a new batch: it claims the target for the checkpoint before the first batch."""
@@ -100,25 +103,27 @@ class Ledger:
             update = update.remove(LEDGER + forget)
         update.commit()
 
-    def _newest_stamp(self) -> Record | None:
-        if any(self.pipeline in record.formerly for record in known_records(self.table).values()):
-            return None  # the stamps are those of a pipeline that goes by another name now
-        for snapshot in History(self.table, self.head()):
-            summary = snapshot.summary()
-            batch = summary.get("helios.batch")
-            if summary.get("helios.pipeline") == self.pipeline and batch is not None:
-                return Record(
-                    checkpoint=summary.get("helios.checkpoint") or "",
-                    batch=int(batch),
-                    position=json.loads(summary.get("helios.position") or "null"),
-                    snapshot=snapshot.snapshotId(),
-                    sequence=snapshot.sequenceNumber(),
-                    steps=summary.get("helios.steps") or "",
-                    branch=self.branch,
-                )
-        return None
+    def last(self) -> Record | None:
+        """The pipeline's record, as `load` gives it; a target that was rolled back is refused."""
+        record = self.load()
+        self.refuse_rollback(record)
+        return record
 
     # looking up a batch
+
+    def number(self, spans: Sequence[Span]) -> int:
+        """The number of a batch pipeline's next batch, which has these inputs."""
+        record = self.last()
+        return record.batch + 1 if record is not None else 0
+
+    def decide(self, batch: Batch) -> Commit | None:
+        """The commit that makes writing a batch unnecessary; None if it is to be written."""
+        return self.find(batch)
+
+    @property
+    def note(self) -> str:
+        """The note on the commit of the batch that `decide` looked up; empty if there is nothing to tell."""
+        return ""
 
     def find(self, batch: Batch) -> Commit | None:
         """Looks a batch up in the target; None if it is absent.
@@ -388,10 +393,3 @@ class Ledger:
             f"in {self.table.name()} now.",
             fix="run again: the batch is looked up before it is written.",
         ) from error
-
-
-def known_records(table: JavaTable) -> dict[str, Record]:
-    """The records of a table, by pipeline, as `records` reads them."""
-    properties = table.properties()
-    keys = (str(key) for key in listed(properties.keySet()) if str(key).startswith(LEDGER))
-    return records({key: properties.get(key) or "" for key in keys}, table.name())

@@ -6,32 +6,32 @@ commit. A batch that a driver left between two tables is completed by the next o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Self
+
+from typing_extensions import override
 
 from helios.catalog.names import TableName
+from helios.errors import InputError
 from helios.spark.iceberg import tables
+from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.maintenance.upkeep import Upkeep
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.options import Commit
-from helios.spark.sinks.protocol import Absent, Found, Outcome, Partial, Staged
+from helios.spark.sinks.protocol import Absent, Found, Outcome, Partial, Sink, Staged
 from helios.spark.sinks.quarantine import QuarantineSink
 from helios.spark.sinks.routed_tables import foreign_error, gone_error, refuse_other
 from helios.spark.sinks.table import TableSink
-from helios.spark.steps.build import Built
-from helios.table.ledger import Record, Starts
-from helios.table.positions import Batch, Span, same_entries
+from helios.table.positions import Batch, same_entries
 
 
-class ManyTables:
+class ManyTables(Sink):
     """A `Sink` of tables that rows name; a subclass stages them.
 
     Args:
         context: What the sinks of the run share.
     """
-
-    transactional = False
 
     def __init__(self, context: SinkContext) -> None:
         self.context = context
@@ -40,6 +40,38 @@ class ManyTables:
         self._quarantine = QuarantineSink.of(context)
         write = replace(context.plan.write, quarantine=None)
         self._each = replace(context, plan=replace(context.plan, write=write))
+
+    @classmethod
+    def open(cls, context: SinkContext, planned: int) -> Self:
+        """The sink of a pipeline that has its lease; what it has written is looked at.
+
+        Args:
+            context: What the sinks of the run share.
+            planned: The last batch that an earlier process may have written; -1 for none.
+        """
+        sink = cls(context)
+        sink.verify()
+        return sink
+
+    @classmethod
+    def unresumable(cls, context: SinkContext) -> InputError:
+        """The error for --new-checkpoint and --full-refresh."""
+        return InputError(
+            f"--new-checkpoint and --full-refresh cannot serve {context.plan.pipeline}: each of its many tables "
+            "has its own last batch.",
+            where=context.plan.origin,
+            fix=f"restore the checkpoint from a backup, or {context.restart_hint} under another .named(...).",
+        )
+
+    @classmethod
+    def there(cls, context: SinkContext) -> Iterator[tuple[TableName, JavaTable]]:
+        """The tables that may hold rows of the pipeline."""
+        plan = context.plan
+        quarantine = plan.write.quarantine  # knows of rows where no table has any
+        names = tables.named_after(context.spark, plan.write.table) if plan.checkpoint else []
+        for name in (*names, *([quarantine] if quarantine is not None and plan.checkpoint else [])):
+            if (found := tables.load_table(context.spark, name)) is not None:
+                yield name, found
 
     def _known(self) -> dict[str, TableName]:
         """The tables of the pipeline, by value."""
@@ -53,19 +85,10 @@ class ManyTables:
         """The context for the sink of one table."""
         return self._each
 
-    def stage(self, batch: Batch, rows: Built) -> AbstractContextManager[Staged]:
-        """Stages the rows of a batch for the tables that they name."""
-        raise NotImplementedError
-
+    @override
     def maintain(self) -> list[Upkeep]:
         sinks = {**self._found_tables, **self._tables}
         return [done for sink in sinks.values() for done in sink.maintain()]
-
-    def began(self, starts: Starts) -> None:
-        """Does nothing: there may be no table yet."""
-
-    def last(self) -> Record | None:
-        return None
 
     def verify(self) -> None:
         """Looks at the tables that rows went to.
@@ -87,9 +110,7 @@ class ManyTables:
 
     # finding
 
-    def number(self, spans: Sequence[Span]) -> int:
-        return 0  # each table numbers the batches of a batch pipeline itself
-
+    @override
     def find(self, batch: Batch) -> Outcome:
         """Looks a batch up in each table of its manifest."""
         plan = self.context.plan
@@ -137,12 +158,14 @@ class ManyTables:
 
     # committing
 
+    @override
     def commit(self, staged: Staged) -> Commit | None:
         commits = [commit for part in staged.parts if (commit := part.commit()) is not None]
         if not commits or any(not commit.again for commit in commits):
             self.context.observer.rejected(staged.rows.dropped())
         return combined(commits) if commits else None
 
+    @override
     def reopen(self, batch: Batch) -> None:
         if self._quarantine is not None:
             self._quarantine.reopen(batch)

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 
 from helios.errors import Origin, RunError
 from helios.model.columns import POSITION
-from helios.model.modes import VALID_FROM, VALID_TO, Mode
+from helios.model.modes import VALID_FROM, VALID_TO, Mode, Upsert
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER
 from helios.spark.iceberg.merge_scope import Bound, MergeScope
 from helios.spark.jvm.errors import BAD_ROW
@@ -118,14 +118,14 @@ def _scattered(one: Column, other: Column, keys: tuple[str, ...]) -> Column:
     return F.raise_error(F.concat(F.lit(BAD_ROW), F.to_json(told)))
 
 
-def marked(df: DataFrame, mode: Mode) -> DataFrame:
+def marked(df: DataFrame, mode: Upsert) -> DataFrame:
     """Adds the helper columns: the order of each row, and whether it deletes its key."""
     order = F.expr(mode.order_by) if mode.order_by else F.lit(None).cast("bigint")
     deleted = F.coalesce(F.expr(mode.delete_when), F.lit(False)) if mode.delete_when else F.lit(False)
     return df.withColumns({ORDER: order, DELETED: deleted})
 
 
-def ordering_terms(rows: DataFrame, mode: Mode) -> dict[str, object]:
+def ordering_terms(rows: DataFrame, mode: Upsert) -> dict[str, object]:
     """The ordering terms: two stored orders of a key are comparable only if these are equal."""
     kind = rows.schema[ORDER].dataType
     wide = next((name for base, name in WIDENS.items() if isinstance(kind, base)), None)
@@ -173,7 +173,7 @@ def invalid_reason(mode: Mode) -> Column:
     """Why a row is invalid: a null in its key, or a null order where versions are kept; null if it is valid."""
     names = [F.when(F.col(quoted(key)).isNull(), F.lit(key)) for key in mode.keys]
     reason = F.when(null_key(mode.keys), F.concat(F.lit("null key: "), F.concat_ws(", ", *names)))
-    if mode.history:
+    if mode.adds:
         reason = reason.when(F.expr(str(mode.order_by)).isNull(), F.lit(f"null order: {mode.order_by}"))
     return reason
 
@@ -197,7 +197,7 @@ def validate_keys(
         RunError: A key is null or occurs twice, or a version has no order; names a row.
     """
     keys = mode.keys
-    ordered = not mode.traits.upserts or mode.order_by is not None
+    ordered = mode.upsert is None or mode.order_by is not None
     reason = invalid_reason(mode)
     kinds = {key: df.select(quoted(key)).schema[0].dataType for key in keys}
     given = {key: BOUNDS[known] for key, kind in kinds.items() for known in BOUNDS if isinstance(kind, known)}
@@ -212,7 +212,7 @@ def validate_keys(
     if most is not None and most > 1:
         _refuse_double(grouped, also, table, where)
     bounds = {key: Bound(kinds[key], *found[2 * i : 2 * i + 2]) for i, key in enumerate(given)}
-    stored = (rows or 0) if mode.traits.upserts else 0
+    stored = (rows or 0) if mode.upsert is not None else 0
     few = len(given) == len(keys) and (rows or 0) <= FEW_KEYS
     return MergeScope(
         narrow=key_filter(df, keys, rows or 0),

@@ -71,8 +71,8 @@ class MirrorSink(ManyTables):
 
     @property
     def _declared(self) -> Declared:
-        sink = self.context.plan.write.sink
-        assert isinstance(sink, Declared)
+        sink = self.context.plan.write.sink.mirror
+        assert sink is not None
         return sink
 
     @override
@@ -90,7 +90,7 @@ class MirrorSink(ManyTables):
 
     @override
     def _known(self) -> dict[str, TableName]:
-        begin = f"{self.context.plan.write.table.text}."
+        begin = self.context.plan.write.table.prefix
         names = [text.removeprefix(begin) for text in self.context.checkpoint.tables()]
         return {name: self._name(name) for name in names if not name.startswith(CONTROL)}
 
@@ -103,8 +103,9 @@ class MirrorSink(ManyTables):
     @override
     def _context_of(self, value: str) -> SinkContext:
         plan = self._each.plan
-        sink = plan.write.sink
-        keyed = replace(sink, mode=replace(sink.mode, keys=self._mirrored.load()[value].keys))
+        sink = plan.write.iceberg
+        assert sink.mode.upsert is not None
+        keyed = replace(sink, mode=replace(sink.mode.upsert, keys=self._mirrored.load()[value].keys))
         return replace(self._each, plan=replace(plan, write=replace(plan.write, sink=keyed)))
 
     # staging

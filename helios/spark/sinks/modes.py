@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, reduce
+from typing import Any, Generic, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
@@ -40,10 +41,12 @@ from helios.spark.sinks.protocol import Write
 from helios.spark.sinks.shared_keys import SharedKeys
 from helios.spark.steps.build import Built
 
+M_co = TypeVar("M_co", bound=Mode, covariant=True)
+
 
 @dataclass(frozen=True, kw_only=True)
-class ModeBatch:
-    """One batch for one table.
+class ModeBatch(Generic[M_co]):
+    """One batch for one table, in its mode.
 
     Attributes:
         rows: Its rows, with all columns of the steps.
@@ -60,7 +63,7 @@ class ModeBatch:
 
     rows: Built
     number: int
-    mode: Mode
+    mode: M_co
     table: str
     where: Origin | None
     left_out: tuple[str, ...]
@@ -87,14 +90,14 @@ def stored_schema(df: DataFrame, mode: Mode, left_out: tuple[str, ...]) -> Struc
     """The schema of a new table for a batch's rows."""
     hidden = {name.lower() for name in (*left_out, POSITION)}
     fields = [field for field in df.schema.fields if field.name.lower() not in hidden]
-    if mode.history:
+    if mode.adds:
         kind = df.select(F.expr(str(mode.order_by))).schema.fields[0].dataType
-        fields += [StructField(name, kind) for name in (VALID_FROM, VALID_TO)]
+        fields += [StructField(name, kind) for name in mode.adds]
     return StructType(fields)
 
 
 @contextmanager
-def writer(batch: ModeBatch) -> Iterator[Write]:
+def writer(batch: ModeBatch[Mode]) -> Iterator[Write]:
     """Validates a batch and yields its `Write`; the rows may be persisted meanwhile.
 
     Raises:
@@ -105,7 +108,7 @@ def writer(batch: ModeBatch) -> Iterator[Write]:
 
 
 @contextmanager
-def _append(batch: ModeBatch) -> Iterator[Write]:
+def _append(batch: ModeBatch[Append]) -> Iterator[Write]:
     native, stored = _native(batch)
 
     def write(pending: Transaction) -> None:
@@ -115,7 +118,7 @@ def _append(batch: ModeBatch) -> Iterator[Write]:
     yield write
 
 
-def _native(batch: ModeBatch) -> tuple[Callable[[Transaction, AddFiles], bool], Callable[[], DataFrame]]:
+def _native(batch: ModeBatch[Mode]) -> tuple[Callable[[Transaction, AddFiles], bool], Callable[[], DataFrame]]:
     """The writer by the columnar engine, which gives False where Spark must write, and the rows as stored by Spark."""
     native = batch.native
     if native is None:
@@ -133,7 +136,7 @@ def _isolation(pending: Transaction) -> dict[str, str]:
 
 
 @contextmanager
-def _overwrite(batch: ModeBatch) -> Iterator[Write]:
+def _overwrite(batch: ModeBatch[Overwrite]) -> Iterator[Write]:
     condition = batch.mode.filter
     if condition is not None:
         # Before columns are added to the table.
@@ -201,7 +204,7 @@ def refuse_outside(df: DataFrame, condition: str, table: str, where: Origin | No
 
 
 @contextmanager
-def _overwrite_partitions(batch: ModeBatch) -> Iterator[Write]:
+def _overwrite_partitions(batch: ModeBatch[OverwritePartitions]) -> Iterator[Write]:
     native, stored = _native(batch)
 
     def write(pending: Transaction) -> None:
@@ -220,7 +223,7 @@ def _overwrite_partitions(batch: ModeBatch) -> Iterator[Write]:
 
 
 @contextmanager
-def _delete(batch: ModeBatch) -> Iterator[Write]:
+def _delete(batch: ModeBatch[Delete]) -> Iterator[Write]:
     keys = batch.mode.keys
     rows = batch.df.select(*map(quoted, keys)).distinct()
     on = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in keys)
@@ -231,13 +234,13 @@ def _delete(batch: ModeBatch) -> Iterator[Write]:
 
 
 @contextmanager
-def _merge_sql(batch: ModeBatch) -> Iterator[Write]:
+def _merge_sql(batch: ModeBatch[MergeSql]) -> Iterator[Write]:
     with _persisted(batch.df.drop(POSITION)) as rows:
         yield lambda pending: pending.sql(batch.mode.query, rows)
 
 
 @contextmanager
-def _upsert(batch: ModeBatch) -> Iterator[Write]:
+def _upsert(batch: ModeBatch[Upsert]) -> Iterator[Write]:
     native = native_upsert.upsert(batch, batch.native) if batch.native is not None else None
     with ExitStack() as stack:
         merged = [] if native is not None else [stack.enter_context(_merged(batch))]
@@ -251,13 +254,13 @@ def _upsert(batch: ModeBatch) -> Iterator[Write]:
         yield write
 
 
-def _remembered(batch: ModeBatch, pending: Transaction) -> bool:
+def _remembered(batch: ModeBatch[Upsert], pending: Transaction) -> bool:
     """True if this pipeline or others remember keys, which the columnar engine does not compare."""
     _watch(batch, pending, None)
     return bool(batch.mode.order_by and batch.upsert_state.began_with_keys) or batch.shared.remember(pending.table)
 
 
-def _watch(batch: ModeBatch, pending: Transaction, narrow: Callable[[DataFrame], DataFrame] | None) -> None:
+def _watch(batch: ModeBatch[Upsert], pending: Transaction, narrow: Callable[[DataFrame], DataFrame] | None) -> None:
     """Has what other pipelines remember from now on be a conflict, where it is of keys of the batch."""
     # Without the transaction itself, which would be a cycle.
     shared, table, base = batch.shared, pending.table, pending.base
@@ -265,7 +268,7 @@ def _watch(batch: ModeBatch, pending: Transaction, narrow: Callable[[DataFrame],
 
 
 @contextmanager
-def _merged(batch: ModeBatch) -> Iterator[Write]:
+def _merged(batch: ModeBatch[Upsert]) -> Iterator[Write]:
     """An upsert by Spark's MERGE."""
     mode = batch.mode
     keys = mode.keys
@@ -285,7 +288,7 @@ def _merged(batch: ModeBatch) -> Iterator[Write]:
         yield write(batch, fitted, {name.lower() for name in given}, scope)
 
 
-def _write_newest(batch: ModeBatch, rows: DataFrame, given: set[str], scope: MergeScope) -> Write:
+def _write_newest(batch: ModeBatch[Upsert], rows: DataFrame, given: set[str], scope: MergeScope) -> Write:
     mode = batch.mode
     keys = mode.keys
     columns = [c for c in rows.columns if c not in merge.HELPERS]
@@ -312,7 +315,7 @@ def _write_newest(batch: ModeBatch, rows: DataFrame, given: set[str], scope: Mer
     return write
 
 
-def _write_versions(batch: ModeBatch, rows: DataFrame, given: set[str], scope: MergeScope) -> Write:
+def _write_versions(batch: ModeBatch[Upsert], rows: DataFrame, given: set[str], scope: MergeScope) -> Write:
     mode = batch.mode
     columns = [c for c in rows.columns if c not in merge.HELPERS]
     remembered = None
@@ -334,7 +337,7 @@ def _write_versions(batch: ModeBatch, rows: DataFrame, given: set[str], scope: M
 
 
 @contextmanager
-def _groups(batch: ModeBatch) -> Iterator[Write]:
+def _groups(batch: ModeBatch[Groups]) -> Iterator[Write]:
     with _persisted(batch.df) as rows:
         fitted = batch.fit(rows, (DELETED,))
         columns = [c for c in fitted.columns if c != DELETED]
@@ -352,7 +355,7 @@ def _persisted(df: DataFrame) -> Iterator[DataFrame]:
         kept.unpersist()
 
 
-WRITERS: Mapping[type[Mode], Callable[[ModeBatch], AbstractContextManager[Write]]] = {
+WRITERS: Mapping[type[Mode], Callable[[ModeBatch[Any]], AbstractContextManager[Write]]] = {
     Append: _append,
     Overwrite: _overwrite,
     OverwritePartitions: _overwrite_partitions,

@@ -18,6 +18,7 @@ from helios.spark.native.upsert import Ends, Keyed, upserted
 from helios.spark.sinks import merge
 
 if TYPE_CHECKING:
+    from helios.model.modes import Upsert
     from helios.spark.iceberg.transaction import Transaction
     from helios.spark.native.batch import NativeBatch
     from helios.spark.sinks.modes import ModeBatch
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-def upsert(batch: ModeBatch, native: NativeBatch) -> Callable[[Transaction], bool] | None:
+def upsert(batch: ModeBatch[Upsert], native: NativeBatch) -> Callable[[Transaction], bool] | None:
     """The writer of an upsert by the columnar engine. It gives False, with nothing written, where Spark must do it.
 
     None where that is known before: Spark then changes the table's columns, or stores less than the batch has.
@@ -48,7 +49,7 @@ def upsert(batch: ModeBatch, native: NativeBatch) -> Callable[[Transaction], boo
     return lambda pending: upserted(pending, native, made, stored, keyed)
 
 
-def _scope(batch: ModeBatch, keys: tuple[str, ...], rows: int, ends: Ends) -> MergeScope:
+def _scope(batch: ModeBatch[Upsert], keys: tuple[str, ...], rows: int, ends: Ends) -> MergeScope:
     """The scope of a batch's changes: the same as of its MERGE."""
     kinds = {key: batch.df.schema[key].dataType for key in keys}
     given = [key for key, kind in kinds.items() if isinstance(kind, tuple(merge.BOUNDS))]

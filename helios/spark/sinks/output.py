@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any, Self, TypeAlias
 
 from pyspark.sql import DataFrame
+from typing_extensions import override
 
+from helios.catalog.names import TableName
+from helios.errors import InputError
 from helios.model.columns import POSITION
-from helios.model.output import HELD, ConsoleSink, Held, MemorySink, Output
+from helios.model.flow import Sink
+from helios.model.output import HELD, ConsoleSink, Held, MemorySink
 from helios.sources.kafka.sink import KafkaSink
-from helios.spark.maintenance.upkeep import Upkeep
-from helios.spark.sinks import kafka_output
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.sinks import kafka_output, protocol
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Absent, Outcome, Staged
 from helios.spark.steps.build import Built
-from helios.table.ledger import Record, Starts
-from helios.table.positions import Batch, Span
+from helios.table.positions import Batch
+
+OfItsType: TypeAlias = Any
+"""A declared sink, of the type by which a table has its row."""
 
 
-class OutputSink:
+class OutputSink(protocol.Sink):
     """A `Sink` that finds no batch: one that is run again is delivered again.
 
     Rows are computed once, before any of them is delivered: a record that does not parse, or an expectation that does
@@ -30,28 +37,41 @@ class OutputSink:
 
     Args:
         context: The pipeline.
-        anew: Whether no batch was run before with its checkpoint.
+        planned: The last batch that an earlier process may have run; -1 for none.
     """
 
-    transactional = False
-
-    def __init__(self, context: SinkContext, *, anew: bool) -> None:
-        output = context.plan.write.output
-        assert output is not None
+    def __init__(self, context: SinkContext, planned: int) -> None:
         self.context = context
-        self._output = output
+        self._declared = context.plan.write.sink
         self._rows = 0
-        if isinstance(output, KafkaSink):
-            kafka_output.verify(output, begun=not anew)
-        if anew and not output.lasting:
-            forget(context, output)
+        if (begin := BEGINNINGS.get(type(self._declared))) is not None:
+            begin(context.plan.pipeline, self._declared, planned < 0)
 
-    def number(self, spans: Sequence[Span]) -> int:
-        return 0  # each run of a batch pipeline delivers its only batch
+    @classmethod
+    def open(cls, context: SinkContext, planned: int) -> Self:
+        """The sink of a pipeline that has its lease."""
+        return cls(context, planned)
 
+    @classmethod
+    def unresumable(cls, context: SinkContext) -> InputError:
+        """The error for --new-checkpoint and --full-refresh."""
+        return InputError(
+            f"--new-checkpoint and --full-refresh cannot serve {context.plan.pipeline}: "
+            f"{context.plan.write.sink.label()} keeps no record of what it holds, and cannot be emptied.",
+            where=context.plan.origin,
+            fix="give the pipeline another .named(...): it then begins at the start of its sources.",
+        )
+
+    @classmethod
+    def there(cls, context: SinkContext) -> Iterator[tuple[TableName, JavaTable]]:
+        """No tables: what the sink holds is not known."""
+        yield from ()
+
+    @override
     def find(self, batch: Batch) -> Outcome:
         return Absent()
 
+    @override
     @contextmanager
     def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
         df = rows.df.drop(POSITION).persist()
@@ -61,55 +81,48 @@ class OutputSink:
         finally:
             df.unpersist()
 
+    @override
     def commit(self, staged: Staged) -> Commit | None:
         self.context.verify()
         began = time.monotonic()
         if self._rows:
-            DELIVERIES[type(self._output)](self.context, staged.rows.df, staged.batch.number, self._rows)
+            deliver = DELIVERIES[type(self._declared)]
+            deliver(self.context.plan.pipeline, self._declared, staged.rows.df, staged.batch.number, self._rows)
         self.context.observer.rejected(staged.rows.dropped())
         if not self._rows:
             return None
         return Commit(snapshot=None, rows=self._rows, write_seconds=time.monotonic() - began)
 
-    def reopen(self, batch: Batch) -> None:
-        """Does nothing: nothing of the batch is kept."""
 
-    def began(self, starts: Starts) -> None:
-        """Does nothing: an output keeps no record."""
-
-    def last(self) -> Record | None:
-        return None
-
-    def maintain(self) -> list[Upkeep]:
-        return []
-
-
-def forget(context: SinkContext, output: Output) -> None:
+def _emptied(pipeline: str, output: MemorySink, anew: bool) -> None:
     """Lets the rows go that a run before has put into this process's memory."""
-    if isinstance(output, MemorySink):
-        HELD.setdefault(output.name, Held()).batches[context.plan.pipeline] = {}
+    if anew:
+        HELD.setdefault(output.name, Held()).batches[pipeline] = {}
 
 
-def _held(context: SinkContext, df: DataFrame, number: int, count: int) -> None:
-    name = context.plan.write.table.table
-    HELD[name].batches[context.plan.pipeline][number] = [row.asDict(recursive=True) for row in df.collect()]
+def _verified(pipeline: str, output: KafkaSink, anew: bool) -> None:
+    kafka_output.verify(output, begun=not anew)
 
 
-def _printed(context: SinkContext, df: DataFrame, number: int, count: int) -> None:
-    output = context.plan.write.output
-    assert isinstance(output, ConsoleSink)
+BEGINNINGS: Mapping[type[Sink], Callable[[str, OfItsType, bool], None]] = {MemorySink: _emptied, KafkaSink: _verified}
+"""By the type of the declared sink, what is done as a run starts: for a pipeline, which may begin anew."""
+
+
+def _held(pipeline: str, output: MemorySink, df: DataFrame, number: int, count: int) -> None:
+    HELD[output.name].batches[pipeline][number] = [row.asDict(recursive=True) for row in df.collect()]
+
+
+def _printed(pipeline: str, output: ConsoleSink, df: DataFrame, number: int, count: int) -> None:
     more = f", of which the first {output.rows:,}" if count > output.rows else ""
     shown = df._jdf.showString(output.rows, 0, False)
-    print(f"{context.plan.pipeline}, batch {number}: {count:,} rows{more}\n{shown}", file=sys.stdout, flush=True)
+    print(f"{pipeline}, batch {number}: {count:,} rows{more}\n{shown}", file=sys.stdout, flush=True)
 
 
-def _produced(context: SinkContext, df: DataFrame, number: int, count: int) -> None:
-    output = context.plan.write.output
-    assert isinstance(output, KafkaSink)
+def _produced(pipeline: str, output: KafkaSink, df: DataFrame, number: int, count: int) -> None:
     kafka_output.produce(output, df)
 
 
-DELIVERIES: Mapping[type[Output], Callable[[SinkContext, DataFrame, int, int], None]] = {
+DELIVERIES: Mapping[type[Sink], Callable[[str, OfItsType, DataFrame, int, int], None]] = {
     MemorySink: _held,
     ConsoleSink: _printed,
     KafkaSink: _produced,

@@ -78,14 +78,16 @@ class Part(Protocol):
 class Sink(Protocol):
     """The target of a pipeline's batches.
 
-    `find` is the only exactly-once decision: a batch that it finds is not written again.
+    `find` is the only exactly-once decision: a batch that it finds is not written again. The defaults of the others are
+    those of a sink without a record.
     """
 
-    transactional: bool
+    transactional: bool = False
     """True if a batch and its record are committed together, or not at all."""
 
     def number(self, spans: Sequence[Span]) -> int:
         """The number of a batch pipeline's next batch; identical inputs keep the last number, unless they are rerun."""
+        return 0
 
     def find(self, batch: Batch) -> Outcome:
         """Looks a batch up.
@@ -102,12 +104,16 @@ class Sink(Protocol):
 
     def reopen(self, batch: Batch) -> None:
         """Called when a batch of which nothing is written is done again, and other rows of it are rejected."""
+        return
 
     def began(self, starts: Starts) -> None:
         """Keeps where the sources were first read from, before the first batch, as far as the target can."""
+        return
 
     def last(self) -> Record | None:
         """The record of the last batch; None if there is none, or several tables have one each."""
+        return None
 
     def maintain(self) -> list[Upkeep]:
         """Runs the maintenance that is due between two batches; returns its results."""
+        return []

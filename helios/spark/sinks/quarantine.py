@@ -22,19 +22,18 @@ from helios.spark.iceberg import tables
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.sql import literal
 from helios.spark.jvm.types.iceberg import JavaTable
-from helios.spark.maintenance.upkeep import Upkeep
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.lost_batches import lost_batches
 from helios.spark.sinks.options import Commit, CommitOptions
-from helios.spark.sinks.protocol import Absent, Found, Outcome, Staged
+from helios.spark.sinks.protocol import Absent, Found, Outcome, Sink, Staged
 from helios.spark.sinks.quarantined import ROLLED_BACK, at_any, give_up, of_batch
 from helios.spark.sinks.records import newest_record
 from helios.spark.sinks.rollbacks import forget_replay
 from helios.spark.steps.build import Built
 from helios.table.appended import Verdict
-from helios.table.ledger import Record, Starts
+from helios.table.ledger import Record
 from helios.table.positions import Batch, Position, Span, position_in, same_position
 from helios.table.refs import LEDGER
 
@@ -50,7 +49,7 @@ COEXIST = {f"write.{command}.isolation-level": "snapshot" for command in ("merge
 """Pipelines delete only their own rows, so rows that others add meanwhile are no conflict."""
 
 
-class QuarantineSink:
+class QuarantineSink(Sink):
     """The quarantine table of a pipeline, written exactly once per batch like any target.
 
     Args:
@@ -69,7 +68,7 @@ class QuarantineSink:
         self._spark = context.spark
         self._context = context
         self._checkpoint = context.checkpoint
-        self._ledger: Ledger | None = None
+        self._ledger: StepsLedger | None = None
         self.holds = False
         self._told: tuple[Any, int] = None, 0  # the position of the batch that was written last, and its rows
 
@@ -114,25 +113,15 @@ class QuarantineSink:
     def reopen(self, batch: Batch) -> None:
         """Has the rows of a batch replaced at the next `write`, as if other steps had rejected them."""
         ledger, record = self._open(), self.last()
-        if record is not None and isinstance(ledger, _InputsLedger) and not ledger.repeats:
+        if record is not None:
             ledger.reopen(batch, record)
-        elif record is not None and record.batch == self._numbered(batch).number:
-            ledger.claim(replace(record, steps=""))
 
     def number(self, spans: Sequence[Span]) -> int:
         """The number of a batch pipeline's next batch, counted by the record and not by the checkpoint."""
-        ledger, record = self._open(), self.last()
-        number = record.batch + 1 if record is not None else 0
-        return ledger.number(self._name.text, number) if isinstance(ledger, _InputsLedger) else number
-
-    def began(self, starts: Starts) -> None:
-        """Does nothing: the target keeps it."""
+        return self._open().number(spans)
 
     def last(self) -> Record | None:
         return self._open().load()
-
-    def maintain(self) -> list[Upkeep]:
-        return []
 
     def find(self, batch: Batch) -> Outcome:
         commit = self._open().find(batch)
@@ -171,14 +160,9 @@ class QuarantineSink:
 
     def _replaced(self, batch: Batch) -> str | None:
         """The SQL condition for the rows that former steps rejected of a batch; None where there are none."""
-        ledger = self._open()
-        if isinstance(ledger, _InputsLedger) and not ledger.repeats:
-            return self._read_like(batch) if ledger.may_replace else None
-        record = ledger.load()
-        # Numbers begin at 0 in each checkpoint: the rows are known by what the batch read.
-        return self._of(record) if record is not None and record.batch == batch.number else None
+        return self._open().replaced(batch, self)
 
-    def _read_like(self, batch: Batch) -> str | None:
+    def read_like(self, batch: Batch) -> str | None:
         """The SQL condition for the pipeline's rows of a batch that read the same; None where there are none."""
         texts = self._positions(lambda position: same_position(position, batch))
         return f"{self._own_rows()} AND {at_any(texts)}" if texts else None
@@ -193,7 +177,7 @@ class QuarantineSink:
         names = ", ".join(literal(name + end) for name in (self._plan.pipeline, self._plan.was) if name)
         return f"pipeline IN ({names})"
 
-    def _of(self, record: Record) -> str:
+    def written_as(self, record: Record) -> str:
         """The SQL condition for the rows of the batch of a record."""
         return f"{self._own_rows()} AND {of_batch(record)}"
 
@@ -232,7 +216,7 @@ class QuarantineSink:
         if record is not None and record.position is not None and to is not None:
             lacking = record.checkpoint == to.checkpoint and record.batch > to.batch
             if lacking:
-                self._delete(self._of(record))
+                self._delete(self.written_as(record))
         lost = lost_batches(target, self._plan.write) if target is not None else None
         if lost is not None:
             texts = self._positions(lambda position: position in lost.positions)
@@ -246,7 +230,7 @@ class QuarantineSink:
             return
         # First: a batch whose rows are gone must not be found, should the script name this table again.
         Ledger(table, self._plan.pipeline, self._id, "").claim(replace(record, steps=""), forget=self._plan.was)
-        self._delete(self._of(record))
+        self._delete(self.written_as(record))
 
     def _delete(self, condition: str) -> None:
         # Deleting is idempotent and needs no record.
@@ -293,14 +277,14 @@ class QuarantineSink:
         anew = plan.path is not ReadPath.STREAM and not plan.write.sink.many_tables
         return ANOTHER + (", or go on with this one with `helios run --new-checkpoint`" if anew else "")
 
-    def _ledger_of(self, table: JavaTable) -> Ledger:
+    def _ledger_of(self, table: JavaTable) -> StepsLedger:
         context = replace(self._context, checkpoint_id=self._id)
         guard = context.guard(table, self._name, otherwise=self.otherwise, without_replay=BEHIND_REPLAY)
         if not self._plan.streaming:
-            return _InputsLedger(context, table, None, guard=guard)
-        return _StepsLedger(table, self._plan.pipeline, self._id, self._plan.fingerprint, guard=guard)
+            return InputsLedger(context, table, self._name, None, guard=guard)
+        return StepsLedger(table, self._plan.pipeline, self._id, self._plan.fingerprint, guard=guard)
 
-    def _open(self) -> Ledger:
+    def _open(self) -> StepsLedger:
         if self._ledger is None:
             claim = Record(checkpoint=self._id, steps=self._plan.fingerprint)
             table = tables.load_table(self._spark, self._name)
@@ -321,36 +305,44 @@ class QuarantineSink:
             ledger = self._ledger_of(table)
             record = ledger.load()
             if record is None or record.checkpoint != ledger.checkpoint:
-                ledger.claim(self._carried(ledger, table) or claim, forget=self._plan.was)
+                known = newest_record(table, self._plan.write.pipelines)
+                carried = ledger.continued(known) if known is not None else None
+                ledger.claim(carried or claim, forget=self._plan.was)
             self._ledger = ledger
         return self._ledger
 
-    def _carried(self, ledger: Ledger, table: JavaTable) -> Record | None:
-        """The record of an earlier checkpoint, as far as it holds for this one; None where it does not.
 
-        A batch pipeline recognizes identical inputs across checkpoints; a streaming one does not.
-        """
-        known = newest_record(table, self._plan.write.pipelines)
-        if known is None or not isinstance(ledger, _InputsLedger):
-            return known if known is not None and known.checkpoint == ledger.checkpoint else None
-        if known.checkpoint != ledger.checkpoint:
-            known = ledger.guard.accepted(ledger.carried(known), ledger.head())
-        return replace(known, checkpoint=ledger.checkpoint)
-
-
-class _StepsLedger(Ledger):
+class StepsLedger(Ledger):
     """The record of a stream's quarantine, where a batch counts as found only if the current steps wrote it."""
 
     @override
     def find(self, batch: Batch) -> Commit | None:
-        return _by_these_steps(self, batch, super().find(batch))
+        found = super().find(batch)
+        record = self.load() if found is not None else None
+        others = record is not None and record.batch == batch.number and record.steps != self.steps
+        return None if others else found
+
+    def reopen(self, batch: Batch, record: Record) -> None:
+        """Has the next `find` take a batch for one that other steps wrote."""
+        if record.batch == batch.number:
+            self.claim(replace(record, steps=""))
+
+    def replaced(self, batch: Batch, rows: QuarantineSink) -> str | None:
+        """The SQL condition for rows that are replaced by those of a batch; None where there are none."""
+        record = self.load()
+        # Numbers begin at 0 in each checkpoint: the rows are known by what the batch read.
+        return rows.written_as(record) if record is not None and record.batch == batch.number else None
+
+    def continued(self, record: Record) -> Record | None:
+        """The record of an earlier checkpoint, as this one goes on with it; None where it does not."""
+        return record if record.checkpoint == self.checkpoint else None
 
 
-class _InputsLedger(AppendLedger):
+class InputsLedger(AppendLedger, StepsLedger):
     """The record of a batch pipeline's quarantine: a batch is found if its inputs have been here with these steps.
 
     What the target does with a batch is decided before: a batch that comes here is one that the target lacks, or takes
-    again.
+    again. Identical inputs are recognized across checkpoints.
     """
 
     may_replace = False
@@ -362,20 +354,34 @@ class _InputsLedger(AppendLedger):
         return super().repeats and keeps_inputs(self._plan)  # else the target replaces what it has
 
     @override
+    def number(self, spans: Sequence[Span]) -> int:
+        record = self.load()
+        return self.repeated(record.batch + 1 if record is not None else 0)
+
+    @override
     def find(self, batch: Batch) -> Commit | None:
-        found = _by_these_steps(self, batch, super().find(batch))
+        found = super().find(batch)
         verdict = self.judge(batch).verdict
         self.may_replace = not self.repeats and (verdict is Verdict.STEPS or not self.all_known)
         if found is None and verdict is Verdict.SAME and not self.repeats:
             return Commit(snapshot=None, again=True)
         return found
 
+    @override
     def reopen(self, batch: Batch, record: Record) -> None:
-        """Has the next `find` take a batch for one that other steps wrote."""
-        self.claim(replace(record, steps="", appended=self.by_other_steps(batch, record)))
+        if self.repeats:
+            super().reopen(replace(batch, number=self.number(batch.spans)), record)
+        else:
+            self.claim(replace(record, steps="", appended=self.by_other_steps(batch, record)))
 
+    @override
+    def replaced(self, batch: Batch, rows: QuarantineSink) -> str | None:
+        if self.repeats:
+            return super().replaced(batch, rows)
+        return rows.read_like(batch) if self.may_replace else None
 
-def _by_these_steps(ledger: Ledger, batch: Batch, found: Commit | None) -> Commit | None:
-    """A commit that was found by a batch's number, if the current steps made it."""
-    record = ledger.load() if found is not None else None
-    return None if record is not None and record.batch == batch.number and record.steps != ledger.steps else found
+    @override
+    def continued(self, record: Record) -> Record | None:
+        if record.checkpoint != self.checkpoint:
+            record = self.guard.accepted(self.carried(record), self.head())
+        return replace(record, checkpoint=self.checkpoint)

@@ -92,7 +92,7 @@ class RoutedSink(ManyTables):
     @override
     def _known(self) -> dict[str, TableName]:
         base = self.context.plan.write.table
-        values = (text.removeprefix(f"{base.text}_") for text in self.context.checkpoint.tables())
+        values = (text.removeprefix(base.prefix) for text in self.context.checkpoint.tables())
         return {value: self._name(value) for value in values}
 
     @override
@@ -139,9 +139,9 @@ class RoutedSink(ManyTables):
         mode, where = write.mode, write.sink.origin
         if mode.traits.keyed:
             merge.validate_keys(rows, mode, write.table.text, where, also=(ROUTE,))
-        elif mode.filter is not None:
+        elif mode.condition is not None:
             try:
-                modes.refuse_outside(rows.drop(ROUTE, POSITION), mode.filter, write.table.text, where)
+                modes.refuse_outside(rows.drop(ROUTE, POSITION), mode.condition, write.table.text, where)
             except AnalysisException:
                 return  # the filter names a column that only the tables have
 

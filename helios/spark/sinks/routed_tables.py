@@ -32,7 +32,7 @@ def open_table(context: SinkContext, name: TableName, table: JavaTable | None, d
             table than its name says.
         InputError: It is missing and must not be created.
     """
-    sink, known = context.plan.write.sink, context.checkpoint.tables()
+    sink, known = context.plan.write.iceberg, context.checkpoint.tables()
     made = table is None
     if table is not None:
         refuse_other(context, name, table)

@@ -24,7 +24,7 @@ from helios.spark.checkpoint.upsert_state import AT, DELETED, ORDER, UpsertState
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.sql import quoted
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
-from helios.spark.sinks.ledger import known_records
+from helios.spark.sinks.stored_records import known_records
 from helios.table.ledger import Record
 from helios.table.refs import REPLAY
 
@@ -132,5 +132,5 @@ class SharedKeys:
         context = self._context
         files, folder = place(context.spark, context.checkpoint, self._name.text, record.keys)
         has_replay = partial(context.has_replay, self._name, (name, *record.formerly))
-        tombstones = (record.upserts or {}).get(TOMBSTONES, context.plan.write.mode.tombstones)
+        tombstones = (record.upserts or {}).get(TOMBSTONES, context.tombstones)
         return UpsertState(files, folder, tombstones, has_replay)

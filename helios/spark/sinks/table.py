@@ -21,7 +21,7 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.maintenance.upkeep import Maintainer, Upkeep
 from helios.spark.sinks import modes
 from helios.spark.sinks.alignment import SchemaAligner, columns_of
-from helios.spark.sinks.appended import AppendLedger, ledger_of
+from helios.spark.sinks.appended import ledger_of
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.merge import invalid_reason
 from helios.spark.sinks.options import Commit, CommitOptions
@@ -32,7 +32,7 @@ from helios.spark.steps.build import Built
 from helios.spark.steps.steps import rejected
 from helios.table import ledger
 from helios.table.ledger import Record, Starts
-from helios.table.positions import Batch, Span, same_sources
+from helios.table.positions import Batch, Span
 
 
 class TableSink:
@@ -51,7 +51,7 @@ class TableSink:
         self.upsert_state = context.upsert_state(name, branch)
         self.shared_keys = SharedKeys(context, name, branch)
         self._quarantine = QuarantineSink.of(context)
-        asked = context.plan.write.sink.maintenance
+        asked = context.plan.write.iceberg.maintenance
         self._maintainer = (
             Maintainer(
                 context.spark,
@@ -69,9 +69,7 @@ class TableSink:
         return self._maintainer.after_batch() if self._maintainer is not None else []
 
     def last(self) -> Record | None:
-        record = self.ledger.load()
-        self.ledger.refuse_rollback(record)
-        return record
+        return self.ledger.last()
 
     def began(self, starts: Starts) -> None:
         record = self.ledger.load()
@@ -81,18 +79,10 @@ class TableSink:
     # finding
 
     def number(self, spans: Sequence[Span]) -> int:
-        record = self.last()
-        if record is None:
-            return 0
-        again = self.context.plan.write.mode.traits.reruns or self.context.again is not None
-        same = not again and same_sources(record.position, Batch(record.batch, tuple(spans)))
-        number = record.batch if same else record.batch + 1
-        return self.ledger.number(self.name.text, number) if isinstance(self.ledger, AppendLedger) else number
+        return self.ledger.number(spans)
 
     def find(self, batch: Batch) -> Outcome:
-        commit = self.ledger.find(batch)
-        if isinstance(self.ledger, AppendLedger):
-            commit = self.ledger.decide(batch, commit)
+        commit = self.ledger.decide(batch)
         return Found(commit) if commit is not None else Absent()
 
     # staging
@@ -110,7 +100,7 @@ class TableSink:
         with modes.writer(self._mode_batch(batch, rows)) as write:
             yield Staged(batch, rows, write, rejects=rejects)
 
-    def _mode_batch(self, batch: Batch, rows: Built) -> modes.ModeBatch:
+    def _mode_batch(self, batch: Batch, rows: Built) -> modes.ModeBatch[Mode]:
         plan = self.context.plan
         stored = tables.spark_schema(self.context.spark, self.table)
         before = has_written(plan, self.table)
@@ -121,7 +111,7 @@ class TableSink:
             mode=plan.write.mode,
             table=self.name.text,
             where=plan.declared.sink.origin,
-            left_out=left_out(plan.write.sink, columns_of(rows.schema), columns_of(stored), has_written=before),
+            left_out=left_out(plan.write.iceberg, columns_of(rows.schema), columns_of(stored), has_written=before),
             upsert_state=self.upsert_state,
             shared=self.shared_keys,
             fit=self.fit,
@@ -141,14 +131,13 @@ class TableSink:
             self.context.observer.rejected(staged.rows.dropped())
         if commit is not None and not commit.again:
             self._tell_growth()
-            if isinstance(self.ledger, AppendLedger):
-                commit = replace(commit, note=self.ledger.note)
+            commit = replace(commit, note=self.ledger.note)
         return commit
 
     def _tell_growth(self) -> None:
         """Tells once of a run that the history is long, where no snapshot expires."""
         plan = self.context.plan
-        asked = plan.write.sink.maintenance
+        asked = plan.write.iceberg.maintenance
         if self._told or not plan.streaming or (asked is not None and asked.expire is not None):
             return
         advice = growth(self.table).advice()
@@ -200,7 +189,7 @@ def split_invalid(rows: Built, mode: Mode) -> Built:
 
 def create(spark: SparkSession, plan: Plan, name: TableName, df: DataFrame, properties: Mapping[str, str]) -> JavaTable:
     """Creates the target of a pipeline as its sink declares it."""
-    sink = plan.write.sink
+    sink = plan.write.iceberg
     return tables.create_table(
         spark,
         name,
@@ -221,7 +210,7 @@ def ensure_branch(table: JavaTable, branch: str) -> None:
 
 def shape(spark: SparkSession, plan: Plan, table: JavaTable) -> None:
     """Updates a table's partitioning, sort order and branch to what the sink declares."""
-    sink = plan.write.sink
+    sink = plan.write.iceberg
     if sink.partitioning is not None and sink.evolves_partitioning:
         tables.replace_partition_spec(spark, table, sink.partitioning)
     if sink.sort:

@@ -1,0 +1,28 @@
+"""What writes each kind of target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from helios.model.target import TargetKind
+from helios.spark.sinks.atomic_mirror import AtomicMirrorSink
+from helios.spark.sinks.audit import AuditedSink
+from helios.spark.sinks.many_tables import ManyTables
+from helios.spark.sinks.mirror import MirrorSink
+from helios.spark.sinks.output import OutputSink
+from helios.spark.sinks.route import RoutedSink
+from helios.spark.sinks.table import TableSink
+
+TABLES: Mapping[TargetKind, type[TableSink]] = {
+    TargetKind.TABLE: TableSink,
+    TargetKind.AUDITED: AuditedSink,
+}
+"""The sinks of one table, which is opened before them."""
+
+OTHERS: Mapping[TargetKind, type[ManyTables] | type[OutputSink]] = {
+    TargetKind.ROUTED: RoutedSink,
+    TargetKind.MIRROR: MirrorSink,
+    TargetKind.ATOMIC_MIRROR: AtomicMirrorSink,
+    TargetKind.OUTPUT: OutputSink,
+}
+"""The sinks of targets that are not one table: they find for themselves what is there."""

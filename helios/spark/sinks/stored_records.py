@@ -1,0 +1,45 @@
+"""The records that a table keeps: in its properties, and in the stamps of its snapshots."""
+
+from __future__ import annotations
+
+import json
+
+from helios.spark.iceberg.history import History
+from helios.spark.jvm.classes import listed
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+from helios.table.ledger import Record, records
+from helios.table.refs import LEDGER
+
+
+def known_records(table: JavaTable) -> dict[str, Record]:
+    """The records of a table, by pipeline, as `records` reads them."""
+    properties = table.properties()
+    keys = (str(key) for key in listed(properties.keySet()) if str(key).startswith(LEDGER))
+    return records({key: properties.get(key) or "" for key in keys}, table.name())
+
+
+def newest_stamp(table: JavaTable, head: JavaSnapshot | None, pipeline: str, branch: str | None) -> Record | None:
+    """The record that the newest stamped ancestor of a snapshot gives of a pipeline; None if there is none.
+
+    Args:
+        table: The table.
+        head: The snapshot; None for an empty branch.
+        pipeline: The pipeline.
+        branch: The branch of the snapshot; None for main.
+    """
+    if any(pipeline in record.formerly for record in known_records(table).values()):
+        return None  # the stamps are those of a pipeline that goes by another name now
+    for snapshot in History(table, head):
+        summary = snapshot.summary()
+        batch = summary.get("helios.batch")
+        if summary.get("helios.pipeline") == pipeline and batch is not None:
+            return Record(
+                checkpoint=summary.get("helios.checkpoint") or "",
+                batch=int(batch),
+                position=json.loads(summary.get("helios.position") or "null"),
+                snapshot=snapshot.snapshotId(),
+                sequence=snapshot.sequenceNumber(),
+                steps=summary.get("helios.steps") or "",
+                branch=branch,
+            )
+    return None
