@@ -184,8 +184,11 @@ def _is_declaration(call: ast.expr, values: Mapping[str, Any]) -> bool:
     root = _root(call, values)
     home = getattr(root, "__name__", "") if isinstance(root, ModuleType) else getattr(root, "__module__", None)
     acts = isinstance(call, ast.Attribute) and call.attr in ACTS
-    return not acts and (home == "helios" or str(home).startswith("helios.model."))
+    return not acts and (home == "helios" or str(home).startswith(LANGUAGE))
 
+
+LANGUAGE = ("helios.model.", "helios.steps.", "helios.sources.", "helios.iceberg")
+"""Modules of what scripts declare with."""
 
 ACTS = ("run", "preview", "plan", "check", "schema")
 """Calls of Helios that do more than declare."""
@@ -243,7 +246,7 @@ ARGUMENTS = {
 
 def _argument(owner: str | None, call: str, name: str) -> str:
     """A hint about an argument that a call does not have."""
-    homes = [value for module in list(sys.modules) if module.startswith("helios.model") for value in _classes(module)]
+    homes = [value for module in list(sys.modules) if module.startswith(LANGUAGE) for value in _classes(module)]
     functions = [getattr(home, call, None) for home in homes if owner in (None, home.__name__)]
     functions += [getattr(sys.modules["helios"], call, None)] if owner is None else []
     known = [p for function in functions if callable(function) for p in inspect.signature(function).parameters]

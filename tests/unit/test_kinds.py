@@ -18,7 +18,7 @@ from helios.sources.kinds import KINDS
 pytestmark = pytest.mark.promise("own-source")
 
 PACKAGE = Path(helios.__file__).parent
-OWNERS = ("model/", "spark/sources/")
+OWNERS = ("model/", "sources/")
 """Where a source or a target may be asked for its kind."""
 MODE_OWNERS = ("model/",)
 """Where a write mode may be asked for."""

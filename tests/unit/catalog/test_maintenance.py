@@ -402,7 +402,7 @@ def _damage_start(folder: Path) -> None:
         (_lose_identity, "no helios/identity.json"),
         (_lose_offsets, "offsets/0 is missing or damaged"),
         (_damage_offsets, "offsets/0 is missing or damaged"),
-        (_other_offsets, "offsets/0 has no snapshot"),
+        (_other_offsets, "offsets/0 has a position of no known kind of source"),
         (_too_few_offsets, "offsets/0 has 0 sources, and the pipeline 1"),
         (_damage_start, "2 places for 1 sources"),
     ],

@@ -69,7 +69,11 @@ def test_every_error_of_the_page_is_one_that_is_told() -> None:
         " ".join(re.findall(r"^\| (`.*?) \|", PAGE.read_text().split("## What is refused")[1], re.M)),
     )
     code = (
-        "".join(re.sub(r'"\s*\n\s*f?"', "", file.read_text()) for file in (ROOT / "helios" / "plan").rglob("*.py"))
+        "".join(
+            re.sub(r'"\s*\n\s*f?"', "", file.read_text())
+            for folder in ("plan", "sources")
+            for file in (ROOT / "helios" / folder).rglob("*.py")
+        )
         + (ROOT / "helios" / "table" / "snapshots.py").read_text()
     )
     parts = [part.strip(" ,") for word in words for part in word.split("...")]

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from helios.sources.common.file import File
+from helios.sources.files.kind import FILES
 from helios.sources.files.lag import folder_lag
 from helios.sources.files.log import FileLog
 from helios.sources.files.place import Place
+from helios.sources.iceberg.kind import ICEBERG
+from helios.sources.iceberg.offsets import IcebergOffset
 from helios.table.positions import recorded
 from tests.unit.files.test_log import Disk
 
@@ -86,4 +89,5 @@ def test_a_recorded_position_names_the_place() -> None:
     table, folder = recorded(
         {"sources": [{"source": "t", "place": {"snapshot_id": 7}}, {"source": "/in", "place": place.as_json()}]}
     )
-    assert (table.folder, folder.folder, folder.offset) == (None, place, None)
+    assert (table.kind, table.position) == (ICEBERG, IcebergOffset(snapshot=7))
+    assert (folder.kind, folder.position) == (FILES, place)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from helios.sources.iceberg.kind import ICEBERG
 from helios.sources.iceberg.offsets import IcebergOffset, between
 from helios.table.positions import Batch, Recorded, Span, recorded, same_sources
 
@@ -20,7 +21,7 @@ RANGE = {"source": "local.a.s", "uuid": "u", "branch": None, "from": "start='cur
         # snapshot ranges: the offset has more to say than the last snapshot
         (
             {**RANGE, "state": None, "after": 1, "to": 2, "place": {"snapshot_id": 2}},
-            Recorded(source="local.a.s", offset=IcebergOffset(snapshot=2)),
+            Recorded(source="local.a.s", kind=ICEBERG, position=IcebergOffset(snapshot=2)),
         ),
         (
             {
@@ -31,27 +32,33 @@ RANGE = {"source": "local.a.s", "uuid": "u", "branch": None, "from": "start='cur
                 "taken": 3,
                 "place": {"snapshot_id": 2, "files": 3, "state": True},
             },
-            Recorded(source="local.a.s", offset=IcebergOffset(snapshot=2, files=3, state=True)),
+            Recorded(source="local.a.s", kind=ICEBERG, position=IcebergOffset(snapshot=2, files=3, state=True)),
         ),
         (
             {**RANGE, "changes": True, "branch": "b", "to": None, "place": {"snapshot_id": 2}},
-            Recorded(source="local.a.s", branch="b", changes=True, offset=IcebergOffset(snapshot=2)),
+            Recorded(source="local.a.s", branch="b", changes=True, kind=ICEBERG, position=IcebergOffset(snapshot=2)),
         ),
-        ({**RANGE, "to": 7}, Recorded(source="local.a.s", offset=IcebergOffset(snapshot=7))),
-        ({**RANGE, "to": None, "place": {"snapshot_id": -1}}, Recorded(source="local.a.s", offset=IcebergOffset())),
+        ({**RANGE, "to": 7}, Recorded(source="local.a.s", kind=ICEBERG, position=IcebergOffset(snapshot=7))),
+        (
+            {**RANGE, "to": None, "place": {"snapshot_id": -1}},
+            Recorded(source="local.a.s", kind=ICEBERG, position=IcebergOffset()),
+        ),
         # a stateful stream: what Spark's offset log has
         (
             {"source": "local.a.s", "to": {"version": 1, "snapshot_id": 5, "position": 3, "scan_all_files": False}},
-            Recorded(source="local.a.s", offset=IcebergOffset(snapshot=5)),
+            Recorded(source="local.a.s", kind=ICEBERG, position=IcebergOffset(snapshot=5)),
         ),
         ({"source": "local.a.s", "branch": "b", "to": None}, Recorded(source="local.a.s", branch="b")),
         ({"source": "/in", "to": {"n": 3}}, Recorded(source="/in")),
         # a batch pipeline
         (
             {"source": "local.a.s", "uuid": "u", "snapshot": 4},
-            Recorded(source="local.a.s", offset=IcebergOffset(snapshot=4)),
+            Recorded(source="local.a.s", kind=ICEBERG, position=IcebergOffset(snapshot=4)),
         ),
-        ({"source": "local.a.s", "uuid": "u", "snapshot": None}, Recorded(source="local.a.s")),
+        (
+            {"source": "local.a.s", "uuid": "u", "snapshot": None},
+            Recorded(source="local.a.s", kind=ICEBERG, position=IcebergOffset()),
+        ),
         ({"source": "memory", "digest": "d"}, Recorded(source="memory")),
     ],
 )
