@@ -38,7 +38,7 @@ from helios.engine import runnable
 from helios.plan import Context, compile_pipelines
 from helios.spark.run.run import PipelineRun
 from helios.spark.session import session
-from helios.spark.steps.dedupe import deduplicate
+from helios.spark.steps.steps import Scope, apply
 from helios.steps.dedupe import Dedupe
 
 CONTENDERS = ("spark", "operator", "helios")
@@ -104,7 +104,7 @@ class Race:
         reader = self.spark.readStream.format("iceberg").option("streaming-max-files-per-micro-batch", "1")
         df = reader.load("local.perf.source").withWatermark("at", DELAY)
         if own:
-            df = deduplicate(df, Dedupe(keys=("k",), within=3600.0), earlier=False)
+            df = apply(df, [Dedupe(keys=("k",), within=3600.0)], Scope(lambda flow: df))
         else:
             df = df.dropDuplicatesWithinWatermark(["k"])
         writer = df.writeStream.format("iceberg").option(
