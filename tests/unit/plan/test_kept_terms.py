@@ -19,7 +19,7 @@ ROWS = Memory.source([], "id bigint, name string, ts timestamp, gone boolean")
 NEW, OLD = Iceberg.sink("a.new"), Iceberg.sink("a.orders")
 MERGE = "MERGE INTO target USING batch ON target.id = batch.id WHEN MATCHED THEN DELETE"
 CHANGES = Cdc.debezium(Kafka.source("orders").servers("b:9092"))
-BY_LOG = {"keys": [], "newest": None, "remembers": "the newest order of each key"}
+BY_LOG: Mapping[str, Any] = {"keys": [], "newest": None, "remembers": "the newest order of each key"}
 
 KEPT: tuple[tuple[Pipeline, str, Mapping[str, Any] | None], ...] = (
     (ROWS >> where("id > 0") >> NEW, "1606026cf5da6bcb", None),
