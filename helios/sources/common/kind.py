@@ -28,7 +28,7 @@ def _described(source: Source, around: Surroundings) -> Described:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceKind:
-    """A kind of source. A simple one gives `declared` and `reader`, and the `position` that `helios expire` reads.
+    """A kind of source. A simple one gives `declared` and `reader` alone.
 
     Attributes:
         declared: The type of the declared source; its `kind` is the name of the kind.

@@ -48,7 +48,8 @@ def looks(source: CounterSource) -> tuple[list[Look], list[Look]]:
 def _absent(source: CounterSource) -> HeliosError | None:
     if Path(source.path).exists():
         return None
-    return NotFound(f"{source.label()}: there is no such file.", where=source.origin, fix="write a number into it.")
+    what = f"{source.label()}: there is no such file."
+    return NotFound(what, where=source.origin, fix="write a number into it.")
 
 
 COUNTER = SourceKind(
