@@ -60,13 +60,14 @@ from helios.steps.union import union
 from helios.steps.watermark import watermark
 from helios.steps.where import where
 from helios.steps.with_columns import with_columns
+from helios.version import VERSION
 
 if TYPE_CHECKING:
     from helios.catalog.seam import Operations
     from helios.engine import DefaultEngine
     from helios.table.snapshots import Snapshot, Table
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Catalog",

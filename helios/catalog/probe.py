@@ -120,7 +120,7 @@ def look(catalog: Catalog, place: str) -> None:
 
 def lends(catalog: Catalog) -> bool:
     """True if the catalog's server vends the credentials of its storage."""
-    return catalog.type == "rest" and not (catalog.storage and _secrets(catalog.storage))
+    return CATALOGS[catalog.type].lends and not (catalog.storage and _secrets(catalog.storage))
 
 
 def storage_failed(catalog: Catalog, place: str, error: BaseException) -> HeliosError:

@@ -68,6 +68,7 @@ def _fault(given: Given) -> Fault | None:
 
 
 REST = CatalogRow(
+    lends=True,
     keys=(
         Key("uri", "the address of the server; a list for replicas of it", required=True, many=True, schemes=HTTP),
         Key("warehouse", "which warehouse of the server: a name, or a URI"),

@@ -73,6 +73,7 @@ class CatalogRow(NamedTuple):
             had the metadata that it is said to have. What it raises leaves open whether they are moved. None where the
             catalog, or Helios, cannot.
         transacts: Whether its server takes a transaction of several tables, and writes their metadata itself.
+        lends: Whether its server vends the credentials of its storage.
         apart: Why several tables cannot change together, where they cannot.
         client: The class of its PyIceberg client as "module:Class", where it is not PyIceberg's own.
         placed: Whether its warehouse must be a URI on its storage.
@@ -94,6 +95,7 @@ class CatalogRow(NamedTuple):
     move: Mover | None = None
     transacts: bool = False
     apart: str = ""
+    lends: bool = False
     client: str | None = None
     placed: bool = False
     temporary: bool = False

@@ -34,6 +34,9 @@ class Retry:
 
 NEVER = Retry(retries=0)
 
+COMMIT_TRIES = 1 + Retry.retries
+"""Tries of a commit without Spark, whose conflicts are rare and need no pause."""
+
 
 class CommitRetries:
     """The retries of a commit: a single budget, shared by every loop that tries it again.

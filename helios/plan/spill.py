@@ -55,7 +55,7 @@ def _steps(plan: Plan) -> Iterator[str]:
     for flow in flows(plan.stream):
         for step in flow.steps:
             if step.traits.shuffles:
-                yield type(step).__name__.lower()
+                yield step.call()
 
 
 def _writes(write: WritePlan) -> Iterator[str]:

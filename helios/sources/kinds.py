@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import entry_points
@@ -65,6 +66,11 @@ def position_of(value: object) -> tuple[SourceKind, SourcePosition] | None:
         if found is not None:
             return kind, found
     return None
+
+
+def is_away(message: str) -> bool:
+    """True if a message is that of a client whose service does not answer."""
+    return any(kind.outages is not None and re.search(kind.outages, message) for kind in _all())
 
 
 def _all() -> Iterator[SourceKind]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from helios.config import load
 from helios.errors import DeclarationError, InputError
+from helios.model.retry import COMMIT_TRIES
 from helios.model.values import caller, duration
 from helios.table.readers import Reader, Warehouse, needed, readers_of, warehouses
 from helios.table.refs import ancestors, refresh, refuse_unwritable, talking
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from helios.table.snapshots import Table
 
-COMMIT_TRIES = 4
 
 # The retention that a table declares: the names and defaults of Iceberg's TableProperties.
 GC_ENABLED = "gc.enabled"

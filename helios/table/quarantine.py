@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from helios.errors import InputError, LedgerError, NotFound, near_miss
+from helios.model.retry import COMMIT_TRIES
 from helios.model.values import caller
 from helios.table.ledger import AUDIT, Record, Staged, audited, records, staged, stamps_of
 from helios.table.refs import LEDGER, MAIN, refresh, refuse_unwritable, talking
@@ -19,8 +20,6 @@ COLUMNS = ("pipeline", "batch", "step", "reason", "position", "payload", "at")
 
 TAG = "helios_quarantine_"
 """The tag `helios_quarantine_<pipeline>_<batch>` names an audited batch that was discarded."""
-
-COMMIT_TRIES = 4
 
 
 def is_quarantine(table: Table) -> bool:

@@ -243,8 +243,11 @@ def _readers(folder: Folder, wanted: _Wanted) -> list[Reader]:
         elsewhere = source.partition(".")[2] == wanted.name.partition(".")[2]
         if source != wanted.name and not renamed and not elsewhere:
             continue
+        exact = source == wanted.name or renamed
+        if not exact and index < len(starts) and starts[index].uuid is None:
+            continue  # the start of a table has its UUID: a topic may have the name of a table behind its first dot
         snapshot = _snapshot(folder, index, len(sources))
-        if source == wanted.name or renamed or snapshot in wanted.snapshots:
+        if exact or snapshot in wanted.snapshots:
             readers.append(Reader(identity["pipeline"], folder.location, snapshot))
     return readers
 

@@ -254,9 +254,17 @@ def _small(files: Sequence[tuple[str, int]], below: float) -> int:
 
 def _lags(pipeline: str, record: Record, view: View, notes: list[str]) -> list[Lag]:
     """How far a pipeline is behind each of its sources of which that is known."""
-    known = [(e.kind.lag, e) for e in recorded(record.position) if e.kind is not None and e.kind.lag is not None]
-    found = (resolve_name(lag)(pipeline, entry, view, notes) for lag, entry in known)
-    return [lag for lag in found if lag is not None]
+    found: list[Lag] = []
+    for entry in recorded(record.position):
+        if entry.kind is None or entry.kind.lag is None:
+            continue
+        try:
+            lag = resolve_name(entry.kind.lag)(pipeline, entry, view, notes)
+        except Exception as error:  # a client of any kind of source: the rest is told
+            notes.append(f"how far {entry.source} is read is not known: {error}")
+            continue
+        found += [lag] if lag is not None else []
+    return found
 
 
 def _together(lags: Sequence[Lag]) -> Lag | None:

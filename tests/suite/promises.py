@@ -130,6 +130,7 @@ SECTIONS: dict[str, dict[str, Promise]] = {
         "documents": Promise("the documents' examples run, and they name what there is"),
     },
     "Snapshots, metrics, security, scale": {
+        "kept-plans": Promise("each commit tells what it read, by which steps, and by which version"),
         "snapshots": Promise("snapshots, tags, branches, rollback and expiry"),
         "metrics": Promise("the figures of a run, and the endpoint of Prometheus"),
         "long-runs": Promise("a batch that has ended keeps none of the JVM's objects"),

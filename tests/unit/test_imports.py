@@ -21,6 +21,7 @@ PACKAGE = Path(helios.__file__).parent
 SPARK = ("spark.jvm", "spark.iceberg", "spark.native", "spark.checkpoint", "spark.observer")
 LAW: dict[str, tuple[str, ...]] = {
     "errors": (),
+    "version": (),
     "metrics": ("errors",),
     "environment": ("errors",),
     "model": ("errors",),
@@ -102,8 +103,8 @@ LAW: dict[str, tuple[str, ...]] = {
 own. Folders named `spark` import all of `COMPILED`, too. `import helios` and `python -m helios` are the face."""
 
 COMPILED = (
-    "errors", "model", "steps", "sources.common", "sources.kinds", "catalog", "config", "table", "native", "plan",
-    "sources.kafka",
+    "errors", "version", "model", "steps", "sources.common", "sources.kinds", "catalog", "config", "table", "native",
+    "plan", "sources.kafka",
 )  # fmt: skip
 FACE = ("__init__", "__main__")
 ENGINES = {"pyspark", "py4j"}

@@ -46,6 +46,7 @@ class SourceKind:
         backlog: The read of a plan with what waits in the source, by the plan and the read's number; None if unknown.
         failures: What makes an error for the user of one of its reader's, as "module:function": it takes the error and
             the plan, and gives None for any other error.
+        outages: The messages of its client where the service does not answer, as a regular expression.
         beside: What runs beside a pipeline that follows this kind, as "module:function": it takes sources and
             what takes its lines, and gives a context manager of the URLs that it serves.
         looks: What `helios doctor` looks at behind this kind, as "module:function": it takes a source, and gives the
@@ -69,6 +70,7 @@ class SourceKind:
     lag: str | None = None
     backlog: Callable[[Plan, int], ReadPlan | None] = lambda plan, index: None
     failures: str | None = None
+    outages: str | None = None
     beside: str | None = None
     looks: str | None = None
     why: str = WHY_SPANS

@@ -11,6 +11,13 @@ from helios.sources.kafka.checks import topic_problems
 from helios.sources.kafka.declare import KafkaSource
 from helios.sources.kafka.topics import TopicsPosition
 
+OUTAGES = (
+    r"Timed out waiting for a node assignment|Call\(callName=\w+, .* timed out|Failed to update metadata after"
+    r"|before the position for partition|Cannot fetch record for offset"
+    r"|not present in metadata after|Expiring \d+ record\(s\) for"
+)
+"""Messages of Kafka's clients, and of Spark's reader, whose brokers do not answer."""
+
 
 def _describe(source: KafkaSource, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:
     schema = declared_columns(source)
@@ -25,6 +32,7 @@ KAFKA = SourceKind(
     jars=("kafka",),
     lag="helios.table.lags:lag_last_seen",
     failures="helios.sources.kafka.spark.failures:failure",
+    outages=OUTAGES,
     looks="helios.sources.kafka.spark.looks:kafka",
     why="stateless over topics: each batch reads its range of offsets as a batch",
     units="records",

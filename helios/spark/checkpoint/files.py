@@ -14,6 +14,7 @@
   helios/files/N.columns.json         the columns of its files (see kept_columns.py)
   helios/landed/                      the last batch in each target (see landings.py)
   helios/again.json                   a batch that is appended again (see repeat.py)
+  helios/plans/STEPS.json             the plan of each set of steps (see helios.table.plans)
   helios/keys/                        the state of upserts, where it is not in the warehouse (see upsert_state.py)
 """
 
@@ -22,15 +23,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TypeAlias, TypedDict
 
 from pyspark.sql import SparkSession
 
 from helios.catalog.names import file_name
 from helios.errors import CheckpointError
-from helios.plan.nodes import VERSION
+from helios.plan.nodes import VERSION, Plan
 from helios.spark.checkpoint.small_files import small_files
 from helios.table.ledger import Starts
+from helios.table.plans import FOLDER as PLANS
+from helios.table.plans import KeptPlan, lasting
+from helios.version import VERSION as HELIOS
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
@@ -159,6 +164,15 @@ class Checkpoint:
 
     def create(self, identity: Identity) -> None:
         self.files.write("helios/identity.json", identity.as_json())
+
+    def keep_plan(self, plan: Plan) -> None:
+        """Keeps the plan of a run that begins, unless it is kept already."""
+        name = f"{PLANS}/{plan.fingerprint}.json"
+        shown, text = lasting(plan.as_json()), self.files.read(name)
+        kept = KeptPlan.parse(text) if text is not None else None
+        if kept is None or (kept.plan, kept.version) != (json.loads(json.dumps(shown)), HELIOS):
+            new = KeptPlan(steps=plan.fingerprint, version=HELIOS, at=datetime.now(UTC), plan=shown)
+            self.files.write(name, new.as_json())
 
     def move(self, to: Checkpoint) -> None:
         """Moves the whole folder to another place, which must be empty but for a note of `leave`."""

@@ -14,7 +14,7 @@ from helios.catalog.diagnosis import diagnose
 from helios.errors import HeliosError, LeaseError, Origin, RunError
 from helios.model.flow import flows
 from helios.plan.nodes import Plan
-from helios.sources.kinds import source_kind
+from helios.sources.kinds import is_away, source_kind
 from helios.spark.iceberg.bad_rows import bad_row, row_in
 from helios.spark.iceberg.freshness import StaleReplica
 from helios.spark.iceberg.origins import locate, origin_of
@@ -42,19 +42,11 @@ OUTAGES = (
 )
 """Java exceptions of a catalog or a storage that does not answer."""
 
-BROKERS = (
-    r"Timed out waiting for a node assignment|Call\(callName=\w+, .* timed out|Failed to update metadata after"
-    r"|before the position for partition|Cannot fetch record for offset"
-    r"|not present in metadata after|Expiring \d+ record\(s\) for"
-)
-"""Messages of Kafka's clients, and of Spark's reader, whose brokers do not answer."""
-
 OUTAGE_MESSAGES = re.compile(
     # A catalog in a SQLite file that somebody else holds, or what a gateway answers for a server behind it.
     r"SQLITE_BUSY|database is locked|Unable to process \(code: (408|429|502|504)\b"
     # A storage, in the words of Amazon's client.
     r"|Service: S3, Status Code: (408|429|50[0234])\b|XMinioServerNotInitialized|SlowDown"
-    rf"|{BROKERS}"
 )
 """Messages of a service that does not answer, in exceptions of other classes."""
 
@@ -188,7 +180,11 @@ def outage_reason(error: BaseException) -> str | None:
         if isinstance(one, StaleReplica):
             return one.what
         exceptions = list(_java_exceptions(one))
-        found = [(name, text) for name, text in exceptions if name in OUTAGES or OUTAGE_MESSAGES.search(text)]
+        found = [
+            (name, text)
+            for name, text in exceptions
+            if name in OUTAGES or OUTAGE_MESSAGES.search(text) or is_away(text)
+        ]
         if found:
             name, text = found[-1]  # the innermost
             return shortened(f"{name}: {text}" if text and text != "None" else name)

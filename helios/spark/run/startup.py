@@ -262,6 +262,7 @@ class StartupValidator:
             self._reset(lease, identity, old, table)
             # Before the record names the checkpoint: a driver that dies in between resumes with the same id.
             self.checkpoint.create(identity)
+        self.checkpoint.keep_plan(plan)
         former, keys = former_names(plan, old), keys_of(self.context, identity.id, old)
         context = replace(self.context, lease=lease, checkpoint_id=identity.id, former=former, keys=keys)
         last = max(self.checkpoint.batches("offsets"), default=-1)

@@ -34,6 +34,7 @@ from helios.spark.sinks.stored_records import newest_stamp
 from helios.table.ledger import Record, parse
 from helios.table.positions import Batch, Span, same_sources
 from helios.table.refs import ATTEMPT, LEDGER
+from helios.version import VERSION as HELIOS
 
 
 class Ledger:
@@ -303,6 +304,7 @@ class Ledger:
             **options.unnamed(batch),
             "helios.checkpoint": self.checkpoint,
             "helios.steps": self.steps,
+            "helios.version": HELIOS,
             ATTEMPT: uuid.uuid4().hex,
         }
         head = self._head.snapshotId() if self._head is not None else None

@@ -300,6 +300,23 @@ def test_a_reader_that_calls_the_catalog_otherwise_is_told_by_its_snapshot(table
     assert ids(table)[0] == third
 
 
+def test_a_topic_with_the_name_of_a_table_behind_its_first_dot_is_none_of_its_readers(
+    table: Table, tmp_path: Path
+) -> None:
+    """Debezium names topics by prefix, schema and table."""
+    folder = checkpoint(
+        known(tmp_path),
+        sources=("kafka:shop.a.t",),
+        ends={0: ['{"topics": {"shop.a.t": {"id": "x", "offsets": [5]}}}']},
+    )
+    start = [{"declared": "Kafka.source(shop.a.t)", "place": {"topics": {}}}]
+    for kept in (None, json.dumps(start)):
+        if kept is not None:
+            (folder / "helios/start.json").write_text(kept)
+        place = Warehouse("local", str(tmp_path / ".helios/warehouse"), {})
+        assert readers_of(table.name, table.iceberg.metadata, [place]) == []
+
+
 def test_a_reader_that_lost_its_place_is_told(table: Table, tmp_path: Path) -> None:
     checkpoint(known(tmp_path), ends={0: [offset(77)]})
     done = table.expire(FAR)

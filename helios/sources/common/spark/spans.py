@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from datetime import UTC, datetime
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -13,7 +16,12 @@ from helios.spark.iceberg.scan_metrics import ScanMetrics
 from helios.spark.jvm.sql import struct_of
 from helios.spark.jvm.types.java import JavaArray
 from helios.spark.jvm.types.spark import JavaInputPartition, JavaReaderFactory, JavaStructType
+from helios.table.lags import FOLDER as LAGS
+from helios.table.lags import Seen
 from helios.table.positions import Lag, Position, Span
+
+KEPT_EVERY = 5.0
+"""Seconds between two lags that a run keeps for `helios status`."""
 
 
 class SpanSource:
@@ -35,6 +43,7 @@ class SpanSource:
         self.error: BaseException | None = None
         self.stream_columns: StructType | None = None
         self._start: Position | None = None
+        self._lag_kept = 0.0
 
     @property
     def declared(self) -> str:
@@ -88,6 +97,19 @@ class SpanSource:
 
     def lag(self, at: Position) -> Lag | None:
         return None
+
+    def keep_lag(self, lag: Lag, *, every: float = KEPT_EVERY) -> None:
+        """Keeps a lag that only a run can see where `helios status` finds it (`helios.table.lags:lag_last_seen`).
+
+        Args:
+            lag: The lag.
+            every: Seconds after which it is kept again.
+        """
+        checkpoint, now = self.context.checkpoint, time.time()
+        if checkpoint is not None and now - self._lag_kept >= every:
+            self._lag_kept = now
+            seen = Seen(self.read_plan.ledger_name, lag, datetime.fromtimestamp(now, UTC))
+            checkpoint.files.write(f"{LAGS}/{self.index}.json", seen.as_json())
 
     def committed(self, position: Position) -> None:
         return None

@@ -10,7 +10,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -19,7 +19,7 @@ from typing_extensions import override
 from helios.errors import InputError, NotFound, RunError
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.common.spark.row_stream import RowStream
-from helios.sources.common.spark.spans import SpanSource
+from helios.sources.common.spark.spans import KEPT_EVERY, SpanSource
 from helios.sources.kafka.checks import column_problems
 from helios.sources.kafka.declare import KafkaSource
 from helios.sources.kafka.spark import avro as kafka_avro
@@ -41,11 +41,7 @@ from helios.sources.kafka.topics import (
 )
 from helios.spark.jvm.functions import ddl
 from helios.spark.jvm.sql import struct_of
-from helios.table.lags import FOLDER, Seen
 from helios.table.positions import Lag, Position, Span
-
-KEPT_EVERY = 5.0
-"""Seconds between two lags that a checkpoint keeps."""
 
 FETCHES = {"max.poll.records": "50000", "max.partition.fetch.bytes": str(8 << 20), "fetch.max.wait.ms": "10"}
 """Spark asks the broker twice for the bounds of a partition after each poll, of 500 records by default.
@@ -64,7 +60,6 @@ class KafkaReader(SpanSource):
     def __init__(self, context: SourceContext, index: int) -> None:
         super().__init__(context, index)
         self._frozen: dict[str, Log] | None = None
-        self._kept = 0.0
         self._found: Cluster | None = None
         self._inferred = InferredColumns(context, index)
 
@@ -209,17 +204,8 @@ class KafkaReader(SpanSource):
     def lag(self, at: Position) -> Lag | None:
         position = TopicsPosition.parse(at)
         lag = self._lag(self._behind(position, self._logs(position)))
-        self._keep(lag)
+        self.keep_lag(lag, every=KEPT_EVERY if self._frozen is None else 0.0)
         return lag
-
-    def _keep(self, lag: Lag) -> None:
-        """Keeps the lag where `helios status` finds it, every few seconds; of a run that drains, each."""
-        checkpoint, now = self.context.checkpoint, time.time()
-        if checkpoint is None or (self._frozen is None and now - self._kept < KEPT_EVERY):
-            return
-        self._kept = now
-        seen = Seen(self.read_plan.ledger_name, lag, datetime.fromtimestamp(now, UTC))
-        checkpoint.files.write(f"{FOLDER}/{self.index}.json", seen.as_json())
 
     def _lag(self, behind: list[Range]) -> Lag:
         oldest = self._cluster.oldest(behind) if behind else None

@@ -1,0 +1,95 @@
+"""The plans of a pipeline, which its runs keep beside the checkpoint: what a commit was made by can be read later.
+
+<checkpoint>/
+  helios/plans/STEPS.json   the last plan with these steps; STEPS is their fingerprint, which commits are stamped with
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from helios.errors import HeliosError
+from helios.table.readers import Warehouse, checkpoints_of
+
+FOLDER = "helios/plans"
+FORM = 1
+"""The newest form of a kept plan that this code reads."""
+PASSING = ("scan", "backlog", "snapshot")
+"""What a plan says of its sources as they were at the time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptPlan:
+    """A plan that a run has kept.
+
+    Attributes:
+        steps: The fingerprint of its steps.
+        version: The version of Helios.
+        at: The time of the first run with this plan.
+        plan: The plan as `helios plan --json` prints it, without the state of its sources. Secrets are not in it.
+    """
+
+    steps: str
+    version: str
+    at: datetime
+    plan: Mapping[str, Any]
+
+    def as_json(self) -> str:
+        """The plan as a checkpoint keeps it."""
+        kept = {"v": FORM, "steps": self.steps, "helios": self.version, "at": self.at.isoformat(), "plan": self.plan}
+        return json.dumps(kept, indent=1)
+
+    @classmethod
+    def parse(cls, text: str) -> KeptPlan | None:
+        """The plan of a file; None for one that is damaged, or of a later form.
+
+        Examples:
+            >>> kept = KeptPlan(steps="ab", version="1.0", at=datetime(2026, 1, 1, tzinfo=UTC), plan={"steps": []})
+            >>> KeptPlan.parse(kept.as_json()) == kept
+            True
+            >>> KeptPlan.parse("{")
+        """
+        try:
+            found = json.loads(text)
+            at = datetime.fromisoformat(found["at"]).astimezone(UTC)
+            kept = cls(steps=str(found["steps"]), version=str(found["helios"]), at=at, plan=dict(found["plan"]))
+            return kept if found["v"] <= FORM else None
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+def lasting(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """A plan without what it says of its sources and its target as they were at the time.
+
+    Args:
+        plan: The plan as JSON values.
+
+    Examples:
+        >>> lasting({"sources": [{"name": "a.s", "snapshot": 7}], "target": {"table": "a.t", "exists": True}})
+        {'sources': [{'name': 'a.s'}], 'target': {'table': 'a.t'}}
+    """
+    sources = [{key: value for key, value in one.items() if key not in PASSING} for one in plan.get("sources") or ()]
+    target = {k: v for k, v in plan.get("target", {}).items() if k not in ("exists", "changes", "history", "notes")}
+    return {**plan, "sources": sources, "target": target}
+
+
+def plans_of(pipeline: str, places: Iterable[Warehouse], given: Sequence[str] = ()) -> list[KeptPlan]:
+    """The plans that runs of a pipeline have kept, oldest first; those that cannot be read are left out.
+
+    Args:
+        pipeline: The pipeline.
+        places: The warehouses to search for its checkpoint, unless that is given.
+        given: The location of its checkpoint.
+    """
+    found: list[KeptPlan] = []
+    try:
+        for folder in checkpoints_of(pipeline, places, given):
+            texts = [folder.text(f"{FOLDER}/{name}") for name in folder.names(FOLDER) if name.endswith(".json")]
+            found += [kept for text in texts if text is not None and (kept := KeptPlan.parse(text)) is not None]
+    except HeliosError:
+        return []
+    return sorted(found, key=lambda kept: kept.at)

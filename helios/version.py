@@ -1,0 +1,3 @@
+"""The version of Helios."""
+
+VERSION = "0.1.0"
