@@ -68,7 +68,6 @@ def expire(
     from helios.table.readers import warehouses
 
     config, found, table = opened(name, profile)
-    config, found, table = opened(name, profile)
     age = older_than or (None if retain_last is not None else EXPIRE_AGE)
     plan = planned_among(table, age, retain_last, readers, warehouses(config.catalogs.values()))
     done: dict[str, Any] = {}
@@ -128,7 +127,6 @@ def rollback(name: str, to: str, profile: str | None, as_json: bool) -> None:
     """
     from helios.table import refs
 
-    config, found, table = opened(name, profile)
     config, found, table = opened(name, profile)
     change, done = refs.rollback(table, _point(to))
     if change is not None:
@@ -253,7 +251,6 @@ def compact(
 
     wanted = size(target_size, "--target-size") if target_size is not None else 0
     config, found, _ = opened(name, profile)
-    config, found, _ = opened(name, profile)
     with spark_of(config, found) as spark:
         from helios.spark.maintenance.compact import compact as run
 
@@ -297,7 +294,6 @@ def orphans(name: str, older_than: str, dry_run: bool, profile: str | None, as_j
     from helios.model.maintenance import orphan_age
 
     age = orphan_age(older_than, "--older-than")
-    config, found, _ = opened(name, profile)
     config, found, _ = opened(name, profile)
     with spark_of(config, found) as spark:
         from helios.spark.maintenance import maintain

@@ -75,7 +75,6 @@ def show(
     if pipeline is not None and batch is None:
         raise click.UsageError("--pipeline goes with --batch.")
     config, found, table = opened(name, profile)
-    config, found, table = opened(name, profile)
     if batch is not None:
         aside = _set_aside(config, found, table, batch, pipeline)
         _print_aside(table, replace(aside, quarantined=_take_along(config, table, aside)), as_json)
@@ -191,7 +190,6 @@ def clear(
     from helios.table.quarantine import clear as delete
     from helios.table.quarantine import matching
 
-    _, _, table = opened(name, profile)
     _, _, table = opened(name, profile)
     found = matching(table, pipeline, step, reason)
     rows = progress.counted(sum(group.rows for group in found), "row")

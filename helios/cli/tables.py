@@ -70,7 +70,6 @@ def schema(name: str, profile: str | None, as_json: bool) -> None:
       helios schema shop.orders
     """
     _, _, table = opened(name, profile)
-    _, _, table = opened(name, profile)
     columns = [
         {
             "id": column.field_id,
@@ -126,7 +125,6 @@ def snapshots(name: str, profile: str | None, as_json: bool) -> None:
     Example:
       helios snapshots shop.orders
     """
-    _, _, table = opened(name, profile)
     _, _, table = opened(name, profile)
     found = table.snapshots()
     current = table.current_snapshot()

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import helios
 from helios import select, where
+from helios.cli import main
 from helios.sources.iceberg.offsets import IcebergOffset
 from helios.table.commits import commit_of, commits
 from helios.table.readers import warehouses
@@ -48,6 +50,28 @@ def test_each_commit_has_its_spans_and_its_plan(world: Any) -> None:
         assert made.plan is not None
         assert (made.plan.plan["steps"], made.plan.steps) == (steps, made.steps)
     assert commit_of(world.load("a.t"), two.snapshot, warehouses([world.catalog])) == two
+
+
+def test_the_command_tells_it(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.fill("a.s", [1, 2])
+    world.run((world.source("a.s").incremental() >> where("id < 100") >> world.sink("a.t")).named("copy"))
+    world.fill("a.s", [3])
+    world.run((world.source("a.s").incremental() >> where("id < 50") >> world.sink("a.t")).named("copy"))
+    monkeypatch.chdir(world.folder)
+    (world.folder / "helios.toml").write_text(
+        f'[catalogs.local]\ntype = "local"\npath = "{world.catalog.option("path")}"\n'
+    )
+    told = CliRunner().invoke(main, ["history", "local.a.t"], prog_name="helios")
+    assert told.exit_code == 0, told.output
+    old, new = (snapshot.id for snapshot in world.load("a.s").snapshots())
+    assert f"local.a.s: after snapshot {old} to {new}" in told.output
+    assert f"local.a.s: up to snapshot {old}" in told.output
+    assert "  - where(id < 100)\n  + where(id < 50)\n" in told.output
+    found = json.loads(CliRunner().invoke(main, ["history", "local.a.t", "--last", "1", "--json"]).output)
+    assert [(one["batch"], one["added"], one["steps_changed"]) for one in found] == [
+        (1, 1, ["- where(id < 100)", "+ where(id < 50)"])
+    ]
+    assert found[0]["plan"]["steps"] == ["where(id < 50)"]
 
 
 def test_a_plan_is_kept_once_and_again_where_it_changes(world: Any) -> None:

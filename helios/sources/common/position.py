@@ -28,3 +28,11 @@ class SourcePosition:
     def partial(self) -> bool:
         """True if a part of that snapshot is not read yet."""
         return False
+
+    def text(self, before: SourcePosition | None) -> str:
+        """What lies between an earlier position and this one, for people.
+
+        Args:
+            before: The earlier position; None where it is not known.
+        """
+        return f"up to {self}"

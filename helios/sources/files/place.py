@@ -9,6 +9,9 @@ from typing import Any, Self
 from helios.sources.common.file import File
 from helios.sources.common.position import SourcePosition
 
+SHOWN = 3
+"""So many files are named for people."""
+
 INLINE = 8_000
 """The most bytes of file names in a position: it goes into every snapshot's summary."""
 
@@ -34,6 +37,17 @@ class Place(SourcePosition):
     hash: str = ""
     read: int = 0
     names: tuple[File, ...] = ()
+
+    def text(self, before: SourcePosition | None) -> str:
+        """The files of the entry, for people.
+
+        Examples:
+            >>> Place(log="/c", files=2, names=(File("file:/in/a.csv", 1, 2), File("file:/in/b.csv", 1, 2))).text(None)
+            '2 files: a.csv, b.csv'
+        """
+        names = ", ".join(file.path.rpartition("/")[2] for file in self.names[:SHOWN])
+        more = ", ..." if len(self.names) > SHOWN else ""
+        return f"{self.files:,} file{'s' * (self.files != 1)}{f': {names}{more}' if names else ''}"
 
     def naming(self, files: Sequence[File]) -> Self:
         """The place with the names of its files, if they are short enough."""

@@ -55,6 +55,22 @@ class IcebergOffset(SourcePosition):
         """True if the last unit is only partly read."""
         return self.files is not None
 
+    def text(self, before: SourcePosition | None) -> str:
+        """The snapshots between two offsets, for people.
+
+        Examples:
+            >>> end = IcebergOffset(snapshot=7)
+            >>> end.text(IcebergOffset(snapshot=5)), IcebergOffset(snapshot=7, state=True).text(None)
+            ('after snapshot 5 to 7', 'the state of snapshot 7')
+        """
+        some = f", {self.files} files of it" if self.files else ""
+        if self.snapshot is None:
+            return "an empty table"
+        if self.state:
+            return f"the state of snapshot {self.snapshot}{some}"
+        begin = before.snapshot if before is not None else None
+        return f"after snapshot {begin} to {self.snapshot}{some}" if begin else f"up to snapshot {self.snapshot}{some}"
+
     def as_json(self) -> dict[str, Any]:
         """The offset as Spark's offset log keeps it; Iceberg's own streaming offset has `snapshot_id` too."""
         fields = {k: v for k, v in asdict(self).items() if k != "snapshot" and v is not None and v is not False}

@@ -13,6 +13,9 @@ from typing import Any, ClassVar, Self
 from helios.errors import LedgerError
 from helios.sources.common.position import SourcePosition
 
+SHOWN = 3
+"""So many partitions are named for people."""
+
 
 @dataclass(frozen=True)
 class Topic:
@@ -65,6 +68,19 @@ class TopicsPosition(SourcePosition):
             {'topics': {'orders': {'id': 'qUe1', 'offsets': [15, 20]}}}
         """
         return {"topics": {name: topic.as_json() for name, topic in sorted(self.topics.items())}}
+
+    def text(self, before: SourcePosition | None) -> str:
+        """The records between two positions, for people.
+
+        Examples:
+            >>> TopicsPosition({"orders": Topic("q", (15, 20))}).text(TopicsPosition({"orders": Topic("q", (5, 20))}))
+            '10 records: orders/0 5 to 15'
+        """
+        start = before if isinstance(before, TopicsPosition) else TopicsPosition({})
+        found = [one for one in ranges(start, self) if len(one)]
+        parts = ", ".join(f"{one.topic}/{one.partition} {one.start:,} to {one.end:,}" for one in found[:SHOWN])
+        more = ", ..." if len(found) > SHOWN else ""
+        return f"{sum(map(len, found)):,} records{f': {parts}{more}' if parts else ''}"
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> Self:

@@ -29,6 +29,9 @@ class Count(SourcePosition):
             return cls(str(value["counter"]), int(value["number"]))
         return None
 
+    def text(self, before: SourcePosition | None) -> str:
+        return f"{before.number + 1 if isinstance(before, Count) else 1} to {self.number}"
+
 
 def newest(path: str) -> int:
     return int(Path(path).read_text())
