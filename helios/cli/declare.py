@@ -17,6 +17,8 @@ TEMPLATE = {
 }
 """Package data, and the file that `helios init` writes from it."""
 IGNORED = ".helios/"
+DIFFERS = 2
+"""The exit status of `helios plan --exit-code` where something has changed."""
 
 
 @click.command()
@@ -103,21 +105,24 @@ def check(target: Target, offline: bool, values: dict[str, str], profile: str | 
 @click.command()
 @options.script_argument
 @options.offline_option
+@click.option("--exit-code", is_flag=True, help="Exit with 2 if a plan differs from that of the last run.")
 @options.set_option
 @options.common
 @options.json_option
-def plan(target: Target, offline: bool, values: dict[str, str], profile: str | None, as_json: bool) -> None:
-    """Show what a script will run.
+def plan(
+    target: Target, *, offline: bool, exit_code: bool, values: dict[str, str], profile: str | None, as_json: bool
+) -> None:
+    """Show what a script will run, and what that changes.
 
     What is read and how, what waits for the next run, the steps, the target and its schema, the rhythm, where progress
-    is kept, the jars.
+    is kept, the jars; of a pipeline that has run, the differences to that run's plan and what they mean.
 
     \b
     Example:
       helios plan pipeline.py:orders
     """
     from helios.environment.memory import shown
-    from helios.plan import compile_pipelines
+    from helios.plan import changed, compile_pipelines
     from helios.plan.backlog import looked_ahead
     from helios.plan.notes import with_notes
 
@@ -128,14 +133,20 @@ def plan(target: Target, offline: bool, values: dict[str, str], profile: str | N
     told = [with_notes(looked_ahead(compiled), plans) for compiled in plans]
     plans = [compiled for compiled, _ in told]
     refused = [problem for _, found in told for problem in found]
+    changes = [None if offline else changed.changed(compiled) for compiled in plans]
     if as_json:
-        output.to_json([compiled.as_json() for compiled in plans])
+        told_changes = zip(plans, map(changed.as_json, changes), strict=True)
+        output.to_json([{**compiled.as_json(), "changed": found} for compiled, found in told_changes])
     else:
         config = loaded.context.config
-        texts = [*map(str, plans), f"spark {config.master}: {shown(config.master, config.spark_conf)}"]
+        shown_plans = zip(map(str, plans), map(changed.as_text, changes), strict=True)
+        texts = ["\n".join(filter(None, parts)) for parts in shown_plans]
+        texts += [f"spark {config.master}: {shown(config.master, config.spark_conf)}"]
         click.echo("\n\n".join(texts))
     for problem in refused:
         output.say("note", f"a run is refused: {output.paragraph(problem)}", "yellow")
+    if exit_code and any(found is not None and found[1] for found in changes):
+        click.get_current_context().exit(DIFFERS)
 
 
 @click.command()

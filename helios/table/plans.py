@@ -2,6 +2,7 @@
 
 <checkpoint>/
   helios/plans/STEPS.json   the last plan with these steps; STEPS is their fingerprint, which commits are stamped with
+  helios/plans/last         the fingerprint of the last run
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from typing import Any
 
 from helios.errors import HeliosError
 from helios.table.readers import Warehouse, checkpoints_of
+from helios.table.storage import Folder
 
 FOLDER = "helios/plans"
+LAST = f"{FOLDER}/last"
 FORM = 1
 """The newest form of a kept plan that this code reads."""
 PASSING = ("scan", "backlog", "snapshot")
@@ -62,19 +65,36 @@ class KeptPlan:
             return None
 
 
-def lasting(plan: Mapping[str, Any]) -> dict[str, Any]:
+def lasting(plan: Mapping[str, Any], state: Sequence[str] = ()) -> dict[str, Any]:
     """A plan without what it says of its sources and its target as they were at the time.
 
     Args:
         plan: The plan as JSON values.
+        state: The texts that the state in its checkpoint depends on.
 
     Examples:
         >>> lasting({"sources": [{"name": "a.s", "snapshot": 7}], "target": {"table": "a.t", "exists": True}})
-        {'sources': [{'name': 'a.s'}], 'target': {'table': 'a.t'}}
+        {'sources': [{'name': 'a.s'}], 'target': {'table': 'a.t'}, 'state': []}
     """
     sources = [{key: value for key, value in one.items() if key not in PASSING} for one in plan.get("sources") or ()]
     target = {k: v for k, v in plan.get("target", {}).items() if k not in ("exists", "changes", "history", "notes")}
-    return {**plan, "sources": sources, "target": target}
+    return {**plan, "sources": sources, "target": target, "state": list(state)}
+
+
+def last_plan(location: str, properties: Mapping[str, str]) -> KeptPlan | None:
+    """The plan of the last run of a checkpoint; None where none is kept.
+
+    Args:
+        location: The checkpoint.
+        properties: PyIceberg's properties, which open the storage.
+
+    Raises:
+        RunError: The storage cannot be read.
+    """
+    folder = Folder(location, properties)
+    steps = folder.text(LAST)
+    text = folder.text(f"{FOLDER}/{steps}.json") if steps else None
+    return KeptPlan.parse(text) if text is not None else None
 
 
 def plans_of(pipeline: str, places: Iterable[Warehouse], given: Sequence[str] = ()) -> list[KeptPlan]:

@@ -39,7 +39,7 @@ LAW: dict[str, tuple[str, ...]] = {
     "plan.evolution": ("errors", "model", "plan.typing"),
     "sources.kafka": ("errors", "model", "catalog", "plan.typing", "sources.common"),
     "plan": (
-        "errors", "environment", "model", "steps", "catalog", "config", "table", "native", "plan.typing",
+        "errors", "version", "environment", "model", "steps", "catalog", "config", "table", "native", "plan.typing",
         "plan.native", "plan.evolution", "sources.common", "sources.kinds", "sources.kafka",
     ),
     "sources.common.describe": ("errors", "model", "plan", "plan.typing"),

@@ -34,7 +34,7 @@ from helios.plan.nodes import VERSION, Plan
 from helios.spark.checkpoint.small_files import small_files
 from helios.table.ledger import Starts
 from helios.table.plans import FOLDER as PLANS
-from helios.table.plans import KeptPlan, lasting
+from helios.table.plans import LAST, KeptPlan, lasting
 from helios.version import VERSION as HELIOS
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
@@ -168,11 +168,13 @@ class Checkpoint:
     def keep_plan(self, plan: Plan) -> None:
         """Keeps the plan of a run that begins, unless it is kept already."""
         name = f"{PLANS}/{plan.fingerprint}.json"
-        shown, text = lasting(plan.as_json()), self.files.read(name)
+        shown, text = lasting(plan.as_json(), plan.state), self.files.read(name)
         kept = KeptPlan.parse(text) if text is not None else None
         if kept is None or (kept.plan, kept.version) != (json.loads(json.dumps(shown)), HELIOS):
             new = KeptPlan(steps=plan.fingerprint, version=HELIOS, at=datetime.now(UTC), plan=shown)
             self.files.write(name, new.as_json())
+        if self.files.read(LAST) != plan.fingerprint:
+            self.files.write(LAST, plan.fingerprint)
 
     def move(self, to: Checkpoint) -> None:
         """Moves the whole folder to another place, which must be empty but for a note of `leave`."""

@@ -1,0 +1,95 @@
+"""A plan tells how it differs from that of the last run, and what that means."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from helios import watermark, where, window, with_columns
+from helios.cli import main
+from helios.plan.changed import as_text, changed
+
+pytestmark = pytest.mark.promise("kept-plans")
+
+
+def parts(world: Any, pipeline: Any) -> dict[str, tuple[tuple[str, ...], bool]]:
+    found = changed(world.plan(pipeline))
+    assert found is not None
+    return {one.part: (one.lines, one.additive) for one in found[1]}
+
+
+@pytest.mark.landing
+def test_each_difference_is_told_once_it_has_run(world: Any) -> None:
+    world.fill("a.s", [1, 2])
+    rows = world.source("a.s").incremental()
+    copy = (rows >> where("id < 100") >> world.sink("a.t")).named("copy")
+    assert changed(world.plan(copy)) is None
+    world.run(copy)
+    assert parts(world, copy) == {}
+    world.fill("a.s", [3])
+    assert parts(world, copy) == {}, "what waits is no change of the plan"
+
+    other = (rows >> where("id < 50") >> with_columns(twice="id * 2") >> world.sink("a.t")).named("copy")
+    assert parts(world, other) == {
+        "step": (("- where(id < 100)", "+ where(id < 50)", "+ with_columns(twice=id * 2)"), False),
+        "column": (("+ twice bigint",), True),
+    }
+    tuned = (rows >> where("id < 100") >> world.sink("a.t").compression("gzip").upsert("id")).named("copy")
+    assert parts(world, tuned)["mode"] == (("- append", "+ upsert by id"), False)
+    assert parts(world, tuned)["writer"][1]
+    world.fill("a.r", [1])
+    moved = (world.source("a.r").incremental() >> where("id < 100") >> world.sink("a.t")).named("copy")
+    assert parts(world, moved)["source"] == (("- local.a.s", "+ local.a.r"), False)
+
+    world.run(other)
+    assert parts(world, other) == {}
+    assert "step" in parts(world, copy)
+    world.run(copy)
+    assert parts(world, copy) == {}, "the last run counts, and not the newest plan"
+
+
+def test_a_state_that_does_not_fit_is_told_before_the_run(world: Any) -> None:
+    world.fill("a.s", [1], ts="timestamp'2026-01-01 00:00:00'")
+
+    def hourly(size: str) -> Any:
+        rows = world.source("a.s").incremental() >> watermark("ts", "1h") >> window("ts", size).agg(n="count(*)")
+        return (rows >> world.sink("a.t")).named("hourly")
+
+    world.run(hourly("1h"))
+    found = changed(world.plan(hourly("2h")))
+    assert found is not None
+    (state,) = (one for one in found[1] if one.part == "state")
+    assert state.means.startswith("refused: the state in the checkpoint is that of before")
+    assert not state.additive
+    assert "=> refused" in as_text(found)
+
+
+def test_the_command_exits_with_2_where_something_changed(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(world.folder)
+    path = json.dumps(str(world.catalog.option("path")))
+    (world.folder / "helios.toml").write_text(f'[catalogs.local]\ntype = "local"\npath = {path}\n')
+    world.fill("a.s", [1])
+    script = world.folder / "p.py"
+
+    def declare(most: int) -> None:
+        script.write_text(
+            "from helios import Iceberg, where\n"
+            'rows = Iceberg.source("local.a.s").incremental()\n'
+            f'p = (rows >> where("id < {most}") >> Iceberg.sink("local.a.t")).named("copy")\n'
+        )
+
+    def plan(*more: str) -> Any:
+        return CliRunner().invoke(main, ["plan", "p.py", "--exit-code", *more], prog_name="helios")
+
+    declare(100)
+    assert (plan().exit_code, "changed" in plan().output) == (0, False)
+    world.run((world.source("a.s").incremental() >> where("id < 100") >> world.sink("a.t")).named("copy"))
+    declare(50)
+    told = plan()
+    assert (told.exit_code, "+ where(id < 50)" in told.output) == (2, True)
+    (found,) = json.loads(plan("--json").output)
+    assert [one["part"] for one in found["changed"]["changes"]] == ["step"]
+    assert plan("--offline").exit_code == 0
