@@ -49,7 +49,7 @@ def last(world: Any) -> Any:
 
 
 def as_before(world: Any) -> None:
-    """Leaves the ledger as versions wrote it that knew the last batch only."""
+    """Leaves the ledger as that of a pipeline that has followed its sources: it knows the last batch only."""
     text = world.sql(f"SHOW TBLPROPERTIES local.a.t ('{KEY}')")[0][1]
     fields = json.loads(text)
     assert fields.pop("appended")

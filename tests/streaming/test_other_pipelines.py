@@ -421,17 +421,6 @@ def test_a_batch_that_landed_is_known_when_its_source_is_renamed(world: Any, cop
     assert world.ids("a.t") == list(range(22))
 
 
-def test_a_checkpoint_of_an_earlier_version_knows_its_source_by_uuid(world: Any, copy: Pipeline) -> None:
-    file = world.checkpoint(copy) / "helios" / "identity.json"
-    identity = json.loads(file.read_text())
-    del identity["uuids"]
-    file.write_text(json.dumps(identity))
-    rename(world, "a.s", "a.r")
-    world.fill("a.r", [20])
-    world.run(world.source("a.r").incremental(poll=1) >> world.sink("a.t"))
-    assert world.ids("a.t") == list(range(21))
-
-
 def test_expiry_keeps_what_a_reader_of_a_renamed_table_has_not_read(world: Any, copy: Pipeline) -> None:
     for number in range(20, 24):
         world.fill("a.s", [number])

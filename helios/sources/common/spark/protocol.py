@@ -137,7 +137,7 @@ class Source(Protocol):
         """
 
     def stream(self) -> DataFrame:
-        """The source as a streaming DataFrame; its offsets are positions of the source, or Spark's own."""
+        """The source as a streaming DataFrame, whose offsets are positions of the source."""
 
     def verify_stream(self) -> None:
         """Checks that Spark's own stream would not skip anything.
