@@ -289,7 +289,7 @@ def _refuse_unkept(file: Path, values: Mapping[str, Any]) -> None:
     for node in ast.parse(file.read_bytes()).body:
         if isinstance(node, ast.Expr) and _is_pipeline(node.value, values):
             raise ScriptError(
-                "this pipeline is given to no variable, so that nothing would run it.",
+                "this pipeline is not assigned to a variable, so nothing would run it.",
                 where=Origin(str(file), node.lineno),
                 fix="assign it: orders = Iceberg.source(...) >> Iceberg.sink(...).",
             )

@@ -81,8 +81,8 @@ DIAGNOSES = (
         r"ExpiredToken|token (is|has) expired|expired token|AuthorizationExpired|"
         + _status("419")
         + r"|RequestExpired|signature (is|has) expired|security token included in the request is expired",
-        "its token has expired, or is not known there",
-        "get a new one, or give `credential`, with which tokens are renewed",
+        "its token has expired, or the server does not know it",
+        "get a new one, or give `credential`, which renews tokens",
         settings=True,
     ),
     Diagnosis(
@@ -98,7 +98,7 @@ DIAGNOSES = (
         r"|configured region is"
         r"|credential should be scoped to a valid region",
         "the bucket is in another region",
-        "give region= of the storage as the bucket has it",
+        "set region= of the storage to the bucket's region",
         settings=True,
     ),
     Diagnosis(
@@ -111,7 +111,7 @@ DIAGNOSES = (
     Diagnosis(
         "wrong session",
         r"InvalidToken\b|InvalidTokenId|security token included in the request is invalid",
-        "the session token is not of these keys",
+        "the session token does not belong to these keys",
         "give the three that were issued together, or leave session_token out",
         settings=True,
     ),
@@ -119,7 +119,7 @@ DIAGNOSES = (
         "wrong secret",
         r"SignatureDoesNotMatch|signature we calculated does not match|InvalidSignature"
         r"|AuthenticationFailed|Server failed to authenticate the request|invalid_grant",
-        "the secret does not fit the key",
+        "the secret does not match the key",
         "check the secret key, token or connection string of its storage",
         settings=True,
     ),
@@ -159,7 +159,7 @@ DIAGNOSES = (
         r"|FilesystemNotFound|specified container does not exist|specified filesystem does not exist"
         r"|bucket.{0,80}not found",
         "the bucket (or container) of its warehouse does not exist",
-        "make it, or see the warehouse; a server other than Amazon's may need path_style=True",
+        "create it, or check the warehouse; a server other than Amazon's may need path_style=True",
         settings=True,
     ),
     Diagnosis(
@@ -181,7 +181,7 @@ DIAGNOSES = (
         r"Unable to (select from|update).*(HIVE_LOCKS|NEXT_LOCK_ID|TXNS)|HIVE_LOCKS|NEXT_LOCK_ID"
         r"|HiveTable.*lock|Error updating transaction database",
         "this metastore has no lock tables",
-        "make them with Hive's schematool, or give lock=False if it compares and sets (2.3.10, 4.0 and later)",
+        "make them with Hive's schematool, or give lock=False if it supports compare-and-set (2.3.10, 4.0 and later)",
         settings=True,
     ),
     # The network
@@ -253,7 +253,7 @@ DIAGNOSES = (
     Diagnosis(
         "no catalog",
         r"ValidationError|JSONDecodeError|" + _status("404") + r"|Not Found|RESTError|No route for request",
-        "what answers at its address is no such catalog",
+        "the server at its address is not a catalog of this type",
         "check the path of `uri`: it is the part before /v1",
         settings=True,
     ),

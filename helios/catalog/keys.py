@@ -90,7 +90,7 @@ def _wrong(key: Key, value: object, final: bool) -> str | None:
     if not text.strip():
         return "must not be empty."
     if key.path and text.lstrip().startswith("{"):
-        return "must be the path of a file, and not what the file holds."
+        return "must be the path of a file, not its content."
     bad = next((c for c in text if c in UNUSABLE_IN_PATHS), None) if key.path else None
     if bad:
         return f"{text!r} must not hold {bad!r}: PyIceberg and SQLite's driver read it as a URL."
@@ -166,7 +166,7 @@ def insecure(given: Given, *names: str) -> Fault | None:
                 and not loopback(urlsplit(text).hostname or "")
             ):
                 return name, (
-                    f"{name} {text!r} is not encrypted, and everybody on the way could read the credentials. "
+                    f"{name} {text!r} is not encrypted, and anyone on the network could read the credentials. "
                     "Use https://, or set allow_http if the network is your own."
                 )
     return None

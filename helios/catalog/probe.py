@@ -99,7 +99,7 @@ def look(catalog: Catalog, place: str) -> None:
         RunError: The storage is away.
     """
     storage = storage_of(catalog)
-    if storage is None or storage.type != kind_of(place) or storage.type == "local" or lends(catalog):
+    if storage is None or storage.type != kind_of(place) or storage.type == "local" or vends_credentials(catalog):
         return
 
     def ask_storage() -> None:
@@ -118,7 +118,7 @@ def look(catalog: Catalog, place: str) -> None:
             raise storage_failed(catalog, place, error) from error
 
 
-def lends(catalog: Catalog) -> bool:
+def vends_credentials(catalog: Catalog) -> bool:
     """True if the catalog's server vends the credentials of its storage."""
     return catalog.type == "rest" and not (catalog.storage and _secrets(catalog.storage))
 
@@ -167,7 +167,7 @@ def place_of(catalog: Catalog) -> tuple[str, FileIO] | None:
         RunError: The catalog is away.
     """
     known = warehouse(catalog)
-    if known is not None and not lends(catalog):
+    if known is not None and not vends_credentials(catalog):
         return known, file_io(catalog, known)
     return ask(catalog, lambda connection: _place_from(catalog, connection, known))
 
@@ -202,10 +202,10 @@ def storage_credentials(catalog: Catalog) -> str | None:
     """Which credentials a catalog's storage uses, and where they come from; None for local folders."""
     storage = storage_of(catalog)
     if storage is None or storage.type == "local":
-        return "those that the server lends" if lends(catalog) and warehouse(catalog) is None else None
+        return "those that the server vends" if vends_credentials(catalog) and warehouse(catalog) is None else None
     if storage.type == "gcs" and str(storage.option("endpoint") or "").startswith("http://"):
         return "none: plain http is an emulator's"
-    chain = "those that the server lends, else " if lends(catalog) else ""
+    chain = "those that the server vends, else " if vends_credentials(catalog) else ""
     return _given(storage) or f"{chain}{_CHAINS[storage.type]()}"
 
 

@@ -94,7 +94,7 @@ def check(target: Target, offline: bool, values: dict[str, str], profile: str | 
     if as_json:
         output.to_json({"pipelines": names, "problems": [], "notes": {name: list(notes[name]) for name in names}})
     else:
-        unread = " (catalogs were not looked into)" if offline else ""
+        unread = " (catalogs were not read)" if offline else ""
         click.echo(f"{target.path}: no problems{unread}: {', '.join(names)}")
         for name, note in ((one, note) for one in names for note in notes[one]):
             click.echo(f"note: {name}: {note}.")

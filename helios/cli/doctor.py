@@ -190,7 +190,7 @@ def _catalog(catalog: Catalog) -> list[Check]:
     away = [check for check in reached if not check.ok]
     # One reachable replica is enough.
     if (away and len(away) == len(reached)) or (away and not isinstance(catalog.option("uri"), tuple)):
-        listed = Check(name, None, "not asked: see its address")
+        listed = Check(name, None, "not checked: see its address")
     else:
         remedy = f"check the settings of [catalogs.{catalog.name}], and that its server is up."
         listed = timed(name, lambda: _namespaces(catalog), otherwise=remedy)
@@ -238,7 +238,7 @@ def _histories(catalog: Catalog) -> list[Check]:
 
     found = timed(f"history of {catalog.name}", look)
     if found.ok is False:
-        return [replace(found, ok=None, detail=f"not looked at: {found.detail}")]
+        return [replace(found, ok=None, detail=f"not checked: {found.detail}")]
     return [replace(found, ok=None)] if found.detail else []
 
 
@@ -250,7 +250,7 @@ def _storage(catalog: Catalog, *, listed: bool) -> list[Check]:
     name = f"storage of {catalog.name}"
     if CATALOGS[catalog.type].temporary:
         return [Check(name, None, "temporary")]
-    if not listed and (warehouse(catalog) is None or probe.lends(catalog)):
+    if not listed and (warehouse(catalog) is None or probe.vends_credentials(catalog)):
         return [Check(name, None, "only the catalog's server knows it")]
     declared = storage_of(catalog)
     checks = _addresses(name, probe.storage_addresses(declared) if declared else ())
@@ -289,7 +289,7 @@ def _round(name: str, place: str, io: FileIO, remedy: str) -> Iterable[Check]:
     def get() -> str:
         with io.new_input(location).open() as stream:
             if stream.read() != content:
-                raise EnvironmentProblem(f"{location} reads back other bytes than were put.")
+                raise EnvironmentProblem(f"{location} returned other bytes than were written.")
         return f"{len(content)} bytes, the same"
 
     def delete() -> str:

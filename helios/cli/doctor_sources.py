@@ -36,7 +36,7 @@ def look_at_sources(loaded: Loaded) -> list[Check]:
         checks += made
         needed = [check for check, look in zip(made, without, strict=True) if look.needed]
         if needed and not any(check.ok for check in needed):
-            checks += [Check(look.name, None, "not asked: see its brokers") for look in within]
+            checks += [Check(look.name, None, "not checked: see its brokers") for look in within]
         else:
             pending += within
             jars += _jars(source)

@@ -29,7 +29,7 @@ EXPIRE_AGE = "7d"
 ORPHAN_AGE = "3d"
 DELETED = ("data file", "delete file", "manifest", "manifest list")
 
-dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would go.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 snapshot_option = click.option(
     "--snapshot", metavar="ID", help="A snapshot id, a time, or a name; else the current one."
 )

@@ -129,7 +129,7 @@ profile_option = click.option("--profile", metavar="NAME", help="Profile of heli
 set_option = click.option(
     "--set", "values", multiple=True, metavar="NAME=VALUE", callback=_values, help="A value for helios.param(NAME)."
 )
-offline_option = click.option("--offline", is_flag=True, help="Do not look into catalogs.")
+offline_option = click.option("--offline", is_flag=True, help="Do not read catalogs.")
 json_option = click.option(
     "--json", "as_json", is_flag=True, callback=_remember, help="Print JSON, errors too, on standard output."
 )

@@ -156,7 +156,7 @@ def _print_aside(table: Table, aside: Aside, as_json: bool) -> None:
     click.echo(f"{table.name}: batch {aside.batch} of {aside.pipeline} {was}, under the tag {aside.tag}.")
     if aside.quarantined:
         rows = progress.counted(aside.quarantined, "quarantined row")
-        click.echo(f"{rows} of it went with it, under the same tag of the quarantine.")
+        click.echo(f"{rows} of it went with it, under the same tag of the quarantine table.")
     if not aside.again:
         click.echo("A pipeline that follows its sources continues with the next batch.")
 
@@ -179,9 +179,9 @@ def clear(
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Delete rejected rows that were mended elsewhere.
+    """Delete rejected rows that were repaired elsewhere.
 
-    A replay takes its rows out by itself. This is for those that came again in another way, as from a mended file, or
+    A replay takes its rows out by itself. This is for those that came again in another way, as from a repaired file, or
     that nobody wants. They stay readable in the snapshots of TABLE, a quarantine, until those expire.
 
     \b
@@ -276,7 +276,7 @@ def _replay_each(
 def _summary(done: Replayed) -> str:
     if not done.taken and not done.stayed:
         return f"{done.pipeline}: {done.quarantine} holds nothing to replay{_left(done)}."
-    again = " by a replay that died" if done.resumed else ""
+    again = " by a replay that did not finish" if done.resumed else ""
     where = f", snapshot {done.snapshot}" if done.snapshot is not None else ""
     rows = progress.counted(done.taken - done.moved, "row")
     parts = [f"{done.pipeline}: {rows} replayed into {done.target}{again}{where}"]
@@ -292,11 +292,11 @@ def _left(done: Replayed) -> str:
     parts = []
     if done.waiting:
         rows = progress.counted(done.waiting, "row")
-        parts.append(f"; {rows} of a batch that did not end wait: run the pipeline first, which does it again")
+        parts.append(f"; {rows} of an unfinished batch wait: run the pipeline first, which repeats the batch")
     if done.of_sources:
         rows = progress.counted(done.of_sources, "row")
         parts.append(
-            f"; {rows} that its source set aside stay: mend them where they come from, and delete them here with "
+            f"; {rows} that its source set aside stay: repair them where they come from, and delete them here with "
             "`helios quarantine clear`"
         )
     return "".join(parts)

@@ -48,7 +48,7 @@ SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
     "--beside",
     multiple=True,
     metavar="NAME",
-    help="Begin on a table in which the pipeline NAME has written rows of the same source; may be repeated.",
+    help="Start although the pipeline NAME has written rows of the same source into the table; may be repeated.",
 )
 @click.option("--fail-on-rejects", is_flag=True, help="Exit with status 3 when rows were quarantined or dropped.")
 @click.option("--fail-fast", is_flag=True, help="When one pipeline fails, or its check does, stop the others.")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.command()
 @options.optional_script_argument
 @options.set_option
-@click.option("--all", "every", is_flag=True, help="Pipelines that have read their sources once and are done, too.")
+@click.option("--all", "every", is_flag=True, help="Also show finished pipelines, which have read their sources once.")
 @options.common
 @options.json_option
 @click.pass_context

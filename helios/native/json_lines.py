@@ -123,7 +123,7 @@ def _any(lines: bytes, text: Text, count: int) -> pl.DataFrame:
     import pyarrow.json
 
     if not lines.startswith(b"{") or lines.count(b"\n{") != count - 1 or lines.count(b"}\n") != count:
-        raise NotNative("a line is no object alone")
+        raise NotNative("a line is not a single JSON object")
     if b"\\u0000" in lines:
         raise NotNative("a text has a NUL")
     schema = pa.schema([(name, _type(kind)) for name, kind in text.columns])
@@ -142,7 +142,7 @@ def _any(lines: bytes, text: Text, count: int) -> pl.DataFrame:
         column = found.column(name)
         series.append(values(column, name, kind) if kind in TEXTS else pl.Series(name, column))
         if kind == "double" and not series[-1].is_finite().all():
-            raise NotNative(f"a value of {name} is no plain {kind}")
+            raise NotNative(f"a value of {name} is not a plain {kind}")
     return pl.DataFrame(series)
 
 

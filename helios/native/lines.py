@@ -124,7 +124,7 @@ def _check(lines: bytes, text: Text) -> int:
         try:
             lines.decode()
         except UnicodeDecodeError:
-            raise NotNative("a line is no UTF-8") from None
+            raise NotNative("a line is not UTF-8") from None
         if lines.startswith(b"\xef\xbb\xbf"):
             raise NotNative("a file begins with a byte order mark")
     return count

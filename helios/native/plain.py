@@ -119,7 +119,7 @@ def values(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
 
 
 def _not_plain(name: str, kind: str) -> NotNative:
-    return NotNative(f"a value of {name} is no plain {kind}")
+    return NotNative(f"a value of {name} is not a plain {kind}")
 
 
 def _plain(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:

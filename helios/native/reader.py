@@ -106,7 +106,7 @@ def _sure(rows: pl.DataFrame) -> pl.DataFrame:
         NotNative: It may fail on one.
     """
     if rows.get_column(FAILS).any():
-        raise NotNative("Spark may fail on a value of the batch, and says then which")
+        raise NotNative("Spark may fail on a value of the batch, and names it then")
     return rows.drop(FAILS)
 
 
@@ -305,7 +305,7 @@ def _named(
     """
     noted = parquet.metadata.metadata or {}
     if noted.get(SPARK, b"3").startswith((b"1.", b"2.")) or any(key.startswith(LEGACY) for key in noted):
-        raise NotNative("a file was written in the calendar of an old Spark")
+        raise NotNative("a file was written in Spark's legacy calendar")
     columns = []
     for name, kind in work.program.read:
         own = names[name]

@@ -137,7 +137,7 @@ def declared_notes(
         entry = source_of_both(plan, one) if one.pipeline not in others else None
         if entry is not None and one.write.mode.traits.stores:
             source = entry["source"]
-            yield f"{one.pipeline}, of the same script, writes rows of {source}, too: what both read is there twice"
+            yield f"{one.pipeline}, of the same script, writes rows of {source}, too: what both read is written twice"
 
 
 def _notes(plan: Plan, own: Record | None, others: Mapping[str, Record], siblings: Collection[str]) -> Iterator[str]:
@@ -156,14 +156,14 @@ def _notes(plan: Plan, own: Record | None, others: Mapping[str, Record], sibling
             what = (
                 "rows of equal keys replace each other"
                 if plan.write.mode.upsert is not None
-                else "what both have read is there twice"
+                else "rows that both have read are there twice"
             )
             yield f"{name} has written rows of {source}, too: {what}"
         else:
             yield (
                 f"{name} has written rows of {source}, which this pipeline would write once more: its first run is "
-                f"refused, unless it says what it was called, {renaming_call(plan, name) or '.named(new, was=old)'}, "
-                f"or is told to stand beside it, --beside {name}"
+                f"refused, unless it declares its former name, {renaming_call(plan, name) or '.named(new, was=old)'}, "
+                f"or runs with --beside {name}"
             )
     yield from _once_more(plan, own)
 
@@ -181,6 +181,6 @@ def _once_more(plan: Plan, own: Record | None) -> Iterator[str]:
         before, after = found
         yield (
             f"the table holds the rows of {after['source']} as of snapshot {before[SNAPSHOT]}, and the next run "
-            f"appends those of snapshot {after[SNAPSHOT]}: what is in both is there twice. To append only what is new, "
+            f"appends those of snapshot {after[SNAPSHOT]}: rows in both are duplicated. To append only what is new, "
             "follow it: .incremental()"
         )

@@ -203,7 +203,7 @@ def sharing(plan: Plan, own: Upserts | None, others: Mapping[str, Upserts]) -> l
     if mine is None or (own is not None and not own.shares):
         return []
     return [
-        f"{name} upserts by the same keys and order: what one of them has deleted, the other one knows"
+        f"{name} upserts by the same keys and order: each knows the keys that the other has deleted"
         for name, one in sorted(others.items())
         if one.shares and one.branch == plan.write.sink.branch_name and shares_keys(mine, one.terms)
     ]

@@ -42,7 +42,7 @@ def output_problems(pipeline: Pipeline, sink: Output) -> Iterator[HeliosError]:
     """The problems of sources and steps that do not fit a sink without a record and without a quarantine."""
     if sink.demands_exactly_once:
         yield DeclarationError(
-            f"{sink.label()} cannot keep .exactly_once(): nothing in it tells which batches it holds.",
+            f"{sink.label()} cannot keep .exactly_once(): it does not record which batches it holds.",
             where=sink.origin,
             fix="write an Iceberg table, or leave .exactly_once() out: rows are delivered at least once.",
         )

@@ -23,7 +23,7 @@ def path_of(pipeline: Pipeline, sources: Sequence[Source]) -> tuple[ReadPath, st
     if not followed:
         return ReadPath.BATCH, "no source is followed: one batch, then done"
     if view_of(pipeline) is not None:
-        return ReadPath.RANGES, "a view: groups with changed rows are computed again at each batch's last snapshot"
+        return ReadPath.RANGES, "a view: groups with changed rows are recomputed at each batch's last snapshot"
     stateful = stateful_steps(pipeline.stream)
     if stateful:
         kept = ", ".join(s.text().split("(")[0] for s in stateful)

@@ -47,7 +47,9 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.trigger is not None:
         yield "trigger", f"every {show_seconds(plan.trigger.every)} ({plan.trigger.why}){_bounds(plan)}"
         yield from _history(plan)
-    temporary = "the catalog is in memory" if plan.write.sink.iceberg is not None else "each run begins anew"
+    temporary = (
+        "the catalog is in memory" if plan.write.sink.iceberg is not None else "each run starts from the beginning"
+    )
     yield "progress", plan.checkpoint or f"a temporary folder ({temporary})"
     yield "jars", ", ".join(plan.components)
 
@@ -102,7 +104,7 @@ def _waiting(backlog: Backlog) -> Iterator[str]:
 
 def _matching(scan: Scan) -> str:
     if scan.files is None or scan.bytes is None:
-        return f"not looked at which of {counted(scan.of_files, 'file')} match"
+        return f"unknown which of {counted(scan.of_files, 'file')} match"
     found = [f"{scan.files:,} of {counted(scan.of_files, 'file')}"]
     if scan.of_partitions:
         found.append(f"{scan.partitions:,} of {counted(scan.of_partitions, 'partition')}")
@@ -131,7 +133,7 @@ def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
     if write.left_out:
         yield (
             "left out",
-            f"{', '.join(write.left_out)}: the order and the deletes alone use them, and the table has none",
+            f"{', '.join(write.left_out)}: only the order and the deletes use them, and the table does not have them",
         )
     if sink.routing is not None:
         yield "route", f"by {sink.routing}, to {write.table.text}_<value>"
@@ -202,7 +204,7 @@ def _files(write: WritePlan) -> Iterator[str]:
         made = int(created(sink)["write.target-file-size-bytes"])
         yield f"{write.file_format} files of about {show_bytes(made)}"
     else:
-        yield f"{write.file_format} files as large as the table says"
+        yield f"{write.file_format} files of the table's target size"
     yield from _settings(sink)
 
 

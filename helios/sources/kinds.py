@@ -36,7 +36,7 @@ def source_kind(source: Source) -> SourceKind:
     kind = _named(source.kind)
     if kind is None or not isinstance(source, kind.declared):
         raise DeclarationError(
-            f"{type(source).__name__} is no kind of source that Helios knows.",
+            f"{type(source).__name__} is not a kind of source that Helios knows.",
             where=source.origin,
             fix=f"use one of {', '.join(sorted(KINDS))}, or install the package whose entry point {GROUP!r} has it.",
         )

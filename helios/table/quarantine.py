@@ -132,7 +132,7 @@ def matching(table: Table, pipeline: str | None, step: str | None, reason: str |
 
 
 def clear(table: Table, cleared: Iterable[Group]) -> int:
-    """Deletes the rows of groups from a quarantine, as they are mended elsewhere; returns their number.
+    """Deletes the rows of groups from a quarantine, as they are repaired elsewhere; returns their number.
 
     Until its snapshots expire they stay readable there.
 

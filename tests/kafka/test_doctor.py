@@ -73,4 +73,4 @@ def test_brokers_and_a_registry_that_are_away(tmp_path: Path) -> None:
     assert status == 1
     assert "refused" in checks[f"broker {away}"]["detail"]
     assert "refused" in checks["schema registry"]["detail"]
-    assert (checks["topic orders"]["ok"], checks["topic orders"]["detail"]) == (None, "not asked: see its brokers")
+    assert (checks["topic orders"]["ok"], checks["topic orders"]["detail"]) == (None, "not checked: see its brokers")

@@ -76,7 +76,7 @@ def _tables(node: Node, named: str, where: Origin | None) -> list[HeliosError]:
     read = [_name(table) for table in node.find_all(exp.Table) if table is not node.this]
     problems: list[HeliosError] = [
         NotFound(
-            f"{named}: reads {name!r}, which is not there. {near_miss(name, (TARGET, BATCH))}",
+            f"{named}: reads {name!r}, which does not exist. {near_miss(name, (TARGET, BATCH))}",
             where=where,
             fix="bring other tables in with join(...), before the sink.",
         )

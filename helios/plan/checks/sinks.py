@@ -119,7 +119,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
     ),
     (
         lambda s: s.format and dict(s.properties).get(FORMAT_PROPERTY, str(s.format)) != str(s.format),
-        "table_properties() and format_version() say different versions.",
+        "table_properties() and format_version() give different versions.",
         "write .format_version(3), and leave the property out.",
     ),
     (
@@ -169,7 +169,7 @@ def _order(sink: IcebergSink, text: str, stream: Schema | None) -> list[HeliosEr
     way = re.search(r"\s(asc|desc)\s*$", text, re.IGNORECASE)
     what = None
     if way:
-        what = f"{named}: this is an expression without a direction: the newest row has the largest value."
+        what = f"{named}: this is an expression without asc or desc: the largest value is the newest row."
     elif kind.name in UNORDERED:
         what = f"{named}: {kind} has no order."
     if what is not None:
@@ -206,7 +206,7 @@ def _route(sink: IcebergSink, text: str, stream: Schema | None) -> list[HeliosEr
     if not problems and (kind.name in UNNAMED or (kind.name == "decimal" and kind.numbers[1] > 0)):
         problems.append(
             DeclarationError(
-                f"{named}: {kind} names no table; values are letters, digits and '_'.",
+                f"{named}: {kind} cannot name a table; values are letters, digits and '_'.",
                 where=sink.origin,
                 fix="route by text, such as route(by=\"date_format(day, 'yyyyMM')\").",
             )

@@ -229,7 +229,7 @@ class _Named:
                 f'write both with the same path: renames({{"{".".join(path)}": "{parent}new_name"}}).',
             )
         if not parent and name.lower() in METADATA_COLUMNS:
-            return self.wrong(f"renames: Iceberg keeps the name {name!r} for itself.", "choose another name.")
+            return self.wrong(f"renames: Iceberg reserves the name {name!r} for itself.", "choose another name.")
         # Iceberg 1.12 knows identifiers by their dotted names, and corrects only that of a column.
         whole_column = not parent and old.lower() in {i.lower() for i in identifiers}
         if holds(path, identifiers) and not whole_column:

@@ -202,7 +202,7 @@ class _Comparison:
         if why and not ours.nested:
             remedy = f'cast({ours.name}="string")'
         if len(path) == 1 and ours.name.lower() in METADATA_COLUMNS:
-            why, remedy = "Iceberg keeps this name", f'rename({{"{ours.name}": "{ours.name.lstrip("_")}"}})'
+            why, remedy = "Iceberg reserves this name", f'rename({{"{ours.name}": "{ours.name.lstrip("_")}"}})'
         why = why or (_KEY if in_key else "")
         if not why:
             self.changes.append(Add(path=path, type=new.whole, doc=ours.doc))
@@ -303,7 +303,7 @@ def _ambiguous(fields: Fields, whose: str, where: Origin | None, path: Path = ()
         key, here = one.name.lower(), (*path, one.name)
         if key in seen:
             what = f"{whose} has two fields {shown((*path, seen[key]))} and {shown(here)}."
-            problems.append(DeclarationError(what, where=where, fix="rename one: names are found whatever their case."))
+            problems.append(DeclarationError(what, where=where, fix="rename one: names are compared without case."))
         seen[key] = one.name
         problems += _ambiguous(one.parts, whose, where, here)
     return problems

@@ -55,7 +55,7 @@ def term(node: Node, columns: Columns) -> Term:
     rule = RULES.get(name)
     # An argument that no rule reads, such as the NOT of LIKE, would be lost.
     if rule is None or {key for key, value in node.args.items() if value} - READ.get(name, OPERANDS):
-        raise NotNative(f"{_shown(node)} is not among the expressions that it knows")
+        raise NotNative(f"{_shown(node)} is an expression that the native engine does not support")
     return rule(node, columns)
 
 
@@ -159,7 +159,7 @@ def _any(terms: list[Term]) -> Term:
 
 def _is(node: Node, columns: Columns) -> Term:
     if type(node.expression).__name__ != "Null":
-        raise NotNative(f"{_shown(node)} is not among the expressions that it knows")
+        raise NotNative(f"{_shown(node)} is an expression that the native engine does not support")
     return Term("null", "boolean", (_operand(node.this, columns),))
 
 
@@ -168,7 +168,7 @@ def _like(node: Node, columns: Columns) -> Term:
     plain = type(pattern).__name__ == "Literal" and pattern.is_string and value.kind == "string"
     found = re.fullmatch(r"(%?)([^%_\\]+)(%?)", pattern.this) if plain else None
     if found is None:
-        raise NotNative(f"{_shown(node)} is not a beginning, an end or a part of a text")
+        raise NotNative(f"{_shown(node)} is not a prefix, a suffix or a substring pattern")
     ops = {("", ""): "eq", ("", "%"): "starts", ("%", ""): "ends", ("%", "%"): "contains"}
     op = ops[found[1], found[3]]
     if op == "eq":
@@ -257,7 +257,7 @@ def cast(value: Term, kind: str) -> Term:
     if value.kind == kind:
         return value
     if (value.kind, kind) not in CASTS:
-        raise NotNative(f"a cast of {value.kind} to {kind} is not among those that it knows")
+        raise NotNative(f"a cast of {value.kind} to {kind} is a cast that the native engine does not support")
     return Term("cast", kind, (value,))
 
 
@@ -268,7 +268,7 @@ def _cast(node: Node, columns: Columns) -> Term:
     try:
         kind = str(parse_type(node.args["to"].sql("spark")))
     except TypeProblem:
-        raise NotNative(f"{_shown(node)} casts to a type that it does not know") from None
+        raise NotNative(f"{_shown(node)} casts to a type that the native engine does not support") from None
     return cast(term(node.this, columns), kind)
 
 
@@ -288,7 +288,7 @@ def _coalesce(node: Node, columns: Columns) -> Term:
 
 def _case(node: Node, columns: Columns) -> Term:
     if node.this is not None:
-        raise NotNative(f"{_shown(node)} is not among the expressions that it knows")
+        raise NotNative(f"{_shown(node)} is an expression that the native engine does not support")
     branches = [(branch.this, branch.args["true"]) for branch in node.args["ifs"]]
     return _chosen(node, branches, node.args.get("default"), columns)
 

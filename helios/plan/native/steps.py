@@ -47,7 +47,7 @@ def program_of(stream: Stream, schema: Schema) -> Program:
     for step in stream.steps:
         rule = STEPS.get(type(step))
         if rule is None:
-            raise NotNative(f"{step.text()} is not among the steps that it knows")
+            raise NotNative(f"{step.text()} is a step that the native engine does not support")
         rule(compiler, step)
     for name, kind in compiler.columns:
         if not FLAT.fullmatch(kind):
@@ -178,13 +178,13 @@ def _cast(compiler: _Compiler, step: Cast) -> None:
         try:
             made[name] = cast(compiler.column(name), str(parse_type(kind)))
         except TypeProblem:
-            raise NotNative(f"{kind!r} is no type that it knows") from None
+            raise NotNative(f"{kind!r} is a type that the native engine does not support") from None
     _replaced(compiler, made)
 
 
 def _expect(compiler: _Compiler, step: Expect) -> None:
     if step.on_fail == "quarantine":
-        raise NotNative(f"{step.text()} sets rows aside as JSON, which Spark writes")
+        raise NotNative(f"{step.text()} quarantines rows as JSON, which only Spark writes")
     # A null is not met, and a filter keeps what is true alone.
     met = [condition(compiler.parsed(text), compiler.known) for _, text in step.conditions]
     whole = reduce(lambda a, b: Term("and", "boolean", (a, b)), met)

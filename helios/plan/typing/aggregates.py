@@ -208,9 +208,9 @@ def _of_distinct(step: Step) -> list[Node]:
 def _without_distinct(called: Node) -> str:
     values = called.this.expressions
     if type(called).__name__ != "Count" or len(values) != 1:
-        return 'drop copies before it: dedupe("...") behind a watermark.'
+        return 'drop duplicates before it: dedupe("...") behind a watermark.'
     counted = f"approx_count_distinct({values[0].sql('spark')})"
-    return f"count them nearly, with {counted}; or write the groups with each value once, and count those in a batch."
+    return f"count them approximately, with {counted}; or write each value of a group once, and count those in a batch."
 
 
 def endless_aggregates(flow: Flow, sink: Sink) -> list[HeliosError]:

@@ -106,7 +106,7 @@ def _right_problems(step: Join, right: Schema | None) -> Iterator[HeliosError]:
         yield DeclarationError(
             f"{short(step)}: {step.other.source.label()} is followed, and as_of= joins a table as it was.",
             where=step.origin,
-            fix="leave .incremental() out of the right side: each batch reads it anew; two streams are joined with "
+            fix="leave .incremental() out of the right side: each batch reads it again; two streams are joined with "
             "within=.",
         )
         return
@@ -136,7 +136,7 @@ def commit_time_problems(step: Join) -> list[HeliosError]:
         why = f"{source.label()} {source.no_past}"
         fix = "join an Iceberg table as it stands, or give the right side the columns valid_from and valid_to."
     elif mixed is not None:
-        why = f"{mixed.text()} is no step over one state of a table"
+        why = f"{mixed.text()} does not work on one state of a table"
         fix = "write the right side to a table of its own, with .upsert(..., history=True), and join that."
     else:
         return []

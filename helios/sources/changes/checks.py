@@ -23,7 +23,7 @@ def one_table(source: TopicChanges) -> list[HeliosError]:
         return []
     return [
         DeclarationError(
-            f"{source.label()}: several topics are several tables, and would be mixed in one.",
+            f"{source.label()}: each topic is a table of its own, and they would be mixed.",
             where=source.origin,
             fix='mirror them: Iceberg.mirror("catalog.namespace"); or write a pipeline for each.'
             if source.names_tables

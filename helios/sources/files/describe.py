@@ -124,8 +124,8 @@ def _required(source: FilesSource, schema: Schema | None) -> list[HeliosError]:
     where = f'expect({{"{names[0]} is there": "{quoted(names[0])} IS NOT NULL"}}, on_fail="quarantine")'
     return [
         DeclarationError(
-            f"{source.label()}: its schema says that {', '.join(names)} must not be null, and files are read without "
-            "looking at that.",
+            f"{source.label()}: its schema says that {', '.join(names)} must not be null, and readers of files do "
+            "not check that.",
             where=source.origin,
             fix=f"leave NOT NULL out, and say what happens to rows without a value: {where}.",
         )

@@ -5,7 +5,7 @@
   1-32.9c1d22e07ab5       entries 1 to 32 in one file, as they were one after the other
   7.1f0e9a3bc2d4.skipped  the files of entry 7 that were gone when it was read
   7.1f0e9a3bc2d4.unread   those that could not be read, and were set aside
-  7.1f0e9a3bc2d4.failed   a run has failed on entry 7 before anything of it was written: its files may be mended
+  7.1f0e9a3bc2d4.failed   a run has failed on entry 7 before anything of it was written: its files may be repaired
   6.80cd5b1f77e9.forgotten  entry 6 and those before it are deleted: their files are gone and never come again
 
 An entry is written before Spark's own log names its place. Its hash covers its files and the hash of the entry before,
@@ -274,7 +274,7 @@ class FileLog:
         self._store.write(name, json.dumps(sorted({*noted, *paths}), ensure_ascii=False))
 
     def set_aside(self, at: Place, files: Mapping[File, str]) -> None:
-        """Notes files of an entry that could not be read, and why: a mended one is a new file."""
+        """Notes files of an entry that could not be read, and why: a repaired one is a new file."""
         noted = [[file.path, file.size, file.modified, cause] for file, cause in files.items()]
         self._store.write(f"{self._folder}/{at.entry}.{at.hash[:12]}{UNREAD}", json.dumps(noted, ensure_ascii=False))
 

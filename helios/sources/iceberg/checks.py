@@ -142,7 +142,7 @@ def _selected(source: IcebergSource, name: str, table: Schema) -> list[HeliosErr
     folded = [column.lower() for column in source.columns]
     twice = [column for index, column in enumerate(source.columns) if column.lower() in folded[:index]]
     if twice:
-        what = f"select({', '.join(source.columns)}): {twice[0]!r} is there twice."
+        what = f"select({', '.join(source.columns)}): {twice[0]!r} occurs twice."
         problems.append(DeclarationError(what, where=source.origin, fix="name each column once."))
     return problems
 
@@ -190,7 +190,7 @@ def change_problems(source: IcebergSource, table: Table, settled: Settled) -> li
         return [
             DeclarationError(
                 f"{call}: snapshot {unpaired.id} of {table.name} has equality deletes, as Flink's upserts write them: "
-                "they name keys and not rows, so it is not known which rows were deleted when.",
+                "they name keys and not rows, so it is unknown which rows each commit deleted.",
                 where=source.origin,
                 fix="compact the table until it has none, and read the changes after that; or read its rows, without "
                 "changes.",

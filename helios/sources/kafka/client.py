@@ -26,7 +26,7 @@ OWN = {
     "key.deserializer": "write .metadata(...)",
     "value.deserializer": "write .value(...)",
     "acks": "leave it out: a record is written once all replicas in sync have it",
-    "enable.idempotence": "leave it out: a producer that tries again does not double a record",
+    "enable.idempotence": "leave it out: retries of the producer write no duplicates",
     "key.serializer": "write .key(...)",
     "value.serializer": "write .value(...)",
     "transactional.id": "leave it out: records are delivered at least once, and not in transactions",

@@ -124,7 +124,7 @@ def _refused(registry: Registry, error: HTTPError, where: Origin, subject: str) 
             fix="name the one that the producers write: registry_subject=..., or declare schema=.",
         )
     said = f": {told['message']}" if told.get("message") else ""
-    login = "give registry_login=(name, password) of one who may read" if error.code in (401, 403) else ""
+    login = "give registry_login=(name, password) of a user who may read" if error.code in (401, 403) else ""
     return RunError(
         f"the schema registry {registry.url} answers {error.code}{said}.",
         where=where,

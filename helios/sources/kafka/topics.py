@@ -175,7 +175,7 @@ def _verify_records(wanted: Sequence[Range], logs: Mapping[str, Log]) -> None:
     if short is not None:
         raise Lost(
             f"{short.topic}, partition {short.partition}, ends at offset {logs[short.topic].latest[short.partition]}, "
-            f"and went up to {short.end}: its log was cut, as by the election of a leader that was behind.",
+            f"and went up to {short.end}: its log was truncated, as by an unclean leader election.",
             fix="look which records were written twice or lost, then refill the target with `helios run "
             "--full-refresh`, or run under a new name.",
         )

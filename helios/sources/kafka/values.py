@@ -222,7 +222,7 @@ def avro_schema(given: str | Path | Mapping[str, Any]) -> str:
         found = json.loads(content) if isinstance(content, str) else dict(content)
     except (ValueError, TypeError) as error:
         raise DeclarationError(
-            f"{what}: that is no JSON: {error}.", where=caller(), fix="give Avro's JSON, or the path of an .avsc file."
+            f"{what}: this is not JSON: {error}.", where=caller(), fix="give Avro's JSON, or the path of an .avsc file."
         ) from None
     if not isinstance(found, dict) or found.get("type") != "record" or not found.get("fields"):
         raise DeclarationError(

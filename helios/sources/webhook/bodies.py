@@ -56,7 +56,7 @@ def verified(body: bytes, schema: Schema | None, extra: str = "fail", fraction: 
         body, value = short, _parsed(short)
     found = by_column(value, schema.names)
     if found is None:
-        raise Refused(422, "a column is there twice: names differ in more than their case")
+        raise Refused(422, "a column occurs twice: names differ in more than their case")
     _refuse_names(value, schema, extra)
     for column in schema.columns:
         one = found.get(column.name)
@@ -77,7 +77,7 @@ def _parsed(body: bytes) -> Any:
     except RecursionError:
         raise Refused(422, "the body is nested too deeply") from None
     except ValueError as error:  # a UnicodeDecodeError too
-        raise Refused(422, f"the body is no JSON: {error}") from None
+        raise Refused(422, f"the body is not JSON: {error}") from None
     level, depth = [value], 0
     while level := [one for one in level if isinstance(one, dict | list)]:
         level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
@@ -99,7 +99,7 @@ def _refuse_names(value: dict[str, Any], schema: Schema, extra: str) -> None:
         if not name.strip() or name.lower().startswith(RESERVED):
             raise Refused(422, f"{name[:100]!r} cannot be a column")
         if name.lower() in seen:
-            raise Refused(422, f"{name[:100]} is there twice: names differ in more than their case")
+            raise Refused(422, f"{name[:100]} occurs twice: names differ in more than their case")
         seen.add(name.lower())
         if isinstance(one, int | Real) and not isinstance(one, bool) and not fits(one, SparkType("double")):
             raise Refused(422, f"{name[:100]} is no number of a column: {shown(one)}")

@@ -118,7 +118,7 @@ class WebhookSource(Source):
             count(number, f"limits: {name}")
         if body is not None and body > LARGEST:
             raise DeclarationError(
-                f"limits(body={body}): Spark reads no texts of JSON that are much larger than {LARGEST:,} bytes.",
+                f"limits(body={body}): Spark cannot read JSON texts that are much larger than {LARGEST:,} bytes.",
                 where=caller(),
                 fix=f"write .limits(body={LARGEST}) or less.",
             )

@@ -3,12 +3,12 @@
 | status | when |
 |---|---|
 | 200 | the delivery is durable, or it was before (a duplicate) |
-| 400, 408 | the connection ended within the body, or the body does not come in time |
+| 400, 408 | the connection ended within the body, or the body did not arrive in time |
 | 401 | a header is missing, the signature does not fit, or the delivery is stale |
 | 404, 405 | another path, another method than POST |
 | 413 | the body is larger than allowed |
 | 415 | the body is not JSON by its Content-Type |
-| 422 | the body is no JSON, or does not fit the declared columns |
+| 422 | the body is not JSON, or does not fit the declared columns |
 | 429 | runs do not keep up: as many bytes wait as may |
 | 503 | the disk refuses, or the receiver is starting or stopping |
 
@@ -256,7 +256,7 @@ class Receiver:
         if self._refusing or self._stopping:
             raise Refused(503, "the receiver cannot write" if self._refusing else "the receiver is stopping")
         if self._full or self._queued > IN_FLIGHT:
-            raise Refused(429, "more waits here than is read; send it again later")
+            raise Refused(429, "too many deliveries wait to be read; send it again later")
         body = await self._body(request)
         delivery = self._signed(request, body)
         if len(delivery) > LONGEST_ID:
@@ -278,7 +278,7 @@ class Receiver:
                         raise Refused(413, f"the body has more than {largest:,} bytes")
                     chunks.append(chunk)
         except TimeoutError:
-            raise Refused(408, "the body does not come in time") from None
+            raise Refused(408, "the body did not arrive in time") from None
         except ClientDisconnect:
             raise Refused(400, "the connection ended within the body") from None
         return b"".join(chunks)

@@ -113,7 +113,7 @@ def _nested(value: Any, kind: SparkType, more: bool) -> bool:
 def by_column(value: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any] | None:
     """The fields that are columns, by the names of these, which Spark finds without regard to case.
 
-    None if a column is there twice.
+    None if a column occurs twice.
 
     Examples:
         >>> by_column({"ID": 1, "more": 2}, ("id",)), by_column({"ID": 1, "id": 2}, ("id",))

@@ -80,7 +80,7 @@ class UpsertState:
                 f"what is remembered of the keys of {target} is by {_shown(json.loads(known))}; the sink "
                 f"now says {_shown(terms)}, with which it cannot be compared.",
                 where=where,
-                fix="put the keys and the order back, or fill the target anew with `helios run --full-refresh`; to go "
+                fix="put the keys and the order back, or refill the target with `helios run --full-refresh`; to go "
                 f"on without what is remembered, so that late rows win once, delete {self.path('')}.",
             )
         self.files.write(f"{self.folder}/terms.json", text)

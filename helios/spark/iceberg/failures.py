@@ -138,7 +138,7 @@ def expectation_failure(error: BaseException, plan: Plan) -> RunError | None:
     return RunError(
         f"a row does not meet the expectation {failed}; nothing of its batch was written.",
         where=where,
-        fix='mend the source, or write on_fail="drop" or "quarantine".',
+        fix='repair the source, or write on_fail="drop" or "quarantine".',
     )
 
 
@@ -248,7 +248,7 @@ def second_driver(error: StreamingQueryException, plan: Plan) -> LeaseError | No
         f"another driver has planned or finished batch {found['batch']} of {plan.pipeline} on the checkpoint "
         f"{plan.checkpoint} since this one looked; this one stops.",
         where=plan.origin,
-        fix="let one driver run each pipeline; the next run goes on behind what the other one has written.",
+        fix="let one driver run each pipeline; the next run continues after the batches of the other one.",
     )
 
 

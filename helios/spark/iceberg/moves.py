@@ -211,8 +211,8 @@ def _told(error: Py4JJavaError | PySparkException) -> tuple[str, str]:
 
 def _no_endpoint(catalog: Catalog, message: str) -> InputError:
     return InputError(
-        f"the server of catalog {catalog.name!r} at {catalog.option('uri')} takes no commit of several tables (POST "
-        f"/v1/{{prefix}}/transactions/commit), which atomic=True needs: {message}; nothing was written.",
+        f"the server of catalog {catalog.name!r} at {catalog.option('uri')} does not support commits of several tables "
+        f"(POST /v1/{{prefix}}/transactions/commit), which atomic=True needs: {message}; nothing was written.",
         fix="leave atomic=True out: each table is then written exactly once by itself; or mirror into a catalog whose "
         "server has that endpoint.",
     )

@@ -130,8 +130,7 @@ def apply_changes(
                 raise RunError(
                     f"the schema of {table.name()} could not be changed in {tries}: {kind}: {message}; no rows were "
                     "written.",
-                    fix="run again when the table is quieter: what has been changed already is found, and not changed "
-                    "again.",
+                    fix="run again when the table is quieter: changes that were made already are kept.",
                 ) from error
 
 

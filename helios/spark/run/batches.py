@@ -227,7 +227,7 @@ def _follow(job: Job, df: DataFrame) -> None:
 
 
 def _note_failure(job: Job, error: BaseException) -> None:
-    """Notes that a planned batch has failed by what a source reads, which may be mended before it is done again."""
+    """Notes that a planned batch has failed by what a source reads, which may be repaired before it is done again."""
     number = _uncommitted(job)
     if number is None:
         return

@@ -162,7 +162,7 @@ def _rename(spark: SparkSession, old: TableName, new: TableName) -> None:
         why = java_message(error) if isinstance(error, Py4JJavaError) else str(error)
         raise RunError(
             f"the catalog {old.catalog.name} does not rename {old.text} to {new.within}: {why.splitlines()[0]}",
-            fix="see that the namespace exists and that the catalog renames tables.",
+            fix="check that the namespace exists and that the catalog renames tables.",
         ) from error
 
 

@@ -102,7 +102,7 @@ def _error(job: Job, read: ReadPlan, name: str, path: tuple[str, ...]) -> InputE
         where=read.source.origin,
         fix=f"keep them under another name, with ALTER TABLE {target.text} RENAME COLUMN {column} TO "
         f"{quoted(path[-1] + '_before')}, or take them out, with ALTER TABLE {target.text} DROP COLUMN {column}: the "
-        "next run adds the new column. `helios run --full-refresh` fills the target as the source is now.",
+        "next run adds the new column. `helios run --full-refresh` refills the target from the current source.",
     )
 
 
@@ -110,10 +110,10 @@ def _state_error(job: Job, read: ReadPlan, name: str) -> InputError:
     return InputError(
         f"{_told(read, name)} What {job.plan.pipeline} has computed so far is of the former one; nothing was written.",
         where=read.source.origin,
-        fix="compute it anew with `helios run --full-refresh`.",
+        fix="recompute it with `helios run --full-refresh`.",
     )
 
 
 def _told(read: ReadPlan, name: str) -> str:
-    how = "it was dropped and added again, or another one has got its name."
+    how = "it was dropped and added again, or another column has got its name."
     return f"{name} of {read.name} is another column than before: {how}"

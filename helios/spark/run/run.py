@@ -190,7 +190,7 @@ class PipelineRun:
                     raise RunError(error.what, where=error.where, fix=error.fix) from error
                 anew = error.what
                 self.new_checkpoint = self.full_refresh = False
-                self.noted(f"{error.what} The batch is planned anew.")
+                self.noted(f"{error.what} The batch is planned again.")
                 if self._stop.is_set():
                     raise Stopped from error
             except Exception as error:
@@ -331,7 +331,8 @@ class PipelineRun:
         """Counts planned files that are gone, and emits an event that names them."""
         self._metrics.gone(len(paths))
         shown = ", ".join(paths[:3]) + (f" and {len(paths) - 3:,} more" if len(paths) > 3 else "")
-        self._event("noted", files=len(paths), message=f'planned and gone, left out (.on_missing("skip")): {shown}')
+        message = f'planned files that are gone, left out (.on_missing("skip")): {shown}'
+        self._event("noted", files=len(paths), message=message)
 
     def scanned(self, metrics: ScanMetrics) -> None:
         """Counts the files and partitions that a batch read and skipped."""

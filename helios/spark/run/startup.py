@@ -121,7 +121,7 @@ class StartupValidator:
             raise InputError(
                 f"--again is for pipelines that read their sources once, and {plan.pipeline} follows one.",
                 where=plan.origin,
-                fix="choose another pipeline of the script with SCRIPT:name, or read it anew with --full-refresh.",
+                fix="choose another pipeline of the script with SCRIPT:name, or read it again with --full-refresh.",
             )
         # Tables that rows name are opened when a row does.
         table = tables.load_table(self.spark, plan.write.table) if self.other is None else None

@@ -95,8 +95,8 @@ class Executors:
                 reported = True
                 memory = self._spark.sparkContext.getConf().get("spark.executor.memory", "1g")
                 self._tell(
-                    f"there is no executor on {self._master}: are its workers up, and have they the cores "
-                    f"and the memory that are asked for (spark.executor.memory = {memory})?"
+                    f"there is no executor on {self._master}: are its workers up, with the cores and the "
+                    f"memory that are requested (spark.executor.memory = {memory})?"
                 )
             time.sleep(0.1)
 

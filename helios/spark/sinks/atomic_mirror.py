@@ -70,7 +70,7 @@ class AtomicMirrorSink(MirrorSink):
             properties = {"format-version": "2", **followed, context.ledger_key: claim.as_json()}
             table = tables.create_table(context.spark, name, _columns(context.spark), properties)
         if known.get(name.text) not in (None, str(table.uuid())):
-            raise self._lost_error(name.text, "is another one than before")
+            raise self._lost_error(name.text, "is not the same table as before")
         self._refuse_others(name.text, table)
         sink = TableSink(self._each, name, table, None)
         record = sink.last()

@@ -53,7 +53,7 @@ class SinkContext:
     lease: Lease | None = None
     observer: Observer = field(default_factory=Silent)
     again: Repeat | None = None
-    combines: Combines = lambda: "nobody has looked at them"
+    combines: Combines = lambda: "they were not checked"
     replays: bool = False
     former: Sequence[TableName] = ()
     keys: str | None = None

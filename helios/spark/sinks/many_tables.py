@@ -57,7 +57,7 @@ class ManyTables(Sink):
     def unresumable(cls, context: SinkContext) -> InputError:
         """The error for --new-checkpoint and --full-refresh."""
         return InputError(
-            f"--new-checkpoint and --full-refresh cannot serve {context.plan.pipeline}: each of its many tables "
+            f"--new-checkpoint and --full-refresh do not apply to {context.plan.pipeline}: each of its many tables "
             "has its own last batch.",
             where=context.plan.origin,
             fix=f"restore the checkpoint from a backup, or {context.restart_hint} under another .named(...).",

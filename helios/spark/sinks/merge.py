@@ -112,7 +112,7 @@ def _scattered(one: Column, other: Column, keys: tuple[str, ...]) -> Column:
         F.to_json(F.struct(*map(quoted, keys))).alias("text"),
         F.lit(
             'say what orders them, Cdc.json(..., order="version"), or write the changes of a key into one partition, '
-            "by the key of the record, and fill the table anew from there."
+            "by the key of the record, and refill the table from there."
         ).alias("fix"),
     )
     return F.raise_error(F.concat(F.lit(BAD_ROW), F.to_json(told)))

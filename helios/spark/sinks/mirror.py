@@ -182,7 +182,7 @@ class MirrorSink(ManyTables):
         try:
             columns = changes.columns(table)
             if (column := reserved(columns.names)) is not None:
-                why = "a name that Iceberg or Helios keeps for itself: leave it out by Debezium's column.exclude.list"
+                why = "a name that Iceberg or Helios reserves: leave it out by Debezium's column.exclude.list"
                 return f"{table} has the column {column}, {why}"
             there = self._tables[name].table if name in self._tables else None
             there = there or tables.load_table(self.context.spark, self._name(name))
@@ -206,9 +206,9 @@ class MirrorSink(ManyTables):
             self.context.observer.noted(f"changes of {table} are bad records, and the other tables go on: {why}")
             return
         raise InputError(
-            f"{why}\nNothing was written, of the other tables neither.",
+            f"{why}\nNothing was written to the other tables either.",
             where=self._declared.origin,
-            fix=f"have the changes of {table} set aside, and the others go on: "
+            fix=f"quarantine the changes of {table}, and the other tables continue: "
             f'Kafka.source(...).on_bad_row("quarantine") and {self._declared.label()}.quarantine("bad.rows"); '
             f"a pipeline of its own takes it into another table: Cdc.debezium(...) >> {SINGLE}.",
         )
@@ -276,7 +276,7 @@ class MirrorSink(ManyTables):
         """
         here = self._name(name).text
         what, stays, values = told(change, table, here)
-        refused = f"{what}. Its log has changed rows alone: in {here} {values}"
+        refused = f"{what}. Its log has only changed rows: in {here} {values}"
         self._keep(f"{what}; {stays}", refused, f": {stays}")
 
     def _keep(self, kept: str, refused: str, means: str, *, always: bool = False) -> None:
@@ -331,7 +331,7 @@ class MirrorSink(ManyTables):
                 where=self._declared.origin,
                 fix="give rejected rows another table."
                 if rejected
-                else 'call tables otherwise: names="{schema}_{table}".',
+                else 'name tables differently: names="{schema}_{table}".',
             )
         other = next((t for n, t in taken.items() if n.lower() == name.lower() and t != table), None)
         if other is not None:
@@ -380,10 +380,10 @@ class MirrorSink(ManyTables):
             return
         if self.context.ledger(table).load() is None:
             raise InputError(
-                f"{text} has rows that {self.context.plan.pipeline} did not write, and would not be equal to its "
+                f"{text} has rows that {self.context.plan.pipeline} did not write, and would differ from its "
                 "table of the database; nothing was written.",
                 where=self._declared.origin,
-                fix="drop or rename it, or mirror into another namespace; a table that is empty is taken as it is.",
+                fix="drop or rename it, or mirror into another namespace; an empty table is accepted.",
             )
 
     def _part(self, stack: ExitStack, batch: Batch, sink: TableSink, rows: DataFrame) -> StagedTable:

@@ -180,7 +180,7 @@ def refuse_unordered(pending: Transaction, condition: str, table: str, where: Or
         name = found[0]
         raise RunError(
             f"overwrite({condition!r}): {table} has values of {name} whose partition has overflowed, and Iceberg would "
-            "replace other rows than the filter names; nothing was written.",
+            "replace other rows than the filter selects; nothing was written.",
             where=where,
             fix=f"replace them by keys, with .upsert(...), or name them by another column than {name}.",
         )
@@ -196,7 +196,7 @@ def refuse_outside(df: DataFrame, condition: str, table: str, where: Origin | No
     outside = df.where(~F.coalesce(F.expr(condition), F.lit(False))).limit(1).collect()
     if outside:
         raise RunError(
-            f"overwrite({condition!r}): the batch for {table} has a row that the filter does not name: "
+            f"overwrite({condition!r}): the batch for {table} has a row that does not match the filter: "
             f"{merge.shown(outside[0].asDict())}; nothing was written.",
             where=where,
             fix=f"drop such rows with where({condition!r}).",

@@ -214,7 +214,7 @@ class RollbackGuard:
             fix=(
                 self._otherwise
                 or "if the table was not rolled back, go on with `helios run --new-checkpoint`, which then loses "
-                "nothing, or fill it anew with `--full-refresh`"
+                "nothing, or refill it with `--full-refresh`"
             )
             + "; and keep snapshots or metadata files longer than pipelines pause.",
         )

@@ -242,7 +242,7 @@ def told(change: SchemaChange, table: SourceTable, here: str) -> tuple[str, str,
         (change.returned, f"has {_named(change.returned)} again, which it had lost", former, before),
         (
             change.moved,
-            f"has {_named(change.moved)} in another place: renamed, made again, or behind one that was left out before",
+            f"has {_named(change.moved)} in another place: renamed, recreated, or after one that was left out before",
             former,
             before,
         ),

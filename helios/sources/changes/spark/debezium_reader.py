@@ -111,7 +111,7 @@ class DebeziumReader(TopicChangesReader):
             self._noted = self._newest() or self._remembered()
         if self._noted is None:
             raise NotFound(
-                f"{self._changes.label()}: no record is there yet that says the columns and the key.",
+                f"{self._changes.label()}: there is no record yet to take the columns and the key from.",
                 where=self._changes.origin,
                 fix="start when Debezium has written its first record, or declare them: "
                 'Cdc.debezium(..., key="id", schema="id bigint, ...").',

@@ -115,7 +115,7 @@ class _Looker:
                 raise  # nothing is known of the file
             return Found(file, cause=cause_of(error))
         if found.columns is not None and (twice := _twice(found.columns)):
-            return Found(file, cause=f"its column {twice!r} is there twice")
+            return Found(file, cause=f"its column {twice!r} occurs twice")
         return found
 
     def _look(self, file: File) -> Found:
@@ -149,7 +149,7 @@ class _Looker:
             if told != self._source.format:
                 raise Unreadable(f"it is no {self._source.format} file" + (f" but {told}" if told else ""))
         elif ending in CODEC_MAGIC and not first.startswith(CODEC_MAGIC[ending]):
-            raise Unreadable(f"its name ends in .{ending}, and it is not compressed so" + (f": {told}" if told else ""))
+            raise Unreadable(f"its name ends in .{ending}, but has another compression" + (f": {told}" if told else ""))
         elif ending not in CODECS and told is not None:
             raise Unreadable(f"it is no {self._source.format} file but {told}: a compressed file needs its ending")
 
@@ -269,14 +269,14 @@ def _nanos(message: JavaMessageType, columns: StructType) -> dict[str, DataType]
     for field in columns.fields:
         text = str(types[field.name].toString())
         if NANOS in text and not isinstance(field.dataType, LongType):
-            raise Unreadable(f"{field.name} has timestamps in nanoseconds inside it, which are read in columns alone")
+            raise Unreadable(f"{field.name} has nested timestamps in nanoseconds, which are read only as whole columns")
         if NANOS in text:
             found[field.name] = TimestampType() if f"{NANOS}true)" in text else TimestampNTZType()
     return found
 
 
 def _twice(columns: StructType) -> str | None:
-    """A column name that is there twice, as Spark compares names."""
+    """A column name that occurs twice, as Spark compares names."""
     names = [field.name.lower() for field in columns.fields]
     return next((field.name for i, field in enumerate(columns.fields) if field.name.lower() in names[:i]), None)
 
@@ -287,7 +287,7 @@ def unreadable(source: FilesSource, bad: Sequence[Found]) -> DamagedFile:
     return DamagedFile(
         f"{bad[0].file.path} cannot be read: {bad[0].cause}.{others} Nothing of its batch was written.",
         where=source.origin,
-        fix='mend or remove it, or set such files aside: .on_bad_file("quarantine").',
+        fix='repair or remove it, or set such files aside: .on_bad_file("quarantine").',
     )
 
 
@@ -300,5 +300,5 @@ def misfit(
         f"{source.label()}: {field.name} is {field.dataType.simpleString()} in {file.path} and "
         f"{before.dataType.simpleString()} in {other.path if other else 'earlier files'}, and no type holds both.",
         where=source.origin,
-        fix=f'declare the type that it shall have: schema="..., {field.name} string, ...".',
+        fix=f'declare its type: schema="..., {field.name} string, ...".',
     )

@@ -99,7 +99,7 @@ def found_under(spark: SparkSession, path: str) -> Listed | None:
     globbing = is_glob(path) and not there
     if is_hidden(path.rpartition("/")[2]) and (globbing or (there and system.getFileStatus(root).isFile())):
         raise InputError(
-            f"{path} names hidden files: no reader takes names that begin with _ or a dot.",
+            f"{path} names hidden files: readers skip names that begin with _ or a dot.",
             fix="give them other names.",
         )
     if not there and not globbing:
@@ -127,8 +127,8 @@ def _refuse_other_tables(system: JavaFileSystem, root: JavaPath, path: str) -> N
         if system.exists(classes().org.apache.hadoop.fs.Path(root, log)):
             raise InputError(
                 f"{path} is a table of {kind}: its folder also has files that are not part of it any more.",
-                fix=f"read it with {kind}'s own reader, whose rows Memory.source takes, or have it written as a table "
-                "of Iceberg.",
+                fix=f"read it with {kind}'s own reader, whose rows Memory.source takes, or write it as an Iceberg "
+                "table.",
             )
     _NO_TABLES.add(path)
 
@@ -193,7 +193,7 @@ def _refuse_link(path: str, around: Sequence[str]) -> None:
         if not os.path.islink(path):
             return  # gone since
         raise InputError(
-            f"{path} is a symbolic link to {os.readlink(path)}, which is not there: Java passes over it.",
+            f"{path} is a symbolic link to {os.readlink(path)}, which is not there: Java skips it.",
             fix="remove the link, or put the file there.",
         ) from error
     if any(os.path.commonpath([target, folder]) == target for folder in around):

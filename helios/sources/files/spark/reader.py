@@ -127,7 +127,7 @@ class FilesReader(SpanSource):
         """
         known = self._known
         new = {path: stat for path, stat in listed.items() if known.get(path) != stat}
-        # What was set aside as it was known, and is another now, is mended.
+        # What was set aside as it was known, and is another now, is repaired.
         changed = [path for path in new if path in known and self._unread.get(path) != known[path]]
         if changed and self._source.changed == "fail":
             raise changed_error(self._source, {path: known[path] for path in changed}, new, READ)
@@ -224,8 +224,8 @@ class FilesReader(SpanSource):
     def lost(self, span: Span) -> bool:
         """True if a planned span must be planned again: files are gone or changed, and the source allows for it."""
         gone, changed, _ = self._problems(self._planned(span))
-        mended = changed and self._our_log.has_failed(Place.parse(span.end or {}))  # as the error of the run said
-        allowed = not changed or mended or self._source.changed == "reread"
+        repaired = changed and self._our_log.has_failed(Place.parse(span.end or {}))  # as the error of the run said
+        allowed = not changed or repaired or self._source.changed == "reread"
         return bool(gone or changed) and allowed and (not gone or self._source.missing == "skip")
 
     def failed(self, span: Span) -> None:

@@ -346,7 +346,7 @@ def _refuse_missing(source: FilesSource, group: Group, wanted: StructType, who: 
             f"{group.files[0].path} has no column {lacks[0]!r}, which {who}. "
             f"{near_miss(lacks[0], [field.name for field in group.own.fields])}",
             where=source.origin,
-            fix='mend the file, or write .evolve_schema("add_columns") on the sink: the column is null then.',
+            fix='repair the file, or write .evolve_schema("add_columns") on the sink: the column is null then.',
         )
 
 

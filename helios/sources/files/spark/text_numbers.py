@@ -89,7 +89,7 @@ def infer_csv(context: SourceContext, source: FilesSource, files: Sequence[File]
     examples = {f.name: text for f, text in zip(written, row or (), strict=True) if text is not None}
     for name, text in examples.items() if source.path not in context.inferred.columns else ():
         context.observer.noted(
-            f"{source.label()}: {name} is text, as {text!r} would not come back from its number; "
+            f"{source.label()}: {name} is text, as {text!r} would change when read as a number; "
             "to have numbers, declare their types: schema=."
         )
     return StructType([StructField(f.name, StringType() if f.name in examples else f.dataType) for f in found.fields])

@@ -62,7 +62,7 @@ def columns_of(spark: SparkSession, schema: str, where: Origin) -> StructType:
         raise InputError(
             f"the schema of Avro cannot be read: {str(error).splitlines()[0]}",
             where=where,
-            fix="mend it; Spark reads records whose types are not recursive.",
+            fix="repair it; Spark reads records whose types are not recursive.",
         ) from error
     assert isinstance(found, StructType)
     optional = nullable(found)  # a record without a value has none of them

@@ -122,7 +122,7 @@ class KafkaReader(SpanSource):
         unknown = [name for name in given if name not in logs]
         if unknown or ("" in dict(begun) and len(logs) > 1):
             raise InputError(
-                f"start({self._source.beginning}): {f'{unknown[0]!r} is no topic of the source' if unknown else ''}"
+                f"start({self._source.beginning}): {f'{unknown[0]!r} is not a topic of the source' if unknown else ''}"
                 f"{'the offsets name no topic, and the source has several' if not unknown else ''}.",
                 where=self._source.origin,
                 fix='write {"orders": {0: 15}, "payments": {0: 7}}.',
