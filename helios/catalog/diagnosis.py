@@ -271,18 +271,18 @@ def diagnose(error: BaseException) -> Diagnosis | None:
         >>> diagnose(ConnectionRefusedError(111, "Connection refused")).name
         'refused'
     """
-    found = _found(error)
-    return found[0] if found else None
+    symptom = _found(error)
+    return symptom[0] if symptom else None
 
 
 def evidence(error: BaseException) -> str:
     """The shortest error in the chain that shows the cause, on one line."""
-    found = _found(error)
-    return brief(found[1] if found else error)
+    symptom = _found(error)
+    return brief(symptom[1] if symptom else error)
 
 
 def _found(error: BaseException) -> tuple[Diagnosis, BaseException] | None:
-    errors = {f"{type(one).__name__}: {one}": one for one in chain(error)}
+    errors = {f"{type(cause).__name__}: {cause}": cause for cause in chain(error)}
     for row in DIAGNOSES:
         telling = [text for text in errors if re.search(row.symptom, text, re.IGNORECASE)]
         if telling:
@@ -295,12 +295,12 @@ def chain(error: BaseException) -> Iterator[BaseException]:
     pending: list[BaseException] = [error]
     seen: set[int] = set()
     while pending:
-        one = pending.pop(0)
-        if id(one) in seen:
+        current = pending.pop(0)
+        if id(current) in seen:
             continue
-        seen.add(id(one))
-        yield one
-        linked = (one.__cause__, one.__context__, getattr(one, "reason", None), *one.args)
+        seen.add(id(current))
+        yield current
+        linked = (current.__cause__, current.__context__, getattr(current, "reason", None), *current.args)
         pending += [other for other in linked if isinstance(other, BaseException)]
 
 

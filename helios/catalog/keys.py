@@ -83,7 +83,7 @@ def _wrong(key: Key, value: object, final: bool) -> str | None:
     if isinstance(value, (list, tuple)) and key.many:
         if not value:
             return "must not be an empty list."
-        return next((wrong for one in value if (wrong := _wrong(key, one, final))), None)
+        return next((wrong for part in value if (wrong := _wrong(key, part, final))), None)
     if not isinstance(value, (str, Secret)):
         return f"must be text{' or a list of texts' if key.many else ''}, not {type(value).__name__}."
     text = value.reveal() if isinstance(value, Secret) else value

@@ -113,8 +113,8 @@ def look(catalog: Catalog, place: str) -> None:
         return  # the folder is made with the first table, and a machine that is busy is no proof
     except Exception as error:
         # Clients raise what their libraries raise: there is no common root to name.
-        found = diagnose(error)
-        if found is not None and found.name not in _NO_PROOF:
+        diagnosis = diagnose(error)
+        if diagnosis is not None and diagnosis.name not in _NO_PROOF:
             raise storage_failed(catalog, place, error) from error
 
 
@@ -179,7 +179,7 @@ def _place_from(catalog: Catalog, connection: Any, known: str | None) -> tuple[s
         return table.location(), table.io
     candidates = [known, connection.properties.get("warehouse"), connection.properties.get("default-base-location")]
     candidates += [connection.load_namespace_properties(space).get("location") for space in spaces]
-    place = next((str(one) for one in candidates if one and kind_of(str(one))), None)
+    place = next((str(location) for location in candidates if location and kind_of(str(location))), None)
     return (place, file_io(catalog, place)) if place else None
 
 
@@ -225,9 +225,13 @@ def _aws_chain() -> str:
     except ImportError:
         return _from_environment("AWS", ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ROLE_ARN"))
     session: Any = Session()
-    found = session.get_credentials()
+    credentials = session.get_credentials()
     profile = f", profile {session.profile}" if session.profile else ""
-    return f"AWS's default chain: {found.method}{profile}" if found else f"AWS's default chain, which has none{profile}"
+    return (
+        f"AWS's default chain: {credentials.method}{profile}"
+        if credentials
+        else f"AWS's default chain, which has none{profile}"
+    )
 
 
 def _from_environment(cloud: str, variables: tuple[str, ...]) -> str:

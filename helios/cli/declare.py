@@ -86,7 +86,7 @@ def check(target: Target, offline: bool, values: dict[str, str], profile: str | 
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context)
     problems += [] if offline else absent(plans)
     told = [with_notes(plan, plans) for plan in plans]
-    problems += [problem for _, found in told for problem in found]
+    problems += [problem for _, problems in told for problem in problems]
     if problems:
         raise CheckFailed(problems)
     notes = {plan.pipeline: plan.write.notes for plan, _ in told}
@@ -96,7 +96,7 @@ def check(target: Target, offline: bool, values: dict[str, str], profile: str | 
     else:
         unread = " (catalogs were not read)" if offline else ""
         click.echo(f"{target.path}: no problems{unread}: {', '.join(names)}")
-        for name, note in ((one, note) for one in names for note in notes[one]):
+        for name, note in ((pipeline, note) for pipeline in names for note in notes[pipeline]):
             click.echo(f"note: {name}: {note}.")
 
 
@@ -127,7 +127,7 @@ def plan(target: Target, offline: bool, values: dict[str, str], profile: str | N
         raise CheckFailed(problems)
     told = [with_notes(looked_ahead(compiled), plans) for compiled in plans]
     plans = [compiled for compiled, _ in told]
-    refused = [problem for _, found in told for problem in found]
+    refused = [problem for _, problems in told for problem in problems]
     if as_json:
         output.to_json([compiled.as_json() for compiled in plans])
     else:

@@ -76,15 +76,15 @@ def catalogs_of(loaded: Loaded) -> list[Catalog]:
     """The catalogs that the chosen pipelines read and write, without looking into any."""
     from helios.model.flow import flows
 
-    found: dict[str, Catalog] = {}
+    catalogs: dict[str, Catalog] = {}
     for pipeline in loaded.pipelines:
         sink, sources = pipeline.sink.iceberg, [inner.source for inner in flows(pipeline.stream)]
         named = [(*source.reference, source.origin) for source in sources if source.reference is not None]
         named += [(sink.table, sink.catalog, sink.origin)] if sink is not None else []
         for reference in named:
             catalog = loaded.context.resolve(*reference).catalog
-            found[catalog.name] = catalog
-    return list(found.values())
+            catalogs[catalog.name] = catalog
+    return list(catalogs.values())
 
 
 def configured(profile: str | None) -> Config:

@@ -88,15 +88,15 @@ def show(
 def _print_groups(table: Table, as_json: bool) -> None:
     from helios.table.quarantine import groups, shown_time
 
-    found = groups(table)
+    rejected = groups(table)
     if as_json:
-        output.to_json([{**asdict(group), "newest": _iso(group.newest)} for group in found])
-    elif not found:
+        output.to_json([{**asdict(group), "newest": _iso(group.newest)} for group in rejected])
+    elif not rejected:
         click.echo(f"{table.name} holds no rows.", err=True)
     else:
         output.table(
             ("pipeline", "reason", "rows", "batches", "newest", "step"),
-            [(g.pipeline, g.reason, f"{g.rows:,}", _ranges(g.batches), shown_time(g.newest), g.step) for g in found],
+            [(g.pipeline, g.reason, f"{g.rows:,}", _ranges(g.batches), shown_time(g.newest), g.step) for g in rejected],
             numbers=("rows",),
         )
 
@@ -104,15 +104,15 @@ def _print_groups(table: Table, as_json: bool) -> None:
 def _print_rows(table: Table, count: int, as_json: bool) -> None:
     from helios.table.quarantine import rows, shown_time
 
-    found = rows(table, count)
+    rejected = rows(table, count)
     if as_json:
-        output.to_json([{**row, "at": _iso(row["at"])} for row in found])
-    elif not found:
+        output.to_json([{**row, "at": _iso(row["at"])} for row in rejected])
+    elif not rejected:
         click.echo(f"{table.name} holds no rows.", err=True)
     else:
         output.table(
             ("pipeline", "batch", "reason", "at", "payload"),
-            [(r["pipeline"], r["batch"], r["reason"], shown_time(r["at"]), json.dumps(r["payload"])) for r in found],
+            [(r["pipeline"], r["batch"], r["reason"], shown_time(r["at"]), json.dumps(r["payload"])) for r in rejected],
             numbers=("batch",),
         )
 
@@ -193,11 +193,11 @@ def clear(
 
     _, _, table = opened(name, profile)
     _, _, table = opened(name, profile)
-    found = matching(table, pipeline, step, reason)
-    rows = progress.counted(sum(group.rows for group in found), "row")
-    if found and not yes:
+    rejected = matching(table, pipeline, step, reason)
+    rows = progress.counted(sum(group.rows for group in rejected), "row")
+    if rejected and not yes:
         click.confirm(f"Delete {rows} from {table.name}?", abort=True, err=True)
-    done = delete(table, found)
+    done = delete(table, rejected)
     if as_json:
         output.to_json({"table": table.name, "rows": done})
     else:

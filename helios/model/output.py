@@ -111,7 +111,7 @@ class Held:
 
     def rows(self) -> list[dict[str, Any]]:
         """All rows, batch by batch."""
-        return [row for one in self.batches.values() for number in sorted(one) for row in one[number]]
+        return [row for batches in self.batches.values() for number in sorted(batches) for row in batches[number]]
 
 
 HELD: dict[str, Held] = {}

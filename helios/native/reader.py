@@ -243,8 +243,8 @@ def _parts(parquet: pq.ParquetFile, group: int, columns: Sequence[Found], size: 
 
 
 def _count(parquet: pq.ParquetFile, group: int) -> int:
-    found: int = parquet.metadata.row_group(group).num_rows
-    return found
+    rows: int = parquet.metadata.row_group(group).num_rows
+    return rows
 
 
 def _plain(values: pa.Array, kind: str) -> pl.Series:
@@ -339,7 +339,7 @@ def widens(made: str, kind: str) -> bool:
         return True
     if not (made.startswith("decimal(") and kind.startswith("decimal(")):
         return False
-    (before, scale), (after, now) = (one[len("decimal(") : -1].split(",") for one in (made, kind))
+    (before, scale), (after, now) = (decimal[len("decimal(") : -1].split(",") for decimal in (made, kind))
     return scale == now and int(before) < int(after)
 
 

@@ -62,16 +62,16 @@ def _rows(pipeline: Pipeline, sources: Sequence[Source]) -> list[tuple[int, str]
     The rows of a profile bound neither sources whose rows are not counted before they are read, nor stateful steps.
     """
     sink = pipeline.sink.iceberg
-    found: list[tuple[int, str]] = [
+    bounds: list[tuple[int, str]] = [
         (source.max_rows, "incremental(max_rows=)")
         for source in sources
         if source.streaming and source.max_rows is not None
     ]
     if sink is None or sink.max_rows is None:
-        return found
+        return bounds
     if sink.flush_rows is not None:
-        return [(sink.flush_rows, "flush(rows=)"), *found]
+        return [(sink.flush_rows, "flush(rows=)"), *bounds]
     uncounted = any(source.streaming and not source_kind(source).counts_rows for source in sources)
     if uncounted or stateful_steps(pipeline.stream):
-        return found
-    return [(sink.max_rows, f"tune({sink.tuning})"), *found]
+        return bounds
+    return [(sink.max_rows, f"tune({sink.tuning})"), *bounds]

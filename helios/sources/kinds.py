@@ -61,9 +61,9 @@ def position_of(value: object) -> tuple[SourceKind, SourcePosition] | None:
     if value is None:
         return None
     for kind in _all():
-        found = kind.position.of(value) if kind.position is not None else None
-        if found is not None:
-            return kind, found
+        position = kind.position.of(value) if kind.position is not None else None
+        if position is not None:
+            return kind, position
     return None
 
 
@@ -79,14 +79,14 @@ def _named(name: str) -> SourceKind | None:
     if name in KINDS:
         return _built_in(name)
     target = _brought().get(name)
-    found = resolve_name(target) if target is not None else None
-    return found if isinstance(found, SourceKind) else None
+    kind = resolve_name(target) if target is not None else None
+    return kind if isinstance(kind, SourceKind) else None
 
 
 @cache
 def _built_in(name: str) -> SourceKind:
-    found: SourceKind = resolve_name(KINDS[name])
-    return found
+    kind: SourceKind = resolve_name(KINDS[name])
+    return kind
 
 
 @cache

@@ -68,10 +68,10 @@ def moment(text: str, kind: str) -> Term | None:
     if not form.fullmatch(text):
         return None
     try:
-        found = date.fromisoformat(text) if kind == "date" else datetime.fromisoformat(text)
+        parsed = date.fromisoformat(text) if kind == "date" else datetime.fromisoformat(text)
     except ValueError:
         return None
-    return Term("lit", kind, text=found.isoformat())
+    return Term("lit", kind, text=parsed.isoformat())
 
 
 def exactly(value: Term, kind: str) -> Term | None:

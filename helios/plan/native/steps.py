@@ -60,9 +60,9 @@ def _used(steps: Iterable[Operation], first: Columns) -> Columns:
     """The table's columns that the steps read before others take their place."""
     wanted: set[str] = set()
     for step in steps:
-        terms = [one for _, one in step.columns] if isinstance(step, Project) else [step.condition]
-        for one in terms:
-            wanted |= _names(one)
+        terms = [term for _, term in step.columns] if isinstance(step, Project) else [step.condition]
+        for computed in terms:
+            wanted |= _names(computed)
         if isinstance(step, Project):
             return tuple(column for column in first if column[0] in wanted)
     return first
@@ -84,10 +84,10 @@ class _Compiler:
 
     @property
     def known(self) -> Mapping[str, tuple[str, str]]:
-        found = {name.lower(): (name, kind) for name, kind in self.columns}
-        if len(found) < len(self.columns):
+        columns = {name.lower(): (name, kind) for name, kind in self.columns}
+        if len(columns) < len(self.columns):
             raise NotNative("two columns have one name")
-        return found
+        return columns
 
     def parsed(self, text: str) -> Node:
         if "\\" in text:
@@ -116,7 +116,7 @@ class _Compiler:
         for name, _ in made:
             refuse_pattern(name)
         self.steps.append(Project(made))
-        self.columns = tuple((name, one.kind) for name, one in made)
+        self.columns = tuple((name, term.kind) for name, term in made)
 
 
 def _where(compiler: _Compiler, step: Where) -> None:

@@ -43,8 +43,8 @@ def change_log_problems(source: ChangeLogSource, columns: Schema | None) -> list
     kinds: dict[str, SparkType] = {}
     for name, expression in (("op", source.op), ("order", source.order)):
         if expression is not None:
-            kinds[name], found = typed(expression, label(name, expression), columns, source.origin)
-            problems += found
+            kinds[name], faults = typed(expression, label(name, expression), columns, source.origin)
+            problems += faults
     if "order" in kinds and kinds["order"].name in UNORDERED:
         problems.append(
             DeclarationError(

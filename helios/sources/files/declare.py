@@ -369,8 +369,8 @@ def _told(path: str) -> str:
     told = format_of(path.rstrip("/").rsplit("/", 1)[-1])
     if told is not None:
         return told
-    found = {ending_of(name) for name in _names(path)}
-    formats = {ENDINGS[ending] for ending in found if ending in ENDINGS}
+    endings = {ending_of(name) for name in _names(path)}
+    formats = {ENDINGS[ending] for ending in endings if ending in ENDINGS}
     if len(formats) == 1:
         return formats.pop()
     seen = f" Its files are {' and '.join(sorted(formats))}." if formats else ""

@@ -41,8 +41,8 @@ def parquet_columns(path: str) -> Schema | None:
         The columns, of `unknown` type where files differ; None where there are no files or too many, one of them cannot
         be read, or folders such as day=2026-01-01 add columns.
     """
-    found = local(path)
-    files = list(islice(_files(found), MOST + 1)) if found is not None else []
+    folder = local(path)
+    files = list(islice(_files(folder), MOST + 1)) if folder is not None else []
     if not files or len(files) > MOST or any("=" in os.path.relpath(file, os.path.dirname(path)) for file in files):
         return None
     from concurrent.futures import ThreadPoolExecutor

@@ -87,7 +87,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSource], Any], str, str], ...] = (
 
 def columns_of(source: IcebergSource, table: Schema) -> Schema:
     """The columns of a source: those of its table that it selects, then the change columns."""
-    chosen = dict.fromkeys(found for name in source.columns if (found := table.get(name)) is not None)
+    chosen = dict.fromkeys(column for name in source.columns if (column := table.get(name)) is not None)
     columns = tuple(chosen) if source.columns else table.columns
     return Schema((*columns, *CHANGES.columns)) if source.changed is not None else Schema(columns)
 
@@ -231,8 +231,8 @@ def _merged_on_read(source: IcebergSource, table: Table, concerned: list[Snapsho
     declared = next((name for name in _MODES if properties.get(name) == "merge-on-read"), None)
     if declared is not None and source.streaming:
         return f"{declared}=merge-on-read"
-    found = next((s for s in concerned if _count(s, "total-position-deletes", "added-position-deletes")), None)
-    return f"snapshot {found.id} has position deletes" if found is not None else None
+    snapshot = next((s for s in concerned if _count(s, "total-position-deletes", "added-position-deletes")), None)
+    return f"snapshot {snapshot.id} has position deletes" if snapshot is not None else None
 
 
 def _count(snapshot: Snapshot, *names: str) -> int:

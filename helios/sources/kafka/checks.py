@@ -39,7 +39,9 @@ def _brokers(source: KafkaConnection, label: str) -> list[HeliosError]:
             )
         ]
     login = source.login
-    away = [one for one in source.brokers if not loopback(one.rpartition("://")[2].rpartition(":")[0].strip("[]"))]
+    away = [
+        broker for broker in source.brokers if not loopback(broker.rpartition("://")[2].rpartition(":")[0].strip("[]"))
+    ]
     if login is None or login.mechanism != "PLAIN" or source.encryption is not None or not away:
         return []
     if any(name == "security.protocol" for name, _ in source.client):

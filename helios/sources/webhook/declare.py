@@ -225,9 +225,9 @@ class Webhook:
                 fix="pass schema=, or leave extra= out.",
             )
         given = [secret] if isinstance(secret, str | Secret) else list(secret or ())
-        if not all(str(one) for one in given):
+        if not all(str(secret) for secret in given):
             raise DeclarationError(f"Webhook.source({path!r}): the secret is empty.", where=caller())
-        secrets = tuple(one if isinstance(one, Secret) else Secret(one) for one in given)
+        secrets = tuple(secret if isinstance(secret, Secret) else Secret(secret) for secret in given)
         return WebhookSource(
             path=path, secrets=secrets, declared_schema=columns_ddl(schema), extra=extra, folder=_default(path)
         )

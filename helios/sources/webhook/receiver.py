@@ -219,7 +219,7 @@ class Receiver:
                 if time.monotonic() - forgotten > min(60.0, self.endpoint.window):
                     forgotten = time.monotonic()
                     oldest = time.time() - self.endpoint.window
-                    self._known = {one: at for one, at in self._known.items() if at >= oldest}
+                    self._known = {delivery: at for delivery, at in self._known.items() if at >= oldest}
                     await self._on_disk(self._segments.forget)
             except OSError as error:
                 self._refuse(_why(error))
@@ -334,7 +334,7 @@ def app_of(receivers: Mapping[str, Receiver]) -> Starlette:
         return await receiver.take(request)
 
     async def health(request: Request) -> Response:
-        broken = [one.problem for one in receivers.values() if one.problem]
+        broken = [receiver.problem for receiver in receivers.values() if receiver.problem]
         broken += [] if receivers else ["nothing is received here yet"]
         return JSONResponse({"status": "broken" if broken else "ok", "problems": broken}, 503 if broken else 200)
 

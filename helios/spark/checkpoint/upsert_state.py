@@ -208,15 +208,15 @@ class UpsertState:
         """The replays that the target has; what is left of others is deleted."""
         names = sorted(self.files.names(f"{self.folder}/replayed"))
         settled = self.files.names(f"{self.folder}/settled") if names else ()
-        found = []
+        replayed = []
         for name in names:
             if not self._is_replayed(name):
                 self.files.delete(f"{self.folder}/replayed/{name}")
                 continue
             if name not in settled:  # the next replay takes the place of its record
                 self.files.write(f"{self.folder}/settled/{name}", "")
-            found.append(f"replayed/{name}")
-        return found
+            replayed.append(f"replayed/{name}")
+        return replayed
 
     def _fold(
         self, spark: SparkSession, base: int | None, deltas: list[int], replayed: list[str], keys: tuple[str, ...]
@@ -240,11 +240,11 @@ class UpsertState:
         name, now = f"{self.folder}/replaced.json", time.time()
         text = self.files.read(name)
         known: dict[str, float] = json.loads(text or "{}")
-        noted = {one: since for one, since in {**dict.fromkeys(folders, now), **known}.items() if one != but}
-        gone = [one for one, since in noted.items() if since <= now - KEPT_SECONDS]
-        for one in gone:
-            self.files.delete(one)
-        left = {one: since for one, since in noted.items() if one not in gone}
+        noted = {folder: since for folder, since in {**dict.fromkeys(folders, now), **known}.items() if folder != but}
+        gone = [folder for folder, since in noted.items() if since <= now - KEPT_SECONDS]
+        for folder in gone:
+            self.files.delete(folder)
+        left = {folder: since for folder, since in noted.items() if folder not in gone}
         if left != known:
             self.files.write(name, json.dumps(left))
 

@@ -158,9 +158,9 @@ class Replay:
         identity = checkpoint.identity()
         if not self.plan.checkpoint or (identity and identity.pipeline in (self.plan.pipeline, self.plan.was)):
             return
-        found = f"is pipeline {identity.pipeline!r}'s" if identity else "is not there"
+        reason = f"is pipeline {identity.pipeline!r}'s" if identity else "is not there"
         raise CheckpointError(
-            f"the checkpoint {checkpoint.location} of {self.plan.pipeline} {found}; nothing was replayed.",
+            f"the checkpoint {checkpoint.location} of {self.plan.pipeline} {reason}; nothing was replayed.",
             where=self.plan.declared.sink.origin,
             fix="run the pipeline first; a lost checkpoint is replaced with `helios run --new-checkpoint`.",
         )

@@ -52,11 +52,11 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
         written = _writers(table, branch)
         names = {other: {other, *others[other].formerly} for other in shared}
         there |= {other for other in shared if ANYBODY in written or names[other] & written}
-    found = sorted(there)
-    if not set(found) - set(beside):
+    writers = sorted(there)
+    if not set(writers) - set(beside):
         return
-    other = next(one for one in found if one not in beside)
-    accepted = " ".join(f"--beside {one}" for one in found)
+    other = next(name for name in writers if name not in beside)
+    accepted = " ".join(f"--beside {name}" for name in writers)
     choices = [f"to let all of them write into the table, run once with `helios run {accepted}`"]
     renaming = renaming_call(plan, other)
     if others[other].branch != branch:
@@ -133,8 +133,8 @@ def _is_followed(entry: Entry) -> bool:
 
 def _place(entry: Entry | None) -> SourcePosition | None:
     """How far a follower has read, by its entry; None where that does not tell."""
-    found = position_of(entry.get("place")) if entry is not None else None
-    return found[1] if found is not None else None
+    position = position_of(entry.get("place")) if entry is not None else None
+    return position[1] if position is not None else None
 
 
 def _same_source(plan: Plan, entry: Entry, state: Entry) -> bool:
@@ -171,7 +171,7 @@ def refuse_upserts_of_others(
     """
     if upsert_terms(plan) is None:
         return
-    there = {name: upserts_of(one) for name, one in _others(table, plan).items()} if table is not None else {}
+    there = {name: upserts_of(record) for name, record in _others(table, plan).items()} if table is not None else {}
     there = upserts_alongside(plan, siblings, there, beside)
     refuse_other_upserts(plan, own, there, beside)
 
@@ -245,5 +245,5 @@ def _writers(table: JavaTable, branch: str | None) -> frozenset[str]:
     missing = branch is not None and not table.refs().containsKey(branch)
     head = table.currentSnapshot() if branch is None or missing else Ledger(table, "", "", "", branch).head()
     history = History(table, head)
-    found = {str(snapshot.summary().get("helios.pipeline")) for snapshot in history}
-    return frozenset(found | ({ANYBODY} if history.expired is not None else set()))
+    writers = {str(snapshot.summary().get("helios.pipeline")) for snapshot in history}
+    return frozenset(writers | ({ANYBODY} if history.expired is not None else set()))

@@ -73,8 +73,8 @@ def _replaced(table: JavaTable, since: int, until: int) -> Iterator[str]:
 
 def _columns_at(table: JavaTable, snapshot: int) -> dict[str, int]:
     """The field ids of a snapshot's columns, by their names; empty where they are not known any more."""
-    found = table.snapshot(snapshot)
-    schema = table.schemas().get(found.schemaId()) if found is not None and found.schemaId() is not None else None
+    known = table.snapshot(snapshot)
+    schema = table.schemas().get(known.schemaId()) if known is not None and known.schemaId() is not None else None
     return {name: id for id, name in names_by_id(schema).items()} if schema is not None else {}
 
 
@@ -91,7 +91,9 @@ def _holds(sink: TableSink, name: str) -> bool:
     written = {known.lower(): id for known, id in at.items()}
     if written:
         return written.get(name.lower()) == today[name.lower()]
-    named = {id for one in sink.table.schemas().values() for id, known in names_by_id(one).items() if known == name}
+    named = {
+        id for schema in sink.table.schemas().values() for id, known in names_by_id(schema).items() if known == name
+    }
     return len(named) < 2
 
 

@@ -320,11 +320,11 @@ class PipelineRun:
         self._lags[source] = lag
         lags = self._lags.values()
         self._metrics.lag(
-            snapshots=sum(one.snapshots for one in lags),
-            seconds=max(one.seconds for one in lags),
-            files=_sum(one.files for one in lags),
-            bytes=_sum(one.bytes for one in lags),
-            records=_sum(one.records for one in lags),
+            snapshots=sum(lag.snapshots for lag in lags),
+            seconds=max(lag.seconds for lag in lags),
+            files=_sum(lag.files for lag in lags),
+            bytes=_sum(lag.bytes for lag in lags),
+            records=_sum(lag.records for lag in lags),
         )
 
     def files_gone(self, paths: Sequence[str]) -> None:

@@ -154,14 +154,14 @@ class AtomicMirrorSink(MirrorSink):
 
     def _snapshots(self) -> dict[str, int]:
         """Of each table that has one, its snapshot as it is."""
-        found: dict[str, int] = {}
+        heads: dict[str, int] = {}
         for value, name in self._known().items():
             sink = self._tables.get(value) or self._known_sink(value)
             if sink is not None:
                 sink.table.refresh()
                 head = sink.table.currentSnapshot()
-                found |= {name.text: int(head.snapshotId())} if head is not None else {}
-        return found
+                heads |= {name.text: int(head.snapshotId())} if head is not None else {}
+        return heads
 
 
 def _columns(spark: SparkSession) -> StructType:

@@ -141,7 +141,7 @@ class MirrorSink(ManyTables):
         Raises:
             InputError: Two tables have one name, or a column has had types that do not fit together.
         """
-        known = {one.source: (name, one.keys) for name, one in self._mirrored.load().items()}
+        known = {mirrored.source: (name, mirrored.keys) for name, mirrored in self._mirrored.load().items()}
         named: dict[str, tuple[SourceTable, Mirrored]] = {}
         taken = self._sources()
         for table, seen in changes.found.items():
@@ -162,15 +162,15 @@ class MirrorSink(ManyTables):
                 changes.refuse(table, keys, misfit)
                 continue
             named[name] = table, Mirrored(_parts(table), keys)
-        noted = {name: self._with_columns(name, *one, changes) for name, one in named.items()}
-        each = {name: self._of(changes, name, table, one.keys) for name, (table, one) in named.items()}
+        noted = {name: self._with_columns(name, *parts, changes) for name, parts in named.items()}
+        each = {name: self._of(changes, name, table, mirrored.keys) for name, (table, mirrored) in named.items()}
         spark = self.context.spark
         each = {name: with_kept(spark, self._name(name), rows, noted[name].newest) for name, rows in each.items()}
         known_tables = self._mirrored.load()
         now = {**known_tables, **noted}
         for name in (name for name in noted if name not in known_tables):
             self._begins(name, now, changes)
-        self._mirrored.add({name: one for name, one in noted.items() if one != known_tables.get(name)})
+        self._mirrored.add({name: mirrored for name, mirrored in noted.items() if mirrored != known_tables.get(name)})
         return each
 
     def _misfit(self, name: str, table: SourceTable, changes: ChangesByTable) -> str | None:
@@ -213,7 +213,7 @@ class MirrorSink(ManyTables):
             f"a pipeline of its own takes it into another table: Cdc.debezium(...) >> {SINGLE}.",
         )
 
-    def _with_columns(self, name: str, table: SourceTable, one: Mirrored, changes: ChangesByTable) -> Mirrored:
+    def _with_columns(self, name: str, table: SourceTable, mirrored: Mirrored, changes: ChangesByTable) -> Mirrored:
         """A table with its newest columns.
 
         Raises:
@@ -223,7 +223,7 @@ class MirrorSink(ManyTables):
         change = compared(changes.found[table].versions, known.newest if known is not None else None)
         if change.unsent:
             self._changed(name, table, change)
-        return replace(one, newest=change.newest)
+        return replace(mirrored, newest=change.newest)
 
     def _begins(self, name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> None:
         """Refuses, or tells, that a table that comes now is likely one of the mirror's under a new name.
@@ -303,7 +303,7 @@ class MirrorSink(ManyTables):
 
     def _sources(self) -> dict[str, SourceTable]:
         """The tables of the database, by the names that they have here."""
-        return {name: SourceTable(*one.source) for name, one in self._mirrored.load().items()}
+        return {name: SourceTable(*mirrored.source) for name, mirrored in self._mirrored.load().items()}
 
     def _named(self, table: SourceTable, before: str) -> str:
         """The name of a table, which stays as it is.

@@ -125,10 +125,10 @@ def columns(versions: Iterable[Version], source: CdcSource) -> StructType:
     Raises:
         InputError: A column has had types that none holds all values of.
     """
-    found: dict[str, StructField] = {}
+    fields: dict[str, StructField] = {}
     for version in versions:
         for name, kind in version.fields:
-            before = found.get(name.lower())
+            before = fields.get(name.lower())
             both = united(before.dataType, kind.made) if before is not None else kind.made
             if both is None:
                 assert before is not None
@@ -138,8 +138,8 @@ def columns(versions: Iterable[Version], source: CdcSource) -> StructType:
                     where=source.origin,
                     fix='declare its type: Cdc.debezium(..., schema="id bigint, ...").',
                 )
-            found[name.lower()] = StructField(before.name if before is not None else name, both)
-    return StructType(list(found.values()))
+            fields[name.lower()] = StructField(before.name if before is not None else name, both)
+    return StructType(list(fields.values()))
 
 
 def declared_columns(source: CdcSource) -> StructType | None:

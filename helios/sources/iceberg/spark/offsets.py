@@ -156,7 +156,7 @@ def _gap(table: JavaTable, began: int, oldest: JavaSnapshot) -> bool:
         summary = oldest.summary()
         removed = str(oldest.operation()) != "append" or int(summary.get("deleted-records") or 0) > 0
         return removed or summary.get("total-records") != (summary.get("added-records") or "0")
-    retained = {int(one.sequenceNumber()) for one in cast("JavaList[JavaSnapshot]", table.snapshots()).toArray()}
+    retained = {int(commit.sequenceNumber()) for commit in cast("JavaList[JavaSnapshot]", table.snapshots()).toArray()}
     return any(number not in retained for number in range(began + 1, first))
 
 

@@ -114,8 +114,8 @@ def inferred(df: DataFrame, source: KafkaSource) -> StructType:
     content, _ = _content(source)
     text = F.when(F.is_valid_utf8(content), content)
     lines = df.select(json_line(df.sparkSession, text, "", TEXTS, FEATURES).alias("line"))
-    found = schema_of_json(df.sparkSession, lines.where(F.col("line").startswith("{")), PARSING)
-    return StructType([field for field in found.fields if field.name != CORRUPT])
+    schema = schema_of_json(df.sparkSession, lines.where(F.col("line").startswith("{")), PARSING)
+    return StructType([field for field in schema.fields if field.name != CORRUPT])
 
 
 # the value
