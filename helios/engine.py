@@ -66,8 +66,8 @@ def held(plan: Plan) -> list[HeliosError]:
 
     if not plan.checkpoint:
         return []
-    found = second_driver(plan.checkpoint, pyiceberg_properties(plan.write.table.catalog), plan.origin)
-    return [found] if found is not None else []
+    driver = second_driver(plan.checkpoint, pyiceberg_properties(plan.write.table.catalog), plan.origin)
+    return [driver] if driver is not None else []
 
 
 class DefaultEngine:

@@ -143,10 +143,10 @@ def _later_errors(file: Path, values: dict[str, Any], first: HeliosError) -> lis
     """The wrong declarations of a script behind the first one; what needs a name that is missing is left out."""
     body = ast.parse(file.read_bytes()).body
     frames = traceback.extract_tb(first.__traceback__)
-    line = next((one.lineno for one in frames if one.name == "<module>" and one.filename == str(file)), None)
+    line = next((frame.lineno for frame in frames if frame.name == "<module>" and frame.filename == str(file)), None)
     at = next((n for n, node in enumerate(body) if _spans(node, line)), len(body))
     flags = compile(file.read_bytes(), str(file), "exec", dont_inherit=True).co_flags & FUTURE
-    found: list[HeliosError] = []
+    errors: list[HeliosError] = []
     missing = _assigned(body[at]) if at < len(body) else set()
     for node in body[at + 1 :]:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
@@ -161,11 +161,11 @@ def _later_errors(file: Path, values: dict[str, Any], first: HeliosError) -> lis
         try:
             exec(compile(ast.Module([node], []), str(file), "exec", flags, dont_inherit=True), values)
         except HeliosError as error:
-            found.append(error)
+            errors.append(error)
             missing |= _assigned(node)
         except Exception:
             break  # it may be due to what is missing
-    return found
+    return errors
 
 
 def _declares(node: ast.stmt, values: Mapping[str, Any]) -> bool:
@@ -215,9 +215,9 @@ def _hint(error: Exception) -> str:
     if isinstance(error, NameError) and error.name:
         return near_miss(error.name, helios_names())
     if isinstance(error, TypeError) and (
-        found := re.match(r"(?:(\w+)\.)?(\w+)\(\) got an unexpected keyword argument '(\w+)'", str(error))
+        match := re.match(r"(?:(\w+)\.)?(\w+)\(\) got an unexpected keyword argument '(\w+)'", str(error))
     ):
-        return _argument(*found.groups())
+        return _argument(*match.groups())
     if isinstance(error, AttributeError) and error.name and error.obj is not None:
         return near_miss(error.name, [name for name in dir(error.obj) if not name.startswith("_")])
     frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
@@ -289,7 +289,7 @@ def _refuse_unkept(file: Path, values: Mapping[str, Any]) -> None:
     for node in ast.parse(file.read_bytes()).body:
         if isinstance(node, ast.Expr) and _is_pipeline(node.value, values):
             raise ScriptError(
-                "this pipeline is given to no variable, so that nothing would run it.",
+                "this pipeline is not assigned to a variable, so nothing would run it.",
                 where=Origin(str(file), node.lineno),
                 fix="assign it: orders = Iceberg.source(...) >> Iceberg.sink(...).",
             )
@@ -327,11 +327,11 @@ def tell_of_unrun() -> None:
     interactive = hasattr(sys, "ps1") or "IPython" in sys.modules
     if main is None or not file.endswith(".py") or interactive or hasattr(sys, "last_type"):  # it has died
         return
-    found = [name for key, value in vars(main).items() if not key.startswith("_") for name, _ in _pipelines(key, value)]
-    if found:
+    names = [name for key, value in vars(main).items() if not key.startswith("_") for name, _ in _pipelines(key, value)]
+    if names:
         name = os.path.basename(file)
-        declared = f"{name} declares {len(found)} pipeline{'s' if len(found) > 1 else ''} and runs none"
-        print(f"{declared}: `helios run {name}` does, and so does {found[0]}.run().", file=sys.stderr)
+        declared = f"{name} declares {len(names)} pipeline{'s' if len(names) > 1 else ''} and runs none"
+        print(f"{declared}: `helios run {name}` does, and so does {names[0]}.run().", file=sys.stderr)
 
 
 def _explain_none(file: Path, public: Mapping[str, Any]) -> None:

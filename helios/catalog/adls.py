@@ -176,7 +176,8 @@ ADLS = StorageRow(
     checkpoints=("abfs",),
     extra="adls",
     gaps=(
-        "without keys, checkpoints use the machine's managed identity: Hadoop's driver has no other part of the chain",
+        "without keys, checkpoints use the machine's managed identity: Hadoop's driver supports no other part of the "
+        "chain",
         "checkpoints at an `endpoint` need it as `http://host:port/account`, and a warehouse that begins with abfs://",
     ),
 )

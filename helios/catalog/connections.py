@@ -66,8 +66,8 @@ def ask(catalog: Catalog, question: Callable[[PyCatalog], T], passing: tuple[typ
             if isinstance(error, (HeliosError, *passing, *_names())):
                 raise
             # Clients raise what their HTTP, SQL or Thrift library raises: there is no common root to name.
-            found = diagnose(error)
-            if found is not None and found.unreached and tried < len(ordered):
+            diagnosis = diagnose(error)
+            if diagnosis is not None and diagnosis.unreached and tried < len(ordered):
                 continue
             raise failed(catalog, error, every=tried == len(ordered) > 1) from error
         if len(ordered) > 1:
@@ -86,11 +86,11 @@ def failed(catalog: Catalog, error: BaseException, every: bool = False) -> Confi
 
 def failure(catalog: Catalog, what: str, error: BaseException, where: Origin | None = None) -> ConfigError | RunError:
     """The error for a failure of a catalog or its storage: of the input or of the run, with cause and fix."""
-    found, where = diagnose(error), where or catalog.origin
-    if found is None:
+    diagnosis, where = diagnose(error), where or catalog.origin
+    if diagnosis is None:
         return RunError(f"{what}: {brief(error)}", where=where, fix=f"run `helios doctor --catalog {catalog.name}`.")
-    kind = ConfigError if found.settings else RunError
-    return kind(f"{what}: {found.cause} ({evidence(error)}).", where=where, fix=f"{found.fix}.")
+    kind = ConfigError if diagnosis.settings else RunError
+    return kind(f"{what}: {diagnosis.cause} ({evidence(error)}).", where=where, fix=f"{diagnosis.fix}.")
 
 
 def lock_of(key: Hashable) -> threading.Lock:

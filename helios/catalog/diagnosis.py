@@ -81,8 +81,8 @@ DIAGNOSES = (
         r"ExpiredToken|token (is|has) expired|expired token|AuthorizationExpired|"
         + _status("419")
         + r"|RequestExpired|signature (is|has) expired|security token included in the request is expired",
-        "its token has expired, or is not known there",
-        "get a new one, or give `credential`, with which tokens are renewed",
+        "its token has expired, or the server does not know it",
+        "get a new one, or give `credential`, which renews tokens",
         settings=True,
     ),
     Diagnosis(
@@ -98,7 +98,7 @@ DIAGNOSES = (
         r"|configured region is"
         r"|credential should be scoped to a valid region",
         "the bucket is in another region",
-        "give region= of the storage as the bucket has it",
+        "set region= of the storage to the bucket's region",
         settings=True,
     ),
     Diagnosis(
@@ -111,7 +111,7 @@ DIAGNOSES = (
     Diagnosis(
         "wrong session",
         r"InvalidToken\b|InvalidTokenId|security token included in the request is invalid",
-        "the session token is not of these keys",
+        "the session token does not belong to these keys",
         "give the three that were issued together, or leave session_token out",
         settings=True,
     ),
@@ -119,7 +119,7 @@ DIAGNOSES = (
         "wrong secret",
         r"SignatureDoesNotMatch|signature we calculated does not match|InvalidSignature"
         r"|AuthenticationFailed|Server failed to authenticate the request|invalid_grant",
-        "the secret does not fit the key",
+        "the secret does not match the key",
         "check the secret key, token or connection string of its storage",
         settings=True,
     ),
@@ -159,7 +159,7 @@ DIAGNOSES = (
         r"|FilesystemNotFound|specified container does not exist|specified filesystem does not exist"
         r"|bucket.{0,80}not found",
         "the bucket (or container) of its warehouse does not exist",
-        "make it, or see the warehouse; a server other than Amazon's may need path_style=True",
+        "create it, or check the warehouse; a server other than Amazon's may need path_style=True",
         settings=True,
     ),
     Diagnosis(
@@ -181,7 +181,7 @@ DIAGNOSES = (
         r"Unable to (select from|update).*(HIVE_LOCKS|NEXT_LOCK_ID|TXNS)|HIVE_LOCKS|NEXT_LOCK_ID"
         r"|HiveTable.*lock|Error updating transaction database",
         "this metastore has no lock tables",
-        "make them with Hive's schematool, or give lock=False if it compares and sets (2.3.10, 4.0 and later)",
+        "make them with Hive's schematool, or give lock=False if it supports compare-and-set (2.3.10, 4.0 and later)",
         settings=True,
     ),
     # The network
@@ -253,7 +253,7 @@ DIAGNOSES = (
     Diagnosis(
         "no catalog",
         r"ValidationError|JSONDecodeError|" + _status("404") + r"|Not Found|RESTError|No route for request",
-        "what answers at its address is no such catalog",
+        "the server at its address is not a catalog of this type",
         "check the path of `uri`: it is the part before /v1",
         settings=True,
     ),
@@ -271,18 +271,18 @@ def diagnose(error: BaseException) -> Diagnosis | None:
         >>> diagnose(ConnectionRefusedError(111, "Connection refused")).name
         'refused'
     """
-    found = _found(error)
-    return found[0] if found else None
+    symptom = _found(error)
+    return symptom[0] if symptom else None
 
 
 def evidence(error: BaseException) -> str:
     """The shortest error in the chain that shows the cause, on one line."""
-    found = _found(error)
-    return brief(found[1] if found else error)
+    symptom = _found(error)
+    return brief(symptom[1] if symptom else error)
 
 
 def _found(error: BaseException) -> tuple[Diagnosis, BaseException] | None:
-    errors = {f"{type(one).__name__}: {one}": one for one in chain(error)}
+    errors = {f"{type(cause).__name__}: {cause}": cause for cause in chain(error)}
     for row in DIAGNOSES:
         telling = [text for text in errors if re.search(row.symptom, text, re.IGNORECASE)]
         if telling:
@@ -295,12 +295,12 @@ def chain(error: BaseException) -> Iterator[BaseException]:
     pending: list[BaseException] = [error]
     seen: set[int] = set()
     while pending:
-        one = pending.pop(0)
-        if id(one) in seen:
+        current = pending.pop(0)
+        if id(current) in seen:
             continue
-        seen.add(id(one))
-        yield one
-        linked = (one.__cause__, one.__context__, getattr(one, "reason", None), *one.args)
+        seen.add(id(current))
+        yield current
+        linked = (current.__cause__, current.__context__, getattr(current, "reason", None), *current.args)
         pending += [other for other in linked if isinstance(other, BaseException)]
 
 

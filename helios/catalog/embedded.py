@@ -114,9 +114,9 @@ def _mover(folder: Callable[[Catalog], Path]) -> Mover:
 
         with closing(sqlite3.connect(folder(catalog) / "catalog.db", timeout=BUSY_SECONDS, isolation_level=None)) as db:
             db.execute("BEGIN IMMEDIATE")
-            for one in tables:
-                at = (catalog.name, ".".join(one.namespace), one.table, one.before)
-                if db.execute(_MOVE, (one.after, one.before, *at)).rowcount != 1:
+            for table in tables:
+                at = (catalog.name, ".".join(table.namespace), table.table, table.before)
+                if db.execute(_MOVE, (table.after, table.before, *at)).rowcount != 1:
                     db.execute("ROLLBACK")
                     return False
             db.execute("COMMIT")

@@ -90,6 +90,6 @@ GCS = StorageRow(
     gaps=(
         "with `service_account_key`, Spark writes through Hadoop's driver, and on a cluster every machine must see the "
         "key file: Iceberg's own client takes no key file",
-        "checkpoints of one process all take one key: Hadoop's driver knows no buckets apart",
+        "all checkpoints of a process use one key: Hadoop's driver has no keys per bucket",
     ),
 )

@@ -74,7 +74,7 @@ GLUE = CatalogRow(
     keys=(
         Key("warehouse", "where tables are put, such as s3://bucket/lake", required=True),
         Key("region", "the AWS region; by default that of the AWS configuration"),
-        Key("catalog_id", "the account whose catalog it is; by default one's own"),
+        Key("catalog_id", "the account that owns the catalog; by default your own"),
         Key("profile", "a profile of the AWS configuration; by default the credential chain, or the storage's keys"),
         Key("endpoint", "another address", schemes=HTTP),
         Key("allow_http", "whether requests may go unencrypted to other machines", flag=True),

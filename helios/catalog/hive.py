@@ -38,8 +38,8 @@ HIVE = CatalogRow(
         Key("warehouse", "where tables are put, such as s3://bucket/lake or file:///data/lake"),
         Key(
             "lock",
-            "whether commits take a lock (default); false only for a metastore that compares and sets (2.3.10, 4.0 "
-            "and later), which then needs no lock tables",
+            "whether commits take a lock (default); false only for a metastore that supports compare-and-set (2.3.10, "
+            "4.0 and later), which then needs no lock tables",
             flag=True,
         ),
     ),

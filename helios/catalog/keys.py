@@ -83,14 +83,14 @@ def _wrong(key: Key, value: object, final: bool) -> str | None:
     if isinstance(value, (list, tuple)) and key.many:
         if not value:
             return "must not be an empty list."
-        return next((wrong for one in value if (wrong := _wrong(key, one, final))), None)
+        return next((wrong for part in value if (wrong := _wrong(key, part, final))), None)
     if not isinstance(value, (str, Secret)):
         return f"must be text{' or a list of texts' if key.many else ''}, not {type(value).__name__}."
     text = value.reveal() if isinstance(value, Secret) else value
     if not text.strip():
         return "must not be empty."
     if key.path and text.lstrip().startswith("{"):
-        return "must be the path of a file, and not what the file holds."
+        return "must be the path of a file, not its content."
     bad = next((c for c in text if c in UNUSABLE_IN_PATHS), None) if key.path else None
     if bad:
         return f"{text!r} must not hold {bad!r}: PyIceberg and SQLite's driver read it as a URL."
@@ -166,7 +166,7 @@ def insecure(given: Given, *names: str) -> Fault | None:
                 and not loopback(urlsplit(text).hostname or "")
             ):
                 return name, (
-                    f"{name} {text!r} is not encrypted, and everybody on the way could read the credentials. "
+                    f"{name} {text!r} is not encrypted, and anyone on the network could read the credentials. "
                     "Use https://, or set allow_http if the network is your own."
                 )
     return None

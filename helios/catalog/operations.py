@@ -48,10 +48,10 @@ def tables(catalog: Catalog, namespace: str) -> list[str]:
         NotFound: The namespace does not exist.
     """
     name = _namespace(namespace)
-    found = reader(catalog).tables(name)
-    if found is None:
+    names = reader(catalog).tables(name)
+    if names is None:
         raise missing_namespace(catalog, name, caller())
-    return sorted(_dotted((*name, table)) for table in found)
+    return sorted(_dotted((*name, table)) for table in names)
 
 
 def exists(catalog: Catalog, table: str) -> bool:
@@ -152,12 +152,12 @@ def drop_table(catalog: Catalog, table: str) -> None:
 def missing_table(catalog: Catalog, table: str, where: Origin) -> NotFound:
     """The error for a missing table; it names the nearest one, or says that the namespace is missing too."""
     name = Identifier.parse(table, where).parts
-    found = reader(catalog).tables(name[:-1])
-    if found is None:
+    names = reader(catalog).tables(name[:-1])
+    if names is None:
         return missing_namespace(catalog, name[:-1], where, what=f"table {table}: ")
     return NotFound(
         f"table {table} does not exist in catalog {catalog.name!r}. "
-        f"{near_miss(table, (_dotted((*name[:-1], other)) for other in found))}",
+        f"{near_miss(table, (_dotted((*name[:-1], other)) for other in names))}",
         where=where,
         fix=f"list the tables with `helios tables {catalog.name}`.",
     )

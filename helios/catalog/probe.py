@@ -99,7 +99,7 @@ def look(catalog: Catalog, place: str) -> None:
         RunError: The storage is away.
     """
     storage = storage_of(catalog)
-    if storage is None or storage.type != kind_of(place) or storage.type == "local" or lends(catalog):
+    if storage is None or storage.type != kind_of(place) or storage.type == "local" or vends_credentials(catalog):
         return
 
     def ask_storage() -> None:
@@ -113,12 +113,12 @@ def look(catalog: Catalog, place: str) -> None:
         return  # the folder is made with the first table, and a machine that is busy is no proof
     except Exception as error:
         # Clients raise what their libraries raise: there is no common root to name.
-        found = diagnose(error)
-        if found is not None and found.name not in _NO_PROOF:
+        diagnosis = diagnose(error)
+        if diagnosis is not None and diagnosis.name not in _NO_PROOF:
             raise storage_failed(catalog, place, error) from error
 
 
-def lends(catalog: Catalog) -> bool:
+def vends_credentials(catalog: Catalog) -> bool:
     """True if the catalog's server vends the credentials of its storage."""
     return CATALOGS[catalog.type].lends and not (catalog.storage and _secrets(catalog.storage))
 
@@ -167,7 +167,7 @@ def place_of(catalog: Catalog) -> tuple[str, FileIO] | None:
         RunError: The catalog is away.
     """
     known = warehouse(catalog)
-    if known is not None and not lends(catalog):
+    if known is not None and not vends_credentials(catalog):
         return known, file_io(catalog, known)
     return ask(catalog, lambda connection: _place_from(catalog, connection, known))
 
@@ -179,7 +179,7 @@ def _place_from(catalog: Catalog, connection: Any, known: str | None) -> tuple[s
         return table.location(), table.io
     candidates = [known, connection.properties.get("warehouse"), connection.properties.get("default-base-location")]
     candidates += [connection.load_namespace_properties(space).get("location") for space in spaces]
-    place = next((str(one) for one in candidates if one and kind_of(str(one))), None)
+    place = next((str(location) for location in candidates if location and kind_of(str(location))), None)
     return (place, file_io(catalog, place)) if place else None
 
 
@@ -202,10 +202,10 @@ def storage_credentials(catalog: Catalog) -> str | None:
     """Which credentials a catalog's storage uses, and where they come from; None for local folders."""
     storage = storage_of(catalog)
     if storage is None or storage.type == "local":
-        return "those that the server lends" if lends(catalog) and warehouse(catalog) is None else None
+        return "those that the server vends" if vends_credentials(catalog) and warehouse(catalog) is None else None
     if storage.type == "gcs" and str(storage.option("endpoint") or "").startswith("http://"):
         return "none: plain http is an emulator's"
-    chain = "those that the server lends, else " if lends(catalog) else ""
+    chain = "those that the server vends, else " if vends_credentials(catalog) else ""
     return _given(storage) or f"{chain}{_CHAINS[storage.type]()}"
 
 
@@ -225,9 +225,13 @@ def _aws_chain() -> str:
     except ImportError:
         return _from_environment("AWS", ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ROLE_ARN"))
     session: Any = Session()
-    found = session.get_credentials()
+    credentials = session.get_credentials()
     profile = f", profile {session.profile}" if session.profile else ""
-    return f"AWS's default chain: {found.method}{profile}" if found else f"AWS's default chain, which has none{profile}"
+    return (
+        f"AWS's default chain: {credentials.method}{profile}"
+        if credentials
+        else f"AWS's default chain, which has none{profile}"
+    )
 
 
 def _from_environment(cloud: str, variables: tuple[str, ...]) -> str:

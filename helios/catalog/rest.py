@@ -63,7 +63,7 @@ def _fault(given: Given) -> Fault | None:
         return "token", "credential and token are two ways to log in: give one of them."
     for name in ("oauth2_server_uri", "scope"):
         if given.get(name) is not None and given.get("credential") is None:
-            return name, f"{name} says how a token is asked for, which needs credential."
+            return name, f"{name} configures the token request, which needs credential."
     return insecure(given, "uri", "oauth2_server_uri")
 
 
@@ -74,8 +74,8 @@ REST = CatalogRow(
         Key("warehouse", "which warehouse of the server: a name, or a URI"),
         Key("credential", 'OAuth2 client credentials, "client_id:secret"', secret=True),
         Key("token", "a bearer token, instead of `credential`", secret=True),
-        Key("oauth2_server_uri", "where tokens are asked for; by default the catalog's own", schemes=HTTP),
-        Key("scope", 'the scope that is asked for; by default "catalog"'),
+        Key("oauth2_server_uri", "the token endpoint; by default the catalog's own", schemes=HTTP),
+        Key("scope", 'the OAuth2 scope; by default "catalog"'),
         Key("allow_http", "whether credentials may go unencrypted to other machines", flag=True),
     ),
     spark=_spark,
@@ -89,6 +89,6 @@ REST = CatalogRow(
     gaps=(
         "with a warehouse that is only a name, `.checkpoint(...)` must be given, and `storage=` says which jars are "
         "needed: where the warehouse lies is known to the server alone",
-        "a token that was given cannot be renewed: `credential` can",
+        "a `token` is not renewed when it expires; with `credential`, tokens are renewed",
     ),
 )

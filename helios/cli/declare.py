@@ -88,7 +88,7 @@ def check(target: Target, offline: bool, values: dict[str, str], profile: str | 
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context)
     problems += [] if offline else absent(plans)
     told = [with_notes(plan, plans) for plan in plans]
-    problems += [problem for _, found in told for problem in found]
+    problems += [problem for _, problems in told for problem in problems]
     if problems:
         raise CheckFailed(problems)
     notes = {plan.pipeline: plan.write.notes for plan, _ in told}
@@ -96,9 +96,9 @@ def check(target: Target, offline: bool, values: dict[str, str], profile: str | 
     if as_json:
         output.to_json({"pipelines": names, "problems": [], "notes": {name: list(notes[name]) for name in names}})
     else:
-        unread = " (catalogs were not looked into)" if offline else ""
+        unread = " (catalogs were not read)" if offline else ""
         click.echo(f"{target.path}: no problems{unread}: {', '.join(names)}")
-        for name, note in ((one, note) for one in names for note in notes[one]):
+        for name, note in ((pipeline, note) for pipeline in names for note in notes[pipeline]):
             click.echo(f"note: {name}: {note}.")
 
 
@@ -132,7 +132,7 @@ def plan(
         raise CheckFailed(problems)
     told = [with_notes(looked_ahead(compiled), plans) for compiled in plans]
     plans = [compiled for compiled, _ in told]
-    refused = [problem for _, found in told for problem in found]
+    refused = [problem for _, problems in told for problem in problems]
     changes = [None if offline else changed.changed(compiled) for compiled in plans]
     if as_json:
         told_changes = zip(plans, map(changed.as_json, changes), strict=True)

@@ -148,22 +148,22 @@ def _java() -> Check:
 def _spark(catalogs: list[Catalog]) -> list[Check]:
     from helios.environment.jars import cache_folder, installed_spark, missing
 
-    found: list[str] = []
+    coordinates: list[str] = []
 
     def spark() -> str:
         version, folder = installed_spark()
-        found.append(version)
+        coordinates.append(version)
         return f"{version} at {folder.parent}"
 
     def jars() -> str:
         needed = _components(catalogs)
-        absent = missing(needed, spark_version=found[0])
+        absent = missing(needed, spark_version=coordinates[0])
         if absent:
             raise EnvironmentProblem(
-                f"missing in {cache_folder(found[0])}: {', '.join(absent)}.",
+                f"missing in {cache_folder(coordinates[0])}: {', '.join(absent)}.",
                 fix="run `helios jars` where there is a network; `helios run` also fetches them.",
             )
-        return f"{', '.join(needed)} in {cache_folder(found[0])}"
+        return f"{', '.join(needed)} in {cache_folder(coordinates[0])}"
 
     first = timed("spark", spark)
     return [first, timed("jars", jars)] if first.ok else [first, Check("jars", None, "which ones depends on Spark")]
@@ -190,7 +190,7 @@ def _catalog(catalog: Catalog) -> list[Check]:
     away = [check for check in reached if not check.ok]
     # One reachable replica is enough.
     if (away and len(away) == len(reached)) or (away and not isinstance(catalog.option("uri"), tuple)):
-        listed = Check(name, None, "not asked: see its address")
+        listed = Check(name, None, "not checked: see its address")
     else:
         remedy = f"check the settings of [catalogs.{catalog.name}], and that its server is up."
         listed = timed(name, lambda: _namespaces(catalog), otherwise=remedy)
@@ -212,8 +212,8 @@ def _addresses(name: str, addresses: Iterable[str]) -> list[Check]:
 
 
 def _credentials(name: str, kind: Callable[[], str | None]) -> list[Check]:
-    found = timed(f"{name}: credentials", lambda: kind() or "")
-    return [found] if found.detail else []
+    check = timed(f"{name}: credentials", lambda: kind() or "")
+    return [check] if check.detail else []
 
 
 def _namespaces(catalog: Catalog) -> str:
@@ -232,14 +232,14 @@ def _histories(catalog: Catalog) -> list[Check]:
     def look() -> str:
         names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
         tables = [catalog.load(name) for name in names]
-        written = [one for one in tables if any(key.startswith(LEDGER) for key in one.iceberg.properties)]
-        told = [(one.name, growth(one.iceberg).advice()) for one in written]
+        written = [table for table in tables if any(key.startswith(LEDGER) for key in table.iceberg.properties)]
+        told = [(table.name, growth(table.iceberg).advice()) for table in written]
         return "; ".join(f"{name} has {advice}" for name, advice in told if advice is not None)
 
-    found = timed(f"history of {catalog.name}", look)
-    if found.ok is False:
-        return [replace(found, ok=None, detail=f"not looked at: {found.detail}")]
-    return [replace(found, ok=None)] if found.detail else []
+    check = timed(f"history of {catalog.name}", look)
+    if check.ok is False:
+        return [replace(check, ok=None, detail=f"not checked: {check.detail}")]
+    return [replace(check, ok=None)] if check.detail else []
 
 
 def _storage(catalog: Catalog, *, listed: bool) -> list[Check]:
@@ -250,30 +250,30 @@ def _storage(catalog: Catalog, *, listed: bool) -> list[Check]:
     name = f"storage of {catalog.name}"
     if CATALOGS[catalog.type].temporary:
         return [Check(name, None, "temporary")]
-    if not listed and (warehouse(catalog) is None or probe.lends(catalog)):
+    if not listed and (warehouse(catalog) is None or probe.vends_credentials(catalog)):
         return [Check(name, None, "only the catalog's server knows it")]
     declared = storage_of(catalog)
     checks = _addresses(name, probe.storage_addresses(declared) if declared else ())
     checks += _credentials(name, lambda: probe.storage_credentials(catalog))
     if any(check.ok is False for check in checks):
         return checks
-    found: list[tuple[str, FileIO]] = []
+    places: list[tuple[str, FileIO]] = []
 
     def connect() -> str:
         place = probe.place_of(catalog)
-        found.extend([place] if place else [])
+        places.extend([place] if place else [])
         return ""
 
     client = timed(name, connect)  # separate from put, so that put's time is its own
     if not client.ok:
         return [*checks, client]
-    if not found:
+    if not places:
         return [
             *checks,
             Check(name, None, "its server does not say where tables are: create a table in it, then run this again"),
         ]
     remedy = f"check the address, the keys and the rights of the storage of [catalogs.{catalog.name}]."
-    return [*checks, *_round(name, *found[0], remedy)]
+    return [*checks, *_round(name, *places[0], remedy)]
 
 
 def _round(name: str, place: str, io: FileIO, remedy: str) -> Iterable[Check]:
@@ -289,7 +289,7 @@ def _round(name: str, place: str, io: FileIO, remedy: str) -> Iterable[Check]:
     def get() -> str:
         with io.new_input(location).open() as stream:
             if stream.read() != content:
-                raise EnvironmentProblem(f"{location} reads back other bytes than were put.")
+                raise EnvironmentProblem(f"{location} returned other bytes than were written.")
         return f"{len(content)} bytes, the same"
 
     def delete() -> str:

@@ -27,16 +27,16 @@ def look_at_sources(loaded: Loaded) -> list[Check]:
 
     declared = (flow.source for pipeline in loaded.pipelines for flow in flows(pipeline.stream))
     sources = {str(source.origin) + source.label(): source for source in declared if source_kind(source).looks}
-    found = [(source, resolve_name(str(source_kind(source).looks))(source)) for source in sources.values()]
+    looks = [(source, resolve_name(str(source_kind(source).looks))(source)) for source in sources.values()]
     checks: list[Check] = []
     pending: list[Look] = []
     jars: list[str] = []
-    for source, (without, within) in found:
+    for source, (without, within) in looks:
         made = [timed(look.name, look.what, look.where, look.remedy) for look in without]
         checks += made
         needed = [check for check, look in zip(made, without, strict=True) if look.needed]
         if needed and not any(check.ok for check in needed):
-            checks += [Check(look.name, None, f"not asked: {needed[0].name} does not answer") for look in within]
+            checks += [Check(look.name, None, f"not checked: {needed[0].name} does not answer") for look in within]
         else:
             pending += within
             jars += _jars(source)

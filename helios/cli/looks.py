@@ -40,9 +40,9 @@ def timed(name: str, look: Callable[[], str], where: str = "", otherwise: str | 
         # Clients of storages and catalogs raise the errors of their libraries, which have no common root.
         ok = False
         cause = error.__cause__ if isinstance(error, HeliosError) else error
-        found = diagnose(cause) if cause is not None else None
-        if cause is not None and found is not None:
-            detail, fix = f"{found.cause} ({evidence(cause)})", f"{found.fix}."
+        diagnosis = diagnose(cause) if cause is not None else None
+        if cause is not None and diagnosis is not None:
+            detail, fix = f"{diagnosis.cause} ({evidence(cause)})", f"{diagnosis.fix}."
         elif isinstance(error, HeliosError):
             detail, fix = error.what, error.fix or otherwise
         else:

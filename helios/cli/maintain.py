@@ -29,7 +29,7 @@ EXPIRE_AGE = "7d"
 ORPHAN_AGE = "3d"
 DELETED = ("data file", "delete file", "manifest", "manifest list")
 
-dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would go.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 snapshot_option = click.option(
     "--snapshot", metavar="ID", help="A snapshot id, a time, or a name; else the current one."
 )
@@ -67,15 +67,15 @@ def expire(
     from helios.table.maintenance import planned_among
     from helios.table.readers import warehouses
 
-    config, found, table = opened(name, profile)
+    config, table_name, table = opened(name, profile)
     age = older_than or (None if retain_last is not None else EXPIRE_AGE)
     plan = planned_among(table, age, retain_last, readers, warehouses(config.catalogs.values()))
     done: dict[str, Any] = {}
     if plan.snapshots and not dry_run:
-        with spark_of(config, found) as spark:
+        with spark_of(config, table_name) as spark:
             from helios.spark.maintenance import maintain
 
-            done = asdict(maintain.expire(spark, found, plan))
+            done = asdict(maintain.expire(spark, table_name, plan))
     if as_json:
         output.to_json({"table": table.name, "dry_run": dry_run, **_as_json(plan), **done})
         return
@@ -84,7 +84,7 @@ def expire(
 
 def _as_json(plan: Expiry) -> dict[str, Any]:
     return {
-        "snapshots": [one.id for one in plan.snapshots],
+        "snapshots": [snapshot.id for snapshot in plan.snapshots],
         "held": [{**asdict(held.reader), "keeps": list(held.snapshots)} for held in plan.held],
         "lost": [asdict(reader) for reader in plan.lost],
     }

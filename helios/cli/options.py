@@ -76,15 +76,15 @@ def catalogs_of(loaded: Loaded) -> list[Catalog]:
     """The catalogs that the chosen pipelines read and write, without looking into any."""
     from helios.model.flow import flows
 
-    found: dict[str, Catalog] = {}
+    catalogs: dict[str, Catalog] = {}
     for pipeline in loaded.pipelines:
         sink, sources = pipeline.sink.iceberg, [inner.source for inner in flows(pipeline.stream)]
         named = [(*source.reference, source.origin) for source in sources if source.reference is not None]
         named += [(sink.table, sink.catalog, sink.origin)] if sink is not None else []
         for reference in named:
             catalog = loaded.context.resolve(*reference).catalog
-            found[catalog.name] = catalog
-    return list(found.values())
+            catalogs[catalog.name] = catalog
+    return list(catalogs.values())
 
 
 def configured(profile: str | None) -> Config:
@@ -129,7 +129,7 @@ profile_option = click.option("--profile", metavar="NAME", help="Profile of heli
 set_option = click.option(
     "--set", "values", multiple=True, metavar="NAME=VALUE", callback=_values, help="A value for helios.param(NAME)."
 )
-offline_option = click.option("--offline", is_flag=True, help="Do not look into catalogs.")
+offline_option = click.option("--offline", is_flag=True, help="Do not read catalogs.")
 json_option = click.option(
     "--json", "as_json", is_flag=True, callback=_remember, help="Print JSON, errors too, on standard output."
 )

@@ -123,8 +123,8 @@ class Lines:
         return "" if event.kind in ENDS else event.kind
 
     def close(self, status: Sequence[dict[str, Any]]) -> None:
-        for one in status:
-            self.note(f"{one['pipeline'].ljust(_width(self._names))}  {summary(one)}")
+        for row in status:
+            self.note(f"{row['pipeline'].ljust(_width(self._names))}  {summary(row)}")
 
 
 @dataclass
@@ -147,8 +147,8 @@ class JsonLines:
         self._write(asdict(event))
 
     def close(self, status: Sequence[dict[str, Any]]) -> None:
-        for one in status:
-            self._write({"kind": "summary", **one})
+        for row in status:
+            self._write({"kind": "summary", **row})
 
     def _write(self, fields: dict[str, Any]) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -221,9 +221,9 @@ class Board:
 
     def close(self, status: Sequence[dict[str, Any]]) -> None:
         self.hide()
-        for one in status:
+        for row in status:
             self._console.print(
-                f"{one['pipeline'].ljust(_width(list(self._rows)))}  {summary(one)}", markup=False, highlight=False
+                f"{row['pipeline'].ljust(_width(list(self._rows)))}  {summary(row)}", markup=False, highlight=False
             )
 
     def hide(self) -> None:

@@ -87,15 +87,15 @@ def show(
 def _print_groups(table: Table, as_json: bool) -> None:
     from helios.table.quarantine import groups, shown_time
 
-    found = groups(table)
+    rejected = groups(table)
     if as_json:
-        output.to_json([{**asdict(group), "newest": _iso(group.newest)} for group in found])
-    elif not found:
+        output.to_json([{**asdict(group), "newest": _iso(group.newest)} for group in rejected])
+    elif not rejected:
         click.echo(f"{table.name} holds no rows.", err=True)
     else:
         output.table(
             ("pipeline", "reason", "rows", "batches", "newest", "step"),
-            [(g.pipeline, g.reason, f"{g.rows:,}", _ranges(g.batches), shown_time(g.newest), g.step) for g in found],
+            [(g.pipeline, g.reason, f"{g.rows:,}", _ranges(g.batches), shown_time(g.newest), g.step) for g in rejected],
             numbers=("rows",),
         )
 
@@ -103,15 +103,15 @@ def _print_groups(table: Table, as_json: bool) -> None:
 def _print_rows(table: Table, count: int, as_json: bool) -> None:
     from helios.table.quarantine import rows, shown_time
 
-    found = rows(table, count)
+    rejected = rows(table, count)
     if as_json:
-        output.to_json([{**row, "at": _iso(row["at"])} for row in found])
-    elif not found:
+        output.to_json([{**row, "at": _iso(row["at"])} for row in rejected])
+    elif not rejected:
         click.echo(f"{table.name} holds no rows.", err=True)
     else:
         output.table(
             ("pipeline", "batch", "reason", "at", "payload"),
-            [(r["pipeline"], r["batch"], r["reason"], shown_time(r["at"]), json.dumps(r["payload"])) for r in found],
+            [(r["pipeline"], r["batch"], r["reason"], shown_time(r["at"]), json.dumps(r["payload"])) for r in rejected],
             numbers=("batch",),
         )
 
@@ -155,7 +155,7 @@ def _print_aside(table: Table, aside: Aside, as_json: bool) -> None:
     click.echo(f"{table.name}: batch {aside.batch} of {aside.pipeline} {was}, under the tag {aside.tag}.")
     if aside.quarantined:
         rows = progress.counted(aside.quarantined, "quarantined row")
-        click.echo(f"{rows} of it went with it, under the same tag of the quarantine.")
+        click.echo(f"{rows} of it went with it, under the same tag of the quarantine table.")
     if not aside.again:
         click.echo("A pipeline that follows its sources continues with the next batch.")
 
@@ -178,9 +178,9 @@ def clear(
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Delete rejected rows that were mended elsewhere.
+    """Delete rejected rows that were repaired elsewhere.
 
-    A replay takes its rows out by itself. This is for those that came again in another way, as from a mended file, or
+    A replay takes its rows out by itself. This is for those that came again in another way, as from a repaired file, or
     that nobody wants. They stay readable in the snapshots of TABLE, a quarantine, until those expire.
 
     \b
@@ -191,11 +191,11 @@ def clear(
     from helios.table.quarantine import matching
 
     _, _, table = opened(name, profile)
-    found = matching(table, pipeline, step, reason)
-    rows = progress.counted(sum(group.rows for group in found), "row")
-    if found and not yes:
+    rejected = matching(table, pipeline, step, reason)
+    rows = progress.counted(sum(group.rows for group in rejected), "row")
+    if rejected and not yes:
         click.confirm(f"Delete {rows} from {table.name}?", abort=True, err=True)
-    done = delete(table, found)
+    done = delete(table, rejected)
     if as_json:
         output.to_json({"table": table.name, "rows": done})
     else:
@@ -274,7 +274,7 @@ def _replay_each(
 def _summary(done: Replayed) -> str:
     if not done.taken and not done.stayed:
         return f"{done.pipeline}: {done.quarantine} holds nothing to replay{_left(done)}."
-    again = " by a replay that died" if done.resumed else ""
+    again = " by a replay that did not finish" if done.resumed else ""
     where = f", snapshot {done.snapshot}" if done.snapshot is not None else ""
     rows = progress.counted(done.taken - done.moved, "row")
     parts = [f"{done.pipeline}: {rows} replayed into {done.target}{again}{where}"]
@@ -290,11 +290,11 @@ def _left(done: Replayed) -> str:
     parts = []
     if done.waiting:
         rows = progress.counted(done.waiting, "row")
-        parts.append(f"; {rows} of a batch that did not end wait: run the pipeline first, which does it again")
+        parts.append(f"; {rows} of an unfinished batch wait: run the pipeline first, which repeats the batch")
     if done.of_sources:
         rows = progress.counted(done.of_sources, "row")
         parts.append(
-            f"; {rows} that its source set aside stay: mend them where they come from, and delete them here with "
+            f"; {rows} that its source set aside stay: repair them where they come from, and delete them here with "
             "`helios quarantine clear`"
         )
     return "".join(parts)

@@ -54,4 +54,4 @@ def rename(old: str, new: str, *, profile: str | None, as_json: bool) -> None:
         click.echo(f"its checkpoint is {location}.")
     for name in done.quarantines:
         click.echo(f"rejected rows in {name} have its new name.")
-    click.echo(f"Write {after.within} in the scripts that read and write it; they go on where they were.")
+    click.echo(f"Write {after.within} in the scripts that read and write it; they continue where they stopped.")

@@ -48,7 +48,7 @@ SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
     "--beside",
     multiple=True,
     metavar="NAME",
-    help="Begin on a table in which the pipeline NAME has written rows of the same source; may be repeated.",
+    help="Start although the pipeline NAME has written rows of the same source into the table; may be repeated.",
 )
 @click.option("--fail-on-rejects", is_flag=True, help="Exit with status 3 when rows were quarantined or dropped.")
 @click.option("--fail-fast", is_flag=True, help="When one pipeline fails, or its check does, stop the others.")
@@ -109,7 +109,7 @@ def run(
     status, exit_status = _carry_out(loaded, shown, how, observed, endpoint)
     if as_json:
         output.to_json(status)
-    ctx.exit(exit_status or (REJECTED if fail_on_rejects and any(one["rejected"] for one in status) else 0))
+    ctx.exit(exit_status or (REJECTED if fail_on_rejects and any(row["rejected"] for row in status) else 0))
 
 
 def _carry_out(
@@ -133,7 +133,7 @@ def _carry_out(
         signals.stop = runner.stop
         runner.run()
     finally:
-        status = runner.status() + [_status(one) for one in refused]
+        status = runner.status() + [_status(result) for result in refused]
         shown.close(status)
         stop(session)
     exit_status = _conclude(runner, debug=options.settings().debug)
@@ -181,11 +181,11 @@ def _compiled(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], list[Comp
     pipelines = loaded.pipelines
     while True:
         compiled = compile_each(pipelines, loaded.context)
-        for one in compiled:
-            one.problems.extend(held(one.plan) if one.plan is not None and not one.faults else ())
-        faulty = [one for one in compiled if one.faults]
+        for result in compiled:
+            result.problems.extend(held(result.plan) if result.plan is not None and not result.faults else ())
+        faulty = [result for result in compiled if result.faults]
         refused += faulty
-        problems = once(problem for one in refused for problem in one.faults)
+        problems = once(problem for result in refused for problem in result.faults)
         if problems and (fail_fast or len(faulty) == len(compiled)):
             failed = CheckFailed(problems)
             failed.exit_status = min(InputError.exit_status if isinstance(p, InputError) else 1 for p in problems)
@@ -193,12 +193,12 @@ def _compiled(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], list[Comp
         if not faulty:
             break
         # Again without them: a table that one of them would have made may be missing to another pipeline.
-        pipelines = [one.pipeline for one in compiled if not one.faults]
+        pipelines = [result.pipeline for result in compiled if not result.faults]
     for problem in problems:
         output.say_error(output.paragraph(problem))
     if refused:
-        output.say("note", f"{', '.join(one.name for one in refused)} will not run; the others do.", "yellow")
-    return [one.plan for one in compiled if one.plan is not None], refused
+        output.say("note", f"{', '.join(result.name for result in refused)} will not run; the others do.", "yellow")
+    return [result.plan for result in compiled if result.plan is not None], refused
 
 
 def _status(refused: Compiled) -> dict[str, Any]:
@@ -298,7 +298,7 @@ class Launch:
 
 def _conclude(runner: Runner, *, debug: bool) -> int:
     """Tells of every failure, and returns the exit status."""
-    failures = [one.error for one in runner.runs if one.error is not None]
+    failures = [run.error for run in runner.runs if run.error is not None]
     told: set[str] = set()
     for error in failures:
         # Pipelines that share a source or a service fail for one reason.

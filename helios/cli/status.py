@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.command()
 @options.optional_script_argument
 @options.set_option
-@click.option("--all", "every", is_flag=True, help="Pipelines that have read their sources once and are done, too.")
+@click.option("--all", "every", is_flag=True, help="Also show finished pipelines, which have read their sources once.")
 @options.common
 @options.json_option
 @click.pass_context
@@ -52,15 +52,15 @@ def status(
     """
     done = 0
     if target is not None:
-        found, failed = _of_script(target, profile, values)
+        statuses, failed = _of_script(target, profile, values)
     else:
-        found, done, failed = _of_catalogs(profile, every or as_json)
+        statuses, done, failed = _of_catalogs(profile, every or as_json)
     if as_json:
-        output.to_json([_as_json(one) for one in found])
-    elif found:
+        output.to_json([_as_json(status) for status in statuses])
+    elif statuses:
         output.table(
             ("pipeline", "table", "batch", "committed", "rows", "behind", "small files", "notes"),
-            [_row(one) for one in found],
+            [_row(status) for status in statuses],
             numbers=("batch", "rows"),
         )
     elif not failed:
@@ -94,13 +94,13 @@ def _of_script(target: Target, profile: str | None, values: dict[str, str]) -> t
         file_sizes={name: sink.bytes_per_file for name, sink in sinks.items() if sink and sink.bytes_per_file},
         branches={name: plan.write.sink.branch_name or MAIN for plan in plans for name in plan.write.pipelines},
     )
-    found: list[Status] = []
+    statuses: list[Status] = []
     for plan in plans:
         try:
-            found += _of_plan(plan, view)
+            statuses += _of_plan(plan, view)
         except HeliosError as error:
             failed.append(error)
-    return found, failed
+    return statuses, failed
 
 
 def _of_plan(plan: Plan, view: Any) -> list[Status]:
@@ -111,7 +111,7 @@ def _of_plan(plan: Plan, view: Any) -> list[Status]:
         return [Status(pipeline=plan.pipeline, table=plan.write.table.text, notes=(note,))]
     names = [name for name in (plan.pipeline, plan.was) if name]
     tables = list(_targets(plan))
-    written = [one for table in tables for one in statuses(table, view) if one.pipeline in names]
+    written = [status for table in tables for status in statuses(table, view) if status.pipeline in names]
     return written or [Status(pipeline=plan.pipeline, table=plan.write.table.text, notes=("has not run yet",))]
 
 
@@ -177,22 +177,22 @@ def _loader(catalogs: dict[str, Catalog]) -> Callable[[str], Table | None]:
 # output
 
 
-def _row(one: Status) -> tuple[object, ...]:
+def _row(status: Status) -> tuple[object, ...]:
     from helios.table.quarantine import shown_time
 
     return (
-        one.pipeline,
-        one.table if one.table != one.pipeline else "",
-        one.batch,
-        shown_time(one.committed) if one.committed is not None else "",
-        f"{one.rows:,}" if one.rows is not None else "",
-        _behind(one),
-        f"{one.small:,} of {one.files:,}" if one.batch is not None else "",
-        "; ".join(one.notes),
+        status.pipeline,
+        status.table if status.table != status.pipeline else "",
+        status.batch,
+        shown_time(status.committed) if status.committed is not None else "",
+        f"{status.rows:,}" if status.rows is not None else "",
+        _behind(status),
+        f"{status.small:,} of {status.files:,}" if status.batch is not None else "",
+        "; ".join(status.notes),
     )
 
 
-def _behind(one: Status) -> str:
+def _behind(status: Status) -> str:
     """How far a pipeline is behind.
 
     Examples:
@@ -200,17 +200,17 @@ def _behind(one: Status) -> str:
         >>> _behind(Status(pipeline="p", table="t", batch=1, behind_files=2, behind_bytes=3 << 20, seconds=90.0))
         '2 files of 3 MB, 90 s'
     """
-    if one.behind is None and one.behind_files is None and one.behind_records is None:
-        return "" if one.batch is None else "unknown"
+    if status.behind is None and status.behind_files is None and status.behind_records is None:
+        return "" if status.batch is None else "unknown"
     from helios.plan.text import show_bytes
 
-    found = [f"{one.behind:,} snapshot{'' if one.behind == 1 else 's'}"] if one.behind else []
-    if one.behind_files:
-        files = f"{one.behind_files:,} file{'' if one.behind_files == 1 else 's'}"
-        found.append(f"{files} of {show_bytes(one.behind_bytes or 0)}")
-    if one.behind_records:
-        found.append(f"{one.behind_records:,} record{'' if one.behind_records == 1 else 's'}")
-    return f"{', '.join(found)}, {_age(one.seconds or 0)}" if found else "no"
+    waiting = [f"{status.behind:,} snapshot{'' if status.behind == 1 else 's'}"] if status.behind else []
+    if status.behind_files:
+        files = f"{status.behind_files:,} file{'' if status.behind_files == 1 else 's'}"
+        waiting.append(f"{files} of {show_bytes(status.behind_bytes or 0)}")
+    if status.behind_records:
+        waiting.append(f"{status.behind_records:,} record{'' if status.behind_records == 1 else 's'}")
+    return f"{', '.join(waiting)}, {_age(status.seconds or 0)}" if waiting else "no"
 
 
 def _age(seconds: float) -> str:
@@ -226,6 +226,6 @@ def _age(seconds: float) -> str:
     return f"{int(seconds)} s"
 
 
-def _as_json(one: Status) -> dict[str, Any]:
-    committed = one.committed.isoformat(timespec="milliseconds").replace("+00:00", "Z") if one.committed else None
-    return {**asdict(one), "committed": committed, "notes": list(one.notes)}
+def _as_json(status: Status) -> dict[str, Any]:
+    committed = status.committed.isoformat(timespec="milliseconds").replace("+00:00", "Z") if status.committed else None
+    return {**asdict(status), "committed": committed, "notes": list(status.notes)}

@@ -25,8 +25,8 @@ def opened(name: str, profile: str | None) -> tuple[Config, TableName, Table]:
     from helios.model.values import Identifier, caller
 
     config = options.configured(profile)
-    found = resolve(Identifier.parse(name), None, {}, config, caller())
-    return config, found, found.catalog.load(found.within)
+    table = resolve(Identifier.parse(name), None, {}, config, caller())
+    return config, table, table.catalog.load(table.within)
 
 
 @click.command()
@@ -126,27 +126,32 @@ def snapshots(name: str, profile: str | None, as_json: bool) -> None:
       helios snapshots shop.orders
     """
     _, _, table = opened(name, profile)
-    found = table.snapshots()
+    history = table.snapshots()
     current = table.current_snapshot()
     if as_json:
-        output.to_json([{**_fields(one), "current": current is not None and one.id == current.id} for one in found])
+        output.to_json(
+            [
+                {**_fields(snapshot), "current": current is not None and snapshot.id == current.id}
+                for snapshot in history
+            ]
+        )
         return
-    if not found:
+    if not history:
         click.echo(f"table {table.name} has no snapshots.", err=True)
         return
     output.table(
         ("snapshot", "parent", "committed", "operation", "added", "total", ""),
         [
             (
-                one.id,
-                one.parent_id,
-                f"{one.timestamp:%Y-%m-%d %H:%M:%S} UTC",
-                one.operation,
-                _number(one.summary.get("added-records")),
-                _rows(one.summary, exact=table.iceberg.metadata.format_version > 2),
-                "*" if current is not None and one.id == current.id else "",
+                snapshot.id,
+                snapshot.parent_id,
+                f"{snapshot.timestamp:%Y-%m-%d %H:%M:%S} UTC",
+                snapshot.operation,
+                _number(snapshot.summary.get("added-records")),
+                _rows(snapshot.summary, exact=table.iceberg.metadata.format_version > 2),
+                "*" if current is not None and snapshot.id == current.id else "",
             )
-            for one in found
+            for snapshot in history
         ],
         numbers=("added", "total"),
     )

@@ -90,7 +90,7 @@ def _shown(file: Path) -> str:
 
 def _lines(text: str, prefix: KeyPath) -> dict[KeyPath, int]:
     """The line of each table and key, found line by line, since tomllib does not give positions."""
-    found: dict[KeyPath, int] = {}
+    positions: dict[KeyPath, int] = {}
     above: dict[KeyPath, int] = {}
     table: KeyPath = ()
     inside: str | None = None
@@ -102,16 +102,16 @@ def _lines(text: str, prefix: KeyPath) -> dict[KeyPath, int]:
         assignment = re.match(r"""\s*((?:"[^"]*"|'[^']*'|[\w\-. \t])+?)\s*=""", line)
         if header:
             table = _key_path(header[1])
-            found.setdefault(table, number)
+            positions.setdefault(table, number)
             for depth in range(1, len(table)):
                 above.setdefault(table[:depth], number)
         elif assignment:
             path = (*table, *_key_path(f"{assignment[1]} = 0"))
             for depth in range(len(table) + 1, len(path) + 1):
-                found.setdefault(path[:depth], number)
+                positions.setdefault(path[:depth], number)
         inside = next((quotes for quotes in ('"""', "'''") if line.count(quotes) % 2), None)
     size = len(prefix)
-    return {path[size:]: number for path, number in {**above, **found}.items() if path[:size] == prefix}
+    return {path[size:]: number for path, number in {**above, **positions}.items() if path[:size] == prefix}
 
 
 def _key_path(statement: str) -> KeyPath:

@@ -127,12 +127,12 @@ def coordinates(spark_minor: str, components: Iterable[str]) -> tuple[str, ...]:
             fix=f"{pip_command()}.",
         )
     rows = COMPONENTS[chosen]
-    found: dict[str, None] = {}
+    pinned: dict[str, None] = {}
     for component in components:
         if component not in rows:
             raise _unknown(component, chosen)
-        found.update(dict.fromkeys(rows[component]))
-    return tuple(found)
+        pinned.update(dict.fromkeys(rows[component]))
+    return tuple(pinned)
 
 
 def _unknown(component: str, spark_minor: str) -> EnvironmentProblem:

@@ -111,8 +111,8 @@ def find_java(*, well_known: Sequence[str] = WELL_KNOWN) -> Java:
     if fitting:
         return _with_notice(min(fitting, key=lambda java: SUPPORTED.index(java.version)), refused)
     looked = _distinct([*refused, *(seen for seen in others if seen.java is not None)])
-    found = "; ".join(str(seen) for seen in looked) or "JAVA_HOME is not set, and there is no java on PATH"
-    raise EnvironmentProblem(f"Spark needs Java 17 or 21, and none was found ({found}).", fix=INSTALL)
+    reasons = "; ".join(str(seen) for seen in looked) or "JAVA_HOME is not set, and there is no java on PATH"
+    raise EnvironmentProblem(f"Spark needs Java 17 or 21, and none was found ({reasons}).", fix=INSTALL)
 
 
 def environment(java: Java) -> dict[str, str]:
@@ -137,12 +137,12 @@ def _asked_for() -> Iterator[_Seen]:
 def _homes(well_known: Sequence[str]) -> list[Path]:
     """The existing homes that match, each once: distributions link several names to one folder."""
     expanded = (os.path.expandvars(os.path.expanduser(pattern)) for pattern in well_known)
-    found: dict[Path, None] = {}
+    homes: dict[Path, None] = {}
     for pattern in expanded:
         for place in sorted(glob.glob(pattern)) if "$" not in pattern else ():
             if os.access(Path(place, "bin", _PROGRAM), os.X_OK):
-                found.setdefault(Path(place).resolve())
-    return list(found)
+                homes.setdefault(Path(place).resolve())
+    return list(homes)
 
 
 def _look(home: Path, origin: str, program: Path | None = None) -> _Seen:
@@ -207,6 +207,6 @@ def _with_notice(java: Java, refused: Sequence[_Seen]) -> Java:
 def _distinct(seen: Sequence[_Seen]) -> list[_Seen]:
     """One entry per place: a home that JAVA_HOME names usually lies in a well-known folder too."""
     first: dict[Path, _Seen] = {}
-    for one in seen:
-        first.setdefault(one.place.resolve(), one)
+    for candidate in seen:
+        first.setdefault(candidate.place.resolve(), candidate)
     return list(first.values())

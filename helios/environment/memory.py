@@ -52,7 +52,7 @@ def local_heap(physical: int | None, limit: int | None) -> Heap:
         ('1024m', '16384m')
     """
     if physical is None and limit is None:
-        return Heap(UNKNOWN, "this machine does not tell its memory")
+        return Heap(UNKNOWN, "the memory of this machine is unknown")
     contained = limit is not None and (physical is None or limit < physical)
     known = min(size for size in (physical, limit) if size is not None)
     heap = min(max(known // SHARE, LEAST), MOST)

@@ -108,7 +108,7 @@ class Endpoint:
 
     def _health(self) -> Answer:
         pipelines = [run.status() for run in self._runs]
-        failed = any(one["state"] == "failed" for one in pipelines)
+        failed = any(pipeline["state"] == "failed" for pipeline in pipelines)
         body = json.dumps({"status": "failed" if failed else "ok", "pipelines": pipelines}, default=str)
         return ("503 Service Unavailable" if failed else "200 OK"), JSON, body
 

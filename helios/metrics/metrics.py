@@ -139,7 +139,7 @@ class Figures(Counts, ABC):
         """All fields and the results of the methods above, as one flat JSON object; an unknown lag is null."""
         now = self.snapshot()
         first = dict.fromkeys(("pipeline", "table", "seconds"))
-        figures = {one.name: getattr(now, one.name) for one in fields(Figures)}
+        figures = {field.name: getattr(now, field.name) for field in fields(Figures)}
         derived = {name: getattr(now, name)() for name in DERIVED}
         return json.dumps(first | figures | derived)
 

@@ -119,7 +119,7 @@ class RunCollector:
         self._families = Series("", "").collect()  # their names and helps, which are shown without a run too
 
     def collect(self) -> Iterator[Metric]:
-        runs = {(one.pipeline, one.table): one.series for one in self._snapshots()}
+        runs = {(snapshot.pipeline, snapshot.table): snapshot.series for snapshot in self._snapshots()}
         for family, *parts in zip(self._families, *runs.values(), strict=True):
             joined = Metric(self._prefix + family.name, family.documentation, family.type)
             samples = [sample for part in parts for sample in part.samples]

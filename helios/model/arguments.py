@@ -28,7 +28,7 @@ def text_pairs(properties: Mapping[str, str], what: str) -> tuple[tuple[str, str
                 f"{what}: {key!r}: {value!r} must both be text.", where=caller(), fix=f'write {{"{key}": "{value}"}}.'
             )
         if key.startswith("helios."):
-            raise DeclarationError(f"{what}: {key!r} is kept by Helios.", where=caller(), fix="use another key.")
+            raise DeclarationError(f"{what}: {key!r} is reserved for Helios.", where=caller(), fix="use another key.")
     return tuple(properties.items())
 
 

@@ -65,11 +65,11 @@ def maintenance(
     )
     if made.compact is None and made.expire is None and made.orphans is None:
         raise DeclarationError(
-            "maintain() was asked for nothing.", where=caller(), fix='write maintain(compact=True, expire="7d").'
+            "maintain() needs at least one setting.", where=caller(), fix='write maintain(compact=True, expire="7d").'
         )
     if made.readers and made.expire is None:
         raise DeclarationError(
-            "maintain(readers=...) matters to the expiry of snapshots, which is not asked for.",
+            "maintain(readers=...) has no effect without expire=.",
             where=caller(),
             fix='add expire="7d", or leave readers out.',
         )

@@ -72,7 +72,7 @@ class MirrorSink(IcebergSink):
         """
         if str(choice) == "snapshot":
             raise DeclarationError(
-                'on_schema_change("snapshot"): only Debezium takes snapshots, and Helios does not ask it to.',
+                'on_schema_change("snapshot"): Helios cannot make Debezium take a snapshot.',
                 where=caller(),
                 fix='write "fail" or "keep"; a new snapshot under another topic.prefix is mirrored into another '
                 "namespace.",
@@ -136,7 +136,7 @@ class MirrorSink(IcebergSink):
     def route(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Is refused: the changes themselves name their tables."""
         raise DeclarationError(
-            "Iceberg.mirror() takes no .route(): each change names the table that it is of.",
+            "Iceberg.mirror() takes no .route(): each change names its table.",
             where=caller(),
             fix='leave it out; names= says how tables are called: Iceberg.mirror(..., names="{schema}_{table}").',
         )

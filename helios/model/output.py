@@ -47,7 +47,7 @@ class MemorySink(Output):
     """Rows in the memory of this process. Created by `Memory.sink`."""
 
     kind: ClassVar[str] = "memory"
-    why: ClassVar[str] = "each run begins anew"
+    why: ClassVar[str] = "each run starts from the beginning"
 
     held_as: str
 
@@ -64,7 +64,7 @@ class ConsoleSink(Output):
     """Rows on standard output. Created by `Console.sink`."""
 
     kind: ClassVar[str] = "console"
-    why: ClassVar[str] = "each run begins anew, and a batch that is run again is printed again"
+    why: ClassVar[str] = "each run starts from the beginning, and a batch that is run again is printed again"
 
     rows: int = 20
 
@@ -111,7 +111,7 @@ class Held:
 
     def rows(self) -> list[dict[str, Any]]:
         """All rows, batch by batch."""
-        return [row for one in self.batches.values() for number in sorted(one) for row in one[number]]
+        return [row for batches in self.batches.values() for number in sorted(batches) for row in batches[number]]
 
 
 HELD: dict[str, Held] = {}

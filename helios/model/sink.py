@@ -158,7 +158,9 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         for key, _ in pairs:
             if key in RESERVED_SUMMARY_KEYS or key.startswith(("added-", "deleted-", "removed-", "total-", "spark.")):
                 raise DeclarationError(
-                    f"snapshot_properties: {key!r} is kept by Iceberg or Spark.", where=caller(), fix="use another key."
+                    f"snapshot_properties: {key!r} is reserved for Iceberg or Spark.",
+                    where=caller(),
+                    fix="use another key.",
                 )
         return replace(self, stamps=pairs)
 

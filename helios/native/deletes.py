@@ -29,10 +29,10 @@ def deleted(file: InputFile, store: Mapping[str, str]) -> BitMap64:
     """
     from pyroaring import BitMap64
 
-    found = BitMap64()
+    positions = BitMap64()
     for path, offset, size in file.deletes:
-        found |= _positions(path, file.location, store) if offset is None else vector(path, offset, size, store)
-    return found
+        positions |= _positions(path, file.location, store) if offset is None else vector(path, offset, size, store)
+    return positions
 
 
 def _positions(path: str, location: str, store: Mapping[str, str]) -> BitMap64:

@@ -80,7 +80,7 @@ class _Builder:
     def fails(self) -> pl.Expr | None:
         if not self.failing:
             return None
-        return reduce(lambda a, b: a | b, [one.fill_null(False) for one in self.failing])
+        return reduce(lambda a, b: a | b, [failing.fill_null(False) for failing in self.failing])
 
 
 def _column(builder: _Builder, term: Term) -> pl.Expr:
@@ -164,10 +164,10 @@ def _case(builder: _Builder, term: Term) -> pl.Expr:
     import polars as pl
 
     *branches, otherwise = map(builder.build, term.args)
-    found = otherwise
+    result = otherwise
     for condition, value in reversed(list(zip(branches[::2], branches[1::2], strict=True))):
-        found = pl.when(condition).then(value).otherwise(found)
-    return found
+        result = pl.when(condition).then(value).otherwise(result)
+    return result
 
 
 def _coalesced(builder: _Builder, term: Term) -> pl.Expr:
@@ -180,8 +180,8 @@ def _like(method: str) -> Callable[[_Builder, Term], pl.Expr]:
     def built(builder: _Builder, term: Term) -> pl.Expr:
         (value,) = map(builder.build, term.args)
         literal = {"literal": True} if method == "contains" else {}
-        found: pl.Expr = getattr(value.str, method)(term.text, **literal)
-        return found
+        result: pl.Expr = getattr(value.str, method)(term.text, **literal)
+        return result
 
     return built
 

@@ -56,9 +56,9 @@ class Template:
                 same |= {at + 1: parts[at + 1].decode(), at + 3: behind.decode()}
                 texts[name] = at + 2
                 at += 4
-            elif kind is not None and kind not in TEXTS and (found := OTHER.fullmatch(parts[at + 1])):
-                behind = found[2]
-                others[name] = at + 1, found[1].decode(), behind.decode()
+            elif kind is not None and kind not in TEXTS and (match := OTHER.fullmatch(parts[at + 1])):
+                behind = match[2]
+                others[name] = at + 1, match[1].decode(), behind.decode()
                 at += 2
             else:
                 return None
@@ -80,8 +80,8 @@ def read(lines: bytes, text: Text, count: int) -> pl.DataFrame:
         NotNative: A line is not plain.
         pyarrow.ArrowException: A line is no object of these columns.
     """
-    found = _alike(lines, text, count) if b"\\" not in lines else None
-    return found if found is not None else _any(lines, text, count)
+    frame = _alike(lines, text, count) if b"\\" not in lines else None
+    return frame if frame is not None else _any(lines, text, count)
 
 
 def _alike(lines: bytes, text: Text, count: int) -> pl.DataFrame | None:
@@ -101,14 +101,14 @@ def _alike(lines: bytes, text: Text, count: int) -> pl.DataFrame | None:
         parts = fields(lines, '"', template.places)
         if len(parts[0]) != count or any(any_of(pc.not_equal(parts[i], same)) for i, same in template.same.items()):
             return None
-        found = {name: parts[place] for name, place in template.texts.items()}
+        texts = {name: parts[place] for name, place in template.texts.items()}
         for name, (place, before, behind) in template.others.items():
             part = parts[place]
             if not pc.all(pc.and_(pc.starts_with(part, before), pc.ends_with(part, behind))).as_py():
                 return None
             value = pc.binary_slice(part.cast(pa.binary()), len(before), -len(behind)).cast(pa.string())
-            found[name] = pc.if_else(pc.equal(value, "null"), None, value)
-        return pl.DataFrame([values(found[name], name, kind) for name, kind in text.columns])
+            texts[name] = pc.if_else(pc.equal(value, "null"), None, value)
+        return pl.DataFrame([values(texts[name], name, kind) for name, kind in text.columns])
     except (NotNative, pl.exceptions.PolarsError, pa.ArrowException):
         return None
 
@@ -123,26 +123,26 @@ def _any(lines: bytes, text: Text, count: int) -> pl.DataFrame:
     import pyarrow.json
 
     if not lines.startswith(b"{") or lines.count(b"\n{") != count - 1 or lines.count(b"}\n") != count:
-        raise NotNative("a line is no object alone")
+        raise NotNative("a line is not a single JSON object")
     if b"\\u0000" in lines:
         raise NotNative("a text has a NUL")
     schema = pa.schema([(name, _type(kind)) for name, kind in text.columns])
-    found = pa.json.read_json(
+    table = pa.json.read_json(
         pa.BufferReader(lines),
         read_options=pa.json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
         parse_options=pa.json.ParseOptions(
             explicit_schema=schema, newlines_in_values=False, unexpected_field_behavior="error"
         ),
     )
-    if found.num_rows != count:
+    if table.num_rows != count:
         raise NotNative("lines are not rows")
-    found.validate(full=True)  # Arrow compares the digits of a decimal with its precision before it scales it
+    table.validate(full=True)  # Arrow compares the digits of a decimal with its precision before it scales it
     series = []
     for name, kind in text.columns:
-        column = found.column(name)
+        column = table.column(name)
         series.append(values(column, name, kind) if kind in TEXTS else pl.Series(name, column))
         if kind == "double" and not series[-1].is_finite().all():
-            raise NotNative(f"a value of {name} is no plain {kind}")
+            raise NotNative(f"a value of {name} is not a plain {kind}")
     return pl.DataFrame(series)
 
 

@@ -45,10 +45,10 @@ def rows(file: InputFile, text: Text) -> Iterator[pl.DataFrame]:
         first = False
         if lines:
             try:
-                found = READ[text.format](lines, text, _check(lines, text))
+                frame = READ[text.format](lines, text, _check(lines, text))
             except (pl.exceptions.PolarsError, pa.ArrowException) as error:
                 raise NotNative(f"a line is not plain: {str(error).splitlines()[0]}") from error
-            yield found
+            yield frame
 
 
 def _blocks(file: InputFile) -> Iterator[bytes]:
@@ -81,10 +81,10 @@ def _blocks(file: InputFile) -> Iterator[bytes]:
 def _line(stream: BinaryIO, file: InputFile) -> bytes:
     """The bytes up to the end of a line, or of what the file was."""
     end = file.whole or file.size
-    found = stream.readline(min(LONGEST, end - stream.tell()))
-    if not found.endswith(b"\n") and stream.tell() < end:
+    line = stream.readline(min(LONGEST, end - stream.tell()))
+    if not line.endswith(b"\n") and stream.tell() < end:
         raise NotNative("a line is long, or a file shorter than it was")
-    return found
+    return line
 
 
 def _ended(block: bytes) -> bytes:
@@ -115,16 +115,16 @@ def _check(lines: bytes, text: Text) -> int:
     """
     import numpy as np
 
-    found = np.frombuffer(lines, dtype=np.uint8)
-    count = int(np.count_nonzero(found == ord("\n")))
+    codes = np.frombuffer(lines, dtype=np.uint8)
+    count = int(np.count_nonzero(codes == ord("\n")))
     tabs = lines.count(b"\t") if text.separator == "\t" else 0
-    if int(np.count_nonzero(found < ord(" "))) != count + tabs:
+    if int(np.count_nonzero(codes < ord(" "))) != count + tabs:
         raise NotNative("a line has a control character")
     if not lines.isascii():
         try:
             lines.decode()
         except UnicodeDecodeError:
-            raise NotNative("a line is no UTF-8") from None
+            raise NotNative("a line is not UTF-8") from None
         if lines.startswith(b"\xef\xbb\xbf"):
             raise NotNative("a file begins with a byte order mark")
     return count

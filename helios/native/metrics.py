@@ -52,8 +52,8 @@ class ColumnMetrics:
                 values = pc.if_else(nan, None, values)
         if mode == "counts":
             return
-        found = pc.min_max(values)
-        low, high = (found[end].as_py() if not self.moment else found[end].value for end in ("min", "max"))
+        extremes = pc.min_max(values)
+        low, high = (extremes[end].as_py() if not self.moment else extremes[end].value for end in ("min", "max"))
         if low is None:
             return
         if self.floating and 0.0 in (low, high):
@@ -85,8 +85,8 @@ def _signed(values: Any, low: float, high: float) -> tuple[float, float]:
     """Bounds among which -0.0 lies below 0.0."""
     import numpy as np
 
-    found = values.drop_null().to_numpy(zero_copy_only=False)
-    zeros = np.signbit(found[found == 0.0])
+    numbers = values.drop_null().to_numpy(zero_copy_only=False)
+    zeros = np.signbit(numbers[numbers == 0.0])
     low = -0.0 if low == 0.0 and zeros.any() else low
     high = (-0.0 if zeros.all() else 0.0) if high == 0.0 else high
     return low, high

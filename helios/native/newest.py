@@ -40,11 +40,11 @@ def newest(rows: pl.DataFrame, keys: Sequence[str], order: str | None) -> pl.Dat
 
 def bounds(rows: pl.DataFrame, keys: Sequence[str], columns: Sequence[tuple[str, str]]) -> dict[str, list[Any]]:
     """The smallest and the largest value of each key, as JSON: dates and times as the numbers that Arrow keeps."""
-    kinds, found = dict(columns), {}
+    kinds, limits = dict(columns), {}
     for key in keys:
         values = rows.get_column(key)
         if kinds[key] in ("date", "timestamp", "timestamp_ntz"):
             values = values.to_physical()
         ends = [values.min(), values.max()]
-        found[key] = [str(end) for end in ends] if kinds[key].startswith("decimal") and len(rows) else ends
-    return found
+        limits[key] = [str(end) for end in ends] if kinds[key].startswith("decimal") and len(rows) else ends
+    return limits

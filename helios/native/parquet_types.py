@@ -71,12 +71,12 @@ def readers(kind: str, physical: str, annotation: str) -> Set[str]:
         return ALL
     if annotation == NOTHING:
         return frozenset({ROWS})
-    found = (
+    matching = (
         read
         for kinds, stored, annotations, read in _READ
         if re.fullmatch(kinds, kind) and physical == stored and re.fullmatch(annotations, annotation)
     )
-    return frozenset().union(*found)
+    return frozenset().union(*matching)
 
 
 _ICEBERG = {

@@ -73,8 +73,8 @@ def parsed(transform: str) -> tuple[str, int]:
         >>> parsed("bucket[16]"), parsed("day")
         (('bucket', 16), ('day', 0))
     """
-    found = re.fullmatch(r"(\w+)(?:\[(\d+)\])?", transform)
-    return (found[1], int(found[2] or 0)) if found is not None else (transform, 0)
+    match = re.fullmatch(r"(\w+)(?:\[(\d+)\])?", transform)
+    return (match[1], int(match[2] or 0)) if match is not None else (transform, 0)
 
 
 def _check(values: pl.Series, kind: str) -> None:
@@ -126,9 +126,9 @@ def _buckets(values: pl.Series, kind: str, width: int) -> pl.Series:
     plain = values.to_arrow(compat_level=pl.CompatLevel.oldest())
     if kind == "timestamp":
         plain = plain.cast(pa.timestamp("us"))
-    found = pl.from_arrow(transform.bucket(plain, width))
-    assert isinstance(found, pl.Series)
-    return found
+    buckets = pl.from_arrow(transform.bucket(plain, width))
+    assert isinstance(buckets, pl.Series)
+    return buckets
 
 
 TRANSFORMS: dict[str, Callable[[pl.Series, str, int], pl.Series]] = {

@@ -73,7 +73,7 @@ def fields(lines: bytes, separator: str, columns: int, null: str | None = None) 
     import pyarrow.csv
 
     names = [str(place) for place in range(columns)]
-    found = pa.csv.read_csv(
+    table = pa.csv.read_csv(
         pa.BufferReader(lines),
         read_options=pa.csv.ReadOptions(use_threads=False, column_names=names, block_size=len(lines) + 1),
         parse_options=pa.csv.ParseOptions(
@@ -86,7 +86,7 @@ def fields(lines: bytes, separator: str, columns: int, null: str | None = None) 
             null_values=[] if null is None else [null],
         ),
     )
-    return list(found.columns)
+    return list(table.columns)
 
 
 def values(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
@@ -109,17 +109,17 @@ def values(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
         return _whole(texts, name, kind)
     if kind in ("date", "timestamp", "timestamp_ntz"):
         return _times(texts, name, kind)
-    found = _plain(texts, name, kind)
+    plain_values = _plain(texts, name, kind)
     if kind == "boolean":
-        return found == "true"
-    made = found.cast(polars_type(kind), strict=True)
+        return plain_values == "true"
+    made = plain_values.cast(polars_type(kind), strict=True)
     if kind == "double" and not made.is_finite().all():
         raise _not_plain(name, kind)
     return made
 
 
 def _not_plain(name: str, kind: str) -> NotNative:
-    return NotNative(f"a value of {name} is no plain {kind}")
+    return NotNative(f"a value of {name} is not a plain {kind}")
 
 
 def _plain(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
@@ -130,10 +130,10 @@ def _plain(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
     """
     import polars as pl
 
-    found = pl.Series(name, texts)
-    if not found.str.contains(f"^({pattern(kind)})$").all():  # nulls are left out
+    series = pl.Series(name, texts)
+    if not series.str.contains(f"^({pattern(kind)})$").all():  # nulls are left out
         raise _not_plain(name, kind)
-    return found
+    return series
 
 
 def _whole(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
@@ -143,10 +143,10 @@ def _whole(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
 
     from helios.native.writer import arrow_type
 
-    found = texts.cast(arrow_type(kind))
-    if not _all(pc.equal(found.cast(texts.type), texts)):
+    numbers = texts.cast(arrow_type(kind))
+    if not _all(pc.equal(numbers.cast(texts.type), texts)):
         _plain(texts, name, kind)
-    return pl.Series(name, found)
+    return pl.Series(name, numbers)
 
 
 def _times(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:

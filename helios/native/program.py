@@ -117,9 +117,9 @@ class Program:
     @classmethod
     def parse(cls, text: str) -> Program:
         """The program of `to_json`."""
-        found = json.loads(text)
-        pairs = [tuple((name, kind) for name, kind in found[key]) for key in ("read", "columns")]
-        return cls(pairs[0], tuple(map(_of_json, found["steps"])), pairs[1])
+        fields = json.loads(text)
+        pairs = [tuple((name, kind) for name, kind in fields[key]) for key in ("read", "columns")]
+        return cls(pairs[0], tuple(map(_of_json, fields["steps"])), pairs[1])
 
     def stages(self) -> list[tuple[Operation, ...]]:
         """The steps, in groups that are computed one after the other; each expectation is a group of its own.
@@ -131,13 +131,13 @@ class Program:
             >>> [len(stage) for stage in Program((), (tells, keeps, keeps, tells), ()).stages()]
             [0, 1, 2, 1]
         """
-        found: list[list[Operation]] = [[]]
+        groups: list[list[Operation]] = [[]]
         for step in self.steps:
             if isinstance(step, Expectation):
-                found += [[step], []]
+                groups += [[step], []]
             else:
-                found[-1].append(step)
-        return [tuple(stage) for place, stage in enumerate(found) if stage or not place]
+                groups[-1].append(step)
+        return [tuple(stage) for place, stage in enumerate(groups) if stage or not place]
 
 
 def _as_json(step: Operation) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def _sure(rows: pl.DataFrame) -> pl.DataFrame:
         NotNative: It may fail on one.
     """
     if rows.get_column(FAILS).any():
-        raise NotNative("Spark may fail on a value of the batch, and says then which")
+        raise NotNative("Spark may fail on a value of the batch, and names it then")
     return rows.drop(FAILS)
 
 
@@ -243,8 +243,8 @@ def _parts(parquet: pq.ParquetFile, group: int, columns: Sequence[Found], size: 
 
 
 def _count(parquet: pq.ParquetFile, group: int) -> int:
-    found: int = parquet.metadata.row_group(group).num_rows
-    return found
+    rows: int = parquet.metadata.row_group(group).num_rows
+    return rows
 
 
 def _plain(values: pa.Array, kind: str) -> pl.Series:
@@ -305,7 +305,7 @@ def _named(
     """
     noted = parquet.metadata.metadata or {}
     if noted.get(SPARK, b"3").startswith((b"1.", b"2.")) or any(key.startswith(LEGACY) for key in noted):
-        raise NotNative("a file was written in the calendar of an old Spark")
+        raise NotNative("a file was written in Spark's legacy calendar")
     columns = []
     for name, kind in work.program.read:
         own = names[name]
@@ -339,7 +339,7 @@ def widens(made: str, kind: str) -> bool:
         return True
     if not (made.startswith("decimal(") and kind.startswith("decimal(")):
         return False
-    (before, scale), (after, now) = (one[len("decimal(") : -1].split(",") for one in (made, kind))
+    (before, scale), (after, now) = (decimal[len("decimal(") : -1].split(",") for decimal in (made, kind))
     return scale == now and int(before) < int(after)
 
 

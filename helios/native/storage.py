@@ -68,16 +68,16 @@ def listed(folder: str, store: Mapping[str, str]) -> Iterator[tuple[str, Callabl
             yield path.rpartition("/")[2], partial(files.rm_file, path)
         return
     files = client.fs_by_scheme(uri.scheme, uri.netloc)
-    for found in files.get_file_info(FileSelector(f"{uri.netloc}{uri.path}", recursive=True, allow_not_found=True)):
-        if found.is_file:
-            yield found.base_name, partial(files.delete_file, found.path)
+    for entry in files.get_file_info(FileSelector(f"{uri.netloc}{uri.path}", recursive=True, allow_not_found=True)):
+        if entry.is_file:
+            yield entry.base_name, partial(files.delete_file, entry.path)
 
 
 def sweep(folder: str, name: str, store: Mapping[str, str]) -> None:
     """Deletes the files in a folder of a store, and in folders below, whose names begin so, as far as it lets it."""
     try:
-        for found, delete_it in listed(folder, store):
-            if found.startswith(name):
+        for path, delete_it in listed(folder, store):
+            if path.startswith(name):
                 delete_it()
     except Exception as error:
         if not is_outside(error):

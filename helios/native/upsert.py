@@ -56,8 +56,8 @@ class Upsert:
     @classmethod
     def parse(cls, text: str) -> Upsert:
         """The upsert of `to_json`."""
-        found = json.loads(text)
-        return cls(Work.parse(found["work"]), tuple(found["keys"]), found["order"], found["rows"])
+        fields = json.loads(text)
+        return cls(Work.parse(fields["work"]), tuple(fields["keys"]), fields["order"], fields["rows"])
 
 
 def reduce(text: str, share: Share, name: str, stores: Stores) -> Told:
@@ -85,12 +85,12 @@ def reduce(text: str, share: Share, name: str, stores: Stores) -> Told:
     for place, file in enumerate(share):
         for frame in frames(InputFile(*file), upsert.work, stores[0], numbered=True, dropped=dropped):
             parts.append(frame.with_columns(pl.lit(place, pl.Int32).alias(FILE)))
-    found = newest(pl.concat(parts), upsert.keys, upsert.order).drop(FILE, ROW)
+    rows = newest(pl.concat(parts), upsert.keys, upsert.order).drop(FILE, ROW)
     os.makedirs(os.path.dirname(upsert.rows), exist_ok=True)
     made = f"{os.path.splitext(upsert.rows)[0]}-{name}.rows"  # of another try it may still be read
-    found.write_ipc(made, compression="uncompressed")
+    rows.write_ipc(made, compression="uncompressed")
     os.replace(made, upsert.rows)
-    return {"rows": len(found), "bounds": bounds(found, upsert.keys, columns), "dropped": dropped.rows}
+    return {"rows": len(rows), "bounds": bounds(rows, upsert.keys, columns), "dropped": dropped.rows}
 
 
 @dataclass(frozen=True)

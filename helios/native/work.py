@@ -185,12 +185,12 @@ class Work:
     @classmethod
     def parse(cls, text: str) -> Work:
         """The work of `to_json`."""
-        found = json.loads(text)
-        target: dict[str, Any] = found["target"]
+        fields = json.loads(text)
+        target: dict[str, Any] = fields["target"]
         columns = tuple(Column(**column) for column in target.pop("columns"))
         partition = tuple(Partition(**field) for field in target.pop("partition"))
         sort = tuple(Sort(**part) for part in target.pop("sort"))
         made = Target(columns=columns, partition=partition, sort=sort, **target)
-        program, groups = Program.parse(found["program"]), tuple(found["groups"])
-        texts = tuple(map(Text.of_json, found["texts"]))
-        return cls(found["name"], program, found["ids"], made, tuple(found["absent"]), groups, texts)
+        program, groups = Program.parse(fields["program"]), tuple(fields["groups"])
+        texts = tuple(map(Text.of_json, fields["texts"]))
+        return cls(fields["name"], program, fields["ids"], made, tuple(fields["absent"]), groups, texts)

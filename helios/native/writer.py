@@ -137,14 +137,14 @@ class TableWriter:
             self._end(next(iter(self._open)))
 
     def _path(self, values: Values) -> str:
-        parts = [folder(one, field) for one, field in zip(values, self._target.partition, strict=True)]
+        parts = [folder(value, field) for value, field in zip(values, self._target.partition, strict=True)]
         path = "/".join((self._target.folder, *parts, f"{self._name}-{len(self._paths) + 1:05}.parquet"))
         self._paths.append(path)
         return path
 
     def _end(self, values: Values) -> None:
         fields = zip(values, self._target.partition, strict=True)
-        partition = [as_json(one, field) for one, field in fields]
+        partition = [as_json(value, field) for value, field in fields]
         told = self._open.pop(values).close()
         self._done.append({**told, "partition": partition, "spec-id": self._target.spec})
 
@@ -219,18 +219,18 @@ class _File:
         groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
         for index, metrics in enumerate(self._metrics):
             metrics.size = sum(group.column(index).total_compressed_size for group in groups)
-        kept = [one for one in self._metrics if one.column.metrics != "none"]
-        bounds = [(one.column.id, *one.bounds()) for one in kept]
+        kept = [metrics for metrics in self._metrics if metrics.column.metrics != "none"]
+        bounds = [(metrics.column.id, *metrics.bounds()) for metrics in kept]
         return {
             "content": "data",
             "file-path": self._path,
             "file-format": "parquet",
             "record-count": footer.num_rows,
             "file-size-in-bytes": size,
-            "column-sizes": _map({one.column.id: one.size for one in self._metrics}),
-            "value-counts": _map({one.column.id: one.values for one in kept}),
-            "null-value-counts": _map({one.column.id: one.nulls for one in kept}),
-            "nan-value-counts": _map({one.column.id: one.nans for one in kept if one.floating}),
+            "column-sizes": _map({metrics.column.id: metrics.size for metrics in self._metrics}),
+            "value-counts": _map({metrics.column.id: metrics.values for metrics in kept}),
+            "null-value-counts": _map({metrics.column.id: metrics.nulls for metrics in kept}),
+            "nan-value-counts": _map({metrics.column.id: metrics.nans for metrics in kept if metrics.floating}),
             "lower-bounds": _map({number: low.hex().upper() for number, low, _ in bounds if low is not None}),
             "upper-bounds": _map({number: high.hex().upper() for number, _, high in bounds if high is not None}),
             "sort-order-id": self._sort_id,
@@ -253,8 +253,8 @@ class _File:
 def _offset(group: Any) -> int:
     """Where a row group begins in its file."""
     first = group.column(0)
-    found: int = first.data_page_offset
-    return min(found, first.dictionary_page_offset) if first.dictionary_page_offset else found
+    offset: int = first.data_page_offset
+    return min(offset, first.dictionary_page_offset) if first.dictionary_page_offset else offset
 
 
 def _map(values: Mapping[int, Any]) -> dict[str, list[Any]]:

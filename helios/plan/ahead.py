@@ -25,21 +25,21 @@ def quarantine_of(sink: IcebergSink, context: Context) -> TableName | None:
 
 def target_of(sink: IcebergSink, context: Context) -> TableName:
     """The table that a sink writes, or the namespace of a mirror's tables."""
-    found = context.resolve(sink.table, sink.catalog, sink.origin)
-    return Namespace(found.catalog, found.namespace, found.table) if sink.mirrors else found
+    resolved = context.resolve(sink.table, sink.catalog, sink.origin)
+    return Namespace(resolved.catalog, resolved.namespace, resolved.table) if sink.mirrors else resolved
 
 
 def components_ahead(pipelines: Sequence[Pipeline], context: Context) -> tuple[str, ...]:
     """The jar components that pipelines need, from their names alone, before anything is compiled."""
-    found: dict[str, None] = {}
+    jars: dict[str, None] = {}
     for pipeline in pipelines:
         nodes: list[Source | Sink] = [pipeline.sink, *(inner.source for inner in flows(pipeline.stream))]
         for node in nodes:
             try:
-                found |= dict.fromkeys(_components(node, context))
+                jars |= dict.fromkeys(_components(node, context))
             except InputError:
                 continue  # reported with the other problems, by compile_pipelines
-    return tuple(found)
+    return tuple(jars)
 
 
 def _components(node: Source | Sink, context: Context) -> Iterator[str]:

@@ -14,5 +14,5 @@ def looked_ahead(plan: Plan) -> Plan:
     Raises:
         RunError: A table cannot be read.
     """
-    found = [source_kind(read.source).backlog(plan, index) or read for index, read in enumerate(plan.reads)]
-    return replace(plan, reads=tuple(found))
+    reads = [source_kind(read.source).backlog(plan, index) or read for index, read in enumerate(plan.reads)]
+    return replace(plan, reads=tuple(reads))

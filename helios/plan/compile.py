@@ -127,18 +127,18 @@ def _find_clashes(compiled: Sequence[Compiled]) -> None:
     seen: dict[str, Pipeline] = {}
     checkpoints: dict[str, Plan] = {}
     catalogs: dict[str, Catalog] = {}
-    for at, one in enumerate(compiled):
-        if one.plan is None:
+    for at, result in enumerate(compiled):
+        if result.plan is None:
             continue
-        found: list[HeliosError] = []
-        if one.plan.pipeline in seen:
-            found.append(same_identity(one.plan, seen[one.plan.pipeline], one.pipeline))
-        seen.setdefault(one.plan.pipeline, one.pipeline)
-        found += shared_checkpoint(one.plan, checkpoints) + ambiguous_catalogs(one.plan, catalogs)
-        one.problems.extend(found)
-        for other in compiled[:at] if found else ():
-            if other.plan is not None and clash(one.plan, other.plan):
-                other.problems.extend(found)
+        clashes: list[HeliosError] = []
+        if result.plan.pipeline in seen:
+            clashes.append(same_identity(result.plan, seen[result.plan.pipeline], result.pipeline))
+        seen.setdefault(result.plan.pipeline, result.pipeline)
+        clashes += shared_checkpoint(result.plan, checkpoints) + ambiguous_catalogs(result.plan, catalogs)
+        result.problems.extend(clashes)
+        for other in compiled[:at] if clashes else ():
+            if other.plan is not None and clash(result.plan, other.plan):
+                other.problems.extend(clashes)
 
 
 def infer_schema(flow: Flow, context: Context) -> Schema | None:
@@ -300,7 +300,7 @@ class _Lowering:
         self, pipeline: Pipeline, sink: IcebergSink, path: ReadPath, sources: Sequence[Source]
     ) -> list[HeliosError]:
         return [
-            *(one for read in self.reads for one in source_kind(read.source).problems(sink, read, path)),
+            *(problem for read in self.reads for problem in source_kind(read.source).problems(sink, read, path)),
             *change_problems(pipeline, sink),
             *pipeline_problems(pipeline, sink, path),
             *uncounted_rows(sink, sources),

@@ -35,7 +35,7 @@ def rows_of(frame: Any, declared: str | None = None) -> tuple[str, tuple[tuple[A
     for column, field in zip(schema.columns, table.schema, strict=True):
         if column.type == "unknown":
             raise DeclarationError(
-                f"Memory.source: column {field.name!r} has the type {field.type}, which Spark has no rows for.",
+                f"Memory.source: column {field.name!r} has the type {field.type}, which Spark does not support.",
                 where=caller(),
                 fix="cast it in the frame first.",
             )
@@ -77,7 +77,7 @@ def _microseconds(table: pa.Table) -> pa.Table:
                 made = table.column(place).cast(kind)
             except pa.ArrowInvalid:
                 raise DeclarationError(
-                    f"Memory.source: column {field.name!r} has times between two microseconds, and Spark has none.",
+                    f"Memory.source: column {field.name!r} has times finer than a microsecond, which Spark lacks.",
                     where=caller(),
                     fix="round them in the frame first.",
                 ) from None

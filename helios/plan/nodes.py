@@ -116,7 +116,7 @@ class ReadPlan:
 
     def as_json(self) -> dict[str, Any]:
         """The source as JSON values."""
-        found = {
+        values = {
             "format_version": self.format_version,
             "branch": self.branch,
             "state": self.state,
@@ -132,7 +132,7 @@ class ReadPlan:
             "snapshot": self.snapshot,
             "schema": self.schema.as_json() if self.schema else None,
             **({"joined": self.joined} if self.joined is not None else {}),
-            **self.source.as_json(found),
+            **self.source.as_json(values),
         }
 
 

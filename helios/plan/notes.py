@@ -56,7 +56,7 @@ def _has_checkpoint(plan: Plan) -> bool:
     places = [place for place in (plan.checkpoint, plan.former_checkpoint) if place]
     properties = pyiceberg_properties(plan.write.table.catalog)
     try:
-        return not places or any(text_in(one, properties, "helios/identity.json") is not None for one in places)
+        return not places or any(text_in(place, properties, "helios/identity.json") is not None for place in places)
     except RunError:
         return True
 
@@ -72,7 +72,7 @@ def with_notes(plan: Plan, plans: Sequence[Plan]) -> tuple[Plan, list[HeliosErro
     if not write.sink.target.one_table:
         return plan, []
     own, others, held = _recorded(plan) if write.exists else (None, {}, frozenset())
-    siblings = {one.pipeline: one for one in plans if one.pipeline not in (plan.pipeline, plan.was)}
+    siblings = {other.pipeline: other for other in plans if other.pipeline not in (plan.pipeline, plan.was)}
     there = {name: record for name, record in others.items() if name in held}
     notes = (*_notes(plan, own, there, siblings), *declared_notes(plan, own, others, siblings.values()))
     known = {name: upserts_of(record) for name, record in others.items()}
@@ -101,7 +101,9 @@ def _recorded(plan: Plan) -> tuple[Record | None, dict[str, Record], Collection[
     if own is not None or len(same) == len(others):
         return own, others, same
     written = _writers(table.catalog.load(table.within).iceberg.metadata, branch)
-    held = {name for name, one in others.items() if None in written or not written.isdisjoint((name, *one.formerly))}
+    held = {
+        name for name, record in others.items() if None in written or not written.isdisjoint((name, *record.formerly))
+    }
     return own, others, same | held
 
 
@@ -116,7 +118,7 @@ def _writers(metadata: TableMetadata, branch: str | None) -> set[str | None]:
     history = list(ancestors(metadata, ref.snapshot_id))
     oldest = metadata.snapshot_by_id(history[-1]) if history else None
     expired = oldest is None or oldest.parent_snapshot_id is not None
-    written: set[str | None] = {stamps_of(metadata, one).get("helios.pipeline", "") for one in history}
+    written: set[str | None] = {stamps_of(metadata, snapshot).get("helios.pipeline", "") for snapshot in history}
     return written | ({None} if expired else set())
 
 
@@ -133,11 +135,11 @@ def declared_notes(
     """
     traits = plan.write.mode.traits
     adds = traits.stores and (not traits.reruns or (traits.erases and plan.streaming))
-    for one in alongside(plan, siblings) if own is None and adds else ():
-        entry = source_of_both(plan, one) if one.pipeline not in others else None
-        if entry is not None and one.write.mode.traits.stores:
+    for other in alongside(plan, siblings) if own is None and adds else ():
+        entry = source_of_both(plan, other) if other.pipeline not in others else None
+        if entry is not None and other.write.mode.traits.stores:
             source = entry["source"]
-            yield f"{one.pipeline}, of the same script, writes rows of {source}, too: what both read is there twice"
+            yield f"{other.pipeline}, of the same script, writes rows of {source}, too: what both read is written twice"
 
 
 def _notes(plan: Plan, own: Record | None, others: Mapping[str, Record], siblings: Collection[str]) -> Iterator[str]:
@@ -156,14 +158,14 @@ def _notes(plan: Plan, own: Record | None, others: Mapping[str, Record], sibling
             what = (
                 "rows of equal keys replace each other"
                 if plan.write.mode.upsert is not None
-                else "what both have read is there twice"
+                else "rows that both have read are there twice"
             )
             yield f"{name} has written rows of {source}, too: {what}"
         else:
             yield (
                 f"{name} has written rows of {source}, which this pipeline would write once more: its first run is "
-                f"refused, unless it says what it was called, {renaming_call(plan, name) or '.named(new, was=old)'}, "
-                f"or is told to stand beside it, --beside {name}"
+                f"refused, unless it declares its former name, {renaming_call(plan, name) or '.named(new, was=old)'}, "
+                f"or runs with --beside {name}"
             )
     yield from _once_more(plan, own)
 
@@ -181,6 +183,6 @@ def _once_more(plan: Plan, own: Record | None) -> Iterator[str]:
         before, after = found
         yield (
             f"the table holds the rows of {after['source']} as of snapshot {before[SNAPSHOT]}, and the next run "
-            f"appends those of snapshot {after[SNAPSHOT]}: what is in both is there twice. To append only what is new, "
+            f"appends those of snapshot {after[SNAPSHOT]}: rows in both are duplicated. To append only what is new, "
             "follow it: .incremental()"
         )

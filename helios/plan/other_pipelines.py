@@ -71,13 +71,13 @@ def alongside(plan: Plan, plans: Iterable[Plan | None]) -> list[Plan]:
     if not write.sink.target.one_table:
         return []
     return [
-        one
-        for one in plans
-        if one is not None
-        and one.pipeline not in (plan.pipeline, plan.was)
-        and one.write.table.text == write.table.text
-        and one.write.sink.branch_name == write.sink.branch_name
-        and one.write.sink.target.one_table
+        other
+        for other in plans
+        if other is not None
+        and other.pipeline not in (plan.pipeline, plan.was)
+        and other.write.table.text == write.table.text
+        and other.write.sink.branch_name == write.sink.branch_name
+        and other.write.sink.target.one_table
     ]
 
 

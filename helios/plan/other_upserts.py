@@ -60,12 +60,12 @@ def upserts_alongside(
         beside: Those beside which the run may write; that is said to each of its pipelines.
     """
     begun = {}
-    for one in alongside(plan, plans):
-        was = known.get(one.was or "")
+    for other in alongside(plan, plans):
+        was = known.get(other.was or "")
         told = (*beside, *(was.beside if was is not None else ()))  # under a former name, too
-        names = (one.was,) if one.was else ()
-        shares = was.shares if was is not None else begins_sharing(one)
-        begun[one.pipeline] = Upserts(upsert_terms(one), one.write.sink.branch_name, told, names, shares)
+        names = (other.was,) if other.was else ()
+        shares = was.shares if was is not None else begins_sharing(other)
+        begun[other.pipeline] = Upserts(upsert_terms(other), other.write.sink.branch_name, told, names, shares)
     return {**begun, **known}
 
 
@@ -114,7 +114,7 @@ def shares_keys(mine: Mapping[str, Any], theirs: Mapping[str, Any] | None) -> bo
     """
     if theirs is None or mine[NEWEST] in (None, LOG):  # the order of a log says nothing of another one
         return False
-    kinds = {one.get(REMEMBERS) == ORDERS for one in (mine, theirs)}
+    kinds = {terms.get(REMEMBERS) == ORDERS for terms in (mine, theirs)}
     return len(kinds) == 1 and all(mine.get(name) == theirs.get(name) for name in (KEYS, NEWEST, VERSIONS))
 
 
@@ -140,18 +140,18 @@ def refuse_other_upserts(
     shares = own.shares if own is not None else begins_sharing(plan)
     accepted = {*beside, *(own.beside if own is not None else ())}
     called = {plan.pipeline, plan.was, *(own.formerly if own is not None else ())}
-    found = {
-        name: one.terms
-        for name, one in others.items()
-        if one.terms is not None
-        and one.branch == plan.write.sink.branch_name
-        and (mine[REMEMBERS] or one.terms.get(REMEMBERS))
-        and not (shares and one.shares and shares_keys(mine, one.terms))
-        and not accepted & {name, *one.formerly}
-        and not called & set(one.beside)  # it was told to stand beside this one
+    others_terms = {
+        name: upserts.terms
+        for name, upserts in others.items()
+        if upserts.terms is not None
+        and upserts.branch == plan.write.sink.branch_name
+        and (mine[REMEMBERS] or upserts.terms.get(REMEMBERS))
+        and not (shares and upserts.shares and shares_keys(mine, upserts.terms))
+        and not accepted & {name, *upserts.formerly}
+        and not called & set(upserts.beside)  # it was told to stand beside this one
     }
-    if found:
-        raise _refused(plan, own, found, mine, shares=shares)
+    if others_terms:
+        raise _refused(plan, own, others_terms, mine, shares=shares)
 
 
 def _refused(
@@ -169,7 +169,7 @@ def _refused(
     other = min(found)
     theirs = found[other].get(REMEMBERS)
     who, whose, what = (other, plan.pipeline, theirs) if theirs is not None else (plan.pipeline, other, mine[REMEMBERS])
-    accepted_by = " ".join(f"--beside {one}" for one in sorted(found))
+    accepted_by = " ".join(f"--beside {name}" for name in sorted(found))
     filled = "filled with --full-refresh" if own is None else "under a new name, into a new table"
     comparable = shares_keys(mine, found[other])
     how = "" if comparable else " by other keys or another order,"
@@ -203,7 +203,7 @@ def sharing(plan: Plan, own: Upserts | None, others: Mapping[str, Upserts]) -> l
     if mine is None or (own is not None and not own.shares):
         return []
     return [
-        f"{name} upserts by the same keys and order: what one of them has deleted, the other one knows"
+        f"{name} upserts by the same keys and order: each knows the keys that the other has deleted"
         for name, one in sorted(others.items())
         if one.shares and one.branch == plan.write.sink.branch_name and shares_keys(mine, one.terms)
     ]

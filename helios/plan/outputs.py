@@ -42,7 +42,7 @@ def output_problems(pipeline: Pipeline, sink: Output) -> Iterator[HeliosError]:
     """The problems of sources and steps that do not fit a sink without a record and without a quarantine."""
     if sink.demands_exactly_once:
         yield DeclarationError(
-            f"{sink.label()} cannot keep .exactly_once(): nothing in it tells which batches it holds.",
+            f"{sink.label()} cannot keep .exactly_once(): it does not record which batches it holds.",
             where=sink.origin,
             fix="write an Iceberg table, or leave .exactly_once() out: rows are delivered at least once.",
         )
@@ -55,10 +55,12 @@ def output_problems(pipeline: Pipeline, sink: Output) -> Iterator[HeliosError]:
             fix="upsert them into a table and follow that, or read the records themselves: Kafka.source(...).",
         )
     steps = [step for flow in inner for step in flow.steps]
-    found = [(step.text(), step.origin) for step in steps if isinstance(step, Expect) and step.on_fail == "quarantine"]
-    found += [(step.text(), step.origin) for step in quarantining_watermarks(pipeline.stream)]
-    found += [(call, flow.source.origin) for flow in inner for call in flow.source.quarantining]
-    for called, origin in found:
+    rejecting = [
+        (step.text(), step.origin) for step in steps if isinstance(step, Expect) and step.on_fail == "quarantine"
+    ]
+    rejecting += [(step.text(), step.origin) for step in quarantining_watermarks(pipeline.stream)]
+    rejecting += [(call, flow.source.origin) for flow in inner for call in flow.source.quarantining]
+    for called, origin in rejecting:
         yield DeclarationError(
             f"{called}: {sink.label()} has no quarantine for rejected rows.",
             where=origin,

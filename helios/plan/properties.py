@@ -69,20 +69,20 @@ def presented(sink: IcebergSink, file_format: str | None = None) -> dict[str, st
         file_format: The format of the table's data files; by default the one that the sink declares for a new table.
     """
     file_format = file_format or default_format(sink)
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     if sink.bytes_per_file:
-        found["write.target-file-size-bytes"] = str(sink.bytes_per_file)
+        properties["write.target-file-size-bytes"] = str(sink.bytes_per_file)
     if sink.row_changes:
-        found |= dict.fromkeys(MERGE_MODES, sink.row_changes)
+        properties |= dict.fromkeys(MERGE_MODES, sink.row_changes)
     if sink.codec:
         codecs = WRITER_CODECS.get(file_format, {})
-        found[f"write.{file_format}.compression-codec"] = codecs.get(sink.codec, sink.codec)
+        properties[f"write.{file_format}.compression-codec"] = codecs.get(sink.codec, sink.codec)
         if sink.codec_level is not None:
-            found[f"write.{file_format}.compression-level"] = _level(sink.codec, sink.codec_level, file_format)
+            properties[f"write.{file_format}.compression-level"] = _level(sink.codec, sink.codec_level, file_format)
     if sink.distributes:
-        found["write.distribution-mode"] = sink.distributes
-        found["write.merge.distribution-mode"] = sink.distributes
-    return found
+        properties["write.distribution-mode"] = sink.distributes
+        properties["write.merge.distribution-mode"] = sink.distributes
+    return properties
 
 
 def _level(codec: str, level: int, file_format: str) -> str:

@@ -23,7 +23,7 @@ def path_of(pipeline: Pipeline, sources: Sequence[Source]) -> tuple[ReadPath, st
     if not followed:
         return ReadPath.BATCH, "no source is followed: one batch, then done"
     if view_of(pipeline) is not None:
-        return ReadPath.RANGES, "a view: groups with changed rows are computed again at each batch's last snapshot"
+        return ReadPath.RANGES, "a view: groups with changed rows are recomputed at each batch's last snapshot"
     stateful = stateful_steps(pipeline.stream)
     if stateful:
         kept = ", ".join(s.text().split("(")[0] for s in stateful)
@@ -62,16 +62,16 @@ def _rows(pipeline: Pipeline, sources: Sequence[Source]) -> list[tuple[int, str]
     The rows of a profile bound neither sources whose rows are not counted before they are read, nor stateful steps.
     """
     sink = pipeline.sink.iceberg
-    found: list[tuple[int, str]] = [
+    bounds: list[tuple[int, str]] = [
         (source.max_rows, "incremental(max_rows=)")
         for source in sources
         if source.streaming and source.max_rows is not None
     ]
     if sink is None or sink.max_rows is None:
-        return found
+        return bounds
     if sink.flush_rows is not None:
-        return [(sink.flush_rows, "flush(rows=)"), *found]
+        return [(sink.flush_rows, "flush(rows=)"), *bounds]
     uncounted = any(source.streaming and not source_kind(source).counts_rows for source in sources)
     if uncounted or stateful_steps(pipeline.stream):
-        return found
-    return [(sink.max_rows, f"tune({sink.tuning})"), *found]
+        return bounds
+    return [(sink.max_rows, f"tune({sink.tuning})"), *bounds]

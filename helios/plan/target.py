@@ -82,11 +82,11 @@ def plan_write(
     # Routed and mirrored tables are named by rows, which are known only at run.
     if not offline and not sink.many_tables:
         if table.catalog.exists(table.within):
-            write, found = existing(write, stream, reads)
-            return write, problems + found
+            write, faults = existing(write, stream, reads)
+            return write, problems + faults
         write = replace(write, exists=False)
-    write, found = _new(write, stream)
-    return write, problems + found
+    write, faults = _new(write, stream)
+    return write, problems + faults
 
 
 def _new(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[HeliosError]]:
@@ -122,8 +122,8 @@ def _unstorable(write: WritePlan, columns: Schema) -> list[HeliosError]:
     if not columns.exact:
         return []
     empty = Target(name=write.table.text, fields=(), format_version=write.format_version)
-    found = evolve(fields.from_schema(columns), empty, Policy(), write.iceberg.origin)
-    return list(found.problems)
+    evolution = evolve(fields.from_schema(columns), empty, Policy(), write.iceberg.origin)
+    return list(evolution.problems)
 
 
 def columns_of_new(sink: IcebergSink, table: TableName, stream: Schema) -> Schema | None:
@@ -138,8 +138,8 @@ def columns_of_new(sink: IcebergSink, table: TableName, stream: Schema) -> Schem
     if columns is None or not columns.exact or not sink.creates:
         return None
     empty = Target(name=table.text, fields=(), format_version=sink.new_format)
-    found = evolve(fields.from_schema(columns), empty, Policy(), sink.origin)
-    return _as_schema(found.fields) if not found.problems else None
+    evolution = evolve(fields.from_schema(columns), empty, Policy(), sink.origin)
+    return _as_schema(evolution.fields) if not evolution.problems else None
 
 
 def _unpartitioned(write: WritePlan, partitioning: Sequence[object]) -> list[HeliosError]:
@@ -185,13 +185,13 @@ def existing(
 
         written = has_written(iceberg.properties.get, write.pipelines, write.table.text)
         write = replace(write, left_out=left_out(sink, stream, before, has_written=written))
-        found = _evolution(write, stream, iceberg, reads)
-        if found is None or found.problems:
+        evolution = _evolution(write, stream, iceberg, reads)
+        if evolution is None or evolution.problems:
             after = None
-            problems += found.problems if found is not None else ()
+            problems += evolution.problems if evolution is not None else ()
         else:
-            write = replace(write, changes=tuple(map(str, found.changes)))
-            after = _as_schema(found.fields)
+            write = replace(write, changes=tuple(map(str, evolution.changes)))
+            after = _as_schema(evolution.fields)
     changed, misplaced = _partitioning(write, after)
     problems += misplaced
     problems += _unpartitioned(write, sink.partitioning or actual)

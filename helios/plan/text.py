@@ -47,7 +47,9 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.trigger is not None:
         yield "trigger", f"every {show_seconds(plan.trigger.every)} ({plan.trigger.why}){_bounds(plan)}"
         yield from _history(plan)
-    temporary = "the catalog is in memory" if plan.write.sink.iceberg is not None else "each run begins anew"
+    temporary = (
+        "the catalog is in memory" if plan.write.sink.iceberg is not None else "each run starts from the beginning"
+    )
     yield "progress", plan.checkpoint or f"a temporary folder ({temporary})"
     yield "jars", ", ".join(plan.components)
 
@@ -88,25 +90,25 @@ def _waiting(backlog: Backlog) -> Iterator[str]:
     read = f", of which {counted(backlog.begun, 'file')} has been read" if backlog.begun == 1 else ""
     read = f", of which {backlog.begun:,} files have been read" if backlog.begun > 1 else read
     if backlog.state is not None:
-        found = f"{counted(backlog.state_rows, 'row')} in {counted(backlog.state_files, 'file')}"
-        yield f"the state of snapshot {backlog.state}, {found}{read}"
+        amount = f"{counted(backlog.state_rows, 'row')} in {counted(backlog.state_files, 'file')}"
+        yield f"the state of snapshot {backlog.state}, {amount}{read}"
     elif backlog.since is None and not backlog.snapshots:
         yield "nothing yet"
     if backlog.snapshots:
-        found = f"{counted(backlog.rows, 'row')} in {counted(backlog.files, 'file')}"
+        amount = f"{counted(backlog.rows, 'row')} in {counted(backlog.files, 'file')}"
         since = f" since snapshot {backlog.since}" if backlog.since is not None else ""
-        yield f"{counted(backlog.snapshots, 'snapshot')}{since}, {found}{read if backlog.state is None else ''}"
+        yield f"{counted(backlog.snapshots, 'snapshot')}{since}, {amount}{read if backlog.state is None else ''}"
     elif backlog.state is None and backlog.since is not None:
         yield f"nothing since snapshot {backlog.since}"
 
 
 def _matching(scan: Scan) -> str:
     if scan.files is None or scan.bytes is None:
-        return f"not looked at which of {counted(scan.of_files, 'file')} match"
-    found = [f"{scan.files:,} of {counted(scan.of_files, 'file')}"]
+        return f"unknown which of {counted(scan.of_files, 'file')} match"
+    parts = [f"{scan.files:,} of {counted(scan.of_files, 'file')}"]
     if scan.of_partitions:
-        found.append(f"{scan.partitions:,} of {counted(scan.of_partitions, 'partition')}")
-    return ", ".join([*found, show_bytes(scan.bytes)])
+        parts.append(f"{scan.partitions:,} of {counted(scan.of_partitions, 'partition')}")
+    return ", ".join([*parts, show_bytes(scan.bytes)])
 
 
 def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
@@ -131,7 +133,7 @@ def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
     if write.left_out:
         yield (
             "left out",
-            f"{', '.join(write.left_out)}: the order and the deletes alone use them, and the table has none",
+            f"{', '.join(write.left_out)}: only the order and the deletes use them, and the table does not have them",
         )
     if sink.routing is not None:
         yield "route", f"by {sink.routing}, to {write.table.text}_<value>"
@@ -178,10 +180,10 @@ def _found(write: WritePlan) -> str:
 
 
 def _format(write: WritePlan) -> str:
-    found = show_format(write.format_version)
+    shown = show_format(write.format_version)
     if write.sink.many_tables:
-        return f"new ones of {found}"
-    return found if write.exists is not None else f"{found} if it is created"
+        return f"new ones of {shown}"
+    return shown if write.exists is not None else f"{shown} if it is created"
 
 
 def _partitioning(write: WritePlan) -> str:
@@ -202,7 +204,7 @@ def _files(write: WritePlan) -> Iterator[str]:
         made = int(created(sink)["write.target-file-size-bytes"])
         yield f"{write.file_format} files of about {show_bytes(made)}"
     else:
-        yield f"{write.file_format} files as large as the table says"
+        yield f"{write.file_format} files of the table's target size"
     yield from _settings(sink)
 
 
@@ -220,10 +222,10 @@ def _settings(sink: IcebergSink) -> Iterator[str]:
 def _bounds(plan: Plan) -> str:
     assert plan.trigger is not None
     rows, bound = plan.trigger.max_rows, plan.trigger.bound
-    found = [f"at most about {counted(rows, 'row')} a batch ({bound})"] if rows is not None else []
+    parts = [f"at most about {counted(rows, 'row')} a batch ({bound})"] if rows is not None else []
     if plan.trigger.max_files is not None:
-        found.append(f"at most {counted(plan.trigger.max_files, 'file')} a batch (incremental(max_files=))")
-    return "".join(f", {text}" for text in found)
+        parts.append(f"at most {counted(plan.trigger.max_files, 'file')} a batch (incremental(max_files=))")
+    return "".join(f", {text}" for text in parts)
 
 
 def _maintenance(asked: Maintenance) -> Iterator[str]:

@@ -70,10 +70,10 @@ def _followed_changes(pipeline: Pipeline) -> bool:
 
 def _split(steps: Sequence[Step]) -> View | None:
     """The only aggregate, and the steps before and after it; None where there is not exactly one."""
-    found = [index for index, step in enumerate(steps) if isinstance(step, Aggregate)]
-    if len(found) != 1:
+    aggregates = [index for index, step in enumerate(steps) if isinstance(step, Aggregate)]
+    if len(aggregates) != 1:
         return None
-    (at,) = found
+    (at,) = aggregates
     aggregate = steps[at]
     assert isinstance(aggregate, Aggregate)
     return View(tuple(steps[:at]), aggregate, tuple(steps[at + 1 :]))
@@ -206,8 +206,8 @@ def _touched(step: Step) -> Sequence[str]:
 
 def _plain(text: str) -> list[tuple[str, str]]:
     """A column in lower case and its name in the result, where an expression is only a column or an alias of one."""
-    found = _ALIASED.fullmatch(text)
-    if found is None:
+    match = _ALIASED.fullmatch(text)
+    if match is None:
         return []
-    column = found[1].strip("`")
-    return [(column.lower(), (found[2] or column).strip("`"))]
+    column = match[1].strip("`")
+    return [(column.lower(), (match[2] or column).strip("`"))]

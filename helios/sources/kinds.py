@@ -37,7 +37,7 @@ def source_kind(source: Source) -> SourceKind:
     kind = _named(source.kind)
     if kind is None or not isinstance(source, kind.declared):
         raise DeclarationError(
-            f"{type(source).__name__} is no kind of source that Helios knows.",
+            f"{type(source).__name__} is not a kind of source that Helios knows.",
             where=source.origin,
             fix=f"use one of {', '.join(sorted(KINDS))}, or install the package whose entry point {GROUP!r} has it.",
         )
@@ -62,9 +62,9 @@ def position_of(value: object) -> tuple[SourceKind, SourcePosition] | None:
     if value is None:
         return None
     for kind in _all():
-        found = kind.position.of(value) if kind.position is not None else None
-        if found is not None:
-            return kind, found
+        position = kind.position.of(value) if kind.position is not None else None
+        if position is not None:
+            return kind, position
     return None
 
 
@@ -85,14 +85,14 @@ def _named(name: str) -> SourceKind | None:
     if name in KINDS:
         return _built_in(name)
     target = _brought().get(name)
-    found = resolve_name(target) if target is not None else None
-    return found if isinstance(found, SourceKind) else None
+    kind = resolve_name(target) if target is not None else None
+    return kind if isinstance(kind, SourceKind) else None
 
 
 @cache
 def _built_in(name: str) -> SourceKind:
-    found: SourceKind = resolve_name(KINDS[name])
-    return found
+    kind: SourceKind = resolve_name(KINDS[name])
+    return kind
 
 
 @cache

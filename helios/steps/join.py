@@ -121,7 +121,7 @@ def _kind(right: Flow, how: JoinKind | JoinAlias) -> JoinKind:
             where=caller(),
             fix='write join(Iceberg.source("ns.table"), on="id").',
         )
-    kind = JOIN_ALIASES.get(how) or next((one for one in JOIN_KINDS if one == how), None)
+    kind = JOIN_ALIASES.get(how) or next((known for known in JOIN_KINDS if known == how), None)
     if kind is None:
         known = near_miss(str(how), (*JOIN_KINDS, *JOIN_ALIASES))
         raise DeclarationError(f"join(how={how!r}) is unknown. {known}", where=caller())
@@ -148,11 +148,11 @@ def _refuse_untimed(kind: JoinKind, as_of: object, within: object) -> None:
 def _within(given: Duration | tuple[Duration, Duration]) -> tuple[float, float]:
     """Seconds before and after; one of them may be 0."""
     pair = given if isinstance(given, tuple) else (given, given)
-    if len(pair) != 2 or all(one == 0 for one in pair):
+    if len(pair) != 2 or all(bound == 0 for bound in pair):
         raise DeclarationError(
             f"join(within={given!r}) is not how far two times may lie apart.",
             where=caller(),
             fix='write within="1 hour", or before and after: within=(0, "1 hour").',
         )
-    before, after = (0.0 if one == 0 else duration(one, "within") for one in pair)
+    before, after = (0.0 if bound == 0 else duration(bound, "within") for bound in pair)
     return before, after

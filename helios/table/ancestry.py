@@ -94,10 +94,10 @@ def presence(head: int | None, landing: Landing, now: Version, read: Read) -> Pr
         if parent is None:
             if one.parent is not None and landing.sequence and one.sequence == landing.sequence + 1:
                 return Presence.GONE  # its parent is another snapshot than the batch, and no newer one
-            found = files.committed(one, version)
-            if found is None:
+            place = files.committed(one, version)
+            if place is None:
                 return Presence.UNKNOWN
-            one, version = found
+            one, version = place
             if one.parent is None or one.parent in known:
                 return Presence.GONE if one.parent is None else Presence.PRESENT
             parent = version.node(one.parent)
@@ -119,7 +119,7 @@ class EarlierVersions:
         self._left = MOST_FILES
         self._last: dict[str, Version | None] = {}
 
-    def committed(self, one: Node, version: Version) -> tuple[Node, Version] | None:
+    def committed(self, node: Node, version: Version) -> tuple[Node, Version] | None:
         """A snapshot as it was when its parent was still retained, with the metadata of then; None if none is found.
 
         Args:
@@ -127,11 +127,11 @@ class EarlierVersions:
             version: The metadata whose log is searched; where that is too short, the log of the oldest file in it.
         """
         while log := version.earlier():
-            found = self._within(one, [file for _, file in log], _begin(log, one.at))
-            if found is not None:
-                return found
+            place = self._within(node, [file for _, file in log], _begin(log, node.at))
+            if place is not None:
+                return place
             oldest = self._version(log[0][1])
-            if oldest is None or oldest.node(one.id) is None:
+            if oldest is None or oldest.node(node.id) is None:
                 return None
             version = oldest
         return None
@@ -144,17 +144,17 @@ class EarlierVersions:
             if index == len(files) or not self._left:
                 return None
             version = self._version(files[index])
-        found: tuple[Node, Version] | None = None
+        place: tuple[Node, Version] | None = None
         while True:
             node = version.node(one.id) if version is not None else None
             if version is not None and node is None:
-                return found  # the one after it is that of the commit
-            found = (node, version) if node is not None and version is not None else None
-            if found is not None and found[0].parent is not None and found[1].node(found[0].parent) is not None:
-                return found
+                return place  # the one after it is that of the commit
+            place = (node, version) if node is not None and version is not None else None
+            if place is not None and place[0].parent is not None and place[1].node(place[0].parent) is not None:
+                return place
             index -= 1
             if index < 0 and version is not None and not version.earlier():
-                return found  # the table's first metadata
+                return place  # the table's first metadata
             if index < 0 or not self._left:
                 return None
             version = self._version(files[index])

@@ -108,8 +108,8 @@ class Appended:
             looks: Looks the snapshots of each source up.
             combines: Why the batch's steps do not go row by row; asked only where it matters.
         """
-        ours = [one for one in self.entries if one.steps == batch.steps]
-        equal = next((one for one in ours if one.inputs == batch.inputs), None)
+        ours = [entry for entry in self.entries if entry.steps == batch.steps]
+        equal = next((entry for entry in ours if entry.inputs == batch.inputs), None)
         holding = [equal] if equal is not None else _covering(batch, ours, looks)
         if holding:
             why = None if equal is not None else combines()
@@ -117,17 +117,17 @@ class Appended:
                 return Finding(Verdict.SAME, holding[0])
             at = next(index for index, given in enumerate(batch.inputs) if isinstance(given, Range))
             return Finding(Verdict.REGROUPS, holding[0], at, tuple(holding), why)
-        found = next((one for one in self.entries if one.inputs == batch.inputs), None)
+        found = next((entry for entry in self.entries if entry.inputs == batch.inputs), None)
         if found is not None:
             return Finding(Verdict.STEPS, found)
         hidden = None
-        for one in self.entries:
-            for index, pair in enumerate(zip(batch.inputs, one.inputs, strict=False)):
+        for entry in self.entries:
+            for index, pair in enumerate(zip(batch.inputs, entry.inputs, strict=False)):
                 met = meet(*pair, looks[index])
                 if met:
-                    return Finding(Verdict.OVERLAPS, one, index)
+                    return Finding(Verdict.OVERLAPS, entry, index)
                 if met is None:
-                    hidden = Finding(Verdict.UNKNOWN, one, index)
+                    hidden = Finding(Verdict.UNKNOWN, entry, index)
         return hidden or Finding(Verdict.NEW)
 
     def add(self, batch: Entry, limit: int = LIMIT, combines: Combines = _go_row_by_row) -> Appended:
@@ -142,7 +142,7 @@ class Appended:
         def keeps(steps: str | None) -> bool:
             return steps is None or (steps == batch.steps and combines() is None)
 
-        kept = [one for one in self.entries if (one.steps, one.inputs) != (batch.steps, batch.inputs)]
+        kept = [entry for entry in self.entries if (entry.steps, entry.inputs) != (batch.steps, batch.inputs)]
         entries = [*_joined(kept[:-APART], keeps, exact=True), *kept[-APART:], batch]
         if _size(entries) > limit:
             entries = [*_joined(entries[:-1], keeps, exact=True), batch]
@@ -155,8 +155,8 @@ class Appended:
 
     def as_json(self) -> dict[str, Any]:
         """As the record of the pipeline keeps it: fingerprints and tables once, and a list per batch."""
-        steps = list(dict.fromkeys(one.steps for one in self.entries))
-        inputs = [given for one in self.entries for given in one.inputs]
+        steps = list(dict.fromkeys(entry.steps for entry in self.entries))
+        inputs = [given for entry in self.entries for given in entry.inputs]
         tables = list(dict.fromkeys(given.table for given in inputs if not isinstance(given, Digest)))
         batches = [[steps.index(e.steps), e.by, *(packed(i, tables) for i in e.inputs)] for e in self.entries]
         mark = {} if self.complete else {"complete": False}
@@ -190,13 +190,13 @@ def entry_of(
         >>> entry_of({"sources": [read]}, "abc", [lambda snapshot: None]).inputs
         (Range(table='u', after=Point(snapshot=5, sequence=None), to=Point(snapshot=7, sequence=None)),)
     """
-    sources = [one for one in (position or {}).get("sources") or () if isinstance(one, Mapping)]
+    sources = [source for source in (position or {}).get("sources") or () if isinstance(source, Mapping)]
     if not sources:
         return None
     known = [*looks, *[_nothing] * len(sources)]
-    inputs = tuple(recorded_input(one, look) for one, look in zip(sources, known, strict=False))
+    inputs = tuple(recorded_input(source, look) for source, look in zip(sources, known, strict=False))
     # What a followed source had delivered is compared, but is no batch that one could give again.
-    return Entry(None if any("place" in one for one in sources) else steps, inputs, by)
+    return Entry(None if any("place" in source for source in sources) else steps, inputs, by)
 
 
 def earlier_state(
@@ -211,10 +211,14 @@ def earlier_state(
         >>> earlier_state(before, now)
         ({'source': 'a.s', 'snapshot': 5}, {'source': 'a.s', 'snapshot': 7})
     """
-    before = [one for one in (position or {}).get("sources") or () if isinstance(one, Mapping) and "after" not in one]
+    before = [
+        source
+        for source in (position or {}).get("sources") or ()
+        if isinstance(source, Mapping) and "after" not in source
+    ]
     now = [entry for entry in batch["sources"] if "after" not in entry]
-    pairs = ((one, entry) for entry in now for one in before if same_source(one, entry))
-    return next(((one, entry) for one, entry in pairs if not same_entries([one], [entry])), None)
+    pairs = ((earlier, entry) for entry in now for earlier in before if same_source(earlier, entry))
+    return next(((earlier, entry) for earlier, entry in pairs if not same_entries([earlier], [entry])), None)
 
 
 def _nothing(snapshot: int) -> Node | None:
@@ -233,12 +237,12 @@ def _covering(batch: Entry, entries: Sequence[Entry], looks: Sequence[Look]) -> 
     if not every or not mine:
         return []
     found = []
-    for one in reversed(entries):
-        if len(one.inputs) == len(batch.inputs) and _around(one, at) == _around(batch, at):
-            given = one.inputs[at]
+    for entry in reversed(entries):
+        if len(entry.inputs) == len(batch.inputs) and _around(entry, at) == _around(batch, at):
+            given = entry.inputs[at]
             if isinstance(given, Range) and given.table == span.table:
                 theirs, _ = within(given, looks[at])
-                found += [one] if mine & theirs else []
+                found += [entry] if mine & theirs else []
                 mine -= theirs
     return found if not mine else []
 
@@ -265,9 +269,9 @@ def _joined(entries: Sequence[Entry], keeps: Callable[[str | None], bool], *, ex
         made: Entry | None = entry
         while made is not None:  # what was joined may reach others
             latest = made
-            near = [(one, _join(one, latest, keeps, exact=exact)) for one in kept] if _ranged(latest) else []
+            near = [(entry, _join(entry, latest, keeps, exact=exact)) for entry in kept] if _ranged(latest) else []
             used, made = next((pair for pair in near if pair[1] is not None), (None, None))
-            kept = [one for one in kept if one is not used]
+            kept = [entry for entry in kept if entry is not used]
         kept.append(latest)
     return kept
 
@@ -276,12 +280,12 @@ def _ranged(entry: Entry) -> bool:
     return any(isinstance(given, Range) for given in entry.inputs)
 
 
-def _join(one: Entry, other: Entry, keeps: Callable[[str | None], bool], *, exact: bool) -> Entry | None:
-    ranges = [index for index, given in enumerate(one.inputs) if isinstance(given, Range)]
-    if len(ranges) != 1 or len(one.inputs) != len(other.inputs):
+def _join(entry: Entry, other: Entry, keeps: Callable[[str | None], bool], *, exact: bool) -> Entry | None:
+    ranges = [index for index, given in enumerate(entry.inputs) if isinstance(given, Range)]
+    if len(ranges) != 1 or len(entry.inputs) != len(other.inputs):
         return None
     [at] = ranges
-    a, b = one.inputs[at], other.inputs[at]
+    a, b = entry.inputs[at], other.inputs[at]
     if not isinstance(a, Range) or not isinstance(b, Range) or a.table != b.table:
         return None
     if a.to == b.after:
@@ -290,11 +294,11 @@ def _join(one: Entry, other: Entry, keeps: Callable[[str | None], bool], *, exac
         span = Range(a.table, b.after, a.to)
     else:
         return None
-    alike = one.steps == other.steps and _around(one, at) == _around(other, at) and keeps(one.steps)
+    alike = entry.steps == other.steps and _around(entry, at) == _around(other, at) and keeps(entry.steps)
     if exact and not alike:
         return None
-    rest = one.inputs if alike else (SEVERAL,) * len(one.inputs)
-    return Entry(one.steps if alike else None, (*rest[:at], span, *rest[at + 1 :]), other.by)
+    rest = entry.inputs if alike else (SEVERAL,) * len(entry.inputs)
+    return Entry(entry.steps if alike else None, (*rest[:at], span, *rest[at + 1 :]), other.by)
 
 
 def _size(entries: Sequence[Entry]) -> int:

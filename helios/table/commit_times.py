@@ -44,7 +44,7 @@ def commit_times(metadata: Mapping[str, Any], name: str, pin: int | None) -> Com
         >>> commit_times({"snapshots": snapshots, "snapshot-log": log}, "a.t", 8)
         CommitTimes(table='a.t', starts=(1000000, 2000000), snapshots=(7, 8), complete=True)
     """
-    known = {int(one["snapshot-id"]): one for one in metadata.get("snapshots") or ()}
+    known = {int(snapshot["snapshot-id"]): snapshot for snapshot in metadata.get("snapshots") or ()}
     log = [(int(e["timestamp-ms"]), int(e["snapshot-id"])) for e in metadata.get("snapshot-log") or ()]
     ends = [at for at, (_, snapshot) in enumerate(log) if snapshot == pin]
     if not ends:
@@ -89,10 +89,10 @@ def _parent(known: Mapping[int, Mapping[str, Any]], id: int) -> int | None:
 
 def _follows(known: Mapping[int, Mapping[str, Any]], id: int, seen: set[int]) -> bool:
     """True if a snapshot descends from one of the seen ones, through snapshots that are all retained."""
-    one: int | None = id
-    while one is not None and one in known:
-        one = _parent(known, one)
-        if one in seen:
+    current: int | None = id
+    while current is not None and current in known:
+        current = _parent(known, current)
+        if current in seen:
             return True
     return False
 

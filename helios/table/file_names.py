@@ -39,10 +39,10 @@ def rooted(path: str) -> tuple[str, str]:
         >>> rooted("s3://b/lake/*/day=*/"), rooted("/lake/a")
         (('s3://b/lake', '*/day=*'), ('/lake/a', ''))
     """
-    found = GLOB.search(path)
-    if found is None:
+    match = GLOB.search(path)
+    if match is None:
         return path, ""
-    root, _, _ = path[: found.start()].rpartition("/")
+    root, _, _ = path[: match.start()].rpartition("/")
     return root or "/" * path.startswith("/") or ".", re.sub("/+", "/", path[len(root) :]).strip("/")
 
 
@@ -102,7 +102,7 @@ def encoded(path: str) -> str:
         >>> encoded("/in box/ä%.csv")
         '/in%20box/ä%25.csv'
     """
-    return "".join(one if ord(one) > 127 else quote(one, safe=SAFE) for one in path)
+    return "".join(character if ord(character) > 127 else quote(character, safe=SAFE) for character in path)
 
 
 def overlap(one: str, other: str) -> bool:

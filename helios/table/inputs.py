@@ -116,15 +116,15 @@ def _before(a: Range, b: Range) -> bool:
 
 def _walk(span: Range, look: Look, stops: set[int]) -> tuple[set[int], bool]:
     """The retained snapshots of a range back to one of some others, and whether the walk got so far."""
-    found: set[int] = set()
+    walked: set[int] = set()
     snapshot: int | None = span.to.snapshot
     while snapshot is not None and snapshot not in stops:
         node = look(snapshot)
         if node is None:
-            return found, False
-        found.add(snapshot)
+            return walked, False
+        walked.add(snapshot)
         snapshot = node.parent
-    return found, True
+    return walked, True
 
 
 def within(span: Range, look: Look) -> tuple[set[int], bool]:

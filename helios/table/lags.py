@@ -49,10 +49,10 @@ class Seen:
             >>> Seen.parse("{")
         """
         try:
-            found = json.loads(text)
-            lag = Lag(0, float(found["seconds"]), records=int(found["records"]))
-            at = datetime.fromisoformat(found["at"])
-            return cls(str(found["source"]), lag, at.astimezone(UTC)) if found["v"] == 1 else None
+            fields = json.loads(text)
+            lag = Lag(0, float(fields["seconds"]), records=int(fields["records"]))
+            at = datetime.fromisoformat(fields["at"])
+            return cls(str(fields["source"]), lag, at.astimezone(UTC)) if fields["v"] == 1 else None
         except (ValueError, KeyError, TypeError):
             return None
 
@@ -69,15 +69,15 @@ def last_seen(pipeline: str, source: str, places: Sequence[Warehouse], given: Se
     Returns:
         The newest lag; None where no checkpoint has one, or none can be read.
     """
-    found: list[Seen] = []
+    lags: list[Seen] = []
     try:
         for folder in checkpoints_of(pipeline, places, given):
             texts = [folder.text(f"{FOLDER}/{name}") for name in folder.names(FOLDER) if name.endswith(".json")]
             seen = [Seen.parse(text) for text in texts if text is not None]
-            found += [one for one in seen if one is not None and one.source == source]
+            lags += [lag for lag in seen if lag is not None and lag.source == source]
     except HeliosError:
         return None
-    return max(found, key=lambda one: one.at, default=None)
+    return max(lags, key=lambda one: one.at, default=None)
 
 
 def lag_last_seen(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | None:

@@ -35,8 +35,8 @@ class Holder(TypedDict, total=False):
 def parse(text: str | None) -> Holder | None:
     """The holder that a lease's file names; None without one."""
     try:
-        found = json.loads(text) if text else None
-        return _holder(found) if isinstance(found, dict) else None
+        fields = json.loads(text) if text else None
+        return _holder(fields) if isinstance(fields, dict) else None
     except (KeyError, TypeError, ValueError):
         return None  # a half-written lease of a dead driver on a file system without atomic rename
 

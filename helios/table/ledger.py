@@ -88,7 +88,7 @@ class Record:
     def reads_once(self) -> bool:
         """True if the pipeline reads its sources as they are, and follows none of them."""
         entries = (self.position or {}).get("sources") or ()
-        return bool(entries) and not any("place" in one or "to" in one for one in entries)
+        return bool(entries) and not any("place" in entry or "to" in entry for entry in entries)
 
     def as_json(self) -> str:
         given = asdict(self)
@@ -134,8 +134,8 @@ def records(properties: Mapping[str, str], table: str) -> dict[str, Record]:
     Raises:
         LedgerError: A record is damaged, or newer than this code.
     """
-    found = sorted((key, text) for key, text in properties.items() if key.startswith(LEDGER))
-    return {key.removeprefix(LEDGER): parse(text, key, table) for key, text in found}
+    entries = sorted((key, text) for key, text in properties.items() if key.startswith(LEDGER))
+    return {key.removeprefix(LEDGER): parse(text, key, table) for key, text in entries}
 
 
 def has_written(get: Callable[[str], str | None], pipelines: Iterable[str], table: str) -> bool:
@@ -149,8 +149,8 @@ def has_written(get: Callable[[str], str | None], pipelines: Iterable[str], tabl
     Raises:
         LedgerError: A record is damaged, or newer than this code.
     """
-    found = ((LEDGER + name, get(LEDGER + name)) for name in pipelines)
-    known = [parse(text, key, table) for key, text in found if text is not None]
+    texts = ((LEDGER + name, get(LEDGER + name)) for name in pipelines)
+    known = [parse(text, key, table) for key, text in texts if text is not None]
     return any(record.batch >= 0 or record.position is not None for record in known)
 
 
@@ -240,5 +240,5 @@ def main_had(metadata: TableMetadata, snapshot: int) -> bool:
 
 def stamps_of(metadata: TableMetadata, snapshot: int) -> Mapping[str, str]:
     """The summary of a snapshot; empty when it has expired."""
-    found = metadata.snapshot_by_id(snapshot)
-    return found.summary.additional_properties if found is not None and found.summary is not None else {}
+    known = metadata.snapshot_by_id(snapshot)
+    return known.summary.additional_properties if known is not None and known.summary is not None else {}

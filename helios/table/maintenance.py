@@ -220,18 +220,18 @@ def expire(
     refuse_unwritable(table, f"run `helios expire {table.name}`, which uses Spark.")
     tries = COMMIT_TRIES
     while True:
-        found = planned(table, older_than, retain_last, readers)
-        if not found.snapshots:
-            return found
+        expiry = planned(table, older_than, retain_last, readers)
+        if not expiry.snapshots:
+            return expiry
         tries -= 1
         with talking(table, "the expiry"):
             try:
-                remove_snapshots(table.iceberg, [snapshot.id for snapshot in found.snapshots])
+                remove_snapshots(table.iceberg, [snapshot.id for snapshot in expiry.snapshots])
             except CommitFailedException:
                 if not tries:
                     raise
                 continue
-        return found
+        return expiry
 
 
 def remove_snapshots(table: pyiceberg.table.Table, snapshots: Sequence[int]) -> None:

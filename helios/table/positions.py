@@ -119,11 +119,11 @@ def position_in(text: str | None) -> Position | None:
         ({'sources': []}, None, None, None)
     """
     try:
-        found = json.loads(text) if text else None
+        position = json.loads(text) if text else None
     except ValueError:
         return None
-    entries = found.get("sources") if isinstance(found, dict) else None
-    return found if isinstance(entries, list) and all(isinstance(one, dict) for one in entries) else None
+    entries = position.get("sources") if isinstance(position, dict) else None
+    return position if isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries) else None
 
 
 def same_position(position: Position | None, batch: Batch) -> bool:

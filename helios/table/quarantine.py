@@ -119,19 +119,19 @@ def matching(table: Table, pipeline: str | None, step: str | None, reason: str |
         InputError: It is no quarantine table.
         NotFound: It has rows of other pipelines alone.
     """
-    found = groups(table)
-    names = sorted({group.pipeline for group in found})
-    if pipeline is not None and found and pipeline not in names:
+    rejected = groups(table)
+    names = sorted({group.pipeline for group in rejected})
+    if pipeline is not None and rejected and pipeline not in names:
         raise NotFound(f"{table.name} has no rows of {pipeline}. {near_miss(pipeline, names)}", where=caller())
     return [
         group
-        for group in found
+        for group in rejected
         if pipeline in (None, group.pipeline) and (step or "") in group.step and (reason or "") in group.reason
     ]
 
 
 def clear(table: Table, cleared: Iterable[Group]) -> int:
-    """Deletes the rows of groups from a quarantine, as they are mended elsewhere; returns their number.
+    """Deletes the rows of groups from a quarantine, as they are repaired elsewhere; returns their number.
 
     Until its snapshots expire they stay readable there.
 
@@ -279,36 +279,36 @@ def planned(table: Table, batch: int, pipeline: str | None) -> tuple[Aside, Reco
     metadata = table.iceberg.metadata
     known = records(metadata.properties, table.name)
     name = pipeline or _meant(table, batch)
-    record, found, tag = known.get(name), staged(metadata, name), f"{TAG}{name}_{batch}"
+    record, waiting, tag = known.get(name), staged(metadata, name), f"{TAG}{name}_{batch}"
     dealt_with = record is not None and record.batch >= batch
     done = metadata.refs.get(tag)
     if record is not None and dealt_with and done is not None:
         aside = Aside(pipeline=name, batch=batch, tag=tag, snapshot=done.snapshot_id, rows=0, again=True)
         return aside, record
-    if found is None or found.batch != batch or dealt_with:
-        raise _not_waiting(table, name, batch, found, record)
+    if waiting is None or waiting.batch != batch or dealt_with:
+        raise _not_waiting(table, name, batch, waiting, record)
     if record is None:
         raise LedgerError(
             f"{table.name} lacks the record {LEDGER}{name}, so the pipeline's position is unknown; nothing was done.",
             fix=f"restore the table property {LEDGER}{name} from an older metadata file.",
         )
-    if record.checkpoint != found.checkpoint:
+    if record.checkpoint != waiting.checkpoint:
         raise LedgerError(
-            f"batch {batch} of {name} in {table.name} was staged from the checkpoint {found.checkpoint}, and the "
+            f"batch {batch} of {name} in {table.name} was staged from the checkpoint {waiting.checkpoint}, and the "
             f"pipeline is driven from {record.checkpoint} now; nothing was done.",
             fix="run the pipeline again, which stages its own batch.",
         )
     # The snapshot stays that of the last batch in main, so that a rollback of the target is still detected.
-    written = replace(record, batch=batch, position=found.position, steps=found.steps, aside=True)
+    written = replace(record, batch=batch, position=waiting.position, steps=waiting.steps, aside=True)
     # A new checkpoint counts from 0 again, so a tag of an earlier checkpoint may have the same number.
-    tag = f"{tag}_{found.snapshot}" if done is not None else tag
-    return Aside(pipeline=name, batch=batch, tag=tag, snapshot=found.snapshot, rows=found.rows), written
+    tag = f"{tag}_{waiting.snapshot}" if done is not None else tag
+    return Aside(pipeline=name, batch=batch, tag=tag, snapshot=waiting.snapshot, rows=waiting.rows), written
 
 
 def _meant(table: Table, batch: int) -> str:
     """The pipeline whose batch is meant, when none is named."""
     metadata = table.iceberg.metadata
-    waits = {name: found.batch for name in audited(metadata) if (found := staged(metadata, name)) is not None}
+    waits = {name: waiting.batch for name in audited(metadata) if (waiting := staged(metadata, name)) is not None}
     tags = [ref.removeprefix(TAG).rpartition("_") for ref in metadata.refs if ref.startswith(TAG)]
     names = (
         [name for name, number in waits.items() if number == batch]

@@ -78,10 +78,10 @@ def warehouses(catalogs: Iterable[Catalog]) -> list[Warehouse]:
     """The warehouses of catalogs, without those that only a server knows: they have no checkpoints."""
     from helios.catalog.conf import pyiceberg_properties, warehouse
 
-    found = [(catalog, warehouse(catalog) or "") for catalog in catalogs]
+    locations = [(catalog, warehouse(catalog) or "") for catalog in catalogs]
     return [
         Warehouse(catalog.name, uri, pyiceberg_properties(catalog))
-        for catalog, uri in found
+        for catalog, uri in locations
         if "://" in uri or uri.startswith("/")  # on a server a warehouse may be only a name
     ]
 
@@ -303,12 +303,12 @@ def _offsets(folder: Folder, batch: int) -> list[dict[str, Any] | None]:
 def _parsed(folder: Folder, batch: int, end: object) -> SourcePosition:
     """The position of a source in the log of a batch."""
     try:
-        found = position_of(end)
+        position = position_of(end)
     except (KeyError, TypeError, ValueError) as error:
         raise _unreadable(folder, f"offsets/{batch} is damaged: {error!r}") from error
-    if found is None:
+    if position is None:
         raise _unreadable(folder, f"offsets/{batch} has a position of no known kind of source: {end}")
-    return found[1]
+    return position[1]
 
 
 class _Start(NamedTuple):
@@ -330,16 +330,16 @@ def _starts(folder: Folder) -> list[_Start] | None:
 
 
 def _start(entry: Mapping[str, Any]) -> _Start:
-    found = position_of(entry["place"])
-    return _Start(entry.get("uuid"), found[1] if found is not None else None)
+    position = position_of(entry["place"])
+    return _Start(entry.get("uuid"), position[1] if position is not None else None)
 
 
 def _foreign(folder: Folder, wanted: _Wanted) -> Reader:
     """A stream of another program: its offsets do not name the table, but snapshot ids are unique."""
     committed = folder.batches("commits")
     ends = _offsets(folder, committed[-1]) if committed else []
-    found = [place[1].snapshot for end in ends if (place := position_of(end)) is not None]
-    known = [snapshot for snapshot in found if snapshot in wanted.snapshots]
+    snapshots = [place[1].snapshot for end in ends if (place := position_of(end)) is not None]
+    known = [snapshot for snapshot in snapshots if snapshot in wanted.snapshots]
     if len(known) != 1:
         where = "no snapshot" if not known else "several snapshots"
         raise _unreadable(folder, f"its last committed batch names {where} of {wanted.name}")

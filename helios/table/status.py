@@ -84,7 +84,7 @@ def statuses(table: Table, view: View) -> list[Status]:
     names = [key.removeprefix(LEDGER) for key in sorted(metadata.properties) if key.startswith(LEDGER)]
     names = [name for name in names if name.removesuffix(REPLAY) == name or name.removesuffix(REPLAY) not in names]
     if names and set(COLUMNS) <= set(table.iceberg.schema().column_names):
-        return [found for name in names if (found := _quarantined(table, name)) is not None]
+        return [status for name in names if (status := _quarantined(table, name)) is not None]
     if not names:
         return []
     files = _files(table)
@@ -142,7 +142,7 @@ def _status(table: Table, pipeline: str, view: View, files: Sequence[tuple[str, 
     lag = _together(lags)
     if (advice := growth(table.iceberg).advice()) is not None:
         notes.append(advice)
-    counted = any(one.files is None and one.records is None for one in lags)  # else files or records are counted
+    counted = any(lag.files is None and lag.records is None for lag in lags)  # else files or records are counted
     half = view.file_sizes.get(pipeline, int(metadata.properties.get(TARGET_SIZE) or DEFAULT_TARGET_SIZE)) / 2
     return Status(
         pipeline=pipeline,
@@ -168,12 +168,14 @@ def _status(table: Table, pipeline: str, view: View, files: Sequence[tuple[str, 
 
 def unfinished(found: Sequence[Status]) -> list[Status]:
     """The pipelines of a table without repairs: those that read a source once which another one has followed since."""
-    return [one for one in found if one.notes or not one.reads_once or not _is_followed_since(one, found)]
+    return [
+        status for status in found if status.notes or not status.reads_once or not _is_followed_since(status, found)
+    ]
 
 
-def _is_followed_since(one: Status, found: Sequence[Status]) -> bool:
-    later = (other for other in found if not other.reads_once and not set(one.sources).isdisjoint(other.sources))
-    return any(one.committed and other.committed and other.committed > one.committed for other in later)
+def _is_followed_since(status: Status, found: Sequence[Status]) -> bool:
+    later = (other for other in found if not other.reads_once and not set(status.sources).isdisjoint(other.sources))
+    return any(status.committed and other.committed and other.committed > status.committed for other in later)
 
 
 def _set_aside(metadata: TableMetadata, pipeline: str, record: Record) -> tuple[int, ...]:

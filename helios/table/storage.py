@@ -65,7 +65,7 @@ class Folder:
         from pyarrow.fs import FileSelector, FileType
 
         base = f"file:{self._local}" if self._local is not None else self.location
-        found: dict[str, tuple[int, int]] = {}
+        sizes: dict[str, tuple[int, int]] = {}
         pattern = globbed(glob) if glob else None
         try:
             for entry in self._system.get_file_info(FileSelector(self._path, recursive=True)):
@@ -73,10 +73,10 @@ class Folder:
                 below = _below(within.split("/"), pattern)
                 shown = below is not None and is_data(entry.base_name) and not any(map(is_hidden, below[:-1]))
                 if entry.type == FileType.File and shown:
-                    found[f"{base}/{within}"] = entry.size, (entry.mtime_ns or 0) // 1_000_000
+                    sizes[f"{base}/{within}"] = entry.size, (entry.mtime_ns or 0) // 1_000_000
         except _failures() as error:
             raise self._away(error) from error
-        return found
+        return sizes
 
     def text(self, name: str) -> str | None:
         """The text of a file; None when there is no such file."""

@@ -97,7 +97,7 @@ def _unpack(into: Path) -> None:
     there = _git("cat-file", "-e", f"{BEFORE}^{{commit}}")
     if there.returncode:
         why = there.stderr.decode().strip()
-        pytest.skip(f"commit {BEFORE} is not in this clone, which `git fetch --unshallow` mends: {why}")
+        pytest.skip(f"commit {BEFORE} is not in this clone, which `git fetch --unshallow` repairs: {why}")
     archived = _git("archive", "--format=tar", BEFORE, "helios")
     assert archived.returncode == 0, archived.stderr.decode()
     with tarfile.open(fileobj=BytesIO(archived.stdout)) as tar:

@@ -61,10 +61,12 @@ CASES: dict[str, Bad] = {
         r"2 rows .* have the key id=7, and no order tells which is the newest",
     ),
     "overwrite-outside-the-filter": Bad(
-        lambda s: s.overwrite("v < 10"), [{"id": 7, "v": 1}, {"id": 8, "v": 10}], r"a row that the filter does not name"
+        lambda s: s.overwrite("v < 10"),
+        [{"id": 7, "v": 1}, {"id": 8, "v": 10}],
+        r"a row that does not match the filter",
     ),
     "overwrite-null-in-the-filter": Bad(
-        lambda s: s.overwrite("v < 10"), [{"id": 7, "v": None}], r"a row that the filter does not name"
+        lambda s: s.overwrite("v < 10"), [{"id": 7, "v": None}], r"a row that does not match the filter"
     ),
     "merge-two-rows-of-a-key": Bad(
         lambda s: s.merge_sql(MERGE), [{"id": 1, "v": 1}, {"id": 1, "v": 2}], r"MERGE_CARDINALITY_VIOLATION|single row"
@@ -145,7 +147,7 @@ def test_a_route_without_a_name_stops_the_run_before_any_table_is_written(world:
     world.run(Memory.source([{"id": 1, "to": "x"}]) >> world.sink("a.t").route(by="to"))
     head, tables = world.catalog.load("a.t_x").current_snapshot(), world.catalog.tables("a")
     bad = Memory.source([{"id": 2, "to": "x"}, {"id": 3, "to": "new"}, {"id": 4, "to": value}], "id bigint, to string")
-    with pytest.raises(HeliosError, match=r"route\(by='to'\) gave .*, of which no table can be named; nothing was wr"):
+    with pytest.raises(HeliosError, match=r"route\(by='to'\) gave .*, which cannot name a table; nothing was wr"):
         world.run(bad >> world.sink("a.t").route(by="to"))
     assert world.catalog.load("a.t_x").current_snapshot() == head
     assert world.catalog.tables("a") == tables

@@ -95,12 +95,12 @@ def test_a_key_in_two_partitions_stops_the_run(world: Any, topics: Topics) -> No
 BAD = (
     ({"op": "t", "id": 1}, "op is 't', and none of c, r, i, insert, u, update, d, delete"),
     ({"op": "", "id": 1}, "op is ''"),
-    ({"id": 1, "name": "no op"}, "op is null: it is not known what the change does"),
+    ({"id": 1, "name": "no op"}, "op is null: the operation of the change is unknown"),
     (None, "the record has no value, and so no op"),
     ({"op": "d", "id": "x"}, "id does not fit bigint"),
     ({"op": "u", "id": 1, "other": 1}, "fields that the schema lacks: other"),
     ({"op": "u", "id": 1, "name": "unordered"}, "version is null: the change has no order"),
-    (b"[1]", "the value is JSON, and no object"),
+    (b"[1]", "the value is JSON, but not an object"),
 )
 
 

@@ -123,15 +123,15 @@ def test_positions_of_mysql(world: Any, table: Table) -> None:
 
 BAD = (
     (b"not json", "the value is not one JSON object"),
-    (b'{"id": 1, "name": "flat"}', "the value is no envelope of Debezium: it has no op"),
+    (b'{"id": 1, "name": "flat"}', "the value is not an envelope of Debezium: it has no op"),
     (event("t"), "the table was truncated, which an upsert cannot follow"),
-    (event("m"), "its op m is no change of a row"),
+    (event("m"), "its op m is not a change of a row"),
     (event("c", None), "the change has no row: after is null"),
     (event("c", {"id": "x"}), "id does not fit int"),
     (event("u", {"id": 1}, source={"connector": "oracle", "scn": "7"}), "its source has no position in a log"),
     (event("u", {"id": 1, "name": "__debezium_unavailable_value"}), "name was not in the log: set the table's REPLICA"),
     (event("u", {"id": 1}, fields=None), "the record has no schema part: pass schema= to Cdc.debezium()"),
-    ({**event("u", {"id": 1}), "schema": {"type": "string"}}, "its schema part is none of an envelope"),
+    ({**event("u", {"id": 1}), "schema": {"type": "string"}}, "its schema part is not that of an envelope"),
 )
 
 
@@ -366,7 +366,7 @@ def test_a_replay_a_new_checkpoint_and_a_batch(world: Any, table: Table, forget_
 
 
 def test_a_topic_without_records_names_what_is_missing(world: Any, table: Table) -> None:
-    with pytest.raises(NotFound, match="no record is there yet that says the columns and the key"):
+    with pytest.raises(NotFound, match="there is no record yet to take the columns and the key from"):
         world.run(table.source() >> world.sink("a.t").upsert())
     pipeline = table.source(key="id", schema="id int, name string") >> world.sink("a.t").upsert()
     world.run(pipeline)

@@ -75,5 +75,5 @@ def test_brokers_and_a_registry_that_are_away(tmp_path: Path) -> None:
     assert "refused" in checks["schema registry"]["detail"]
     assert (checks["topic orders"]["ok"], checks["topic orders"]["detail"]) == (
         None,
-        f"not asked: broker {away} does not answer",
+        f"not checked: broker {away} does not answer",
     )

@@ -229,7 +229,7 @@ def test_a_control_table_that_is_dropped_is_made_anew(
     for remake in ("", "CREATE TABLE local.shop.helios_mirror (id int) USING iceberg"):
         world.sql("DROP TABLE IF EXISTS local.shop.helios_mirror")
         world.sql(remake or "SELECT 1")
-        why = "is another one than before" if remake else "is gone"
+        why = "is not the same table as before" if remake else "is gone"
         with pytest.raises(
             CheckpointError, match=rf"the control table local\.shop\.helios_mirror of local\.shop {why}"
         ):

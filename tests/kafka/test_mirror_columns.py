@@ -209,7 +209,7 @@ def test_a_column_that_is_made_again_behind_a_new_one_stops_the_run(
         changed(database, {"id": id, "b": id * 10}, field("b", "int64"), op="c")
     world.run(pipeline)
     changed(database, {"id": 1, later[0]: 10, later[1]: 111}, *(field(name, "int64") for name in later))
-    with pytest.raises(InputError, match="has the column b in another place: renamed, made again, or behind"):
+    with pytest.raises(InputError, match="has the column b in another place: renamed, recreated, or after"):
         world.run(pipeline)
     assert world.rows("shop.orders", "id", "b") == Counter({(1, 10): 1, (2, 20): 1})
 
@@ -254,7 +254,7 @@ def test_columns_that_iceberg_keeps_for_itself_are_bad_records_before_anything_i
 ) -> None:
     changed(database, {"id": 1, "_pos": 7}, field("_pos", "int64"), op="c")
     database.send("public.other", {"id": 1}, created(1, "a"))
-    with pytest.raises(InputError, match="has the column _pos, a name that Iceberg or Helios keeps for itself"):
+    with pytest.raises(InputError, match="has the column _pos, a name that Iceberg or Helios reserves"):
         world.run(Cdc.debezium(database.source()) >> mirror(world))
     aside = Cdc.debezium(database.source().on_bad_row("quarantine")) >> mirror(world).quarantine("bad.rows")
     world.run(aside)

@@ -354,7 +354,7 @@ def test_a_server_that_breaks_off_within_the_commit(there: World, place: Place, 
 def test_a_server_without_the_endpoint(there: World, place: Place, database: Database, status: int) -> None:
     first(database)
     place.proxy.fail(answer_before(status), method="POST", when=place.commits)
-    with pytest.raises(InputError, match=r"catalog 'lake' .* takes no commit of several tables") as refused:
+    with pytest.raises(InputError, match=r"catalog 'lake' .* does not support commits of several tables") as refused:
         there.run(mirror(there, place, database))
     assert "leave atomic=True out" in str(refused.value.fix)
     assert names(there, place) == (Counter(), Counter())
@@ -392,7 +392,7 @@ def test_a_server_that_does_not_offer_the_endpoint(
     with Silent(rest.uri) as proxy:
         place = Place(Catalog.rest("lake", uri=proxy.uri, warehouse=rest.warehouse), proxy, by_transaction, "")
         world = World(shared_spark, tmp_path, place.catalog)
-        with pytest.raises(InputError, match=r"takes no commit of several tables .*Server does not support endpoint"):
+        with pytest.raises(InputError, match=r"does not support commits of several tables .*Server does not"):
             world.run(mirror(world, place, database))
     made = [exchange for exchange in proxy.exchanges if exchange.method == "POST"]
     assert made == []

@@ -120,7 +120,7 @@ def test_what_is_refused(world: Any, topics: Topics) -> None:
         world.plan(rows >> sink(topics, name).exactly_once())
     with pytest.raises(CheckFailed, match="names no broker"):
         world.plan(rows >> Kafka.sink(name))
-    with pytest.raises(CheckFailed, match="everybody on the way could read the password"):
+    with pytest.raises(CheckFailed, match="anyone on the network could read the password"):
         world.plan(rows >> Kafka.sink(name).servers("broker:9092").sasl("PLAIN", "me", "secret"))
     with pytest.raises(NotFound, match=rf"topic '{name}x' is not there on .*Did you mean '{name}'"):
         world.run(rows >> sink(topics, f"{name}x"))

@@ -85,7 +85,7 @@ def test_slots_that_are_not_there_or_of_another_database(postgres: Postgres) -> 
     make(postgres, "debezium")
     with pytest.raises(NotFound, match=r"slot debezum .* is not there\. Did you mean 'debezium'") as error:
         look_at_slot(slot(postgres, "debezum"), None)
-    assert "snapshot.mode=when_needed, which reads the tables anew" in str(error.value.fix)
+    assert "snapshot.mode=when_needed, which reads the tables again" in str(error.value.fix)
     with pytest.raises(RunError, match=r"slot debezium of .*/other reads the database postgres"):
         look_at_slot(slot(postgres, "debezium", "other"), None)
     postgres.sql("SELECT pg_drop_replication_slot('debezium')")
@@ -126,13 +126,13 @@ def test_a_lost_slot_is_told_with_the_remedy(postgres: Postgres, tmp_path: Path)
 
 def test_a_server_that_is_away_or_refuses(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     port = Port()
-    with pytest.raises(RunError, match=r"PostgreSQL at .* does not say its slots: .*refused"):
+    with pytest.raises(RunError, match=r"PostgreSQL at .* does not list its slots: .*refused"):
         look_at_slot(Slot.of("a", f"postgresql://helios@127.0.0.1:{port.number}/shop", None), None)
     port.release()
     at = f"127.0.0.1:{postgres.port}"
-    with pytest.raises(RunError, match='does not say its slots: database "nothing" does not exist'):
+    with pytest.raises(RunError, match='does not list its slots: database "nothing" does not exist'):
         look_at_slot(Slot.of("a", f"postgresql://helios@{at}/nothing", None), None)
-    with pytest.raises(RunError, match="does not say its slots: Server refuses SSL"):
+    with pytest.raises(RunError, match="does not list its slots: Server refuses SSL"):
         look_at_slot(Slot.of("a", f"postgresql://helios@{at}/postgres?sslmode=verify-full", None), None)
     monkeypatch.setitem(sys.modules, "pg8000", None)
     with pytest.raises(EnvironmentProblem, match="PostgreSQL is asked with pg8000") as error:
@@ -143,11 +143,11 @@ def test_a_server_that_is_away_or_refuses(postgres: Postgres, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("name", "database", "message"),
     [
-        ("Debezium", "postgresql://a@b/c", "'Debezium' is no name of a slot"),
+        ("Debezium", "postgresql://a@b/c", "'Debezium' is not a slot name"),
         ("debezium", "jdbc:postgresql://b/c", "the address of the database is not complete"),
         ("debezium", "postgresql://b/c", "the address of the database is not complete"),
         ("debezium", "postgresql://a:secret@b:port/c", "the address of the database is not complete"),
-        ("debezium", "postgresql://a@b/c?sslmod=require", "'sslmod' is no option of the address. Did you mean"),
+        ("debezium", "postgresql://a@b/c?sslmod=require", "'sslmod' is not an option of the address. Did you mean"),
         ("debezium", "postgresql://a@b/c?sslmode=on", "sslmode"),
     ],
 )

@@ -27,7 +27,7 @@ BAD = (
     (b'{"id": 9223372036854775808}', "id does not fit bigint"),
     (b'{"id": 1, "nme": "a", "x": 2}', "fields that the schema lacks: nme, x"),
     (b'{"id": 1, "deep": {"x": 1, "y": 2}}', 'fields that the schema lacks: {"deep":{"y":2}}'),
-    (b'{"id": 1, "ID": 2}', "the value: its field id is there twice"),
+    (b'{"id": 1, "ID": 2}', "the value: its field id occurs twice"),
     (b'{"id": 1, "name": "\\ud800"}', "the value: its text holds half of a surrogate pair"),
     (b'{"price": 1.255}', "price does not fit decimal(8,2)"),
     (b'{"id": 1} {"id": 2}', "the value is not one JSON object"),
@@ -41,12 +41,12 @@ BAD = (
         'if it counts milliseconds or microseconds, write timestamps="ms" or "us"',
     ),
     (b'{"id": 1', "the value is not one JSON object"),
-    (b'[{"id": 1}, {"id": 2}]', "the value is JSON, and no object"),
-    (b"5", "the value is JSON, and no object"),
-    (b"null", "the value is JSON, and no object"),
+    (b'[{"id": 1}, {"id": 2}]', "the value is JSON, but not an object"),
+    (b"5", "the value is JSON, but not an object"),
+    (b"null", "the value is JSON, but not an object"),
     (b"", "the value is not one JSON object"),
     (b"not json", "the value is not one JSON object"),
-    (b'{"id": 1, "name": "\xff\xfe"}', "the value is no UTF-8 text"),
+    (b'{"id": 1, "name": "\xff\xfe"}', "the value is not UTF-8 text"),
     (b'{"price": NaN}', "the value is not one JSON object"),
 )
 
@@ -118,7 +118,7 @@ def test_bytes_text_tombstones_and_what_else_a_record_has(world: Any, topics: To
     assert Counter(row["value"] for row in found) == Counter([None, "text"])
     assert all(row["at"] is not None for row in found)
     [(reason,)] = world.rows("a.q", "reason")
-    assert reason == "the value is no UTF-8 text"
+    assert reason == "the value is not UTF-8 text"
 
 
 @pytest.mark.landing

@@ -182,7 +182,7 @@ def test_a_wrong_key_is_the_error_that_it_is_by_spark(lake: Any, engine: Callabl
     storage = replace(lake.catalog.storage, options=(*lake.catalog.storage.options, wrong))
     for setting in ("off", "auto"):
         engine(setting)
-        with pytest.raises(CheckFailed, match="the secret does not fit the key"):
+        with pytest.raises(CheckFailed, match="the secret does not match the key"):
             World(lake.spark, lake.folder, replace(lake.catalog, name="wrong", storage=storage))
 
 

@@ -279,7 +279,7 @@ def test_deletes_of_a_batch_that_is_accepted_behind_a_new_checkpoint_that_died_c
     with dies_at(AuditedSink, "find"):
         world.run(upserts(world), new_checkpoint=True)
     accept(world)
-    with pytest.raises(LedgerError, match="go on behind it with `helios run --new-checkpoint`"):
+    with pytest.raises(LedgerError, match="continue after it with `helios run --new-checkpoint`"):
         world.run(upserts(world))
     world.run(upserts(world), new_checkpoint=True)
     world.fill("a.s", [2, 9], n="4", gone="false")

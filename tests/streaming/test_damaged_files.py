@@ -123,7 +123,7 @@ def test_a_file_with_another_column_is_set_aside(world: Any, kind: str) -> None:
     assert noted(world) == [(f"b.{kind}", 0)]
     [(reason,)] = world.rows("a.q", "reason")
     assert reason == "it has columns that the declared schema lacks: more. Known: id."
-    # Once it is mended, it is read.
+    # Once it is repaired, it is read.
     land(folder, f"b.{kind}", made(2), 3)
     world.run(pipeline)
     assert world.ids("a.t") == [1, 2, 3]

@@ -75,7 +75,7 @@ class Drawn:
         return Counter(int(text.split(":")[1].rstrip("}")) for (text,) in rows.elements())
 
     def account(self, name: str | None = None) -> None:
-        """No row is there twice; with a pipeline, none of its rows is missing."""
+        """No row occurs twice; with a pipeline, none of its rows is missing."""
         held = self.held()
         twice = {id for id, count in held.items() if count > 1} - set().union(*self.unfinished.values())
         assert not twice, (sorted(twice), " > ".join(self.done))

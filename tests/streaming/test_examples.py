@@ -107,8 +107,8 @@ def test_doubtful_flights_are_set_aside_and_replayed_and_a_doubled_batch_is_neve
     pd.testing.assert_frame_equal(ordered(shown(), columns), ordered(both, columns), check_dtype=False)
 
     # Mended: a plane need not be known.
-    (mended,) = pipelines(world, "checked.py", **data, plane="true")
-    done = Replay(world.plan(mended), world.spark).run()
+    (repaired,) = pipelines(world, "checked.py", **data, plane="true")
+    done = Replay(world.plan(repaired), world.spark).run()
     landed_well = truth[truth["cancelled"] | truth["arr_time"].notna()]
     assert (done.taken, done.stayed) == (len(landed_well) - len(both), len(truth) - len(landed_well))
     assert done.stayed > 0

@@ -170,7 +170,7 @@ def test_headers_as_they_come(world: Any, which: str) -> None:
 
 def test_a_name_twice_in_a_header_is_an_error(world: Any) -> None:
     land(world.folder / "in", "a.csv", "id,name,ID\n1,one,2\n")
-    with pytest.raises(RunError, match=r"a\.csv cannot be read: its column 'ID' is there twice"):
+    with pytest.raises(RunError, match=r"a\.csv cannot be read: its column 'ID' occurs twice"):
         rows(world, Files.source(str(world.folder / "in"), "csv"))
 
 
@@ -394,7 +394,7 @@ DAMAGED: dict[str, tuple[str, bytes, str]] = {
     "no parquet": ("x.parquet", b"id,name\n1,one\n", "it is no parquet file"),
     "empty": ("x.parquet", b"", r"the file is empty \(0 bytes\)"),
     "truncated": ("x.parquet", PARQUET[:-20], r"not a Parquet file|is not a Parquet|corrupt|truncated"),
-    "no gzip": ("x.csv.gz", b"id\n1\n", r"its name ends in \.gz, and it is not compressed so"),
+    "no gzip": ("x.csv.gz", b"id\n1\n", r"its name ends in \.gz, but has another compression"),
     "gzip": ("x.csv", gzip.compress(b"id\n1\n"), "it is no csv file but gzip: a compressed file needs its ending"),
     "truncated gzip": ("x.csv.gz", LONG[:-99], "[Uu]nexpected end"),
     "no orc": ("x.orc", b"1234567", "it is no orc file"),
@@ -412,12 +412,12 @@ def test_a_file_that_cannot_be_read(world: Any, which: str) -> None:
         land(folder, f"good.{kind}", good, 0)
     land(folder, name, content, 1)
     source = Files.source(str(folder), kind, schema="id bigint").incremental(poll=1).on_change("reread")
-    with pytest.raises(RunError, match=rf"{name} cannot be read: .*({cause}).*[Ff]ix: mend") as failed:
+    with pytest.raises(RunError, match=rf"{name} cannot be read: .*({cause}).*[Ff]ix: repair") as failed:
         world.run(source >> world.sink("a.fail"))
     assert "\n" not in str(failed.value)
     if kind == "orc":
         return
-    # A mended file is no changed one.
+    # A repaired file is no changed one.
     pipeline = source.on_change("fail").on_bad_file("quarantine") >> world.sink("a.t").quarantine("a.q")
     run = world.run(pipeline)
     assert world.ids("a.t") == ([1, 2, 3] if kind == "parquet" else [7])
@@ -425,8 +425,8 @@ def test_a_file_that_cannot_be_read(world: Any, which: str) -> None:
     assert json.loads(payload)["file"].endswith(name)
     assert re.search(cause, reason)
     assert run.metrics().records_failed == 1
-    mended = gzip.compress(b"id\n8\n") if name.endswith(".gz") else {"parquet": PARQUET, "csv": b"id\n8\n"}[kind]
-    land(folder, name, mended, 2)
+    repaired = gzip.compress(b"id\n8\n") if name.endswith(".gz") else {"parquet": PARQUET, "csv": b"id\n8\n"}[kind]
+    land(folder, name, repaired, 2)
     world.run(pipeline)
     assert world.ids("a.t") == ([1, 1, 2, 2, 3, 3] if kind == "parquet" else [7, 8])
 

@@ -141,5 +141,5 @@ def test_a_timestamp_between_two_microseconds_is_a_bad_row(world: Any) -> None:
 
 def test_nanoseconds_inside_a_column_are_refused(world: Any) -> None:
     write(world.folder / "in", "a.parquet", s=pa.array([[EXACT]], pa.list_(pa.timestamp("ns"))))
-    with pytest.raises(RunError, match=r"a\.parquet cannot be read: s has timestamps in nanoseconds inside it"):
+    with pytest.raises(RunError, match=r"a\.parquet cannot be read: s has nested timestamps in nanoseconds"):
         world.run(Files.source(str(world.folder / "in")) >> world.sink("a.t"))

@@ -104,7 +104,7 @@ def test_what_a_type_cannot_hold_is_a_bad_row(world: Any, kind: str) -> None:
 @pytest.mark.short
 def test_names_go_without_regard_to_case(world: Any) -> None:
     folder = landed(world, '{"ID": 1, "more": {"B": "x"}}', '{"id": 2, "MORE": {"b": "y"}}', '{"Id": 3, "iD": 4}')
-    twice = [('{"Id": 3, "iD": 4}', "its field id is there twice")]
+    twice = [('{"Id": 3, "iD": 4}', "its field id occurs twice")]
     declared = Files.source(folder, "json", schema="id bigint, more struct<b: string>")
     world.run(declared.on_bad_row("drop") >> with_columns(b="more.b") >> drop("more") >> world.sink("a.d"))
     assert world.rows("a.d") == {(1, "x"): 1, (2, "y"): 1}

@@ -440,7 +440,7 @@ def test_a_folder_that_holds_another_table_is_left_alone(world: World) -> None:
     make(world, "a.t")
     world.sql("CREATE NAMESPACE local.a.t")
     world.sql("CREATE TABLE local.a.t.inner (id bigint) USING iceberg")
-    with pytest.raises(InputError, match=r"also holds .*/a/t/inner, whose files would pass for orphans"):
+    with pytest.raises(InputError, match=r"also holds .*/a/t/inner, whose files would be taken for orphans"):
         maintain.orphans(world.spark, name("a.t", world), 3 * 86400, dry_run=True)
 
 

@@ -52,7 +52,7 @@ def test_overwrite_by_filter_of_whole_partitions_is_one_snapshot(world: Any) -> 
 @pytest.mark.promise("overwrite")
 def test_rows_outside_of_the_filter_are_refused(world: Any) -> None:
     world.run(rows(1, 2) >> world.sink("a.t").overwrite())
-    with pytest.raises(RunError, match="has a row that the filter does not name: id=3, k=0; nothing was written"):
+    with pytest.raises(RunError, match="has a row that does not match the filter: id=3, k=0; nothing was written"):
         world.run((rows(3, 4) >> world.sink("a.t").overwrite("k = 1")).named("ones"))
     assert world.ids("a.t") == [1, 2]
 
@@ -435,6 +435,6 @@ def test_routes(world: Any) -> None:
     world.run(rows(1, 2, 4) >> sink)  # identical inputs are skipped, table by table
     world.run(rows(7) >> sink)
     assert (world.ids("a.t_v1"), world.ids("a.t_v2")) == ([1, 4, 7], [2])
-    with pytest.raises(RunError, match=r"route\(by='k - 1'\) gave '-1', of which no table can be named"):
+    with pytest.raises(RunError, match=r"route\(by='k - 1'\) gave '-1', which cannot name a table"):
         world.run((rows(3) >> world.sink("a.t").route(by="k - 1")).named("bad"))
     assert not world.catalog.exists("a.t_-1")

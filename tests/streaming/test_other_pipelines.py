@@ -335,9 +335,9 @@ def test_plan_and_check_tell_of_the_rows_of_others(world: Any, copy: Pipeline) -
     checkpoint.with_name("away").rename(checkpoint)
     assert "which this pipeline would write once more: its first run is refused" in notes(second)
     assert "--beside local.a.t" in notes(second)
-    assert "too: what both have read is there twice" in notes(second, copy)
+    assert "too: rows that both have read are there twice" in notes(second, copy)
     world.run(second, beside=["local.a.t"])
-    assert "too: what both have read is there twice" in notes(second)
+    assert "too: rows that both have read are there twice" in notes(second)
     keyed = (world.source("a.s").incremental() >> world.sink("a.t").upsert("id")).named("second")
     assert "local.a.s, too: rows of equal keys replace each other" in notes(keyed)
     whole = world.source("a.s") >> world.sink("a.t").overwrite("id >= 0")
@@ -346,7 +346,7 @@ def test_plan_and_check_tell_of_the_rows_of_others(world: Any, copy: Pipeline) -
     world.run(once)
     assert notes(once) == ""
     world.fill("a.s", [20])
-    assert "what is in both is there twice. To append only what is new, follow it" in notes(once)
+    assert "rows in both are duplicated. To append only what is new, follow it" in notes(once)
     rename(world, "a.s", "a.renamed")
     assert "holds the rows of local.a.renamed as of" in notes(
         (world.source("a.renamed") >> world.sink("a.once")).named("once")

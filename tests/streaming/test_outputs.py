@@ -27,7 +27,7 @@ def test_the_rows_of_a_run_are_read_back(world: Any) -> None:
     run = world.run(pipeline)
     assert Memory.rows("big") == ROWS[3:]
     assert (run.rows, run.metrics().records_written, run.last.snapshot) == (2, 2, None)
-    world.run(pipeline)  # each run begins anew
+    world.run(pipeline)  # each run starts from the beginning
     assert Memory.rows("big") == ROWS[3:]
     world.run(Memory.source(ROWS) >> where("id > 9") >> Memory.sink("big"))
     assert Memory.rows("big") == []
@@ -81,7 +81,7 @@ def test_rows_are_printed_and_what_is_left_out_is_told(world: Any, capsys: pytes
 
 def test_what_these_sinks_cannot_keep_is_refused(world: Any, tmp_path: Any) -> None:
     for sink in (Memory.sink("m"), Console.sink()):
-        with pytest.raises(CheckFailed, match=r"cannot keep .exactly_once\(\): nothing in it tells"):
+        with pytest.raises(CheckFailed, match=r"cannot keep .exactly_once\(\): it does not record"):
             world.plan(Memory.source(ROWS) >> sink.exactly_once())
         with pytest.raises(CheckFailed, match="has no quarantine for rejected rows"):
             world.plan(Memory.source(ROWS) >> expect({"x": "id > 1"}, on_fail="quarantine") >> sink)
@@ -98,7 +98,7 @@ def test_the_plan_says_at_least_once(world: Any) -> None:
     world.fill("a.s", [1])
     plan = world.plan(world.source("a.s").incremental() >> Console.sink())
     text = str(plan)
-    assert "console:stdout, Console.sink(), at least once: each run begins anew" in text
-    assert "a temporary folder (each run begins anew)" in text
+    assert "console:stdout, Console.sink(), at least once: each run starts from the beginning" in text
+    assert "a temporary folder (each run starts from the beginning)" in text
     target = plan.as_json()["target"]
     assert (target["kind"], target["delivery"], target["table"]) == ("console", "at least once", "console:stdout")

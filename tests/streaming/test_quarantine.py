@@ -298,8 +298,8 @@ def test_a_replay_that_died_behind_both_commits_is_over(world: Any, monkeypatch:
 
 def test_rows_that_somebody_deletes_meanwhile_are_not_missed(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     world.run(source(world, {"id": 1}, {"id": 2}) >> QUARANTINE >> world.sink("a.t").quarantine("a.bad"))
-    mended = source(world, {"id": 1}, {"id": 2}) >> expect({"small": "id < 9"}, on_fail="quarantine")
-    pipeline = mended >> world.sink("a.t").quarantine("a.bad")
+    repaired = source(world, {"id": 1}, {"id": 2}) >> expect({"small": "id < 9"}, on_fail="quarantine")
+    pipeline = repaired >> world.sink("a.t").quarantine("a.bad")
     with monkeypatch.context() as patched:
         patched.setattr(Replay, "_finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -646,7 +646,7 @@ def test_what_a_source_set_aside_is_not_replayed_as_a_row(world: Any, tmp_path: 
     assert (done.taken, done.stayed, done.of_sources) == (1, 0, asides - 1)
     assert world.ids("a.t") == [1, 7]
     assert replay(world, pipeline(9)).of_sources == asides - 1
-    assert "stay: mend them where they come from" in _summary(done)
+    assert "stay: repair them where they come from" in _summary(done)
     with pytest.raises(InputError, match="are not replayed: no step rejected them") as refused:
         replay(world, pipeline(9), step="on_bad_row")
     assert "helios quarantine clear a.bad" in str(refused.value.fix)

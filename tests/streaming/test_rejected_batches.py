@@ -242,12 +242,12 @@ def test_what_rolled_back_batches_have_set_aside_is_not_replayed_beside_a_repair
     ).named("repair")
     world.run(repaired, beside=["local.a.t"])
     assert world.ids("a.t") == [1, 2, 3, 4]
-    mended = (
+    repaired = (
         world.source("a.s").between(since, to)
         >> expect({"small": "id < 1000"}, on_fail="quarantine")
         >> world.sink("a.t").quarantine("local.a.bad")
     ).named("repair")
-    replay(world, mended)
+    replay(world, repaired)
     replay(world, small(world, 1000))
     assert world.ids("a.t") == [1, 2, 3, 4, 100, 200, 300, 400, 500]
 

@@ -77,9 +77,7 @@ def test_a_second_pipeline_knows_the_deletes_of_the_first(
     plan = world.plan(two)
     noted, problems = with_notes(plan, [plan])
     assert problems == []
-    assert (
-        "one upserts by the same keys and order: what one of them has deleted, the other one knows" in noted.write.notes
-    )
+    assert "one upserts by the same keys and order: each knows the keys that the other has deleted" in noted.write.notes
     world.run(two)
     assert world.ids("a.t") == [1, 3]
     arrive(world, "two", (2, 6, False), (9, 5, False))  # of equal orders the later one wins

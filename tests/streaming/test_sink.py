@@ -333,7 +333,7 @@ def test_a_refused_row_of_one_table_leaves_the_others_as_they_were(world: Any, b
     made = {
         "double": ([(2, "x", "b"), (2, "y", "b"), (2, "y", "c")], sink.upsert("id"), "2 rows .* have the key id=2,"),
         "null": ([(2, "x", "b"), (None, "y", "b")], sink.upsert("id"), "has a null key: id"),
-        "outside": ([(2, "x", "b"), (3, "y", "b")], sink.overwrite("id < 3"), "a row that the filter does not name"),
+        "outside": ([(2, "x", "b"), (3, "y", "b")], sink.overwrite("id < 3"), "a row that does not match the filter"),
         "type": ([(2, "new", "b"), (2, "x", "b"), (2, "y", "b")], sink, r"a\.t_y"),
     }
     rows, sink, message = made[bad]
@@ -364,7 +364,7 @@ def test_routed_tables_that_are_there_are_compared_with_the_sink(world: Any) -> 
 def test_routes_that_many_a_catalog_takes_for_one(world: Any) -> None:
     schema = "id bigint, k string"
     sink = world.sink("a.t").route(by="k")
-    with pytest.raises(RunError, match=r"route\(by='k'\) gave 'de', of which no table can be named"):
+    with pytest.raises(RunError, match=r"route\(by='k'\) gave 'de', which cannot name a table"):
         world.run(Memory.source([(1, "DE"), (2, "de")], schema) >> sink)
     assert not world.catalog.exists("a.t_DE")
     kept = sink.quarantine("a.t_bad")

@@ -201,7 +201,7 @@ def test_a_source_that_is_filled_anew_stops_its_reader(world: Any, *, skips: boo
     world.run(filled, full_refresh=True)
     with pytest.raises(RunError, match=r"has emptied it, for a full refresh of local\.a\.s") as refused:
         world.run(reader)
-    assert str(refused.value.fix) == "fill this target anew, too: `helios run --full-refresh`."
+    assert str(refused.value.fix) == "refill this target, too: `helios run --full-refresh`."
     world.run(reader, full_refresh=True)
     world.fill("a.raw", [3])
     for pipeline in (filled, reader):

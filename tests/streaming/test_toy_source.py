@@ -121,7 +121,7 @@ def test_an_unknown_kind_is_an_error(counter: Any, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(kinds, "GROUP", "nobody.has.this")
     kinds._brought.cache_clear()
     unknown = counter >> Iceberg.sink("a.t", catalog=Catalog.local(path=tmp_path))
-    with pytest.raises(CheckFailed, match="CounterSource is no kind of source that Helios knows") as raised:
+    with pytest.raises(CheckFailed, match="CounterSource is not a kind of source that Helios knows") as raised:
         unknown.plan()
     assert "install the package whose entry point 'nobody.has.this' has it" in str(raised.value)
 

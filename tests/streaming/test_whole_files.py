@@ -145,7 +145,7 @@ def test_names_of_json_and_fields_without_a_column(world: Any) -> None:
     source = json_of(world, text, "id bigint, s struct<a: int>", rescued="more").on_bad_row("quarantine")
     assert read(world, source >> drop("s")) == (
         {(1, '{"s":{"b":[2]}}'): 1, (4, '{"x":"y"}'): 1},
-        [('{"id": 2, "Id": 3}', "its field id is there twice")],
+        [('{"id": 2, "Id": 3}', "its field id occurs twice")],
     )
 
 

@@ -67,21 +67,21 @@ class NessieCatalog(MetastoreCatalog):
     def _entries(self, kind: str) -> Iterator[Identifier]:
         page: dict[str, str] = {}
         while True:
-            found = self._call(
+            response = self._call(
                 "GET", f"{self._tree}/entries", params={"filter": f"entry.contentType=='{kind}'", **page}
             )
-            for entry in found["entries"]:
+            for entry in response["entries"]:
                 yield tuple(entry["name"]["elements"])
-            if not found.get("hasMore"):
+            if not response.get("hasMore"):
                 return
-            page = {"page-token": found["token"]}
+            page = {"page-token": response["token"]}
 
     def _contents(self, names: Sequence[Identifier]) -> tuple[dict[Identifier, dict[str, Any]], str]:
         """The stored contents of names, and the hash of the branch that has them."""
         wanted = [{"elements": list(name)} for name in names]
-        found = self._call("POST", f"{self._tree}/contents", json={"requestedKeys": wanted})
-        contents = {tuple(one["key"]["elements"]): one["content"] for one in found.get("contents", [])}
-        return contents, found["effectiveReference"]["hash"]
+        response = self._call("POST", f"{self._tree}/contents", json={"requestedKeys": wanted})
+        contents = {tuple(entry["key"]["elements"]): entry["content"] for entry in response.get("contents", [])}
+        return contents, response["effectiveReference"]["hash"]
 
     def _content(self, name: Identifier) -> tuple[dict[str, Any] | None, str]:
         contents, at = self._contents([name])
@@ -113,19 +113,19 @@ class NessieCatalog(MetastoreCatalog):
         Raises:
             CommitFailedException: It was sent twice, and tables have had other commits between.
         """
-        names = {(*one.namespace, one.table): one for one in tables}
+        names = {(*table.namespace, table.table): table for table in tables}
         contents, at = self._contents([*names])
-        if not _all_at(contents, {name: one.before for name, one in names.items()}):
+        if not _all_at(contents, {name: move.before for name, move in names.items()}):
             return False
-        puts = [_put(name, contents[name]["id"], one) for name, one in names.items()]
+        puts = [_put(name, contents[name]["id"], move) for name, move in names.items()]
         try:
             self._commit(f"update {len(puts)} tables", at, *puts)
         except CommitFailedException:
             # A gateway that sent it twice gets this too, where the first one was applied.
             contents, _ = self._contents([*names])
-            if _all_at(contents, {name: one.after for name, one in names.items()}):
+            if _all_at(contents, {name: move.after for name, move in names.items()}):
                 return True
-            if any(_all_at(contents, {name: one.before}) for name, one in names.items()):
+            if any(_all_at(contents, {name: move.before}) for name, move in names.items()):
                 return False
             raise  # other commits came behind it, or before it: the tables' ledgers know
         return True

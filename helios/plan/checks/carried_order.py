@@ -21,7 +21,7 @@ def change_problems(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
     if inner:
         return [
             DeclarationError(
-                f"{inner[0].label()}: changes cannot be brought in by a join or a union, where deletes are lost.",
+                f"{inner[0].label()}: changes cannot be the other side of a join or a union, which would lose deletes.",
                 where=inner[0].origin,
                 fix="upsert them into a table of their own, and join that.",
             )
@@ -70,7 +70,7 @@ def _written(source: Source, steps: Sequence[Step], sink: IcebergSink) -> list[H
     if mode.upsert is None:
         return [
             DeclarationError(
-                f"{source.label()} are changes, with deletes and updates: {mode.call}() would keep what is gone.",
+                f"{source.label()} are changes, with deletes and updates: {mode.call}() would keep deleted rows.",
                 where=sink.origin,
                 fix="write .upsert(), or read the records themselves: Kafka.source(...) >> ....",
             )
@@ -87,7 +87,7 @@ def _written(source: Source, steps: Sequence[Step], sink: IcebergSink) -> list[H
     if sink.routing is not None:
         return [
             DeclarationError(
-                "route(): the delete of a changed row has its key alone, so that its table is not known.",
+                "route(): a delete carries only the key of its row, so its table is unknown.",
                 where=sink.origin,
                 fix="write one table, partitioned by the expression.",
             )
@@ -110,7 +110,7 @@ def _steps(pipeline: Pipeline) -> list[HeliosError]:
         return []
     return [
         DeclarationError(
-            f"{step.text()}: the order and the deletes of changes do not go through it.",
+            f"{step.text()}: this step does not keep the order and the deletes of changes.",
             where=step.origin,
             fix="upsert the changes into a table, and follow that with .incremental().changes(); where, select, "
             "with_columns, rename, drop, cast and expect may stand before the upsert.",

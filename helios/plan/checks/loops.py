@@ -35,8 +35,8 @@ def endless_loops(pipeline: Pipeline, reads: Sequence[ReadPlan], write: WritePla
         _is_target(read, write) and not read.source.conditions and all(_keeps(step, joins) for step in steps)
         for read, (steps, joins) in zip(reads, ways, strict=True)
     )
-    what = f"{write.table.text} is followed and appended to: each batch is read again as new rows, without an end."
-    fix = "write into another table, or a branch; or leave out what is done: where(...) behind the source."
+    what = f"{write.table.text} is both followed and appended to: each batch would be read again, without an end."
+    fix = "write into another table, or a branch; or filter such rows out: where(...) after the source."
     return [DeclarationError(what, where=sink.origin, fix=fix)] if loops else []
 
 

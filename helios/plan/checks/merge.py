@@ -76,7 +76,7 @@ def _tables(node: Node, named: str, where: Origin | None) -> list[HeliosError]:
     read = [_name(table) for table in node.find_all(exp.Table) if table is not node.this]
     problems: list[HeliosError] = [
         NotFound(
-            f"{named}: reads {name!r}, which is not there. {near_miss(name, (TARGET, BATCH))}",
+            f"{named}: reads {name!r}, which does not exist. {near_miss(name, (TARGET, BATCH))}",
             where=where,
             fix="bring other tables in with join(...), before the sink.",
         )
@@ -96,21 +96,21 @@ def _qualifiers(node: Node, known: dict[str, Schema | None]) -> dict[str, Schema
     """The columns of each name or alias of the two tables; those of a subquery are not known."""
     from sqlglot import exp
 
-    found: dict[str, Schema | None] = {}
+    qualifiers: dict[str, Schema | None] = {}
     for table in (node.this, node.args["using"]):
         name = _name(table) if isinstance(table, exp.Table) else ""
         # A subquery may have the name of a table.
-        found[(table.alias_or_name or name).lower()] = known.get(name)
-    return found
+        qualifiers[(table.alias_or_name or name).lower()] = known.get(name)
+    return qualifiers
 
 
 def _qualified(node: Node) -> Iterator[tuple[str, str]]:
     """The qualifier and name of every qualified column outside of subqueries."""
     from sqlglot import exp
 
-    for found in node.walk(prune=lambda n: isinstance(n, exp.Query)):
-        if isinstance(found, exp.Column) and len(found.parts) > 1 and not isinstance(found.this, exp.Star):
-            yield found.parts[0].name.lower(), found.parts[1].name
+    for column in node.walk(prune=lambda n: isinstance(n, exp.Query)):
+        if isinstance(column, exp.Column) and len(column.parts) > 1 and not isinstance(column.this, exp.Star):
+            yield column.parts[0].name.lower(), column.parts[1].name
 
 
 def _assigned(node: Node) -> Iterator[str]:

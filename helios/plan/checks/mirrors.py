@@ -43,7 +43,7 @@ def atomic_problems(sink: IcebergSink, catalog: Catalog) -> Iterator[HeliosError
     """The problem of tables that are to change together, in a catalog that cannot do that."""
     row = CATALOGS[catalog.type]
     if sink.target is TargetKind.ATOMIC_MIRROR and not row.together:
-        able = ", ".join(name for name, one in CATALOGS.items() if one.together)
+        able = ", ".join(name for name, row in CATALOGS.items() if row.together)
         yield DeclarationError(
             f"{sink.label()}: atomic=True needs a catalog that changes several tables in one commit, and "
             f"{catalog.name!r} is of the type {catalog.type}: {row.apart}.",

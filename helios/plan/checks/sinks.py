@@ -63,14 +63,14 @@ def sort_terms(sink: IcebergSink) -> tuple[SortTerm, ...]:
         >>> sort_terms(Iceberg.sink("a.t").sort_by("ts desc"))
         (SortTerm(by='ts', descending=True, nulls_first=False),)
     """
-    found = []
+    terms = []
     for text in sink.sort:
         match = _SORT.fullmatch(text)
         assert match is not None  # any text that is not blank matches
         descending = (match["way"] or "").lower() == "desc"
         nulls = (match["nulls"] or ("last" if descending else "first")).lower()
-        found.append(SortTerm(match["by"].replace("`", ""), descending, nulls == "first"))
-    return tuple(found)
+        terms.append(SortTerm(match["by"].replace("`", ""), descending, nulls == "first"))
+    return tuple(terms)
 
 
 # the sink alone
@@ -119,7 +119,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
     ),
     (
         lambda s: s.format and dict(s.properties).get(FORMAT_PROPERTY, str(s.format)) != str(s.format),
-        "table_properties() and format_version() say different versions.",
+        "table_properties() and format_version() give different versions.",
         "write .format_version(3), and leave the property out.",
     ),
     (
@@ -169,7 +169,7 @@ def _order(sink: IcebergSink, text: str, stream: Schema | None) -> list[HeliosEr
     way = re.search(r"\s(asc|desc)\s*$", text, re.IGNORECASE)
     what = None
     if way:
-        what = f"{named}: this is an expression without a direction: the newest row has the largest value."
+        what = f"{named}: this is an expression without asc or desc: the largest value is the newest row."
     elif kind.name in UNORDERED:
         what = f"{named}: {kind} has no order."
     if what is not None:
@@ -185,14 +185,14 @@ def key_problems(sink: IcebergSink, keys: Sequence[str], columns: Schema | None,
     problems: list[HeliosError] = []
     call = sink.mode.call
     for key in keys:
-        found = columns.get(key)
-        if found is None and columns.exact:
+        column = columns.get(key)
+        if column is None and columns.exact:
             what = f"{call}({key}): no column {key!r} in {place}. {near_miss(key, columns.names)}"
             problems.append(NotFound(what, where=sink.origin))
-        elif found is not None and found.kind.name in NESTED:
+        elif column is not None and column.kind.name in NESTED:
             problems.append(
                 DeclarationError(
-                    f"{call}({key}): {key!r} is {found.type}, which cannot be a key.",
+                    f"{call}({key}): {key!r} is {column.type}, which cannot be a key.",
                     where=sink.origin,
                     fix=f'use plain columns as keys, such as a field of it: with_columns({{"{key}_id": "{key}.id"}}).',
                 )
@@ -206,7 +206,7 @@ def _route(sink: IcebergSink, text: str, stream: Schema | None) -> list[HeliosEr
     if not problems and (kind.name in UNNAMED or (kind.name == "decimal" and kind.numbers[1] > 0)):
         problems.append(
             DeclarationError(
-                f"{named}: {kind} names no table; values are letters, digits and '_'.",
+                f"{named}: {kind} cannot name a table; values are letters, digits and '_'.",
                 where=sink.origin,
                 fix="route by text, such as route(by=\"date_format(day, 'yyyyMM')\").",
             )
@@ -229,8 +229,8 @@ def table_problems(sink: IcebergSink, stream: Schema | None, table: Schema | Non
     mode = sink.mode
     if mode.condition is not None:
         named = label(mode.call, mode.condition)
-        found = condition_problems(mode.condition, named, table, sink.origin)
-        problems += found or _floating(mode.condition, named, table, sink.origin)
+        condition_faults = condition_problems(mode.condition, named, table, sink.origin)
+        problems += condition_faults or _floating(mode.condition, named, table, sink.origin)
     if mode.merge is not None:
         problems += merge_problems(mode.merge, stream, table, sink.origin)
     for name, condition in sink.audits:
@@ -291,9 +291,9 @@ def _outside_aggregates(condition: str, named: str) -> Iterator[str]:
 
     node = parse(condition, named, None)
     grouping = (exp.AggFunc, exp.Anonymous, exp.Any, exp.WithinGroup, exp.Filter, exp.Window)
-    for found in node.walk(prune=lambda n: isinstance(n, (*grouping, exp.Query))):
-        if isinstance(found, exp.Column):
-            yield found.name
+    for inner in node.walk(prune=lambda n: isinstance(n, (*grouping, exp.Query))):
+        if isinstance(inner, exp.Column):
+            yield inner.name
 
 
 def existing_key_problems(sink: IcebergSink, stream: Schema | None, table: Schema) -> list[HeliosError]:
@@ -377,9 +377,9 @@ def _whole_columns(text: str, schema: Schema) -> set[str]:
     except UnparsedExpression:
         return set()
     return {
-        found.name.lower()
-        for found in node.find_all(exp.Column)
-        if len(found.parts) == 1 and not isinstance(found.parent, (exp.Dot, exp.Bracket)) and schema.get(found.name)
+        column.name.lower()
+        for column in node.find_all(exp.Column)
+        if len(column.parts) == 1 and not isinstance(column.parent, (exp.Dot, exp.Bracket)) and schema.get(column.name)
     }
 
 

@@ -168,8 +168,10 @@ def named_changes(
     unclear = named.unclear(policy)
     if unclear is not None:
         return [], [unclear]
-    found = [named.rename(old, new) for old, new in policy.renames] + [named.drop(name) for name in policy.drops]
-    return [c for c in found if isinstance(c, Change)], [p for p in found if isinstance(p, DeclarationError)]
+    named_parts = [named.rename(old, new) for old, new in policy.renames] + [named.drop(name) for name in policy.drops]
+    return [c for c in named_parts if isinstance(c, Change)], [
+        p for p in named_parts if isinstance(p, DeclarationError)
+    ]
 
 
 class _Named:
@@ -229,7 +231,7 @@ class _Named:
                 f'write both with the same path: renames({{"{".".join(path)}": "{parent}new_name"}}).',
             )
         if not parent and name.lower() in METADATA_COLUMNS:
-            return self.wrong(f"renames: Iceberg keeps the name {name!r} for itself.", "choose another name.")
+            return self.wrong(f"renames: Iceberg reserves the name {name!r} for itself.", "choose another name.")
         # Iceberg 1.12 knows identifiers by their dotted names, and corrects only that of a column.
         whole_column = not parent and old.lower() in {i.lower() for i in identifiers}
         if holds(path, identifiers) and not whole_column:
@@ -270,11 +272,11 @@ def _places(
     fields: Fields, path: Path = (), container: str = "struct", in_key: bool = False
 ) -> Iterator[tuple[Path, bool]]:
     """Every field's path, and whether it is fixed: without a name of its own, or in the key of a map."""
-    for one in fields:
-        here = (*path, one.name)
-        inside = in_key or (container == "map" and one.name == "key")
+    for column in fields:
+        here = (*path, column.name)
+        inside = in_key or (container == "map" and column.name == "key")
         yield here, inside or container != "struct"
-        yield from _places(one.parts, here, one.type.name, inside)
+        yield from _places(column.parts, here, column.type.name, inside)
 
 
 def _key(path: Path) -> str:

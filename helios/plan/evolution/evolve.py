@@ -202,7 +202,7 @@ class _Comparison:
         if why and not ours.nested:
             remedy = f'cast({ours.name}="string")'
         if len(path) == 1 and ours.name.lower() in METADATA_COLUMNS:
-            why, remedy = "Iceberg keeps this name", f'rename({{"{ours.name}": "{ours.name.lstrip("_")}"}})'
+            why, remedy = "Iceberg reserves this name", f'rename({{"{ours.name}": "{ours.name.lstrip("_")}"}})'
         why = why or (_KEY if in_key else "")
         if not why:
             self.changes.append(Add(path=path, type=new.whole, doc=ours.doc))
@@ -210,12 +210,12 @@ class _Comparison:
 
     def both(self, ours: Field, theirs: Field, path: Path, in_key: bool) -> None:
         alike = ours.nested and ours.type == theirs.type
-        found = {"null": self.nulls(ours, theirs, path, in_key), "type": self.types(ours, theirs, path, in_key)}
-        whys = [why for why in found.values() if why is not None]
+        differences = {"null": self.nulls(ours, theirs, path, in_key), "type": self.types(ours, theirs, path, in_key)}
+        whys = [why for why in differences.values() if why is not None]
         if whys:
             a, b = (str(f.type if alike else f.whole) for f in (theirs, ours))
-            refuses = " not null" if found["null"] is not None else ""
-            castable = found["type"] is not None and not (ours.nested or theirs.nested)
+            refuses = " not null" if differences["null"] is not None else ""
+            castable = differences["type"] is not None and not (ours.nested or theirs.nested)
             remedy = f'cast({theirs.name}="{theirs.whole}")' if castable else ""
             self.differ("~", path, f"{a}{refuses} -> {b}", ", ".join(filter(None, whys)), remedy)
         if alike and ours.type.name == "struct":
@@ -269,8 +269,8 @@ def _unfit(new: Field, version: int) -> str:
     if new.type.name == "struct" and not new.parts:
         return "a struct needs fields"
     if new.parts:
-        found = ((part.name, _unfit(part, version)) for part in new.parts)
-        return next((f"{name}: {reason}" for name, reason in found if reason), "")
+        reasons = ((part.name, _unfit(part, version)) for part in new.parts)
+        return next((f"{name}: {reason}" for name, reason in reasons if reason), "")
     if new.type.name == "variant" and version < 3:
         return "needs a table of format version 3"
     return "" if new.type.name in _STORABLE else "Iceberg has no such type"
@@ -281,12 +281,12 @@ def _without_splits(differences: list[Difference], policy: Policy) -> tuple[Diff
     lost = {_text(d.path).lower(): d.path for d in differences if d.sign == "-"}
     former = {new.lower(): old for old, new in policy.sources if old.lower() in lost}
 
-    def stopped(one: Difference) -> Difference:
-        old = former.get(_text(one.path).lower()) if one.sign == "+" else None
+    def stopped(difference: Difference) -> Difference:
+        old = former.get(_text(difference.path).lower()) if difference.sign == "+" else None
         if old is None:
-            return one
-        back = f'rename({{"{_text(one.path)}": "{old}"}})' if len(one.path) == 1 else ""
-        return replace(one, stops=True, why=f"its source has renamed {old}, which would be null", remedy=back)
+            return difference
+        back = f'rename({{"{_text(difference.path)}": "{old}"}})' if len(difference.path) == 1 else ""
+        return replace(difference, stops=True, why=f"its source has renamed {old}, which would be null", remedy=back)
 
     return tuple(map(stopped, differences))
 
@@ -299,23 +299,23 @@ def _ambiguous(fields: Fields, whose: str, where: Origin | None, path: Path = ()
     """A problem for each pair of names that differ only in case, and so are ambiguous."""
     problems: list[DeclarationError] = []
     seen: dict[str, str] = {}
-    for one in fields:
-        key, here = one.name.lower(), (*path, one.name)
+    for field in fields:
+        key, here = field.name.lower(), (*path, field.name)
         if key in seen:
             what = f"{whose} has two fields {shown((*path, seen[key]))} and {shown(here)}."
-            problems.append(DeclarationError(what, where=where, fix="rename one: names are found whatever their case."))
-        seen[key] = one.name
-        problems += _ambiguous(one.parts, whose, where, here)
+            problems.append(DeclarationError(what, where=where, fix="rename one: names are compared without case."))
+        seen[key] = field.name
+        problems += _ambiguous(field.parts, whose, where, here)
     return problems
 
 
 def _hollow(fields: Fields, path: Path = ()) -> Iterator[Path]:
     """Structs without fields."""
-    for one in fields:
-        here = (*path, one.name)
-        if one.type.name == "struct" and not one.parts:
+    for field in fields:
+        here = (*path, field.name)
+        if field.type.name == "struct" and not field.parts:
             yield here
-        yield from _hollow(one.parts, here)
+        yield from _hollow(field.parts, here)
 
 
 # the message

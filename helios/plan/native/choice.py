@@ -72,7 +72,7 @@ def _check(plan: Plan) -> None:
     program = program_of(plan.stream, read.schema)
     if (upsert := plan.write.mode.upsert) is not None:
         if read.table is None:
-            raise NotNative("it upserts the rows of Iceberg tables alone")
+            raise NotNative("the native engine upserts rows of Iceberg tables only")
         check_upsert(plan.write, upsert, dict(program.columns))
     kinds = {name.lower(): kind.partition("(")[0] for name, kind in program.columns}
     for field in plan.write.partitioning or ():

@@ -33,7 +33,7 @@ def literal(node: Node) -> Term:
         return Term("lit", "string", text=_plain(inner.this))
     if type(inner).__name__ == "Literal" and not inner.is_string:
         return _number(f"-{inner.this}" if negative else inner.this)
-    raise NotNative(f"{node.sql('spark')} is no literal that it knows")
+    raise NotNative(f"{node.sql('spark')} is a literal that the native engine does not support")
 
 
 def _plain(text: str) -> str:
@@ -45,7 +45,7 @@ def _plain(text: str) -> str:
 
 def _number(text: str) -> Term:
     if not re.fullmatch(r"-?\d+(\.\d+)?", text):
-        raise NotNative(f"{text} is no number that it knows")
+        raise NotNative(f"{text} is a number that the native engine does not support")
     return Term("lit", str(number(text)), text=text)
 
 
@@ -68,10 +68,10 @@ def moment(text: str, kind: str) -> Term | None:
     if not form.fullmatch(text):
         return None
     try:
-        found = date.fromisoformat(text) if kind == "date" else datetime.fromisoformat(text)
+        parsed = date.fromisoformat(text) if kind == "date" else datetime.fromisoformat(text)
     except ValueError:
         return None
-    return Term("lit", kind, text=found.isoformat())
+    return Term("lit", kind, text=parsed.isoformat())
 
 
 def exactly(value: Term, kind: str) -> Term | None:

@@ -55,7 +55,7 @@ def term(node: Node, columns: Columns) -> Term:
     rule = RULES.get(name)
     # An argument that no rule reads, such as the NOT of LIKE, would be lost.
     if rule is None or {key for key, value in node.args.items() if value} - READ.get(name, OPERANDS):
-        raise NotNative(f"{_shown(node)} is not among the expressions that it knows")
+        raise NotNative(f"{_shown(node)} is an expression that the native engine does not support")
     return rule(node, columns)
 
 
@@ -65,10 +65,10 @@ def condition(node: Node, columns: Columns) -> Term:
     Raises:
         NotNative: No rule knows a part of it, or it is not a boolean.
     """
-    found = term(node, columns)
-    if found.kind != "boolean":
+    result = term(node, columns)
+    if result.kind != "boolean":
         raise NotNative(f"{_shown(node)} is not a boolean")
-    return found
+    return result
 
 
 def _shown(node: Node) -> str:
@@ -142,11 +142,11 @@ def _in(node: Node, columns: Columns) -> Term:
     most = MOST_FLOATS if value.kind in FLOATS else MOST_VALUES
     if len(values) > most:
         raise NotNative(f"{_shown(node)} is not a list of at most {most} values")
-    found = [_compared("eq", value, _operand(one, columns), node) for one in values]
+    comparisons = [_compared("eq", value, _operand(item, columns), node) for item in values]
     # Spark widens all values together: the list stays with it where they differ.
-    if any(one.args[1].op != "lit" or one.args[0] != value for one in found):
+    if any(comparison.args[1].op != "lit" or comparison.args[0] != value for comparison in comparisons):
         raise NotNative(f"{_shown(node)} has values of another type than {value.kind}")
-    return _any(found)
+    return _any(comparisons)
 
 
 def _any(terms: list[Term]) -> Term:
@@ -159,21 +159,21 @@ def _any(terms: list[Term]) -> Term:
 
 def _is(node: Node, columns: Columns) -> Term:
     if type(node.expression).__name__ != "Null":
-        raise NotNative(f"{_shown(node)} is not among the expressions that it knows")
+        raise NotNative(f"{_shown(node)} is an expression that the native engine does not support")
     return Term("null", "boolean", (_operand(node.this, columns),))
 
 
 def _like(node: Node, columns: Columns) -> Term:
     value, pattern = _operand(node.this, columns), node.expression
     plain = type(pattern).__name__ == "Literal" and pattern.is_string and value.kind == "string"
-    found = re.fullmatch(r"(%?)([^%_\\]+)(%?)", pattern.this) if plain else None
-    if found is None:
-        raise NotNative(f"{_shown(node)} is not a beginning, an end or a part of a text")
+    match = re.fullmatch(r"(%?)([^%_\\]+)(%?)", pattern.this) if plain else None
+    if match is None:
+        raise NotNative(f"{_shown(node)} is not a prefix, a suffix or a substring pattern")
     ops = {("", ""): "eq", ("", "%"): "starts", ("%", ""): "ends", ("%", "%"): "contains"}
-    op = ops[found[1], found[3]]
+    op = ops[match[1], match[3]]
     if op == "eq":
-        return Term("eq", "boolean", (value, Term("lit", "string", text=found[2])))
-    return Term(op, "boolean", (value,), found[2])
+        return Term("eq", "boolean", (value, Term("lit", "string", text=match[2])))
+    return Term(op, "boolean", (value,), match[2])
 
 
 # logic
@@ -202,7 +202,7 @@ def _arithmetic(op: str) -> Rule:
         # Spark gathers the constants of nested sums and products, and may then overflow where the text does not.
         if (
             op in REORDERED
-            and any(_has(one, op) for one in (left, right))
+            and any(_has(operand, op) for operand in (left, right))
             and (_has(left, "lit") or _has(right, "lit"))
         ):
             raise NotNative(f"{_shown(node)} is one that Spark computes in another order")
@@ -257,38 +257,38 @@ def cast(value: Term, kind: str) -> Term:
     if value.kind == kind:
         return value
     if (value.kind, kind) not in CASTS:
-        raise NotNative(f"a cast of {value.kind} to {kind} is not among those that it knows")
+        raise NotNative(f"a cast of {value.kind} to {kind} is a cast that the native engine does not support")
     return Term("cast", kind, (value,))
 
 
 def _cast(node: Node, columns: Columns) -> Term:
-    found = typed(node)
-    if found is not None:
-        return found
+    literal = typed(node)
+    if literal is not None:
+        return literal
     try:
         kind = str(parse_type(node.args["to"].sql("spark")))
     except TypeProblem:
-        raise NotNative(f"{_shown(node)} casts to a type that it does not know") from None
+        raise NotNative(f"{_shown(node)} casts to a type that the native engine does not support") from None
     return cast(term(node.this, columns), kind)
 
 
 def _unified(terms: list[Term], node: Node) -> list[Term]:
     """Operands of which one is chosen; nulls take the type of the others."""
-    kinds = {one.kind for one in terms if one.kind != "void"}
+    kinds = {operand.kind for operand in terms if operand.kind != "void"}
     if len(kinds) != 1:
         raise NotNative(f"{_shown(node)} chooses among {', '.join(sorted(kinds)) or 'nulls'}")
     (kind,) = kinds
-    return [Term("lit", kind) if one.kind == "void" else one for one in terms]
+    return [Term("lit", kind) if operand.kind == "void" else operand for operand in terms]
 
 
 def _coalesce(node: Node, columns: Columns) -> Term:
-    terms = _unified([term(one, columns) for one in (node.this, *node.expressions)], node)
+    terms = _unified([term(operand, columns) for operand in (node.this, *node.expressions)], node)
     return Term("coalesce", terms[0].kind, tuple(terms))
 
 
 def _case(node: Node, columns: Columns) -> Term:
     if node.this is not None:
-        raise NotNative(f"{_shown(node)} is not among the expressions that it knows")
+        raise NotNative(f"{_shown(node)} is an expression that the native engine does not support")
     branches = [(branch.this, branch.args["true"]) for branch in node.args["ifs"]]
     return _chosen(node, branches, node.args.get("default"), columns)
 
@@ -298,7 +298,7 @@ def _if(node: Node, columns: Columns) -> Term:
 
 
 def _chosen(node: Node, branches: list[tuple[Node, Node]], default: Node | None, columns: Columns) -> Term:
-    conditions = [condition(one, columns) for one, _ in branches]
+    conditions = [condition(when, columns) for when, _ in branches]
     values = [term(value, columns) for _, value in branches]
     otherwise = term(default, columns) if default is not None else Term("lit", "void")
     *values, otherwise = _unified([*values, otherwise], node)

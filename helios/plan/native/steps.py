@@ -47,7 +47,7 @@ def program_of(stream: Stream, schema: Schema) -> Program:
     for step in stream.steps:
         rule = STEPS.get(type(step))
         if rule is None:
-            raise NotNative(f"{step.text()} is not among the steps that it knows")
+            raise NotNative(f"{step.text()} is a step that the native engine does not support")
         rule(compiler, step)
     for name, kind in compiler.columns:
         if not FLAT.fullmatch(kind):
@@ -60,9 +60,9 @@ def _used(steps: Iterable[Operation], first: Columns) -> Columns:
     """The table's columns that the steps read before others take their place."""
     wanted: set[str] = set()
     for step in steps:
-        terms = [one for _, one in step.columns] if isinstance(step, Project) else [step.condition]
-        for one in terms:
-            wanted |= _names(one)
+        terms = [term for _, term in step.columns] if isinstance(step, Project) else [step.condition]
+        for computed in terms:
+            wanted |= _names(computed)
         if isinstance(step, Project):
             return tuple(column for column in first if column[0] in wanted)
     return first
@@ -84,10 +84,10 @@ class _Compiler:
 
     @property
     def known(self) -> Mapping[str, tuple[str, str]]:
-        found = {name.lower(): (name, kind) for name, kind in self.columns}
-        if len(found) < len(self.columns):
+        columns = {name.lower(): (name, kind) for name, kind in self.columns}
+        if len(columns) < len(self.columns):
             raise NotNative("two columns have one name")
-        return found
+        return columns
 
     def parsed(self, text: str) -> Node:
         if "\\" in text:
@@ -116,7 +116,7 @@ class _Compiler:
         for name, _ in made:
             refuse_pattern(name)
         self.steps.append(Project(made))
-        self.columns = tuple((name, one.kind) for name, one in made)
+        self.columns = tuple((name, term.kind) for name, term in made)
 
 
 def _where(compiler: _Compiler, step: Where) -> None:
@@ -178,13 +178,13 @@ def _cast(compiler: _Compiler, step: Cast) -> None:
         try:
             made[name] = cast(compiler.column(name), str(parse_type(kind)))
         except TypeProblem:
-            raise NotNative(f"{kind!r} is no type that it knows") from None
+            raise NotNative(f"{kind!r} is a type that the native engine does not support") from None
     _replaced(compiler, made)
 
 
 def _expect(compiler: _Compiler, step: Expect) -> None:
     if step.on_fail == "quarantine":
-        raise NotNative(f"{step.text()} sets rows aside as JSON, which Spark writes")
+        raise NotNative(f"{step.text()} quarantines rows as JSON, which only Spark writes")
     # A null is not met, and a filter keeps what is true alone.
     met = [condition(compiler.parsed(text), compiler.known) for _, text in step.conditions]
     whole = reduce(lambda a, b: Term("and", "boolean", (a, b)), met)

@@ -56,8 +56,8 @@ def columns_of(mode: Mode, columns: Iterable[str]) -> tuple[tuple[str, ...], str
     known = {name.lower(): name for name in columns}
     order = mode.order_by.strip("` ").lower() if mode.order_by is not None else None
     if order is not None and order not in known:
-        raise NotNative(f"the upsert is ordered by {mode.order_by}, which is no column")
+        raise NotNative(f"the upsert is ordered by {mode.order_by}, which is not a column")
     missing = next((key for key in mode.keys if key.lower() not in known), None)
     if missing is not None:
-        raise NotNative(f"the upsert has the key {missing}, which is no column")
+        raise NotNative(f"the upsert has the key {missing}, which is not a column")
     return tuple(known[key.lower()] for key in mode.keys), known[order] if order is not None else None

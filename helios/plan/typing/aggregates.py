@@ -143,8 +143,8 @@ def _selected(by: Node, items: Sequence[Node]) -> str:
 
 def _aliases(text: str) -> list[tuple[str, str]]:
     """The old and new name where an expression only renames a column."""
-    found = re.fullmatch(r"\s*(\w+)\s+(?:as\s+)?(\w+)\s*", text, re.IGNORECASE)
-    return [(found[1], found[2])] if found else []
+    match = re.fullmatch(r"\s*(\w+)\s+(?:as\s+)?(\w+)\s*", text, re.IGNORECASE)
+    return [(match[1], match[2])] if match else []
 
 
 def _sessions(flow: Flow, sink: Sink) -> list[HeliosError]:
@@ -201,16 +201,18 @@ def _of_distinct(step: Step) -> list[Node]:
         nodes = Spark().parse(texts[0]) if isinstance(step, Sql) else [parse(text, text, None) for text in texts]
     except (InputError, SqlglotError, RecursionError, ValueError):
         return []  # infer reports it, or Spark does
-    found = [distinct.parent for node in nodes if node is not None for distinct in node.find_all(exp.Distinct)]
-    return [called for called in found if isinstance(called, exp.AggFunc) and not called.find_ancestor(exp.Window)]
+    distinct_calls = [distinct.parent for node in nodes if node is not None for distinct in node.find_all(exp.Distinct)]
+    return [
+        called for called in distinct_calls if isinstance(called, exp.AggFunc) and not called.find_ancestor(exp.Window)
+    ]
 
 
 def _without_distinct(called: Node) -> str:
     values = called.this.expressions
     if type(called).__name__ != "Count" or len(values) != 1:
-        return 'drop copies before it: dedupe("...") behind a watermark.'
+        return 'drop duplicates before it: dedupe("...") behind a watermark.'
     counted = f"approx_count_distinct({values[0].sql('spark')})"
-    return f"count them nearly, with {counted}; or write the groups with each value once, and count those in a batch."
+    return f"count them approximately, with {counted}; or write each value of a group once, and count those in a batch."
 
 
 def endless_aggregates(flow: Flow, sink: Sink) -> list[HeliosError]:

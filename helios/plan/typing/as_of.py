@@ -59,16 +59,16 @@ def has_validity(step: Join, names: Iterable[str]) -> bool:
         DeclarationError: They have one of the two.
     """
     known = {name.lower() for name in names}
-    found = [name for name in (VALID_FROM, VALID_TO) if name in known]
-    if len(found) == 1:
-        (other,) = {VALID_FROM, VALID_TO} - set(found)
+    borders = [name for name in (VALID_FROM, VALID_TO) if name in known]
+    if len(borders) == 1:
+        (other,) = {VALID_FROM, VALID_TO} - set(borders)
         raise DeclarationError(
-            f"{short(step)}: the right side has {found[0]!r} and no {other!r}.",
+            f"{short(step)}: the right side has {borders[0]!r} and no {other!r}.",
             where=step.origin,
-            fix=f"give it both, or drop {found[0]!r} to go by commit times. From the begin of each version the end is "
+            fix=f"give it both, or drop {borders[0]!r} to go by commit times. Each version ends where the next begins: "
             'with_columns(valid_to="lead(valid_from) OVER (PARTITION BY id ORDER BY valid_from)").',
         )
-    return len(found) == 2
+    return len(borders) == 2
 
 
 def time_problem(step: Join, column: Column, allowed: tuple[str, ...], side: str) -> DeclarationError | None:
@@ -106,7 +106,7 @@ def _right_problems(step: Join, right: Schema | None) -> Iterator[HeliosError]:
         yield DeclarationError(
             f"{short(step)}: {step.other.source.label()} is followed, and as_of= joins a table as it was.",
             where=step.origin,
-            fix="leave .incremental() out of the right side: each batch reads it anew; two streams are joined with "
+            fix="leave .incremental() out of the right side: each batch reads it again; two streams are joined with "
             "within=.",
         )
         return
@@ -122,21 +122,21 @@ def _right_problems(step: Join, right: Schema | None) -> Iterator[HeliosError]:
         return
     for name in (VALID_FROM, VALID_TO):
         column = right.get(name)
-        found = time_problem(step, column, BORDERS, "right") if column is not None else None
-        if found is not None:
-            yield found
+        fault = time_problem(step, column, BORDERS, "right") if column is not None else None
+        if fault is not None:
+            yield fault
             return
 
 
 def commit_time_problems(step: Join) -> list[HeliosError]:
     """The problems of a right side that is to be read at earlier commits."""
     source = step.other.source
-    mixed = next((one for one in step.other.steps if isinstance(one, (Join, Union, Expect))), None)
+    mixed = next((inner for inner in step.other.steps if isinstance(inner, (Join, Union, Expect))), None)
     if source.no_past is not None:
         why = f"{source.label()} {source.no_past}"
         fix = "join an Iceberg table as it stands, or give the right side the columns valid_from and valid_to."
     elif mixed is not None:
-        why = f"{mixed.text()} is no step over one state of a table"
+        why = f"{mixed.text()} does not work on one state of a table"
         fix = "write the right side to a table of its own, with .upsert(..., history=True), and join that."
     else:
         return []
@@ -164,10 +164,10 @@ def stateful_as_of(step: Join) -> DeclarationError:
 def _unmarked(step: Join, flow: Flow) -> list[HeliosError]:
     """The problem of bounds between two sides of which one has no event time."""
     before = []
-    for one in flow.steps:
-        if one is step:
+    for other in flow.steps:
+        if other is step:
             break
-        before.append(one)
+        before.append(other)
     lacking = [side for side, steps in (("left", before), ("right", step.other.steps)) if not has_watermark(steps)]
     if not lacking:
         return []

@@ -57,12 +57,12 @@ def _chained(flow: Flow) -> tuple[Step | None, list[HeliosError]]:
     for step in flow.steps if is_streaming(flow) else ():
         beside: Step | None = None
         if isinstance(step, (Join, Union)):
-            beside, found = _chained(step.other)
-            problems += found
+            beside, faults = _chained(step.other)
+            problems += faults
         kept = isinstance(step, Dedupe) and step.within is not None
         groups = group_columns(step) is not None
         joins = isinstance(step, Join) and is_streaming(step.other)
-        first = next((one for one in (before, beside) if isinstance(one, Dedupe)), None)
+        first = next((step for step in (before, beside) if isinstance(step, Dedupe)), None)
         if first is not None and (groups or joins or isinstance(step, Dedupe)):
             problems.append(_problem(first, step))
         elif kept and isinstance(before, (Aggregate, Sql)):

@@ -66,13 +66,13 @@ def nondeterministic_function(text: str) -> str | None:
         tokens = Spark().tokenize(f"({text}")  # what stands first may be the name of a command, read as one long text
     except SqlglotError:
         return f"{suspect[1].lower()}()"  # nobody can tell what it is a part of
-    found = (_nondeterministic(tokens, at) for at in range(len(tokens)))
-    return next((name for name in found if name is not None), None)
+    calls = (_nondeterministic(tokens, at) for at in range(len(tokens)))
+    return next((name for name in calls if name is not None), None)
 
 
 def nondeterministic_part(texts: Iterable[str]) -> str | None:
     """The first part of some SQL texts whose value is another one in each run; None where there is none."""
-    return next((found for text in texts if (found := nondeterministic_function(text)) is not None), None)
+    return next((part for text in texts if (part := nondeterministic_function(text)) is not None), None)
 
 
 def _nondeterministic(tokens: Sequence[Any], at: int) -> str | None:

@@ -162,8 +162,8 @@ def plain_column(text: str, schema: Schema | None) -> Column | None:
     lowered = word.lower()
     if not _WORD.fullmatch(word) or lowered in _CONSTANTS:
         return None
-    found = schema.get(word) if schema is not None else None
-    return replace(found, name=word) if found else None
+    column = schema.get(word) if schema is not None else None
+    return replace(column, name=word) if column else None
 
 
 def missing(node: Node, scope: Scope, named: str, where: Origin | None) -> list[NotFound]:
@@ -182,9 +182,9 @@ def _columns(node: Node) -> Iterator[Node]:
     from sqlglot import exp
 
     # A subquery has columns of its own.
-    for found in node.walk(prune=lambda n: isinstance(n, exp.Query)):
-        if isinstance(found, exp.Column) and not isinstance(found.this, exp.Star):
-            yield found
+    for column in node.walk(prune=lambda n: isinstance(n, exp.Query)):
+        if isinstance(column, exp.Column) and not isinstance(column.this, exp.Star):
+            yield column
 
 
 def _problem(column: Node, scope: Scope, schema: Schema) -> str | None:
@@ -230,8 +230,8 @@ def _nullable(node: Node, scope: Scope) -> bool:
         node = node.this
     kind = type(node).__name__
     if kind == "Column" and len(node.parts) == 1 and scope.schema is not None:
-        found = scope.schema.get(node.name)
-        return found.nullable if found else True
+        column = scope.schema.get(node.name)
+        return column.nullable if column else True
     return kind not in ("Count", "Literal", "Boolean")
 
 
@@ -249,9 +249,9 @@ def outputs(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
 def _named_column(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
     if type(node.this).__name__ == "Star":
         return _fields(node, scope)
-    found, _ = scope.root([part.name for part in node.parts])
+    kind, _ = scope.root([part.name for part in node.parts])
     # `+ a` comes out as the column a, and `user` may be a function; Spark names both otherwise.
-    named = not text.lstrip().startswith("+") and (found is not None or node.name.lower() not in _BARE_CALLS)
+    named = not text.lstrip().startswith("+") and (kind is not None or node.name.lower() not in _BARE_CALLS)
     return (replace(value(node, node.name, scope), exact=named),)
 
 

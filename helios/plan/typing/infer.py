@@ -79,8 +79,8 @@ def project(
     problems: list[HeliosError] = []
     columns: tuple[Column, ...] | None = ()
     for name, text in expressions:
-        made, found = _output(step, name, text, scope)
-        problems += found
+        made, faults = _output(step, name, text, scope)
+        problems += faults
         columns = (*columns, *made) if columns is not None and made is not None else None
         scope = with_alias(scope, made)
     return columns, problems

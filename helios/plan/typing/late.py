@@ -44,7 +44,7 @@ def late_rule(flow: Flow) -> LateRule | None:
     asked = quarantining_watermarks(flow)
     if not asked or not is_streaming(flow) or next(_obstacles(flow), None) is not None:
         return None
-    at, step = next((at, one) for at, one in enumerate(flow.steps) if isinstance(one, (Aggregate, Dedupe)))
+    at, step = next((at, step) for at, step in enumerate(flow.steps) if isinstance(step, (Aggregate, Dedupe)))
     return LateRule(asked[0], flow.steps[:at], step)
 
 

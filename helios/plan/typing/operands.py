@@ -56,8 +56,8 @@ def _bare_dates(node: Node, named: str, where: Origin | None) -> list[HeliosErro
     from sqlglot import exp
 
     problems: dict[str, HeliosError] = {}
-    for found in node.find_all(exp.Sub):
-        match = re.fullmatch(r"((?:19|20)\d\d) - (0?[1-9]|1[0-2]) - (0?[1-9]|[12]\d|3[01])", found.sql("spark"))
+    for difference in node.find_all(exp.Sub):
+        match = re.fullmatch(r"((?:19|20)\d\d) - (0?[1-9]|1[0-2]) - (0?[1-9]|[12]\d|3[01])", difference.sql("spark"))
         if match is None:
             continue
         year, month, day = match.groups()
@@ -72,15 +72,17 @@ def _mismatches(node: Node, scope: Scope, named: str, where: Origin | None) -> l
 
     problems: dict[str, HeliosError] = {}
     # A subquery has columns of its own.
-    for found in node.walk(prune=lambda n: isinstance(n, exp.Query)):
-        rule = _REFUSES.get(type(found).__name__)
-        kinds = [safe_kind_of(part, scope) for part in (found.this, found.args.get("expression")) if part is not None]
+    for operation in node.walk(prune=lambda n: isinstance(n, exp.Query)):
+        rule = _REFUSES.get(type(operation).__name__)
+        kinds = [
+            safe_kind_of(part, scope) for part in (operation.this, operation.args.get("expression")) if part is not None
+        ]
         if rule is None or any(kind.name not in _SORTS for kind in kinds) or not rule(*kinds):
             continue
-        sign = _SIGNS[type(found).__name__]
+        sign = _SIGNS[type(operation).__name__]
         types = f" {sign} ".join(map(str, kinds)) if len(kinds) > 1 else f"{sign} {kinds[0]}"
         time = any(kind.name in DATETIMES for kind in kinds)
-        what = f"{named}: Spark has no {types}, as in {found.sql('spark')!r}."
+        what = f"{named}: Spark has no {types}, as in {operation.sql('spark')!r}."
         fix = TIME_FIX if time else "convert one side, as in cast(name AS double)."
         problems.setdefault(what, DeclarationError(what, where=where, fix=fix))
     return list(problems.values())

@@ -82,7 +82,7 @@ def _foreign_tables(node: Node, named: str, where: Origin | None) -> list[NotFou
         name = ".".join(part.name for part in table.parts)
         if name.lower() not in known:
             problems[name] = NotFound(
-                f"{named}: reads {name!r}, which is not there. {near_miss(name, known)}",
+                f"{named}: reads {name!r}, which does not exist. {near_miss(name, known)}",
                 where=where,
                 fix="read FROM input, and bring other tables in with join(...).",
             )

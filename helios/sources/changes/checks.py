@@ -23,7 +23,7 @@ def one_table(source: TopicChanges) -> list[HeliosError]:
         return []
     return [
         DeclarationError(
-            f"{source.label()}: several topics are several tables, and would be mixed in one.",
+            f"{source.label()}: each topic is a table of its own, and they would be mixed.",
             where=source.origin,
             fix='mirror them: Iceberg.mirror("catalog.namespace"); or write a pipeline for each.'
             if source.names_tables
@@ -43,8 +43,8 @@ def change_log_problems(source: ChangeLogSource, columns: Schema | None) -> list
     kinds: dict[str, SparkType] = {}
     for name, expression in (("op", source.op), ("order", source.order)):
         if expression is not None:
-            kinds[name], found = typed(expression, label(name, expression), columns, source.origin)
-            problems += found
+            kinds[name], faults = typed(expression, label(name, expression), columns, source.origin)
+            problems += faults
     if "order" in kinds and kinds["order"].name in UNORDERED:
         problems.append(
             DeclarationError(

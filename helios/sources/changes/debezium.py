@@ -182,7 +182,7 @@ def _refuse_columns(source: KafkaSource) -> None:
     if source.values.format != "bytes" or source.carried:
         said = f".value({source.values.format!r})" if source.values.format != "bytes" else ".metadata()"
         raise DeclarationError(
-            f"Cdc.debezium() makes the columns from Debezium's envelopes, and the source says {said}.",
+            f"Cdc.debezium() makes the columns from Debezium's envelopes, and the source sets {said}.",
             where=caller(),
             fix=f"leave {said} out; schema= declares columns.",
         )
@@ -196,8 +196,7 @@ def _refuse_options(schema: object, extra: str, time: str | None, decimals: str 
     one_of(extra, EXTRA, "extra")
     if schema is None and (extra != "fail" or time is not None or decimals is not None):
         raise DeclarationError(
-            "Cdc.debezium(): extra=, time= and decimals= say how values become the columns of a declared schema, "
-            "and there is none.",
+            "Cdc.debezium(): extra=, time= and decimals= apply to a declared schema, and none is declared.",
             where=caller(),
-            fix="pass schema=, or leave them out: without it the schema part of the records says all that.",
+            fix="pass schema=, or leave them out: without it the schema part of the records decides.",
         )

@@ -92,7 +92,7 @@ def change_log(
         kafka = kafka.value("json")
     elif kafka.values.format != "json":
         raise DeclarationError(
-            f"Cdc.json() reads JSON, and the source says .value({kafka.values.format!r}).",
+            f"Cdc.json() reads JSON, and the source sets .value({kafka.values.format!r}).",
             where=caller(),
             fix='write .value("json", schema="op string, id bigint, ..."), or leave it out to infer the columns.',
         )
@@ -109,19 +109,19 @@ def change_log(
 
 
 def _operations(given: Mapping[str, Operation]) -> tuple[tuple[str, str], ...]:
-    found: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     for value, meaning in given.items():
         folded = text(value, "operations=").lower()
-        if found.setdefault(folded, one_of(meaning, MEANINGS, "operations")) != meaning:
+        if meanings.setdefault(folded, one_of(meaning, MEANINGS, "operations")) != meaning:
             raise DeclarationError(
-                f"operations=: {value!r} means both {found[folded]} and {meaning}: upper and lower case are one.",
+                f"operations=: {value!r} means both {meanings[folded]} and {meaning}: case is ignored.",
                 where=caller(),
                 fix="give each value one meaning.",
             )
-    if not {"insert", "update"} & set(found.values()):
+    if not {"insert", "update"} & set(meanings.values()):
         raise DeclarationError(
             "operations= has no value for an insert or an update.",
             where=caller(),
             fix='write operations={"A": "insert", "M": "update", "X": "delete"}.',
         )
-    return tuple(found.items())
+    return tuple(meanings.items())

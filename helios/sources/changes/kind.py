@@ -26,7 +26,7 @@ def _change_log(source: ChangeLogSource, around: Surroundings) -> tuple[ReadPlan
     columns = declared_columns(source.kafka)
     problems = [*topic_problems(source.kafka, columns), *one_table(source), *change_log_problems(source, columns)]
     if columns is not None:
-        columns = Schema(tuple(one for one in columns.columns if one.name.lower() != source.op_column.lower()))
+        columns = Schema(tuple(column for column in columns.columns if column.name.lower() != source.op_column.lower()))
     return ReadPlan(source=source, schema=columns), problems
 
 

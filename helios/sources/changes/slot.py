@@ -69,7 +69,7 @@ class Slot:
         """
         if _NAME.fullmatch(text(name, "slot()")) is None:
             raise DeclarationError(
-                f"slot(): {name!r} is no name of a slot: it has up to 63 lower-case letters, digits and underscores.",
+                f"slot(): {name!r} is not a slot name: it has up to 63 lower-case letters, digits and underscores.",
                 where=caller(),
                 fix="write Debezium's slot.name, which is `debezium` by default.",
             )
@@ -106,7 +106,9 @@ def _options(query: str) -> dict[str, str]:
     for key in options:
         if key not in known:
             raise DeclarationError(
-                f"slot(): {key!r} is no option of the address. {near_miss(key, known)}", where=caller(), fix=_EXAMPLE
+                f"slot(): {key!r} is not an option of the address. {near_miss(key, known)}",
+                where=caller(),
+                fix=_EXAMPLE,
             )
     if "sslmode" in options:
         one_of(options["sslmode"], MODES, "slot(): sslmode")

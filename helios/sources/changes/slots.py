@@ -28,7 +28,7 @@ WHERE s.slot_type = 'logical'
 """
 
 ANEW = (
-    "start Debezium with snapshot.mode=when_needed{drop}, which reads the tables anew. The changes in between are in "
+    "start Debezium with snapshot.mode=when_needed{drop}, which reads the tables again. The changes in between are in "
     "no log, deletes among them: refill the target from that snapshot on, as the docs of changes of databases say."
 )
 """The fix for lost changes."""
@@ -139,7 +139,7 @@ def states(slot: Slot, where: Origin | None) -> dict[str, SlotState]:
             rows = connection.run(QUERY) or []
     except (native.Error, OSError) as error:
         raise RunError(
-            f"PostgreSQL at {slot.address} does not say its slots: {_told(error)}.",
+            f"PostgreSQL at {slot.address} does not list its slots: {_told(error)}.",
             where=where,
             fix="check the address, the user, the password and the TLS (?sslmode=) of .slot(...).",
         ) from error

@@ -45,4 +45,4 @@ def _bounded(kind: SparkType) -> SparkType | None:
     """A type that is, or has in it, text of a bounded length; None without one."""
     if kind.name in ("char", "varchar"):
         return kind
-    return next((found for part in kind.parts if (found := _bounded(part)) is not None), None)
+    return next((bounded for part in kind.parts if (bounded := _bounded(part)) is not None), None)

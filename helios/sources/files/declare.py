@@ -341,7 +341,7 @@ def _path(given: str | os.PathLike[str]) -> str:
     if not isinstance(path, str) or not path.strip():
         raise DeclarationError("Files.source() needs a path.", where=caller())
     if path is not given and (scheme := re.match(r"(\w+):/(?!/)", path)):
-        what = f"Files.source({given!r}): this is a URL, of which a Path keeps one slash."
+        what = f"Files.source({given!r}): this is a URL, and pathlib drops one of its slashes."
         url = f"{scheme[1]}://{path[scheme.end() :]}"
         raise DeclarationError(what, where=caller(), fix=f'pass it as text: "{url}".')
     return path
@@ -357,7 +357,7 @@ def _format(path: str, format: str | None) -> str:
         )
     if "**" in path and not os.path.exists(path):
         raise DeclarationError(
-            f"Files.source({path!r}): ** is a single level in a glob of Hadoop's.",
+            f"Files.source({path!r}): ** matches a single level in Hadoop's globs.",
             where=caller(),
             fix="write the folder: it is read with all folders below it; or write */ for each level.",
         )
@@ -369,8 +369,8 @@ def _told(path: str) -> str:
     told = format_of(path.rstrip("/").rsplit("/", 1)[-1])
     if told is not None:
         return told
-    found = {ending_of(name) for name in _names(path)}
-    formats = {ENDINGS[ending] for ending in found if ending in ENDINGS}
+    endings = {ending_of(name) for name in _names(path)}
+    formats = {ENDINGS[ending] for ending in endings if ending in ENDINGS}
     if len(formats) == 1:
         return formats.pop()
     seen = f" Its files are {' and '.join(sorted(formats))}." if formats else ""

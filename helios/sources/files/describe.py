@@ -41,8 +41,8 @@ def parquet_columns(path: str) -> Schema | None:
         The columns, of `unknown` type where files differ; None where there are no files or too many, one of them cannot
         be read, or folders such as day=2026-01-01 add columns.
     """
-    found = local(path)
-    files = list(islice(_files(found), MOST + 1)) if found is not None else []
+    folder = local(path)
+    files = list(islice(_files(folder), MOST + 1)) if folder is not None else []
     if not files or len(files) > MOST or any("=" in os.path.relpath(file, os.path.dirname(path)) for file in files):
         return None
     from concurrent.futures import ThreadPoolExecutor
@@ -124,8 +124,8 @@ def _required(source: FilesSource, schema: Schema | None) -> list[HeliosError]:
     where = f'expect({{"{names[0]} is there": "{quoted(names[0])} IS NOT NULL"}}, on_fail="quarantine")'
     return [
         DeclarationError(
-            f"{source.label()}: its schema says that {', '.join(names)} must not be null, and files are read without "
-            "looking at that.",
+            f"{source.label()}: its schema says that {', '.join(names)} must not be null, and readers of files do "
+            "not check that.",
             where=source.origin,
             fix=f"leave NOT NULL out, and say what happens to rows without a value: {where}.",
         )

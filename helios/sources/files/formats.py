@@ -92,7 +92,7 @@ REFUSED: Mapping[str, str] = {
     "latestFirst": _FOLLOWED,
     "fileNameOnly": _FOLLOWED,
     "cleanSource": _FOLLOWED,
-    "compression": "leave it out: the codec is told by the ending of each file.",
+    "compression": "leave it out: the codec follows from each file's extension.",
     "singleVariantColumn": 'read the file as text, and parse it with a step: with_columns(v="parse_json(value)").',
 }
 """Spark's options that would drop or change rows silently, or that Helios does itself: with what to write instead."""
@@ -151,7 +151,7 @@ def option_name(name: str, chosen: str, where: Origin | None = None) -> str:
     refused = {option.lower(): fix for option, fix in REFUSED.items()}
     if name.lower() in refused:
         raise DeclarationError(
-            f"option({name}=...) of {chosen} files is not left to Spark.", where=where, fix=refused[name.lower()]
+            f"option({name}=...) of {chosen} files is not passed to Spark.", where=where, fix=refused[name.lower()]
         )
     others = [other for other, row in FORMATS.items() if name.lower() in {option.lower() for option in row.options}]
     begun = [option for option in known.values() if len(option) > 2 and name.lower().startswith(option.lower())]
@@ -195,14 +195,14 @@ def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> No
         )
     if not separator.startswith("\\") and separator[:1] in separator[1:] and len(set(separator)) > 1:
         raise DeclarationError(
-            f"option(sep={separator!r}): its first character comes again in it, and Spark may miss where it begins.",
+            f"option(sep={separator!r}): its first character comes again in it, so that Spark may not find it.",
             where=where,
-            fix="read the file as text, and take the lines apart with a step.",
+            fix="read the file as text, and split the lines with a step.",
         )
     for name in ("timestampFormat", "timestampNTZFormat"):
         if NANOS.search(re.sub("'[^']*'", "", options.get(name, ""))):
             raise DeclarationError(
-                f"option({name}={options[name]!r}): Spark cuts off what is below a microsecond.",
+                f"option({name}={options[name]!r}): Spark truncates to microseconds.",
                 where=where,
                 fix="write at most SSSSSS, or leave the option out where values are ISO 8601: others are bad rows.",
             )

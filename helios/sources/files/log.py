@@ -5,7 +5,7 @@
   1-32.9c1d22e07ab5       entries 1 to 32 in one file, as they were one after the other
   7.1f0e9a3bc2d4.skipped  the files of entry 7 that were gone when it was read
   7.1f0e9a3bc2d4.unread   those that could not be read, and were set aside
-  7.1f0e9a3bc2d4.failed   a run has failed on entry 7 before anything of it was written: its files may be mended
+  7.1f0e9a3bc2d4.failed   a run has failed on entry 7 before anything of it was written: its files may be repaired
   6.80cd5b1f77e9.forgotten  entry 6 and those before it are deleted: their files are gone and never come again
 
 An entry is written before Spark's own log names its place. Its hash covers its files and the hash of the entry before,
@@ -80,7 +80,7 @@ class Entry:
     @property
     def files(self) -> list[File]:
         found: list[list[Any]] = json.loads(f"[{','.join(self.lines)}]")
-        return [File(*one) for one in found]
+        return [File(*fields) for fields in found]
 
     @property
     def text(self) -> str:
@@ -154,12 +154,12 @@ class FileLog:
                 raise
             return self._copied(at, elsewhere)
         chain.reverse()
-        self._parts = [Part(name, found[0].number, found[-1].number) for name, found in chain]
-        return self._known(entry for _, found in chain for entry in found)
+        self._parts = [Part(name, parts[0].number, parts[-1].number) for name, parts in chain]
+        return self._known(entry for _, part in chain for entry in part)
 
     def _copied(self, at: Place, other: FileLog) -> Known:
         known = other.load(at)
-        whole = [entry for name, found in reversed(list(other._chain(at))) for entry in found]
+        whole = [entry for name, part in reversed(list(other._chain(at))) for entry in part]
         if whole[0].previous:
             self._note_forgotten(whole[0])
         name = f"{whole[0].number}-{at.entry}.{at.hash[:12]}"
@@ -193,21 +193,21 @@ class FileLog:
         return {file.path: entry.planned for entry in self._entries_behind(after, at) for file in entry.files}
 
     def _entries_behind(self, after: int, at: Place) -> list[Entry]:
-        found: list[Entry] = []
+        behind: list[Entry] = []
         for _, some in self._chain(at):
-            found = [entry for entry in some if entry.number > after] + found
+            behind = [entry for entry in some if entry.number > after] + behind
             if some[0].number <= after + 1:
                 break
-        return found
+        return behind
 
     def _chain(self, at: Place) -> Iterator[tuple[str, list[Entry]]]:
         """The files of the log up to a place, newest first, each with its entries up to there."""
         names = self._store.names(self._folder)
         number, digest = at.entry, at.hash
         while digest and not self._is_forgotten(names, number, digest):
-            name, found = self._part(names, number, digest, at)
-            yield name, found
-            number, digest = found[0].number - 1, found[0].previous
+            name, part = self._part(names, number, digest, at)
+            yield name, part
+            number, digest = part[0].number - 1, part[0].previous
 
     def _part(self, names: Iterable[str], number: int, digest: str, at: Place) -> tuple[str, list[Entry]]:
         """The file with the entry of a number and a hash, and its entries up to that one."""
@@ -216,9 +216,9 @@ class FileLog:
         # The longest first: what it merged may still lie beside it. Of one length, the one that ends with the hash.
         around.sort(key=lambda one: (int(one[1][1]), not digest.startswith(one[1][3])))
         for name, _ in around:
-            found = [e for e in entries(self._store.read(f"{self._folder}/{name}") or "") if e.number <= number]
-            if found and found[-1].number == number and found[-1].hash == digest:
-                return name, found
+            kept = [e for e in entries(self._store.read(f"{self._folder}/{name}") or "") if e.number <= number]
+            if kept and kept[-1].number == number and kept[-1].hash == digest:
+                return name, kept
         raise self._damaged(number, bool(around), at)
 
     def _damaged(self, number: int, there: bool, at: Place) -> CheckpointError:
@@ -274,7 +274,7 @@ class FileLog:
         self._store.write(name, json.dumps(sorted({*noted, *paths}), ensure_ascii=False))
 
     def set_aside(self, at: Place, files: Mapping[File, str]) -> None:
-        """Notes files of an entry that could not be read, and why: a mended one is a new file."""
+        """Notes files of an entry that could not be read, and why: a repaired one is a new file."""
         noted = [[file.path, file.size, file.modified, cause] for file, cause in files.items()]
         self._store.write(f"{self._folder}/{at.entry}.{at.hash[:12]}{UNREAD}", json.dumps(noted, ensure_ascii=False))
 
@@ -288,17 +288,17 @@ class FileLog:
 
     def unread_of(self, at: Place) -> dict[File, str]:
         """The files of an entry that were set aside, with the cause; without those of which none is known."""
-        found = json.loads(self._store.read(f"{self._folder}/{at.entry}.{at.hash[:12]}{UNREAD}") or "[]")
-        return {File(*file): cause for *file, cause in found if cause}
+        damaged = json.loads(self._store.read(f"{self._folder}/{at.entry}.{at.hash[:12]}{UNREAD}") or "[]")
+        return {File(*file): cause for *file, cause in damaged if cause}
 
     def unread(self) -> Known:
         """The files that were set aside, as they were then."""
         names = [name for name in self._store.names(self._folder) if name.endswith(UNREAD)]
         names.sort(key=lambda name: int(name.partition(".")[0]))  # of a file that came twice, the later state
-        found: list[list[Any]] = []
+        damaged: list[list[Any]] = []
         for name in names:
-            found += json.loads(self._store.read(f"{self._folder}/{name}") or "[]")
-        return {path: (size, modified) for path, size, modified, _ in found}
+            damaged += json.loads(self._store.read(f"{self._folder}/{name}") or "[]")
+        return {path: (size, modified) for path, size, modified, _ in damaged}
 
     def forget(self, at: Place) -> None:
         """Deletes entries before one, whose files are gone and never come again: else a log would grow for ever.
@@ -364,4 +364,4 @@ def lines_of(files: Iterable[tuple[str, int, int]]) -> list[File]:
         >>> [file.path for file in lines_of([("b", 1, 5), ("a", 1, 5), ("c", 1, 2)])]
         ['c', 'a', 'b']
     """
-    return sorted((File(*one) for one in files), key=lambda file: (file.modified, file.path))
+    return sorted((File(*fields) for fields in files), key=lambda file: (file.modified, file.path))

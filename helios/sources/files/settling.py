@@ -39,16 +39,16 @@ class Settling:
             files: Size and modification time in milliseconds, by path.
             now: When they were listed, in seconds since 1970.
         """
-        found: dict[str, tuple[int, int]] = {}
+        settled: dict[str, tuple[int, int]] = {}
         seen: dict[str, tuple[tuple[int, int], float]] = {}
         for path, stat in files.items():
             if self._done(path, stat, now):
-                found[path] = stat
+                settled[path] = stat
             else:
                 before = self._seen.get(path)
                 seen[path] = before if before is not None and before[0] == stat else (stat, now)
         self._seen = seen
-        return found
+        return settled
 
     def _done(self, path: str, stat: tuple[int, int], now: float) -> bool:
         size, modified = stat

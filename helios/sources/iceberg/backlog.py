@@ -77,8 +77,8 @@ def _offset(plan: Plan, read: ReadPlan, index: int) -> IcebergOffset | None:
     if not plan.write.exists or plan.write.sink.many_tables:
         return None
     target = plan.write.table.catalog.load(plan.write.table.within)
-    found = (_recorded(target, name, read) for name in (plan.pipeline, plan.was) if name)
-    return next((offset for offset in found if offset is not None), None)
+    recorded = (_recorded(target, name, read) for name in (plan.pipeline, plan.was) if name)
+    return next((offset for offset in recorded if offset is not None), None)
 
 
 def _recorded(target: Table, pipeline: str, read: ReadPlan) -> IcebergOffset | None:

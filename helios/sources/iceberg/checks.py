@@ -87,7 +87,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSource], Any], str, str], ...] = (
 
 def columns_of(source: IcebergSource, table: Schema) -> Schema:
     """The columns of a source: those of its table that it selects, then the change columns."""
-    chosen = dict.fromkeys(found for name in source.columns if (found := table.get(name)) is not None)
+    chosen = dict.fromkeys(column for name in source.columns if (column := table.get(name)) is not None)
     columns = tuple(chosen) if source.columns else table.columns
     return Schema((*columns, *CHANGES.columns)) if source.changed is not None else Schema(columns)
 
@@ -142,7 +142,7 @@ def _selected(source: IcebergSource, name: str, table: Schema) -> list[HeliosErr
     folded = [column.lower() for column in source.columns]
     twice = [column for index, column in enumerate(source.columns) if column.lower() in folded[:index]]
     if twice:
-        what = f"select({', '.join(source.columns)}): {twice[0]!r} is there twice."
+        what = f"select({', '.join(source.columns)}): {twice[0]!r} occurs twice."
         problems.append(DeclarationError(what, where=source.origin, fix="name each column once."))
     return problems
 
@@ -190,7 +190,7 @@ def change_problems(source: IcebergSource, table: Table, settled: Settled) -> li
         return [
             DeclarationError(
                 f"{call}: snapshot {unpaired.id} of {table.name} has equality deletes, as Flink's upserts write them: "
-                "they name keys and not rows, so it is not known which rows were deleted when.",
+                "they name keys and not rows, so it is unknown which rows each commit deleted.",
                 where=source.origin,
                 fix="compact the table until it has none, and read the changes after that; or read its rows, without "
                 "changes.",
@@ -231,8 +231,8 @@ def _merged_on_read(source: IcebergSource, table: Table, concerned: list[Snapsho
     declared = next((name for name in _MODES if properties.get(name) == "merge-on-read"), None)
     if declared is not None and source.streaming:
         return f"{declared}=merge-on-read"
-    found = next((s for s in concerned if _count(s, "total-position-deletes", "added-position-deletes")), None)
-    return f"snapshot {found.id} has position deletes" if found is not None else None
+    snapshot = next((s for s in concerned if _count(s, "total-position-deletes", "added-position-deletes")), None)
+    return f"snapshot {snapshot.id} has position deletes" if snapshot is not None else None
 
 
 def _count(snapshot: Snapshot, *names: str) -> int:

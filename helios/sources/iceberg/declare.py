@@ -346,14 +346,14 @@ def _pairing(changed: Changes, format_version: int | None) -> str:
 
 
 def _keys(call: str, keys: str | Iterable[str] | None) -> tuple[str, ...]:
-    found = (keys,) if isinstance(keys, str) or not isinstance(keys, Iterable) else tuple(keys)
-    if keys is not None and not all(isinstance(key, str) and key.strip() for key in found):
+    columns = (keys,) if isinstance(keys, str) or not isinstance(keys, Iterable) else tuple(keys)
+    if keys is not None and not all(isinstance(key, str) and key.strip() for key in columns):
         raise DeclarationError(
             f"{call}(keys={keys!r}): keys are column names.",
             where=caller(),
             fix='pass keys="id", or keys=["id", "day"].',
         )
-    return tuple(_plain(key) for key in found if key is not None)
+    return tuple(_plain(key) for key in columns if key is not None)
 
 
 def _point(call: str, point: Point) -> Point:

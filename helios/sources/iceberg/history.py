@@ -67,11 +67,11 @@ def settle(source: IcebergSource, table: Table) -> Settled:
 def history(table: Table, head: int | None) -> list[Snapshot]:
     """A snapshot and its retained ancestors, newest first."""
     known = {snapshot.id: snapshot for snapshot in table.snapshots()}
-    found = []
+    snapshots = []
     while head is not None and head in known:
-        found.append(known[head])
+        snapshots.append(known[head])
         head = known[head].parent_id
-    return found
+    return snapshots
 
 
 # a state

@@ -33,9 +33,9 @@ def lag(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | N
     if read is None and entry.position is not None:  # batches that wrote nothing are in the checkpoint alone
         read = entry.position.snapshot
     counted = CHANGES if entry.changes else APPENDS
-    found = lag_behind(source.iceberg.metadata, read, source.name, notes, branch=entry.branch or MAIN, counted=counted)
+    behind = lag_behind(source.iceberg.metadata, read, source.name, notes, branch=entry.branch or MAIN, counted=counted)
     partial = entry.position is not None and entry.position.partial
-    return replace(found, snapshots=found.snapshots + 1) if found is not None and partial else found
+    return replace(behind, snapshots=behind.snapshots + 1) if behind is not None and partial else behind
 
 
 def _read_up_to(pipeline: str, source: Table, view: View) -> int | None:
@@ -68,13 +68,15 @@ def lag_behind(
         counted: The operations that are read.
     """
     head = metadata.refs.get(branch)
-    found = waiting(metadata, read, head.snapshot_id if head is not None else None, counted)
-    if found is None:
+    waiting_snapshots = waiting(metadata, read, head.snapshot_id if head is not None else None, counted)
+    if waiting_snapshots is None:
         notes.append(f"its place in {source} has expired, or was rolled back")
         return None
-    found = [raw for raw in found if _touches(raw)]  # a commit without files has nothing to read, as metrics have it
-    age = time.time() - min(raw.timestamp_ms for raw in found) / 1000 if found else 0.0
-    return Lag(len(found), max(0.0, age))
+    waiting_snapshots = [
+        raw for raw in waiting_snapshots if _touches(raw)
+    ]  # a commit without files has nothing to read, as metrics have it
+    age = time.time() - min(raw.timestamp_ms for raw in waiting_snapshots) / 1000 if waiting_snapshots else 0.0
+    return Lag(len(waiting_snapshots), max(0.0, age))
 
 
 def _touches(raw: Snapshot) -> bool:
@@ -91,14 +93,14 @@ def waiting(
     Returns:
         The snapshots; None where `read` was rolled back, or has expired together with later ones.
     """
-    found: list[Snapshot] = []
+    snapshots: list[Snapshot] = []
     for id in ancestors(metadata, head) if head is not None else ():
         if id == read:
-            return found
+            return snapshots
         raw = metadata.snapshot_by_id(id)
         assert raw is not None  # ancestors are retained
         if raw.summary is not None and raw.summary.operation.value in counted:
-            found.append(raw)
+            snapshots.append(raw)
         if read is not None and raw.parent_snapshot_id == read:  # expired since, with nothing missing behind it
-            return found
-    return found if read is None else None
+            return snapshots
+    return snapshots if read is None else None

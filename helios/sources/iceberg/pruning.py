@@ -35,7 +35,7 @@ def row_filter(predicates: Iterable[str], schema: Schema) -> BooleanExpression:
     """
     from pyiceberg.expressions import AlwaysTrue, And
 
-    found: BooleanExpression = AlwaysTrue()
+    conjunction: BooleanExpression = AlwaysTrue()
     for predicate in predicates:
         try:
             node = parse(predicate, "where", None)
@@ -43,10 +43,10 @@ def row_filter(predicates: Iterable[str], schema: Schema) -> BooleanExpression:
             continue
         for conjunct in _conjuncts(node):
             try:
-                found = And(found, _expression(conjunct, schema))
+                conjunction = And(conjunction, _expression(conjunct, schema))
             except (_Unknown, ValueError, TypeError, ArithmeticError):
                 continue
-    return found
+    return conjunction
 
 
 def _conjuncts(node: Node) -> Iterator[Node]:

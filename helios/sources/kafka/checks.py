@@ -39,14 +39,16 @@ def _brokers(source: KafkaConnection, label: str) -> list[HeliosError]:
             )
         ]
     login = source.login
-    away = [one for one in source.brokers if not loopback(one.rpartition("://")[2].rpartition(":")[0].strip("[]"))]
+    away = [
+        broker for broker in source.brokers if not loopback(broker.rpartition("://")[2].rpartition(":")[0].strip("[]"))
+    ]
     if login is None or login.mechanism != "PLAIN" or source.encryption is not None or not away:
         return []
     if any(name == "security.protocol" for name, _ in source.client):
         return []
     return [
         DeclarationError(
-            f'sasl("PLAIN") to {away[0]} without TLS: everybody on the way could read the password.',
+            f'sasl("PLAIN") to {away[0]} without TLS: anyone on the network could read the password.',
             where=source.origin,
             fix='add .tls(), or log in with "SCRAM-SHA-512".',
         )
@@ -105,7 +107,7 @@ def _offsets(source: KafkaSource) -> list[HeliosError]:
     named = [topic for topic, _ in source.first]
     unknown = [topic for topic in named if topic and source.pattern is None and topic not in source.topics]
     if unknown:
-        what = f"{unknown[0]!r} is no topic of the source"
+        what = f"{unknown[0]!r} is not a topic of the source"
     elif "" in named and len(source.topics) > 1:
         what = "the offsets name no topic, and the source has several"
     else:

@@ -26,7 +26,7 @@ OWN = {
     "key.deserializer": "write .metadata(...)",
     "value.deserializer": "write .value(...)",
     "acks": "leave it out: a record is written once all replicas in sync have it",
-    "enable.idempotence": "leave it out: a producer that tries again does not double a record",
+    "enable.idempotence": "leave it out: retries of the producer write no duplicates",
     "key.serializer": "write .key(...)",
     "value.serializer": "write .value(...)",
     "transactional.id": "leave it out: records are delivered at least once, and not in transactions",
@@ -201,15 +201,17 @@ def broker_addresses(given: Sequence[str]) -> tuple[str, ...]:
         >>> broker_addresses(["a:9092,b:9092", "c:9092"])
         ('a:9092', 'b:9092', 'c:9092')
     """
-    found = tuple(part.strip() for address in given for part in text(address, "servers()").split(","))
-    wrong = next((one for one in found if not (at := _BROKER.fullmatch(one)) or int(at["port"]) > 65535), None)
-    if wrong is not None or not found:
+    addresses = tuple(part.strip() for address in given for part in text(address, "servers()").split(","))
+    wrong = next(
+        (address for address in addresses if not (at := _BROKER.fullmatch(address)) or int(at["port"]) > 65535), None
+    )
+    if wrong is not None or not addresses:
         raise DeclarationError(
-            f"servers({repr(wrong) if found else ''}): that is not the address of a broker.",
+            f"servers({repr(wrong) if addresses else ''}): that is not the address of a broker.",
             where=caller(),
             fix='write host:port, as in .servers("broker-1:9092", "broker-2:9092").',
         )
-    return found
+    return addresses
 
 
 def client_properties(given: Mapping[str, str | Secret]) -> dict[str, str | Secret]:

@@ -139,7 +139,7 @@ class KafkaSource(KafkaConnection, Source):
             known = Registry.of(registry, registry_login, registry_subject, allow_http=allow_http)
         elif registry_login is not None or registry_subject is not None:
             raise DeclarationError(
-                "registry_login= and registry_subject= are about a registry.",
+                "registry_login= and registry_subject= need registry=.",
                 where=caller(),
                 fix='add registry="https://registry:8081".',
             )

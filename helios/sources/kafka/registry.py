@@ -59,21 +59,21 @@ def latest(registry: Registry, subject: str, where: Origin) -> Registered:
         InputError: It is no schema of Avro that stands alone.
         RunError: The registry does not answer, or refuses.
     """
-    found = asked(registry, f"/subjects/{quote(subject, safe='')}/versions/latest", where, subject)
-    kind = found.get("schemaType", "AVRO")
+    schema = asked(registry, f"/subjects/{quote(subject, safe='')}/versions/latest", where, subject)
+    kind = schema.get("schemaType", "AVRO")
     if kind != "AVRO":
         raise InputError(
             f"the subject {subject} of {registry.url} has schemas of {kind}, and not of Avro.",
             where=where,
             fix='read value("json", registry=...) with schema=, or value("bytes").',
         )
-    if found.get("references"):
+    if schema.get("references"):
         raise InputError(
             f"the schema of {subject} of {registry.url} refers to other schemas, which Helios does not resolve.",
             where=where,
             fix='register it as one schema, or decode value("bytes") in a step of your own.',
         )
-    return Registered(int(found["id"]), int(found["version"]), str(found["schema"]))
+    return Registered(int(schema["id"]), int(schema["version"]), str(schema["schema"]))
 
 
 def asked(registry: Registry, path: str, where: Origin, subject: str = "") -> Any:
@@ -124,7 +124,7 @@ def _refused(registry: Registry, error: HTTPError, where: Origin, subject: str) 
             fix="name the one that the producers write: registry_subject=..., or declare schema=.",
         )
     said = f": {told['message']}" if told.get("message") else ""
-    login = "give registry_login=(name, password) of one who may read" if error.code in (401, 403) else ""
+    login = "give registry_login=(name, password) of a user who may read" if error.code in (401, 403) else ""
     return RunError(
         f"the schema registry {registry.url} answers {error.code}{said}.",
         where=where,

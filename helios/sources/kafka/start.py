@@ -27,7 +27,7 @@ def beginning(at: Start) -> str | datetime | Named:
     except (ValueError, AssertionError):
         hint = near_miss(at, ("earliest", "latest")) if isinstance(at, str) else ""
         raise DeclarationError(
-            f"start({at!r}) is no beginning. {hint}".rstrip(),
+            f"start({at!r}) is not a starting point. {hint}".rstrip(),
             where=caller(),
             fix='give "earliest", "latest", a time ("2026-01-01T00:00:00Z") or offsets ({0: 15, 1: 20}).',
         ) from None

@@ -132,12 +132,12 @@ def ranges(start: TopicsPosition, end: TopicsPosition) -> list[Range]:
         >>> ranges(TopicsPosition({"t": Topic("a", (5,))}), TopicsPosition({"t": Topic("a", (7, 3))}))
         [Range(topic='t', partition=0, start=5, end=7), Range(topic='t', partition=1, start=0, end=3)]
     """
-    found: list[Range] = []
+    parts: list[Range] = []
     for name, topic in sorted(end.topics.items()):
         begun = topic.since or (start.topics[name].offsets if name in start.topics else ())
         for partition, offset in enumerate(topic.offsets):
-            found.append(Range(name, partition, begun[partition] if partition < len(begun) else 0, offset))
-    return [one for one in found if len(one) > 0]
+            parts.append(Range(name, partition, begun[partition] if partition < len(begun) else 0, offset))
+    return [offsets for offsets in parts if len(offsets) > 0]
 
 
 def onward(position: TopicsPosition) -> list[Range]:
@@ -177,7 +177,7 @@ def verify(position: TopicsPosition, wanted: Iterable[Range], logs: Mapping[str,
 
 
 def _verify_records(wanted: Sequence[Range], logs: Mapping[str, Log]) -> None:
-    gone = [one for one in wanted if one.start < logs[one.topic].earliest[one.partition]]
+    gone = [offsets for offsets in wanted if offsets.start < logs[offsets.topic].earliest[offsets.partition]]
     if gone:
         first, earliest = gone[0], logs[gone[0].topic].earliest[gone[0].partition]
         more = f", and others in {len(gone) - 1} more partitions" if len(gone) > 1 else ""
@@ -187,11 +187,11 @@ def _verify_records(wanted: Sequence[Range], logs: Mapping[str, Log]) -> None:
             fix="keep records longer than the pipeline may be stopped (retention.ms, retention.bytes); to go on "
             'without them, declare .on_missing("skip").',
         )
-    short = next((one for one in wanted if one.end > logs[one.topic].latest[one.partition]), None)
+    short = next((offsets for offsets in wanted if offsets.end > logs[offsets.topic].latest[offsets.partition]), None)
     if short is not None:
         raise Lost(
             f"{short.topic}, partition {short.partition}, ends at offset {logs[short.topic].latest[short.partition]}, "
-            f"and went up to {short.end}: its log was cut, as by the election of a leader that was behind.",
+            f"and went up to {short.end}: its log was truncated, as by an unclean leader election.",
             fix="look which records were written twice or lost, then refill the target with `helios run "
             "--full-refresh`, or run under a new name.",
         )
@@ -253,15 +253,15 @@ def sampled(at: TopicsPosition, logs: Mapping[str, Log], most: int) -> list[Rang
         >>> sampled(at, {"t": Log("a", (0,), (90,))}, 10), sampled(at, {"t": Log("a", (0,), (5,))}, 3)
         ([Range(topic='t', partition=0, start=5, end=15)], [Range(topic='t', partition=0, start=2, end=5)])
     """
-    found = ranges(at, advance(at, logs, most))
-    if found:
-        return found
+    sample = ranges(at, advance(at, logs, most))
+    if sample:
+        return sample
     ends = [
         (name, partition, offset) for name, topic in at.topics.items() for partition, offset in enumerate(topic.offsets)
     ]
     share = -(-most // max(1, len(ends)))
     before = [Range(name, p, max(logs[name].earliest[p], offset - share), offset) for name, p, offset in ends]
-    return [one for one in before if len(one) > 0]
+    return [offsets for offsets in before if len(offsets) > 0]
 
 
 def _begun(topic: Topic | None, log: Log, *, skips: bool) -> Topic:

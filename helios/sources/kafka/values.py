@@ -219,15 +219,15 @@ def avro_schema(given: str | Path | Mapping[str, Any]) -> str:
     else:
         content = given
     try:
-        found = json.loads(content) if isinstance(content, str) else dict(content)
+        schema = json.loads(content) if isinstance(content, str) else dict(content)
     except (ValueError, TypeError) as error:
         raise DeclarationError(
-            f"{what}: that is no JSON: {error}.", where=caller(), fix="give Avro's JSON, or the path of an .avsc file."
+            f"{what}: this is not JSON: {error}.", where=caller(), fix="give Avro's JSON, or the path of an .avsc file."
         ) from None
-    if not isinstance(found, dict) or found.get("type") != "record" or not found.get("fields"):
+    if not isinstance(schema, dict) or schema.get("type") != "record" or not schema.get("fields"):
         raise DeclarationError(
             f"{what}: values are records with fields, and the schema is not a record schema.",
             where=caller(),
             fix='write {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}.',
         )
-    return json.dumps(found, separators=(",", ":"))
+    return json.dumps(schema, separators=(",", ":"))

@@ -54,12 +54,12 @@ def verified(body: bytes, schema: Schema | None, extra: str = "fail", fraction: 
         raise Refused(422, "the body must be a JSON object, as the source declares columns")
     if fraction == "truncate" and (short := _truncated(body, schema)) != body:
         body, value = short, _parsed(short)
-    found = by_column(value, schema.names)
-    if found is None:
-        raise Refused(422, "a column is there twice: names differ in more than their case")
+    fields = by_column(value, schema.names)
+    if fields is None:
+        raise Refused(422, "a column occurs twice: names differ in more than their case")
     _refuse_names(value, schema, extra)
     for column in schema.columns:
-        one = found.get(column.name)
+        one = fields.get(column.name)
         if one is None and not column.nullable:
             raise Refused(422, f"{column.name} is missing, or null")
         if one is not None and not fits(one, column.kind, extra == "ignore"):
@@ -77,10 +77,10 @@ def _parsed(body: bytes) -> Any:
     except RecursionError:
         raise Refused(422, "the body is nested too deeply") from None
     except ValueError as error:  # a UnicodeDecodeError too
-        raise Refused(422, f"the body is no JSON: {error}") from None
+        raise Refused(422, f"the body is not JSON: {error}") from None
     level, depth = [value], 0
-    while level := [one for one in level if isinstance(one, dict | list)]:
-        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+    while level := [value for value in level if isinstance(value, dict | list)]:
+        level = [inner for parent in level for inner in (parent.values() if isinstance(parent, dict) else parent)]
         depth += 1
         if depth > DEEPEST:
             raise Refused(422, "the body is nested too deeply")
@@ -89,7 +89,7 @@ def _parsed(body: bytes) -> Any:
 
 def _refuse_names(value: dict[str, Any], schema: Schema, extra: str) -> None:
     seen = set()
-    for name, one in value.items():
+    for name, field in value.items():
         if name.lower() in (ID, RECEIVED):
             raise Refused(422, f"{name} is a name of Helios's own")
         if extra == "ignore" or schema.get(name) is not None:
@@ -99,10 +99,10 @@ def _refuse_names(value: dict[str, Any], schema: Schema, extra: str) -> None:
         if not name.strip() or name.lower().startswith(RESERVED):
             raise Refused(422, f"{name[:100]!r} cannot be a column")
         if name.lower() in seen:
-            raise Refused(422, f"{name[:100]} is there twice: names differ in more than their case")
+            raise Refused(422, f"{name[:100]} occurs twice: names differ in more than their case")
         seen.add(name.lower())
-        if isinstance(one, int | Real) and not isinstance(one, bool) and not fits(one, SparkType("double")):
-            raise Refused(422, f"{name[:100]} is no number of a column: {shown(one)}")
+        if isinstance(field, int | Real) and not isinstance(field, bool) and not fits(field, SparkType("double")):
+            raise Refused(422, f"{name[:100]} is no number of a column: {shown(field)}")
 
 
 def _truncated(body: bytes, schema: Schema) -> bytes:
@@ -146,8 +146,8 @@ def _times(text: str, at: int, kind: SparkType | None) -> Iterator[tuple[int, in
 
 
 def _behind(text: str, at: int) -> int:
-    found = SPACE.match(text, at)
-    return found.end() if found else at
+    match = SPACE.match(text, at)
+    return match.end() if match else at
 
 
 def line_of(delivery: str, at: datetime, body: bytes, *, columns: bool) -> bytes:
@@ -200,10 +200,10 @@ def _no_json(name: str) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} comes twice")
-    if any(len(name) > LONGEST_NAME for name in found):
+    if any(len(name) > LONGEST_NAME for name in fields):
         raise ValueError(f"a name has more than {LONGEST_NAME:,} characters")
-    return found
+    return fields

@@ -118,7 +118,7 @@ class WebhookSource(Source):
             count(number, f"limits: {name}")
         if body is not None and body > LARGEST:
             raise DeclarationError(
-                f"limits(body={body}): Spark reads no texts of JSON that are much larger than {LARGEST:,} bytes.",
+                f"limits(body={body}): Spark cannot read JSON texts that are much larger than {LARGEST:,} bytes.",
                 where=caller(),
                 fix=f"write .limits(body={LARGEST}) or less.",
             )
@@ -225,9 +225,9 @@ class Webhook:
                 fix="pass schema=, or leave extra= out.",
             )
         given = [secret] if isinstance(secret, str | Secret) else list(secret or ())
-        if not all(str(one) for one in given):
+        if not all(str(secret) for secret in given):
             raise DeclarationError(f"Webhook.source({path!r}): the secret is empty.", where=caller())
-        secrets = tuple(one if isinstance(one, Secret) else Secret(one) for one in given)
+        secrets = tuple(secret if isinstance(secret, Secret) else Secret(secret) for secret in given)
         return WebhookSource(
             path=path, secrets=secrets, declared_schema=columns_ddl(schema), extra=extra, folder=_default(path)
         )

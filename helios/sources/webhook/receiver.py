@@ -3,12 +3,12 @@
 | status | when |
 |---|---|
 | 200 | the delivery is durable, or it was before (a duplicate) |
-| 400, 408 | the connection ended within the body, or the body does not come in time |
+| 400, 408 | the connection ended within the body, or the body did not arrive in time |
 | 401 | a header is missing, the signature does not fit, or the delivery is stale |
 | 404, 405 | another path, another method than POST |
 | 413 | the body is larger than allowed |
 | 415 | the body is not JSON by its Content-Type |
-| 422 | the body is no JSON, or does not fit the declared columns |
+| 422 | the body is not JSON, or does not fit the declared columns |
 | 429 | runs do not keep up: as many bytes wait as may |
 | 503 | the disk refuses, or the receiver is starting or stopping |
 
@@ -219,7 +219,7 @@ class Receiver:
                 if time.monotonic() - forgotten > min(60.0, self.endpoint.window):
                     forgotten = time.monotonic()
                     oldest = time.time() - self.endpoint.window
-                    self._known = {one: at for one, at in self._known.items() if at >= oldest}
+                    self._known = {delivery: at for delivery, at in self._known.items() if at >= oldest}
                     await self._on_disk(self._segments.forget)
             except OSError as error:
                 self._refuse(_why(error))
@@ -256,7 +256,7 @@ class Receiver:
         if self._refusing or self._stopping:
             raise Refused(503, "the receiver cannot write" if self._refusing else "the receiver is stopping")
         if self._full or self._queued > IN_FLIGHT:
-            raise Refused(429, "more waits here than is read; send it again later")
+            raise Refused(429, "too many deliveries wait to be read; send it again later")
         body = await self._body(request)
         delivery = self._signed(request, body)
         if len(delivery) > LONGEST_ID:
@@ -278,7 +278,7 @@ class Receiver:
                         raise Refused(413, f"the body has more than {largest:,} bytes")
                     chunks.append(chunk)
         except TimeoutError:
-            raise Refused(408, "the body does not come in time") from None
+            raise Refused(408, "the body did not arrive in time") from None
         except ClientDisconnect:
             raise Refused(400, "the connection ended within the body") from None
         return b"".join(chunks)
@@ -334,7 +334,7 @@ def app_of(receivers: Mapping[str, Receiver]) -> Starlette:
         return await receiver.take(request)
 
     async def health(request: Request) -> Response:
-        broken = [one.problem for one in receivers.values() if one.problem]
+        broken = [receiver.problem for receiver in receivers.values() if receiver.problem]
         broken += [] if receivers else ["nothing is received here yet"]
         return JSONResponse({"status": "broken" if broken else "ok", "problems": broken}, 503 if broken else 200)
 

@@ -99,7 +99,7 @@ class Segments:
                 self._unsealed.append(_found(left))
             self._publish_all()
             self.forget()
-            return {one: at for file, at in self._remembered() for one in _lines(file)}
+            return {delivery: at for file, at in self._remembered() for delivery in _lines(file)}
         except OSError as error:
             self._let_go()
             raise self._refused(error) from error
@@ -255,7 +255,7 @@ class Segments:
             finally:
                 os.close(file)
             with (self._folder / IDS / name.removesuffix(".json")).open("w", encoding="utf-8") as ids:
-                ids.writelines(f"{json.dumps(one)}\n" for one in segment.ids)
+                ids.writelines(f"{json.dumps(delivery)}\n" for delivery in segment.ids)
                 ids.flush()
                 os.fsync(ids.fileno())
             sync_folder(self._folder / IDS)
@@ -282,8 +282,8 @@ def is_taken(folder: Path) -> bool:
 
 def unsealed(folder: Path) -> list[str]:
     """The hidden segments of a folder that hold acknowledged deliveries."""
-    found = ((file.name, _size_of(file)) for file in sorted(folder.glob(f"{OPEN}*.json")))
-    return [name for name, size in found if size]
+    sized = ((file.name, _size_of(file)) for file in sorted(folder.glob(f"{OPEN}*.json")))
+    return [name for name, size in sized if size]
 
 
 def recover(folder: Path, window: float) -> bool:
@@ -316,7 +316,7 @@ def _found(left: Path) -> Segment:
     """A segment as a writer that died has left it."""
     data = left.read_bytes()
     whole = data[: data.rfind(b"\n") + 1]  # behind it a line was being written: nobody was told that it is here
-    return Segment(left, len(whole), [one for line in whole.splitlines() if (one := json.loads(line)[ID])])
+    return Segment(left, len(whole), [delivery for line in whole.splitlines() if (delivery := json.loads(line)[ID])])
 
 
 def _lines(file: Path) -> list[str]:

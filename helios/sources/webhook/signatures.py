@@ -56,10 +56,12 @@ def standard(headers: Mapping[str, str], body: bytes, secrets: Sequence[Secret],
     if abs(now - int(given["timestamp"])) > TOLERANCE:
         raise Refused(401, f"webhook-timestamp is more than {TOLERANCE / 60:.0f} minutes away from this server's clock")
     signed = b".".join((given["id"].encode(), given["timestamp"].encode(), body))
-    found = [one.removeprefix("v1,") for one in given["signature"].split(" ") if one.startswith("v1,")]
+    signatures = [
+        signature.removeprefix("v1,") for signature in given["signature"].split(" ") if signature.startswith("v1,")
+    ]
     for secret in secrets:
         expected = base64.b64encode(hmac.digest(key_of(secret), signed, hashlib.sha256)).decode()
-        if any(_equal(expected, one) for one in found):
+        if any(_equal(expected, signature) for signature in signatures):
             return given["id"]
     raise Refused(401, "webhook-signature does not fit")
 

@@ -91,38 +91,38 @@ def cut(text: str) -> str:
         >>> cut("2026-01-01T10:00:00.123456789Z")
         '2026-01-01T10:00:00.123456Z'
     """
-    found = TIME.fullmatch(text)
-    return text[: found.start(2) + 6] + text[found.end(2) :] if found and len(found[2] or "") > 6 else text
+    match = TIME.fullmatch(text)
+    return text[: match.start(2) + 6] + text[match.end(2) :] if match and len(match[2] or "") > 6 else text
 
 
 def _nested(value: Any, kind: SparkType, more: bool) -> bool:
     if kind.name == "array":
-        return isinstance(value, list) and all(one is None or fits(one, kind.parts[0], more) for one in value)
+        return isinstance(value, list) and all(item is None or fits(item, kind.parts[0], more) for item in value)
     if not isinstance(value, dict):
         return False
     if kind.name == "map":
         texts = kind.parts[0].name == "string"  # Spark's parser has no other keys
-        return texts and all(one is None or fits(one, kind.parts[1], more) for one in value.values())
-    found = by_column(value, kind.fields)
-    if found is None or (not more and len(found) < len(value)):
+        return texts and all(item is None or fits(item, kind.parts[1], more) for item in value.values())
+    fields = by_column(value, kind.fields)
+    if fields is None or (not more and len(fields) < len(value)):
         return False
     parts = dict(zip(kind.fields, kind.parts, strict=True))
-    return all(one is None or fits(one, parts[name], more) for name, one in found.items())
+    return all(item is None or fits(item, parts[name], more) for name, item in fields.items())
 
 
 def by_column(value: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any] | None:
     """The fields that are columns, by the names of these, which Spark finds without regard to case.
 
-    None if a column is there twice.
+    None if a column occurs twice.
 
     Examples:
         >>> by_column({"ID": 1, "more": 2}, ("id",)), by_column({"ID": 1, "id": 2}, ("id",))
         ({'id': 1}, None)
     """
     columns = {name.lower(): name for name in names}
-    pairs = [(columns[name.lower()], one) for name, one in value.items() if name.lower() in columns]
-    found = dict(pairs)
-    return found if len(found) == len(pairs) else None
+    pairs = [(columns[name.lower()], item) for name, item in value.items() if name.lower() in columns]
+    fields = dict(pairs)
+    return fields if len(fields) == len(pairs) else None
 
 
 def _text(value: Any, kind: SparkType) -> bool:
@@ -148,11 +148,11 @@ def _decimal(value: Any, kind: SparkType) -> bool:
     if not isinstance(value, int | Real) or isinstance(value, bool):
         return False
     text = value.text if isinstance(value, Real) else str(value)
-    found = NUMBER.fullmatch(text)
-    if found is None or (found[3] is not None and len(text) > LONGEST_POWER):
+    match = NUMBER.fullmatch(text)
+    if match is None or (match[3] is not None and len(text) > LONGEST_POWER):
         return False
     precision, scale = kind.numbers if len(kind.numbers) == 2 else (*(kind.numbers or (10,)), 0)
-    whole, fraction, power = found[1], found[2] or "", int(found[3] or "0")
+    whole, fraction, power = match[1], match[2] or "", int(match[3] or "0")
     digits = (whole + fraction).lstrip("0")
     if not digits:
         return abs(power) <= LONGEST_POWER
@@ -166,10 +166,10 @@ def _date(value: Any, kind: SparkType) -> bool:
 
 
 def _time(value: Any, kind: SparkType) -> bool:
-    found = TIME.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
+    match = TIME.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
         return False
-    zone, fraction = found[3], found[2] or ""
+    zone, fraction = match[3], match[2] or ""
     if fraction[6:].strip("0") or (zone and kind.name == "timestamp_ntz"):
         return False
     if zone and zone != "Z":
@@ -181,8 +181,8 @@ def _time(value: Any, kind: SparkType) -> bool:
 
 def _instant(text: str) -> datetime:
     """In UTC, where it must lie in the years 1 to 9999 too: Python's readers of tables end there."""
-    found = datetime.fromisoformat(text)
-    return found.astimezone(UTC) if found.tzinfo is not None else found
+    instant = datetime.fromisoformat(text)
+    return instant.astimezone(UTC) if instant.tzinfo is not None else instant
 
 
 def _base64(value: Any, kind: SparkType) -> bool:

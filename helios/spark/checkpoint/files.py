@@ -193,7 +193,7 @@ class Checkpoint:
             if before in there and now in there:
                 raise CheckpointError(
                     f"the checkpoint {self.location} has {folder} of {new} beside those of its former name, {old}.",
-                    fix=f"delete {folder}/{now} in it if a move was broken off, so that it is done again.",
+                    fix=f"delete {folder}/{now} in it if a move was interrupted, which is then repeated.",
                 )
             if before in there:
                 self.files.rename(f"{folder}/{before}", f"{folder}/{now}")

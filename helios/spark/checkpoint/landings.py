@@ -66,6 +66,5 @@ class Landings:
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
                 f"{self._checkpoint.location}/{self._file} is damaged ({error}).",
-                fix="restore it from a backup, or delete it: what the target says of itself is then all that is "
-                "compared.",
+                fix="restore it from a backup, or delete it: only the target's own record is then compared.",
             ) from error

@@ -83,7 +83,7 @@ class MirroredTables:
         """Adds tables before they are made, and newer columns of tables before those are written."""
         if tables:
             self._known = {**self.load(), **tables}
-            shown = {name: _shown(one) for name, one in self._known.items()}
+            shown = {name: _shown(table) for name, table in self._known.items()}
             self._checkpoint.files.write(FILE, json.dumps({"v": VERSION, "tables": shown}))
 
     def verify(self, made: Mapping[str, object]) -> None:
@@ -124,7 +124,7 @@ def _parsed(found: Mapping[str, Any]) -> dict[str, Mirrored]:
         newest = None
         if (said := one.get("newest")) is not None:
             file, position = said["since"]
-            taken = tuple((int(one), int(at)) for one, at in said["taken"])
+            taken = tuple((int(taken), int(at)) for taken, at in said["taken"])
             newest = NewestSchema(dict(said["columns"]), (int(file), int(position)), tuple(said["kept"]), taken)
         tables[name] = Mirrored((prefix, db, schema, table), tuple(one["keys"]), newest)
     return tables

@@ -74,8 +74,8 @@ def small_files(spark: SparkSession, location: str) -> SmallFiles:
     """The files under a location: a path of Hadoop's, in its default file system where it names none."""
     if _is_local(location):
         return LocalFiles(location)
-    found = HadoopFiles(spark, location)
-    return LocalFiles(found.root) if _is_local(found.root) else found
+    files = HadoopFiles(spark, location)
+    return LocalFiles(files.root) if _is_local(files.root) else files
 
 
 def _is_local(location: str) -> bool:

@@ -80,7 +80,7 @@ class UpsertState:
                 f"what is remembered of the keys of {target} is by {_shown(json.loads(known))}; the sink "
                 f"now says {_shown(terms)}, with which it cannot be compared.",
                 where=where,
-                fix="put the keys and the order back, or fill the target anew with `helios run --full-refresh`; to go "
+                fix="put the keys and the order back, or refill the target with `helios run --full-refresh`; to go "
                 f"on without what is remembered, so that late rows win once, delete {self.path('')}.",
             )
         self.files.write(f"{self.folder}/terms.json", text)
@@ -208,15 +208,15 @@ class UpsertState:
         """The replays that the target has; what is left of others is deleted."""
         names = sorted(self.files.names(f"{self.folder}/replayed"))
         settled = self.files.names(f"{self.folder}/settled") if names else ()
-        found = []
+        replayed = []
         for name in names:
             if not self._is_replayed(name):
                 self.files.delete(f"{self.folder}/replayed/{name}")
                 continue
             if name not in settled:  # the next replay takes the place of its record
                 self.files.write(f"{self.folder}/settled/{name}", "")
-            found.append(f"replayed/{name}")
-        return found
+            replayed.append(f"replayed/{name}")
+        return replayed
 
     def _fold(
         self, spark: SparkSession, base: int | None, deltas: list[int], replayed: list[str], keys: tuple[str, ...]
@@ -240,11 +240,11 @@ class UpsertState:
         name, now = f"{self.folder}/replaced.json", time.time()
         text = self.files.read(name)
         known: dict[str, float] = json.loads(text or "{}")
-        noted = {one: since for one, since in {**dict.fromkeys(folders, now), **known}.items() if one != but}
-        gone = [one for one, since in noted.items() if since <= now - KEPT_SECONDS]
-        for one in gone:
-            self.files.delete(one)
-        left = {one: since for one, since in noted.items() if one not in gone}
+        noted = {folder: since for folder, since in {**dict.fromkeys(folders, now), **known}.items() if folder != but}
+        gone = [folder for folder, since in noted.items() if since <= now - KEPT_SECONDS]
+        for folder in gone:
+            self.files.delete(folder)
+        left = {folder: since for folder, since in noted.items() if folder not in gone}
         if left != known:
             self.files.write(name, json.dumps(left))
 

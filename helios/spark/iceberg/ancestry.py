@@ -19,15 +19,15 @@ class JavaVersion:
         self._metadata = metadata
 
     def node(self, snapshot: int) -> Node | None:
-        found = self._metadata.snapshot(snapshot)
-        if found is None:
+        known = self._metadata.snapshot(snapshot)
+        if known is None:
             return None
-        parent = found.parentId()
+        parent = known.parentId()
         return Node(
             id=snapshot,
             parent=int(parent) if parent is not None else None,
-            sequence=int(found.sequenceNumber()),
-            at=int(found.timestampMillis()),
+            sequence=int(known.sequenceNumber()),
+            at=int(known.timestampMillis()),
         )
 
     def earlier(self) -> Sequence[tuple[int, str]]:
@@ -50,9 +50,9 @@ def presence_of(
     newest = int(head.snapshotId())
     if newest in (landing.snapshot, landing.head) or is_ancestor(table, head, landing.snapshot):
         return Presence.PRESENT
-    found = presence(newest, landing, JavaVersion(table.operations().current()), lambda file: _read(table, file))
-    if found is not Presence.UNKNOWN:
-        return found
+    result = presence(newest, landing, JavaVersion(table.operations().current()), lambda file: _read(table, file))
+    if result is not Presence.UNKNOWN:
+        return result
     # Manifests and their entries name the snapshot that added them: only a descendant has them.
     added = any(manifest.snapshotId() == landing.snapshot for manifest in listed(head.allManifests(table.io())))
     return Presence.PRESENT if added or (has_files is not None and has_files(newest)) else Presence.UNKNOWN

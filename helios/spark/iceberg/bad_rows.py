@@ -17,17 +17,17 @@ SHOWN = 400
 def row_in(error: BaseException) -> dict[str, str] | None:
     """What an error says of a bad row: why, its text, and where it is; None for any other error."""
     text = str(error)
-    found = json_in(text.split(BAD_ROW, 1)[1]) if BAD_ROW in text else None
-    return {"why": "the row does not parse", "text": "", **found} if found is not None else None
+    row = json_in(text.split(BAD_ROW, 1)[1]) if BAD_ROW in text else None
+    return {"why": "the row does not parse", "text": "", **row} if row is not None else None
 
 
 def json_in(text: str) -> dict[str, Any] | None:
     """The JSON object that a text begins with; None where it is cut."""
     try:
-        found, _ = json.JSONDecoder(strict=False).raw_decode(text)
+        value, _ = json.JSONDecoder(strict=False).raw_decode(text)
     except ValueError:
         return None
-    return dict(found)
+    return dict(value)
 
 
 def bad_row(row: dict[str, str], plan: Plan, place: str, fix: str) -> RunError:

@@ -194,7 +194,7 @@ def commit(
         if java_class(refused) != CONFLICT:
             raise refused
         table.refresh()
-        if any(table.snapshot(one) is not None for one in made):
+        if any(table.snapshot(snapshot) is not None for snapshot in made):
             return
         # A retry at once: the next competing commit is furthest away now.
         if not retries.wait(pause=operations.look is None):
@@ -205,4 +205,4 @@ def _new_snapshots(table: JavaTable, transaction: JavaTransaction) -> list[int]:
     """The ids of the snapshots that a transaction has made."""
     new: JavaSet[JavaSnapshot] = classes().java.util.HashSet(transaction.table().snapshots())
     new.removeAll(table.snapshots())
-    return [int(one.snapshotId()) for one in listed(new)]
+    return [int(snapshot.snapshotId()) for snapshot in listed(new)]

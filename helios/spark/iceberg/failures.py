@@ -130,16 +130,16 @@ def expectation_failure(error: BaseException, plan: Plan) -> RunError | None:
     return RunError(
         f"a row does not meet the expectation {failed}; nothing of its batch was written.",
         where=where,
-        fix='mend the source, or write on_fail="drop" or "quarantine".',
+        fix='repair the source, or write on_fail="drop" or "quarantine".',
     )
 
 
 def source_failure(error: BaseException, plan: Plan) -> HeliosError | None:
     """The failure of a row, a record or a file that a source cannot read; None for any other error."""
     for name in dict.fromkeys(source_kind(read.source).failures for read in plan.reads):
-        found: HeliosError | None = resolve_name(name)(error, plan) if name is not None else None
-        if found is not None:
-            return found
+        failure: HeliosError | None = resolve_name(name)(error, plan) if name is not None else None
+        if failure is not None:
+            return failure
     row = row_in(error)  # of a MERGE
     return bad_row(row, plan, row["at"], row["fix"]) if row is not None and {"at", "fix"} <= row.keys() else None
 
@@ -161,12 +161,12 @@ def _undated(text: str, plan: Plan) -> RunError:
 def worker_failure(error: BaseException, plan: Plan) -> RunError | None:
     """The failure of a user's function in a Python worker; None for any other error."""
     text = str(error)
-    found = list(WORKER_TRACEBACK.finditer(text)) if WORKER_ERROR.search(text) else []
-    if not found:
+    tracebacks = list(WORKER_TRACEBACK.finditer(text)) if WORKER_ERROR.search(text) else []
+    if not tracebacks:
         return None
-    frames = [(file, int(line)) for file, line in FRAME.findall(found[-1]["frames"])]
+    frames = [(file, int(line)) for file, line in FRAME.findall(tracebacks[-1]["frames"])]
     own = [Origin(file, line) for file, line in frames if Path(file).name == Path(plan.origin.file).name]
-    message = found[-1]["message"].strip()
+    message = tracebacks[-1]["message"].strip()
     return RunError(
         f"{plan.pipeline}: {message}",
         where=own[-1] if own else plan.origin,
@@ -176,20 +176,20 @@ def worker_failure(error: BaseException, plan: Plan) -> RunError | None:
 
 def outage_reason(error: BaseException) -> str | None:
     """Why a catalog or a storage does not answer, where a later try may succeed; None for any other failure."""
-    for one in _causes(error):
-        if isinstance(one, StaleReplica):
-            return one.what
-        exceptions = list(_java_exceptions(one))
-        found = [
+    for cause in _causes(error):
+        if isinstance(cause, StaleReplica):
+            return cause.what
+        exceptions = list(_java_exceptions(cause))
+        causes = [
             (name, text)
             for name, text in exceptions
             if name in OUTAGES or OUTAGE_MESSAGES.search(text) or is_away(text)
         ]
-        if found:
-            name, text = found[-1]  # the innermost
+        if causes:
+            name, text = causes[-1]  # the innermost
             return shortened(f"{name}: {text}" if text and text != "None" else name)
-        if not exceptions and not isinstance(one, (HeliosError, PySparkException)):
-            diagnosis = diagnose(one)
+        if not exceptions and not isinstance(cause, (HeliosError, PySparkException)):
+            diagnosis = diagnose(cause)
             if diagnosis is not None and diagnosis.name in OUTAGE_DIAGNOSES and isinstance(error, HeliosError):
                 return shortened(error.what)
     return None
@@ -203,7 +203,7 @@ def is_outage(error: BaseException) -> bool:
 def expired_token(error: BaseException) -> str | None:
     """The message of a catalog that no longer accepts the session's token; None for any other failure."""
     refused = [
-        text for one in _causes(error) for name, text in _java_exceptions(one) if name == "NotAuthorizedException"
+        text for cause in _causes(error) for name, text in _java_exceptions(cause) if name == "NotAuthorizedException"
     ]
     return shortened(f"NotAuthorizedException: {refused[-1]}") if refused else None
 
@@ -237,14 +237,14 @@ CONCURRENT = re.compile(r"\[CONCURRENT_STREAM_LOG_UPDATE\].*?detected for (?P<ba
 
 def second_driver(error: StreamingQueryException, plan: Plan) -> LeaseError | None:
     """The failure of a query that met another one on its checkpoint; None for any other error."""
-    found = CONCURRENT.search(str(error))
-    if found is None:
+    match = CONCURRENT.search(str(error))
+    if match is None:
         return None
     return LeaseError(
-        f"another driver has planned or finished batch {found['batch']} of {plan.pipeline} on the checkpoint "
+        f"another driver has planned or finished batch {match['batch']} of {plan.pipeline} on the checkpoint "
         f"{plan.checkpoint} since this one looked; this one stops.",
         where=plan.origin,
-        fix="let one driver run each pipeline; the next run goes on behind what the other one has written.",
+        fix="let one driver run each pipeline; the next run continues after the batches of the other one.",
     )
 
 

@@ -45,7 +45,7 @@ def expression(spark: SparkSession, table: JavaTable, name: str, predicates: Ite
     translate = getattr(getattr(sources.v2, "DataSourceV2Strategy$"), "MODULE$").translateFilterV2
     both = getattr(jvm.org.apache.iceberg.expressions.Expressions, "and")
     relation = _relation(spark, name)
-    found: JavaExpression | None = None
+    conjunction: JavaExpression | None = None
     for predicate in predicates:
         try:
             resolved = _resolved(spark, relation, predicate)
@@ -65,8 +65,8 @@ def expression(spark: SparkSession, table: JavaTable, name: str, predicates: Ite
             meant = _by_sparks_order(
                 jvm.org.apache.iceberg.expressions.Expressions.rewriteNot(converted), table.schema()
             )
-            found = meant if found is None else both(found, meant)
-    return found
+            conjunction = meant if conjunction is None else both(conjunction, meant)
+    return conjunction
 
 
 def _relation(spark: SparkSession, name: str) -> JavaLogicalPlan:
@@ -153,13 +153,13 @@ def _by_sparks_order(expression: JavaExpression, schema: JavaSchema) -> JavaExpr
     field = schema.findField(name) or schema.caseInsensitiveFindField(name)  # Spark takes names in any case
     if str(field.type()) not in ("float", "double"):
         return expression
-    values = [float(one.value()) for one in (predicate.literals() if kind == "IN" else [predicate.literal()])]
-    found = expression
+    values = [float(literal.value()) for literal in (predicate.literals() if kind == "IN" else [predicate.literal()])]
+    widened = expression
     if kind != "GT" and 0.0 in values:
         again = {"GT_EQ": make.greaterThanOrEqual, "LT_EQ": make.lessThanOrEqual}.get(kind, make.equal)
         for zero in (-0.0, 0.0):
-            found = getattr(make, "or")(found, again(name, zero))
-    return getattr(make, "or")(found, make.isNaN(name)) if kind in ("GT", "GT_EQ") else found
+            widened = getattr(make, "or")(widened, again(name, zero))
+    return getattr(make, "or")(widened, make.isNaN(name)) if kind in ("GT", "GT_EQ") else widened
 
 
 def _conjuncts(expression: JavaSparkExpression) -> Sequence[JavaSparkExpression]:

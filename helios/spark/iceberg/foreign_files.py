@@ -203,9 +203,9 @@ def verify_state(
         verify(spark, table, tasks, Reading(str(table.name()), by_bounds=by_bounds))
         return
     look = _look(table)
-    found = _manifests(spark, table, look, snapshot).nulls if look is not None else ()
-    if look is not None and found:
-        _Files(spark, table, look, Reading(str(table.name()))).refuse_nulls(found[0])
+    nulls = _manifests(spark, table, look, snapshot).nulls if look is not None else ()
+    if look is not None and nulls:
+        _Files(spark, table, look, Reading(str(table.name()))).refuse_nulls(nulls[0])
 
 
 def verify_bounds(spark: SparkSession, table: JavaTable, snapshot: JavaSnapshot | None) -> None:
@@ -240,12 +240,12 @@ class _Files:
         """
         required, mapped = self._look.required, self._look.mapping is not None
         asked = [id for id, column in required.items() if self._reads(column.name)]
-        found = {}
+        nulls = {}
         for counted in _counts(self._spark, tasks, asked, mapped) if asked or mapped else ():
             self.refuse_nulls(counted)
             if counted.format == "PARQUET":
-                found[counted.location] = [id for id in counted.unknown if not required[id].filled]
-        return found
+                nulls[counted.location] = [id for id in counted.unknown if not required[id].filled]
+        return nulls
 
     def refuse_nulls(self, file: Counted) -> None:
         """Raises if a file has nulls."""
@@ -353,8 +353,8 @@ def _counts(
     spark: SparkSession, tasks: JavaList[JavaFileScanTask], columns: Sequence[int], every: bool
 ) -> list[Counted]:
     """Every file, or those that have nulls."""
-    found = cast("JavaFileTeller", instance(spark, COUNTS, _ids(columns), every)).call(tasks)
-    return [Counted(*one) for one in json.loads(_json(found))]
+    counts = cast("JavaFileTeller", instance(spark, COUNTS, _ids(columns), every)).call(tasks)
+    return [Counted(*fields) for fields in json.loads(_json(counts))]
 
 
 def _manifests(spark: SparkSession, table: JavaTable, look: Look, snapshot: JavaSnapshot) -> Manifests:
@@ -364,7 +364,7 @@ def _manifests(spark: SparkSession, table: JavaTable, look: Look, snapshot: Java
         made = instance(spark, MANIFESTS, _ids(look.required), STAMP, base=COUNTS)
         _MANIFESTS[key] = cast("JavaManifestTeller", made)
     read, nulls = json.loads(_json(_MANIFESTS[key].state(table, snapshot)))
-    return Manifests(read, [Counted(*one) for one in nulls])
+    return Manifests(read, [Counted(*fields) for fields in nulls])
 
 
 def _ids(columns: Iterable[int]) -> JavaList[int]:

@@ -97,10 +97,10 @@ class CatalogFreshness:
             marks: As `dataclasses.asdict` gives them, by table.
         """
         with self._lock:
-            for name, one in marks.items():
+            for name, mark in marks.items():
                 known = self.marks.get(name)
                 then = MetadataVersion(
-                    str(one["uuid"]), str(one["location"]), int(one["sequence"]), int(one["updated"])
+                    str(mark["uuid"]), str(mark["location"]), int(mark["sequence"]), int(mark["updated"])
                 )
                 if known is None or known.updated < then.updated:
                     self.marks[name] = then
@@ -113,11 +113,11 @@ FRESHNESS: dict[Catalog, CatalogFreshness] = {}
 def track_replicas(catalog: Catalog) -> None:
     """Tracks all replicas of a catalog together, also with those of another catalog that shares some."""
     every = (catalog, *replicas(catalog))
-    known = {id(one): one for one in map(FRESHNESS.get, every) if one is not None}
+    known = {id(freshness): freshness for freshness in map(FRESHNESS.get, every) if freshness is not None}
     kept, *others = list(known.values()) or [CatalogFreshness(catalog)]
     for other in others:
         kept.restore({name: asdict(mark) for name, mark in other.marks.items()})
-    joined = [one for one, of in FRESHNESS.items() if id(of) in known]
+    joined = [name for name, of in FRESHNESS.items() if id(of) in known]
     FRESHNESS.update(dict.fromkeys((*every, *joined), kept))
 
 

@@ -49,9 +49,9 @@ class History:
 
     def since(self, end: JavaSnapshot | None) -> list[JavaSnapshot] | None:
         """The snapshots after another one, newest first; None where the history does not reach back to it."""
-        found: list[JavaSnapshot] = []
+        snapshots: list[JavaSnapshot] = []
         for snapshot in self:
             if end is not None and snapshot.snapshotId() == end.snapshotId():
-                return found
-            found.append(snapshot)
-        return found if end is None else None
+                return snapshots
+            snapshots.append(snapshot)
+        return snapshots if end is None else None

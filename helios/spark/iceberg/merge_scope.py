@@ -67,8 +67,8 @@ class Reach:
 def reach_of(table: JavaTable, columns: Mapping[str, DataType], scope: MergeScope) -> Reach:
     """The reach of a scope in a table whose columns have these types."""
     same = _same_columns(table, columns, scope.bounds)
-    found = [same[column] for column in scope.bounds] if len(same) == len(scope.bounds) else []
-    return Reach(_within(table, same, scope.bounds), found)
+    bounded = [same[column] for column in scope.bounds] if len(same) == len(scope.bounds) else []
+    return Reach(_within(table, same, scope.bounds), bounded)
 
 
 def _same_columns(table: JavaTable, columns: Mapping[str, DataType], bounds: Mapping[str, Bound]) -> dict[str, str]:
@@ -78,9 +78,9 @@ def _same_columns(table: JavaTable, columns: Mapping[str, DataType], bounds: Map
     """
     names = {name.lower(): name for name in columns}
     same = {column: names[column.lower()] for column in bounds}
-    found = {column: name for column, name in same.items() if columns[name] == bounds[column].kind}
+    comparable = {column: name for column, name in same.items() if columns[name] == bounds[column].kind}
     schema = table.schema()
-    return {column: name for column, name in found.items() if str(schema.findField(name).type()) != "uuid"}
+    return {column: name for column, name in comparable.items() if str(schema.findField(name).type()) != "uuid"}
 
 
 def _within(table: JavaTable, same: Mapping[str, str], bounds: Mapping[str, Bound]) -> JavaExpression:
@@ -88,11 +88,11 @@ def _within(table: JavaTable, same: Mapping[str, str], bounds: Mapping[str, Boun
     known = overflow.bounded(table)
     make = classes().org.apache.iceberg.expressions.Expressions
     both = getattr(make, "and")
-    found: JavaExpression = make.alwaysTrue()
+    conjunction: JavaExpression = make.alwaysTrue()
     for column, name in same.items():
         bound = bounds[column]
-        in_order = all(one.holds(bound.low) and one.holds(bound.high) for one in known.get(name, ()))
+        in_order = all(order.holds(bound.low) and order.holds(bound.high) for order in known.get(name, ()))
         if bound.low is not None and in_order:
             ends = make.greaterThanOrEqual(name, bound.low), make.lessThanOrEqual(name, bound.high)
-            found = both(found, both(*ends))
-    return found
+            conjunction = both(conjunction, both(*ends))
+    return conjunction

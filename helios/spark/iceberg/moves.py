@@ -89,8 +89,8 @@ def move(spark: SparkSession, moves: Sequence[Move]) -> bool:
     moved = CATALOGS[moves[0].name.catalog.type].move
     done = _moved(moved, moves) if moved is not None else _transacted(spark, moves)
     if done:
-        for one in moves:
-            one.held.table.refresh()
+        for change in moves:
+            change.held.table.refresh()
     return done
 
 
@@ -100,12 +100,12 @@ def move(spark: SparkSession, moves: Sequence[Move]) -> bool:
 def _moved(moved: Mover, moves: Sequence[Move]) -> bool:
     written: list[str] = []
     try:
-        for one in moves:
-            written.append(_write(one.held))
+        for change in moves:
+            written.append(_write(change.held))
     except BaseException:
         _delete(moves, written)
         raise
-    tables = [_described(one, after) for one, after in zip(moves, written, strict=True)]
+    tables = [_described(change, after) for change, after in zip(moves, written, strict=True)]
     try:
         done = moved(moves[0].name.catalog, tables, client)
     except Exception as error:  # what a database or an HTTP client raises has no common root
@@ -114,18 +114,18 @@ def _moved(moved: Mover, moves: Sequence[Move]) -> bool:
         _delete(moves, written)
         return False
     remove = classes().org.apache.iceberg.CatalogUtil.deleteRemovedMetadataFiles
-    for one in moves:
-        remove(one.held.table.io(), one.held.base, one.held.metadata)
+    for change in moves:
+        remove(change.held.table.io(), change.held.base, change.held.metadata)
     return True
 
 
-def _described(one: Move, after: str) -> Moved:
-    metadata = one.held.metadata
+def _described(change: Move, after: str) -> Moved:
+    metadata = change.held.metadata
     snapshot = metadata.currentSnapshot()
     return Moved(
-        one.name.namespace,
-        one.name.table,
-        before=_location(one.held),
+        change.name.namespace,
+        change.name.table,
+        before=_location(change.held),
         after=after,
         snapshot=int(snapshot.snapshotId()) if snapshot is not None else -1,
         schema=int(metadata.currentSchemaId()),
@@ -154,9 +154,9 @@ def _write(held: Held) -> str:
 
 def _delete(moves: Sequence[Move], written: Sequence[str]) -> None:
     """Deletes metadata files that no table was moved to."""
-    for one, location in zip(moves, written, strict=False):
+    for change, location in zip(moves, written, strict=False):
         with suppress(Py4JError):  # an orphan file, which `helios orphans` finds
-            one.held.table.io().deleteFile(location)
+            change.held.table.io().deleteFile(location)
 
 
 # a server gets the changes
@@ -165,9 +165,11 @@ def _delete(moves: Sequence[Move], written: Sequence[str]) -> None:
 def _transacted(spark: SparkSession, moves: Sequence[Move]) -> bool:
     jvm, name = classes(), moves[0].name
     commits: JavaList[JavaTableCommit] = jvm.java.util.ArrayList()
-    for one in moves:
-        _, identifier = catalog_of(spark, one.name)
-        commits.add(jvm.org.apache.iceberg.catalog.TableCommit.create(identifier, one.held.base, one.held.metadata))
+    for change in moves:
+        _, identifier = catalog_of(spark, change.name)
+        commits.add(
+            jvm.org.apache.iceberg.catalog.TableCommit.create(identifier, change.held.base, change.held.metadata)
+        )
     try:
         _rest(spark, name).commitTransaction(commits)
     except FAILURES as error:
@@ -182,7 +184,7 @@ def _failure(spark: SparkSession, moves: Sequence[Move], kind: str, message: str
     """The error for what the server answered, by the class and message of Iceberg's exception."""
     catalog = moves[0].name.catalog
     if kind == "NoSuchTableException":  # so the client takes any 404, that of an unknown path too
-        gone = next((one.name for one in moves if load_table(spark, one.name) is None), None)
+        gone = next((change.name for change in moves if load_table(spark, change.name) is None), None)
         if gone is None:
             return _no_endpoint(catalog, message)
         return RunError(f"{gone.text} is gone: {message}; nothing was written.")
@@ -211,8 +213,8 @@ def _told(error: Py4JJavaError | PySparkException) -> tuple[str, str]:
 
 def _no_endpoint(catalog: Catalog, message: str) -> InputError:
     return InputError(
-        f"the server of catalog {catalog.name!r} at {catalog.option('uri')} takes no commit of several tables (POST "
-        f"/v1/{{prefix}}/transactions/commit), which atomic=True needs: {message}; nothing was written.",
+        f"the server of catalog {catalog.name!r} at {catalog.option('uri')} does not support commits of several tables "
+        f"(POST /v1/{{prefix}}/transactions/commit), which atomic=True needs: {message}; nothing was written.",
         fix="leave atomic=True out: each table is then written exactly once by itself; or mirror into a catalog whose "
         "server has that endpoint.",
     )

@@ -83,11 +83,11 @@ def unordered(table: JavaTable, snapshots: Iterable[JavaSnapshot], *, added: boo
         snapshots: The snapshots.
         added: Whether only the files that each of them has added count.
     """
-    fields = {spec: found for spec, found in _fields(table) if found}
+    fields = {spec: fields for spec, fields in _fields(table) if fields}
     if not fields:
         return frozenset()
     uuid, schema = str(table.uuid()), int(table.schema().schemaId())
-    found: set[str] = set()
+    columns: set[str] = set()
     for snapshot in snapshots:
         key = (uuid, schema, int(snapshot.snapshotId()), added)
         if key not in _LOOKED_AT:
@@ -100,38 +100,40 @@ def unordered(table: JavaTable, snapshots: Iterable[JavaSnapshot], *, added: boo
                 for place, name, kind, known in fields.get(int(manifest.partitionSpecId()), ())
                 if not _within(manifest, place, kind, known.partitions)
             )
-        found |= _LOOKED_AT[key]
-    return frozenset(found)
+        columns |= _LOOKED_AT[key]
+    return frozenset(columns)
 
 
 def bounded(table: JavaTable) -> Mapping[str, list[Ordered]]:
     """Where the partitions of a table's columns are in order, by column; without those that always are."""
-    found: dict[str, list[Ordered]] = {}
+    orders: dict[str, list[Ordered]] = {}
     for _, fields in _fields(table):
         for _, name, _, known in fields:
-            found.setdefault(name, []).append(known)
-    return found
+            orders.setdefault(name, []).append(known)
+    return orders
 
 
 def _fields(table: JavaTable) -> Iterator[tuple[int, Sequence[tuple[int, str, JavaType, Ordered]]]]:
     """Of each partition spec the fields that may overflow: their place, column, and the type of the partition."""
     schema = table.schema()
     for spec in table.specs().values():
-        found = []
+        fields = []
         for place, field in enumerate(listed(spec.fields())):
             transform, source = str(field.transform().toString()), int(field.sourceId())
             column = schema.findField(source) if transform == "hour" or transform.startswith("truncate") else None
             if column is None:  # always in order, or dropped, so that no predicate names it
                 continue
             kinds = {
-                str(then.type()) for one in table.schemas().values() if (then := one.findField(source)) is not None
+                str(then.type())
+                for schema in table.schemas().values()
+                if (then := schema.findField(source)) is not None
             }
             partition = spec.partitionType().fields().get(place).type()
             name = str(schema.findColumnName(source))
-            found += [
+            fields += [
                 (place, name, partition, known) for kind in kinds if (known := ordered(kind, transform)) is not None
             ]
-        yield int(spec.specId()), found
+        yield int(spec.specId()), fields
 
 
 def _within(manifest: JavaManifestFile, place: int, kind: JavaType, partitions: tuple[int, int]) -> bool:
@@ -154,7 +156,7 @@ def without_order(expression: JavaExpression, columns: frozenset[str]) -> JavaEx
     if kind not in ORDERED:
         return expression
     name = str(cast("JavaPredicate", expression).ref().name()).lower()
-    return make.alwaysTrue() if name in {one.lower() for one in columns} else expression
+    return make.alwaysTrue() if name in {column.lower() for column in columns} else expression
 
 
 def asks_for_order(expression: JavaExpression, columns: Iterable[str]) -> bool:
@@ -165,4 +167,4 @@ def asks_for_order(expression: JavaExpression, columns: Iterable[str]) -> bool:
         return asks_for_order(both.left(), columns) or asks_for_order(both.right(), columns)
     if kind not in ORDERED:
         return False
-    return str(cast("JavaPredicate", expression).ref().name()).lower() in {one.lower() for one in columns}
+    return str(cast("JavaPredicate", expression).ref().name()).lower() in {column.lower() for column in columns}

@@ -130,8 +130,7 @@ def apply_changes(
                 raise RunError(
                     f"the schema of {table.name()} could not be changed in {tries}: {kind}: {message}; no rows were "
                     "written.",
-                    fix="run again when the table is quieter: what has been changed already is found, and not changed "
-                    "again.",
+                    fix="run again when the table is quieter: changes that were made already are kept.",
                 ) from error
 
 
@@ -221,11 +220,11 @@ def align(df: DataFrame, target: StructType) -> DataFrame:
         CheckFailed: The table lacks columns or types of the batch: evolve it first. Nothing is dropped silently.
     """
     stream, table = fields_of(df.schema), fields_of(target)
-    found = evolve(stream, Target(name="the table", fields=table), Policy())
-    if found.problems:
-        raise CheckFailed(found.problems)
-    if found.changes:
-        lacks = ", ".join(shown(change.path) for change in found.changes)
+    evolution = evolve(stream, Target(name="the table", fields=table), Policy())
+    if evolution.problems:
+        raise CheckFailed(evolution.problems)
+    if evolution.changes:
+        lacks = ", ".join(shown(change.path) for change in evolution.changes)
         raise CheckFailed([DeclarationError(f"the table lacks columns of the batch: {lacks}.")])
     cells = cast_plan(stream, table)
     if all(cell.same for cell in cells) and list(target.names) == df.columns:
@@ -285,8 +284,8 @@ def null_violation(error: PySparkException, table: str, where: Origin | None = N
     """
     if error.getCondition() != "NOT_NULL_ASSERT_VIOLATION":
         return None
-    found = (error.getMessageParameters() or {}).get("walkedTypePath", "")
-    column = shown(tuple(found.split()))
+    path = (error.getMessageParameters() or {}).get("walkedTypePath", "")
+    column = shown(tuple(path.split()))
     return RunError(
         f"a row has null in {column}, which {table} requires; nothing of its batch was committed.",
         where=where,

@@ -38,14 +38,14 @@ def load_table(spark: SparkSession, table: TableName) -> JavaTable | None:
         StaleReplica: This replica of the catalog shows an older state than the run has seen.
     """
     catalog, identifier = catalog_of(spark, table)
-    found: JavaTable | None = None
+    loaded: JavaTable | None = None
     try:
-        found = catalog.loadTable(identifier)
+        loaded = catalog.loadTable(identifier)
     except Py4JJavaError as error:
         if java_class(error) not in ("NoSuchTableException", "NoSuchNamespaceException"):
             raise
-    freshness.verify(table, found)
-    return found
+    freshness.verify(table, loaded)
+    return loaded
 
 
 def create_table(
@@ -176,7 +176,7 @@ def named_after(spark: SparkSession, table: TableName) -> list[TableName]:
     catalog, identifier = catalog_of(spark, table)
     if not catalog.namespaceExists(identifier.namespace()):
         return []
-    names = [str(one.name()) for one in listed(catalog.listTables(identifier.namespace()))]
+    names = [str(name.name()) for name in listed(catalog.listTables(identifier.namespace()))]
     begin = "" if isinstance(table, Namespace) else f"{table.table}_"
     return [TableName(table.catalog, table.namespace, name) for name in names if name.startswith(begin)]
 

@@ -155,13 +155,13 @@ class Transaction:
             return False
         current = int(self.table.spec().specId())
         manifests = listed(self._base.dataManifests(self.table.io()))
-        live = (one for one in manifests if one.hasAddedFiles() or one.hasExistingFiles())
-        return any(int(one.partitionSpecId()) != current for one in live)
+        live = (manifest for manifest in manifests if manifest.hasAddedFiles() or manifest.hasExistingFiles())
+        return any(int(manifest.partitionSpecId()) != current for manifest in live)
 
     def unordered(self) -> frozenset[str]:
         """Columns whose partitions are not in the order of their values, in lower case."""
-        found = overflow.unordered(self.table, [self._base] if self._base is not None else [])
-        return frozenset(name.lower() for name in found)
+        names = overflow.unordered(self.table, [self._base] if self._base is not None else [])
+        return frozenset(name.lower() for name in names)
 
     def overwrite_partitions(self, df: DataFrame, options: Mapping[str, str]) -> None:
         self._write("OverwritePartitionsDynamic", df, options=options)

@@ -27,8 +27,8 @@ def instance(spark: SparkSession, source: Path, *arguments: object, base: Path |
     """
     with _LOCK:
         loader = _compiled(spark, base, None).getClassLoader() if base is not None else None
-        found = _compiled(spark, source, loader)
-    [constructor] = found.getConstructors()
+        compiled = _compiled(spark, source, loader)
+    [constructor] = compiled.getConstructors()
     made: JavaObject = constructor.newInstance(java_array(classes().java.lang.Object, arguments))
     return made
 

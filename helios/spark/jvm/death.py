@@ -30,11 +30,11 @@ def java_death() -> EnvironmentProblem | None:
         status = process.wait(REAPED_SECONDS)
     except subprocess.TimeoutExpired:
         return None
-    fix = "run again: what was not committed is written then"
+    fix = "run again: it writes what was not committed"
     if status == -signal.SIGKILL:
         fix = (
-            "see whether the kernel killed it for want of memory (`dmesg`), and lower spark.driver.memory or run where "
-            "there is more; then run again: what was not committed is written then"
+            "check whether the kernel killed it for lack of memory (`dmesg`), and lower spark.driver.memory or use a "
+            "larger machine; then run again: it writes what was not committed"
         )
     return EnvironmentProblem(f"the Java process of Spark has ended ({_ending(status)}).", fix=f"{fix}.")
 

@@ -30,8 +30,8 @@ FAILED_READ = re.compile(r"\[FAILED_READ_FILE[.\w]*\] .*?(?:reading file|File) (
 
 def java_exception(error: Py4JJavaError) -> JavaThrowable:
     """The Java exception behind an error."""
-    found: JavaThrowable = error.java_exception
-    return found
+    exception: JavaThrowable = error.java_exception
+    return exception
 
 
 def java_class(error: Py4JJavaError) -> str:
@@ -71,8 +71,8 @@ def file_of(error: BaseException) -> str | None:
     """The file that Spark could not read, as its message names it; None for any other error."""
     cause: BaseException | None = error
     while cause is not None:
-        found = FAILED_READ.search(str(cause))
-        if found is not None:
-            return found[1]
+        match = FAILED_READ.search(str(cause))
+        if match is not None:
+            return match[1]
         cause = cause.__cause__
     return None

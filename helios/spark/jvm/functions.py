@@ -36,7 +36,9 @@ def called(
     """
     jvm = classes()
     made = instance(spark, code, *more, *settings)
-    kind = next(one for one in made.getClass().getInterfaces() if one.getSimpleName() == f"UDF{len(columns)}")
+    kind = next(
+        interface for interface in made.getClass().getInterfaces() if interface.getSimpleName() == f"UDF{len(columns)}"
+    )
     # By reflection: py4j takes another one of the functions of this name.
     functions = jvm.java.lang.Class.forName("org.apache.spark.sql.functions")
     types = java_array(jvm.java.lang.Class, [kind, jvm.java.lang.Class.forName("org.apache.spark.sql.types.DataType")])

@@ -32,9 +32,9 @@ def struct_of(ddl: str) -> StructType:
     Args:
         ddl: Names and types, such as "id bigint, name string".
     """
-    found = StructType.fromDDL(ddl)
-    assert isinstance(found, StructType)
-    return found
+    struct = StructType.fromDDL(ddl)
+    assert isinstance(struct, StructType)
+    return struct
 
 
 def refusal(what: str, error: AnalysisException, where: Origin | None) -> InputError:

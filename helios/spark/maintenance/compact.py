@@ -308,7 +308,9 @@ def _many_manifests(table: JavaTable) -> bool:
     head = head_of(table, None)
     manifests = list(head.allManifests(table.io())) if head is not None else []
     # The next commit drops those with nothing but deleted files: a rewrite of them would conflict with it.
-    sizes = [int(one.length()) for one in manifests if one.hasAddedFiles() or one.hasExistingFiles()]
+    sizes = [
+        int(manifest.length()) for manifest in manifests if manifest.hasAddedFiles() or manifest.hasExistingFiles()
+    ]
     size = int(table.properties().get(MANIFEST_SIZE) or DEFAULT_MANIFEST_SIZE)
     return len(sizes) > max(MANY_MANIFESTS, 2 * math.ceil(sum(sizes) / size))
 

@@ -174,8 +174,8 @@ def _refuse_shared_folder(name: TableName, location: str) -> None:
     shared = next((other for other in inside if f"{other}/".startswith(folder)), None)
     if shared is not None:
         raise InputError(
-            f"the folder {location} of {name.text} also holds {shared}, whose files would pass for orphans.",
-            fix="delete what is left over by hand.",
+            f"the folder {location} of {name.text} also holds {shared}, whose files would be taken for orphans.",
+            fix="delete orphan files by hand.",
         )
 
 
@@ -189,7 +189,7 @@ def _refuse_checkpoints(name: TableName, table: JavaTable, files: Iterable[str])
             raise InputError(
                 f"the folder {location} of {name.text} also holds the checkpoint {folder}, whose files would pass for "
                 "orphans.",
-                fix="give the pipeline a .checkpoint(...) elsewhere, or delete what is left over by hand.",
+                fix="give the pipeline a .checkpoint(...) elsewhere, or delete orphan files by hand.",
             )
 
 

@@ -107,7 +107,7 @@ class Maintainer:
         if self.settings.orphans is not None and self._due("orphans", ORPHANS_EVERY):
             work.append(("orphans", self._orphans))
         return [
-            one for kind, act in work if time.time() >= self._not_before.get(kind, 0) if (one := self._try(kind, act))
+            done for kind, act in work if time.time() >= self._not_before.get(kind, 0) if (done := self._try(kind, act))
         ]
 
     def _try(self, kind: str, act: Callable[[], Compaction | Expired | Orphans | None]) -> Upkeep | None:
@@ -154,8 +154,8 @@ class Maintainer:
         loaded.iceberg.refresh()
         age = timedelta(seconds=self.settings.expire or 0.0)
         places = warehouses(self._catalogs.values())
-        found = planned_among(loaded, age, None, self.settings.readers, places)
-        done = expire(self.spark, self.table, found, on_driver=_is_small(loaded.iceberg.metadata))
+        expiry = planned_among(loaded, age, None, self.settings.readers, places)
+        done = expire(self.spark, self.table, expiry, on_driver=_is_small(loaded.iceberg.metadata))
         self._remember("expire")
         return done if done.snapshots else None
 

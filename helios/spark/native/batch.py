@@ -63,7 +63,7 @@ class Written:
 
     def of(self, told: Iterable[Told]) -> Written:
         """The files that tasks have told of."""
-        return replace(self, files=tuple(json.dumps(file) for one in told for file in one.get("files", ())))
+        return replace(self, files=tuple(json.dumps(file) for report in told for file in report.get("files", ())))
 
     def delete(self) -> None:
         """Deletes them, also those of tasks that could not delete their own."""
@@ -117,7 +117,7 @@ class NativeBatch:
 
     def count(self, told: Iterable[Told]) -> None:
         """Takes the counts of tasks: what an attempt counts that fails, is not among what they tell."""
-        self.dropped[:] = [sum(one["dropped"] for one in told)]
+        self.dropped[:] = [sum(report["dropped"] for report in told)]
 
     def check_columns(self, made: StructType, stored: StructType) -> None:
         """Checks that the program gives the columns that Spark's analyzer gives the steps, and that they are stored.
@@ -143,16 +143,16 @@ class NativeBatch:
             NotNative: Spark must do the batch; nothing is left of it.
         """
         name = uuid.uuid4().hex
-        found = self.files.inputs(self.program)
-        work = Work(name, self.program, dict(found.ids), target, found.absent, found.groups, found.texts).to_json()
-        shares = shares_of(found.files, target, spark.sparkContext.defaultParallelism)
+        inputs = self.files.inputs(self.program)
+        work = Work(name, self.program, dict(inputs.ids), target, inputs.absent, inputs.groups, inputs.texts).to_json()
+        shares = shares_of(inputs.files, target, spark.sparkContext.defaultParallelism)
         if self.guarded:
             refuse_many(shares, target, partitions)
         written = Written(target.folder, name, store=store)
         if not shares:
             self.count(())
             return written
-        stores = found.store.properties, store.properties
+        stores = inputs.store.properties, store.properties
         try:
             told = run(spark, "write", work, [[astuple(file) for file in share] for share in shares], stores)
         except BaseException:
@@ -200,10 +200,10 @@ def accepted(told: list[Told]) -> list[Told]:
         NotNative: One of them has refused: Spark must do the batch.
         RunError: A file holds something else than its table says.
     """
-    misread = next((one["misread"] for one in told if "misread" in one), None)
+    misread = next((report["misread"] for report in told if "misread" in report), None)
     if misread is not None:
         raise RunError(f"{misread}.", fix="replace the file, or read the other columns: .select(...).")
-    refused = next((one["refused"] for one in told if "refused" in one), None)
+    refused = next((report["refused"] for report in told if "refused" in report), None)
     if refused is not None:
         raise NotNative(refused)
     return told

@@ -22,8 +22,8 @@ class Field(TypedDict):
 
 def fields_of(schema: JavaSchema) -> list[Field]:
     """The columns of a schema."""
-    found: list[Field] = json.loads(classes().org.apache.iceberg.SchemaParser.toJson(schema))["fields"]
-    return found
+    fields: list[Field] = json.loads(classes().org.apache.iceberg.SchemaParser.toJson(schema))["fields"]
+    return fields
 
 
 def absent(table: JavaTable, fields: Iterable[Field]) -> frozenset[int]:
@@ -31,11 +31,11 @@ def absent(table: JavaTable, fields: Iterable[Field]) -> frozenset[int]:
     specs, to_json = table.specs(), classes().org.apache.iceberg.PartitionSpecParser.toJson
     parsed = [json.loads(to_json(specs.get(number))) for number in listed(specs.keySet())]
     told = {field["source-id"] for spec in parsed for field in spec["fields"] if field["transform"] == "identity"}
-    optional = (one for one in fields if not one["required"] and "initial-default" not in one)
-    return frozenset(one["id"] for one in optional if one["id"] not in told)
+    optional = (field for field in fields if not field["required"] and "initial-default" not in field)
+    return frozenset(field["id"] for field in optional if field["id"] not in told)
 
 
 def texts(values: JavaMap[str, str]) -> dict[str, str]:
     """The entries of a Java map of texts."""
-    found: dict[str, str] = json.loads(classes().org.apache.iceberg.util.JsonUtil.mapper().writeValueAsString(values))
-    return found
+    entries: dict[str, str] = json.loads(classes().org.apache.iceberg.util.JsonUtil.mapper().writeValueAsString(values))
+    return entries

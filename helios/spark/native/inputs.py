@@ -140,8 +140,8 @@ def scan_files(spark: SparkSession, tasks: JavaList[JavaFileScanTask], whose: st
     """
     if int(tasks.size()) > most:
         raise NotNative(f"a batch has more than {most:,} files of the {whose}")
-    found = cast("JavaFileTeller", instance(spark, FILES)).call(tasks)
-    text = classes().org.apache.iceberg.util.JsonUtil.mapper().writeValueAsString(found)
+    answer = cast("JavaFileTeller", instance(spark, FILES)).call(tasks)
+    text = classes().org.apache.iceberg.util.JsonUtil.mapper().writeValueAsString(answer)
     return [ScanFile(*values) for values in json.loads(str(text))]
 
 
@@ -181,7 +181,7 @@ class TableFiles:
         """
         store = store_of(self.table, self.catalog)
         fields = fields_of(self.table.schema())
-        known = {one["name"]: one["id"] for one in fields}
+        known = {field["name"]: field["id"] for field in fields}
         ids = {column: known[column] for column, _ in program.read}
         missing = absent(self.table, fields)
         files = [file.input(store, "source") for file in self._files]
@@ -227,7 +227,7 @@ class FolderFiles:
             for file in self._parts(InputFile(store.path(path), size, group=number))
         ]
         names = [name for name, _ in program.read]
-        groups = tuple({name: one[name] for name in names} for _, one in self.groups)
+        groups = tuple({name: group[name] for name in names} for _, group in self.groups)
         return Inputs(files, store, groups=groups, texts=self.texts)
 
     def _parts(self, file: InputFile) -> list[InputFile]:

@@ -109,7 +109,7 @@ def _refuse(spark: SparkSession, table: JavaTable, known: Mapping[str, str]) -> 
 def _columns(table: JavaTable, schema: StructType) -> tuple[Column, ...]:
     kept = classes().org.apache.iceberg.MetricsConfig.forTable(table)
     kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
-    found = []
+    columns = []
     for field in fields_of(table.schema()):
         name, stored = field["name"], field["type"]
         if name not in kinds:
@@ -118,8 +118,8 @@ def _columns(table: JavaTable, schema: StructType) -> tuple[Column, ...]:
             raise NotNative(f"the table has the column {name} of type {kinds[name]}")
         if stored not in _STORED.get(kinds[name], (kinds[name].replace(",", ", "),)):
             raise NotNative(f"the table keeps {name} as {stored}")
-        found.append(Column(name, field["id"], kinds[name], field["required"], str(kept.columnMode(name))))
-    return tuple(found)
+        columns.append(Column(name, field["id"], kinds[name], field["required"], str(kept.columnMode(name))))
+    return tuple(columns)
 
 
 _STORED = {
@@ -144,25 +144,25 @@ def _sort(table: JavaTable, columns: tuple[Column, ...]) -> tuple[Sort, ...]:
     if order.isUnsorted():
         return ()
     by_id = {column.id: column.name for column in columns}
-    found = []
+    terms = []
     for part in json.loads(classes().org.apache.iceberg.SortOrderParser.toJson(order))["fields"]:
         column = by_id.get(part["source-id"])
         if part["transform"] != "identity" or column is None:
             raise NotNative(f"the table is sorted by {part['transform']} of {column or 'a field'}")
-        found.append(Sort(column, part["direction"] == "desc", part["null-order"] == "nulls-last"))
-    return tuple(found)
+        terms.append(Sort(column, part["direction"] == "desc", part["null-order"] == "nulls-last"))
+    return tuple(terms)
 
 
 def _partition(table: JavaTable, columns: tuple[Column, ...]) -> tuple[Partition, ...]:
     by_id = {column.id: column for column in columns}
-    found = []
+    fields = []
     for field in listed(table.spec().fields()):
         column, transform = by_id.get(int(field.sourceId())), str(field.transform().toString())
         takes = TAKES.get(parsed(transform)[0], ())
         if column is None or column.kind.partition("(")[0] not in takes or _overflows(column.kind, transform):
             raise NotNative(f"the table is partitioned by {transform} of {column.kind if column else 'a field'}")
-        found.append(Partition(str(field.name()), column.name, column.kind, transform))
-    return tuple(found)
+        fields.append(Partition(str(field.name()), column.name, column.kind, transform))
+    return tuple(fields)
 
 
 def _overflows(kind: str, transform: str) -> bool:

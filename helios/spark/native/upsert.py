@@ -182,7 +182,7 @@ class _Upserting:
             raise NotNative("files of the table have position deletes of the time when it had format v2")
         planned = {file.location: task for file, task in zip(found, tasks.toArray(), strict=True)}
         told = self._do("match", self._matching(table), self._shares(found, scanned))
-        vectors = [Vector(**one) for share in told for one in share["vectors"]]
+        vectors = [Vector(**vector) for share in told for vector in share["vectors"]]
         pairs = [share["pairs"] for share in told if share["pairs"] is not None]
         files = self._written.of(self._do("store", self._upsert, self._slices(pairs))).files
         return _vectored(_Change(table, files), self._written.name, vectors, planned)

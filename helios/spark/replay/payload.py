@@ -86,9 +86,9 @@ class Payloads:
             [i for i, step in expected if any(f"({n}=" in text or f", {n}=" in text for n, _ in step.conditions)],
             quarantining,
         )
-        for found in ways:
-            if len(found) == 1:
-                return found[0]
+        for indexes in ways:
+            if len(indexes) == 1:
+                return indexes[0]
         inside = [step.text() for inner in list(flows(self.plan.stream))[1:] for step in inner.steps]
         if text in inside:
             why = "is inside the other side of a join or union, whose rows are read by the join itself"
@@ -152,7 +152,7 @@ class Payloads:
         by_index: dict[int, list[str]] = {}
         for text in sorted(texts):
             by_index.setdefault(self.step_index(text), []).append(text)
-        parts = [each(self._parsed(rows.where(F.col("step").isin(found)), at), at) for at, found in by_index.items()]
+        parts = [each(self._parsed(rows.where(F.col("step").isin(texts)), at), at) for at, texts in by_index.items()]
         return reduce(DataFrame.unionByName, parts) if parts else rows
 
     def _parsed(self, rows: DataFrame, at: int) -> DataFrame:

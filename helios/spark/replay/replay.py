@@ -56,7 +56,7 @@ class Replayed:
         taken: The rows that were removed from the quarantine.
         moved: Those of them that now fail in another step, and were quarantined again.
         stayed: The rows that fail in the same step again, and stay unchanged.
-        of_sources: The rows that a source has set aside, which no replay mends.
+        of_sources: The rows that a source has set aside, which no replay repairs.
         waiting: The rows of a batch that the target does not have yet: the next run does it again.
         snapshot: The snapshot of the target; None if it has not changed.
         resumed: Whether the target already had the rows, from a replay that died.
@@ -158,9 +158,9 @@ class Replay:
         identity = checkpoint.identity()
         if not self.plan.checkpoint or (identity and identity.pipeline in (self.plan.pipeline, self.plan.was)):
             return
-        found = f"is pipeline {identity.pipeline!r}'s" if identity else "is not there"
+        reason = f"is pipeline {identity.pipeline!r}'s" if identity else "is not there"
         raise CheckpointError(
-            f"the checkpoint {checkpoint.location} of {self.plan.pipeline} {found}; nothing was replayed.",
+            f"the checkpoint {checkpoint.location} of {self.plan.pipeline} {reason}; nothing was replayed.",
             where=self.plan.declared.sink.origin,
             fix="run the pipeline first; a lost checkpoint is replaced with `helios run --new-checkpoint`.",
         )
@@ -291,7 +291,7 @@ class Replay:
         if not chosen and self.step and any(self.step in text for text in counts if text.endswith(OF_SOURCES)):
             raise InputError(
                 f"rows that a source of {self.plan.pipeline} has set aside are not replayed: no step rejected them.",
-                fix="mend them where they come from, so that they are read again; `helios quarantine clear "
+                fix="repair them where they come from, so that they are read again; `helios quarantine clear "
                 f"{self.quarantine.within}` then deletes them here.",
             )
         if not chosen:

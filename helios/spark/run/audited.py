@@ -45,7 +45,7 @@ def settle_audited(context: SinkContext, table: JavaTable, checkpoint: str | Non
                 f"{table.name()} holds batch {known.batch} of {plan.pipeline}, which was brought back by hand, and "
                 "what it remembered of deleted keys is gone: late rows would bring them back; nothing was written.",
                 where=plan.declared.sink.origin,
-                fix="roll the table back to the snapshot before it, or fill it anew with `helios run --full-refresh`.",
+                fix="roll the table back to the snapshot before it, or refill it with `helios run --full-refresh`.",
             )
         ledger.claim(known)
         record = known

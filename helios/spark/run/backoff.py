@@ -65,7 +65,7 @@ class Outage:
             f"{plan.pipeline}: {where} has been away since {self._clock}, for longer than the {self.limit:g} s of "
             f".retry(outage=): {reason}",
             where=plan.origin,
-            fix=f"see what answers with {doctor}, and run again: it goes on where it stands, each row once.",
+            fix=f"check it with {doctor}, and run again: it continues where it stopped, with each row once.",
         )
 
 

@@ -219,15 +219,15 @@ def _follow(job: Job, df: DataFrame) -> None:
             job.run.left(left(job, query))
     except StreamingQueryException as error:
         # Spark passes on only the text of a Python error; this is the error itself.
-        found = [*failure, *(source.error for source in job.followed.values() if source.error is not None)]
-        _note_failure(job, found[0] if found else error)
-        if found:  # with its own cause, which tells what was away
-            raise found[0] from (found[0].__cause__ or error)
+        errors = [*failure, *(source.error for source in job.followed.values() if source.error is not None)]
+        _note_failure(job, errors[0] if errors else error)
+        if errors:  # with its own cause, which tells what was away
+            raise errors[0] from (errors[0].__cause__ or error)
         raise engine_failure(error, plan) from error
 
 
 def _note_failure(job: Job, error: BaseException) -> None:
-    """Notes that a planned batch has failed by what a source reads, which may be mended before it is done again."""
+    """Notes that a planned batch has failed by what a source reads, which may be repaired before it is done again."""
     number = _uncommitted(job)
     if number is None:
         return

@@ -61,7 +61,7 @@ class Choice:
 
     def addresses(self) -> str:
         """The addresses of the chosen replicas."""
-        return ", ".join(str(one.option("uri")) for one in self._combinations[self._index].values())
+        return ", ".join(str(catalog.option("uri")) for catalog in self._combinations[self._index].values())
 
     # freshness marks in the checkpoint
 
@@ -97,6 +97,6 @@ def _with_replicas(plan: Plan, chosen: Mapping[Catalog, Catalog]) -> Plan:
         plan,
         reads=tuple(replace(r, table=on_replica(r.table)) if r.table is not None else r for r in plan.reads),
         write=replace(write, table=on_replica(write.table), quarantine=quarantine_table),
-        catalogs=tuple(chosen.get(one, one) for one in plan.catalogs),
-        neighbours=tuple(chosen.get(one, one) for one in plan.neighbours),
+        catalogs=tuple(chosen.get(catalog, catalog) for catalog in plan.catalogs),
+        neighbours=tuple(chosen.get(catalog, catalog) for catalog in plan.neighbours),
     )

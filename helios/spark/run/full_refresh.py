@@ -61,10 +61,10 @@ def first_start(spark: SparkSession, plan: Plan, old: Record | None, checkpoint:
 
 def _known(checkpoint: Checkpoint) -> Starts:
     try:
-        found: Starts | None = checkpoint.start()
+        starts: Starts | None = checkpoint.start()
     except CheckpointError:
         return ()  # damaged: it is cleared
-    return found or ()
+    return starts or ()
 
 
 def _unreadable(spark: SparkSession, read: ReadPlan, start: Start) -> str:
@@ -77,7 +77,7 @@ def _unreadable(spark: SparkSession, read: ReadPlan, start: Start) -> str:
     if start.get("uuid") not in (None, str(table.uuid())):
         return "its first start is that of another table"
     history = History(table, tables.head(table, read.branch))
-    there = place.snapshot is None or any(int(one.snapshotId()) == place.snapshot for one in history)
+    there = place.snapshot is None or any(int(snapshot.snapshotId()) == place.snapshot for snapshot in history)
     return "" if there or history.expired == place.snapshot else "snapshots after its first start have expired"
 
 

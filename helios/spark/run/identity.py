@@ -105,11 +105,11 @@ def refuse_changed(
     uuid_now = str(table.uuid()) if table is not None else None
     if existing.target_uuid and uuid_now != existing.target_uuid:
         became = "is gone" if table is None else "was replaced by another table"
-        found = "a table that was renamed, name as it is called now" if table is None else "put the former table back"
+        remedy = "a table that was renamed, name as it is called now" if table is None else "put the former table back"
         raise CheckpointError(
             f"the target {existing.target} {became} since the checkpoint {location} was made.",
             where=plan.declared.sink.origin,
-            fix=f"restore the table; {found}; or, where a new table is to be filled from the beginning, delete the "
+            fix=f"restore the table; {remedy}; or, where a new table is to be filled from the beginning, delete the "
             "checkpoint folder.",
         )
     if existing.sources != sources:

@@ -56,8 +56,8 @@ class LateRows:
 
 def late_rows(query: StreamingQuery) -> int:
     """The number of rows that watermarks have dropped in the current batch, as far as it has run."""
-    found = (node.metrics().get(DROPPED) for node in _nodes(_plan(query)))
-    return sum(metric.get().value() for metric in found if metric.isDefined())
+    counts = (node.metrics().get(DROPPED) for node in _nodes(_plan(query)))
+    return sum(metric.get().value() for metric in counts if metric.isDefined())
 
 
 def late_watermark(query: StreamingQuery) -> int:

@@ -21,12 +21,12 @@ MOST = 1_000_000
 def left(job: Job, query: StreamingQuery) -> list[str]:
     """The data that the sources and the state of a pipeline keep for a later run, in words; empty if there is none."""
     try:
-        found = [told for source in job.followed.values() if (told := source.left())]
-        return [*found, *_groups(job, query)]
+        texts = [told for source in job.followed.values() if (told := source.left())]
+        return [*texts, *_groups(job, query)]
     except (Py4JError, PySparkException) as error:  # the rows have landed
-        return [f"what waits for a later run is not known: {cause_of(error)}"]
+        return [f"it is unknown which rows wait for a later run: {cause_of(error)}"]
     except HeliosError as error:
-        return [f"what waits for a later run is not known: {error.what}"]
+        return [f"it is unknown which rows wait for a later run: {error.what}"]
 
 
 def _groups(job: Job, query: StreamingQuery) -> Iterator[str]:

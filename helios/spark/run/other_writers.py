@@ -52,18 +52,18 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
         written = _writers(table, branch)
         names = {other: {other, *others[other].formerly} for other in shared}
         there |= {other for other in shared if ANYBODY in written or names[other] & written}
-    found = sorted(there)
-    if not set(found) - set(beside):
+    writers = sorted(there)
+    if not set(writers) - set(beside):
         return
-    other = next(one for one in found if one not in beside)
-    accepted = " ".join(f"--beside {one}" for one in found)
-    choices = [f"where all are to write into the table, run once with `helios run {accepted}`"]
+    other = next(name for name in writers if name not in beside)
+    accepted = " ".join(f"--beside {name}" for name in writers)
+    choices = [f"to let all of them write into the table, run once with `helios run {accepted}`"]
     renaming = renaming_call(plan, other)
     if others[other].branch != branch:
-        follow = f"where only newer rows belong into {branch or 'main'}, follow with .incremental(start=SNAPSHOT_ID)"
+        follow = f"to add only newer rows to {branch or 'main'}, follow with .incremental(start=SNAPSHOT_ID)"
         choices = [f"{follow}, and run once with `helios run {accepted}`"]
     elif renaming is not None and not plan.write.sink.many_tables:
-        choices.insert(0, f"where it is the same pipeline, renamed, write {renaming}")
+        choices.insert(0, f"if it is the same pipeline under a new name, write {renaming}")
     raise CheckpointError(
         f"{name.text} holds rows of {shared[other]} that pipeline {other} has written, and {plan.pipeline} would write "
         "them once more; nothing was written.",
@@ -85,8 +85,8 @@ def refuse_two_records(plan: Plan, table: JavaTable) -> None:
     if was in parse(text, key, table.name()).formerly:  # which it was: another pipeline goes by that name now
         return
     raise CheckpointError(
-        f"{plan.write.table.text} has a record of {was} and one of {plan.pipeline}: was= is for a pipeline that goes "
-        "on under a new name, and these are two; nothing was moved.",
+        f"{plan.write.table.text} has a record of {was} and one of {plan.pipeline}: was= is for a renamed "
+        "pipeline, and these are two pipelines; nothing was moved.",
         where=plan.declared.origin,
         fix=f"give the pipeline that was {was} a name that is free, or leave was= out.",
     )
@@ -133,8 +133,8 @@ def _is_followed(entry: Entry) -> bool:
 
 def _place(entry: Entry | None) -> SourcePosition | None:
     """How far a follower has read, by its entry; None where that does not tell."""
-    found = position_of(entry.get("place")) if entry is not None else None
-    return found[1] if found is not None else None
+    position = position_of(entry.get("place")) if entry is not None else None
+    return position[1] if position is not None else None
 
 
 def _same_source(plan: Plan, entry: Entry, state: Entry) -> bool:
@@ -171,7 +171,7 @@ def refuse_upserts_of_others(
     """
     if upsert_terms(plan) is None:
         return
-    there = {name: upserts_of(one) for name, one in _others(table, plan).items()} if table is not None else {}
+    there = {name: upserts_of(record) for name, record in _others(table, plan).items()} if table is not None else {}
     there = upserts_alongside(plan, siblings, there, beside)
     refuse_other_upserts(plan, own, there, beside)
 
@@ -198,7 +198,7 @@ def _out_of_step(plan: Plan, state: Entry, other: str, entry: Entry | None) -> I
         choices = [f"{read_all}, then `helios run --beside {other}`"]
     return InputError(
         f"pipeline {other} follows {source} into {written}, and has read {until}; {plan.pipeline} replaces rows by "
-        f"{rows}: what lies between would be there twice, or not at all. Nothing was written.",
+        f"{rows}: the rows in between would be duplicated or lost. Nothing was written.",
         where=plan.declared.sink.origin,
         fix=f"{', or '.join(choices)}.",
     )
@@ -245,5 +245,5 @@ def _writers(table: JavaTable, branch: str | None) -> frozenset[str]:
     missing = branch is not None and not table.refs().containsKey(branch)
     head = table.currentSnapshot() if branch is None or missing else Ledger(table, "", "", "", branch).head()
     history = History(table, head)
-    found = {str(snapshot.summary().get("helios.pipeline")) for snapshot in history}
-    return frozenset(found | ({ANYBODY} if history.expired is not None else set()))
+    writers = {str(snapshot.summary().get("helios.pipeline")) for snapshot in history}
+    return frozenset(writers | ({ANYBODY} if history.expired is not None else set()))

@@ -134,9 +134,9 @@ class PipelineQuery:
 
         def rows(index: int) -> DataFrame:
             source = self.sources[index]
-            found = source.stream() if source.read_plan.source.streaming else source.read(self.spark, None)
-            assert found is not None
-            return found
+            frame = source.stream() if source.read_plan.source.streaming else source.read(self.spark, None)
+            assert frame is not None
+            return frame
 
         return build(self.plan, lambda index, _: rows(index)).df
 

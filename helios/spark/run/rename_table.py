@@ -82,8 +82,11 @@ def rename(spark: SparkSession, old: TableName, new: TableName, others: Sequence
             undo.callback(_rename, spark, new, old)
         for move in moves:
             move.make(undo)
-        for one in (*quarantines, *([new] if names else [])):  # by the last one a rename that was broken off is known
-            _rename_in(spark, one, names, undo)
+        for quarantine in (
+            *quarantines,
+            *([new] if names else []),
+        ):  # by the last one a rename that was broken off is known
+            _rename_in(spark, quarantine, names, undo)
         undo.pop_all()
     return Renamed(
         table=old.text,
@@ -162,7 +165,7 @@ def _rename(spark: SparkSession, old: TableName, new: TableName) -> None:
         why = java_message(error) if isinstance(error, Py4JJavaError) else str(error)
         raise RunError(
             f"the catalog {old.catalog.name} does not rename {old.text} to {new.within}: {why.splitlines()[0]}",
-            fix="see that the namespace exists and that the catalog renames tables.",
+            fix="check that the namespace exists and that the catalog renames tables.",
         ) from error
 
 

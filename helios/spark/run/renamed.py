@@ -63,8 +63,8 @@ def take_along(spark: SparkSession, plan: Plan, table: JavaTable, was: str, form
     """
     today = plan.write.quarantine
     rejected = [*([today] if today is not None else []), *former]
-    for one in (table, *(load_table(spark, name) for name in rejected)):
-        rename_replay(one, was, plan.pipeline)
+    for each in (table, *(load_table(spark, name) for name in rejected)):
+        rename_replay(each, was, plan.pipeline)
     rename_audit(table, was, plan.pipeline)
     for name in rejected:
         rename_rows(spark, name, was, plan.pipeline)

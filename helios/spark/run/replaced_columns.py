@@ -73,8 +73,8 @@ def _replaced(table: JavaTable, since: int, until: int) -> Iterator[str]:
 
 def _columns_at(table: JavaTable, snapshot: int) -> dict[str, int]:
     """The field ids of a snapshot's columns, by their names; empty where they are not known any more."""
-    found = table.snapshot(snapshot)
-    schema = table.schemas().get(found.schemaId()) if found is not None and found.schemaId() is not None else None
+    known = table.snapshot(snapshot)
+    schema = table.schemas().get(known.schemaId()) if known is not None and known.schemaId() is not None else None
     return {name: id for id, name in names_by_id(schema).items()} if schema is not None else {}
 
 
@@ -91,7 +91,9 @@ def _holds(sink: TableSink, name: str) -> bool:
     written = {known.lower(): id for known, id in at.items()}
     if written:
         return written.get(name.lower()) == today[name.lower()]
-    named = {id for one in sink.table.schemas().values() for id, known in names_by_id(one).items() if known == name}
+    named = {
+        id for schema in sink.table.schemas().values() for id, known in names_by_id(schema).items() if known == name
+    }
     return len(named) < 2
 
 
@@ -102,7 +104,7 @@ def _error(job: Job, read: ReadPlan, name: str, path: tuple[str, ...]) -> InputE
         where=read.source.origin,
         fix=f"keep them under another name, with ALTER TABLE {target.text} RENAME COLUMN {column} TO "
         f"{quoted(path[-1] + '_before')}, or take them out, with ALTER TABLE {target.text} DROP COLUMN {column}: the "
-        "next run adds the new column. `helios run --full-refresh` fills the target as the source is now.",
+        "next run adds the new column. `helios run --full-refresh` refills the target from the current source.",
     )
 
 
@@ -110,10 +112,10 @@ def _state_error(job: Job, read: ReadPlan, name: str) -> InputError:
     return InputError(
         f"{_told(read, name)} What {job.plan.pipeline} has computed so far is of the former one; nothing was written.",
         where=read.source.origin,
-        fix="compute it anew with `helios run --full-refresh`.",
+        fix="recompute it with `helios run --full-refresh`.",
     )
 
 
 def _told(read: ReadPlan, name: str) -> str:
-    how = "it was dropped and added again, or another one has got its name."
+    how = "it was dropped and added again, or another column has got its name."
     return f"{name} of {read.name} is another column than before: {how}"

@@ -190,7 +190,7 @@ class PipelineRun:
                     raise RunError(error.what, where=error.where, fix=error.fix) from error
                 anew = error.what
                 self.new_checkpoint = self.full_refresh = False
-                self.noted(f"{error.what} The batch is planned anew.")
+                self.noted(f"{error.what} The batch is planned again.")
                 if self._stop.is_set():
                     raise Stopped from error
             except Exception as error:
@@ -320,18 +320,19 @@ class PipelineRun:
         self._lags[source] = lag
         lags = self._lags.values()
         self._metrics.lag(
-            snapshots=sum(one.snapshots for one in lags),
-            seconds=max(one.seconds for one in lags),
-            files=_sum(one.files for one in lags),
-            bytes=_sum(one.bytes for one in lags),
-            records=_sum(one.records for one in lags),
+            snapshots=sum(lag.snapshots for lag in lags),
+            seconds=max(lag.seconds for lag in lags),
+            files=_sum(lag.files for lag in lags),
+            bytes=_sum(lag.bytes for lag in lags),
+            records=_sum(lag.records for lag in lags),
         )
 
     def files_gone(self, paths: Sequence[str]) -> None:
         """Counts planned files that are gone, and emits an event that names them."""
         self._metrics.gone(len(paths))
         shown = ", ".join(paths[:3]) + (f" and {len(paths) - 3:,} more" if len(paths) > 3 else "")
-        self._event("noted", files=len(paths), message=f'planned and gone, left out (.on_missing("skip")): {shown}')
+        message = f'planned files that are gone, left out (.on_missing("skip")): {shown}'
+        self._event("noted", files=len(paths), message=message)
 
     def scanned(self, metrics: ScanMetrics) -> None:
         """Counts the files and partitions that a batch read and skipped."""

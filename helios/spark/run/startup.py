@@ -121,7 +121,7 @@ class StartupValidator:
             raise InputError(
                 f"--again is for pipelines that read their sources once, and {plan.pipeline} follows one.",
                 where=plan.origin,
-                fix="choose another pipeline of the script with SCRIPT:name, or read it anew with --full-refresh.",
+                fix="choose another pipeline of the script with SCRIPT:name, or read it again with --full-refresh.",
             )
         # Tables that rows name are opened when a row does.
         table = tables.load_table(self.spark, plan.write.table) if self.other is None else None
@@ -176,10 +176,10 @@ class StartupValidator:
                 existing = retarget(self.context, existing)
         if existing is not None and not replaced:
             return existing
-        for name, found in self._targets(table) if not self.full_refresh else ():
-            record = self._last_record(found)
+        for name, target in self._targets(table) if not self.full_refresh else ():
+            record = self._last_record(target)
             if record is None:
-                refuse_same_sources(self.context, name, found, {*self.beside, *self.siblings})
+                refuse_same_sources(self.context, name, target, {*self.beside, *self.siblings})
             elif not replaced and self.plan.streaming:
                 refuse_lost(self.plan, name, record)
         return None
@@ -230,18 +230,20 @@ class StartupValidator:
     def _adopt_former(self, former: str, table: JavaTable | None, df: DataFrame) -> None:
         """Moves the checkpoint of the pipeline's former name to the new one, once; first it must be this pipeline's."""
         old = Checkpoint(self.spark, former)
-        if self._identity(lenient=self.new_checkpoint) is not None or (found := old.identity()) is None:
+        if self._identity(lenient=self.new_checkpoint) is not None or (identity := old.identity()) is None:
             return
-        if found.pipeline == self.plan.was:
-            refuse_foreign(self.plan, self.checkpoint.location, found, table)
+        if identity.pipeline == self.plan.was:
+            refuse_foreign(self.plan, self.checkpoint.location, identity, table)
             if not self.new_checkpoint:
-                found = with_renamed_sources(found, self.sources, self.uuids)
-                refuse_changed(self.plan, self.checkpoint.location, found, self.sources, table)
+                identity = with_renamed_sources(identity, self.sources, self.uuids)
+                refuse_changed(self.plan, self.checkpoint.location, identity, self.sources, table)
             if table is not None:
                 self._refuse_schema(table, df, moved=False)
             if table is not None and not self.new_checkpoint:
-                guard = RollbackGuard(table, found.pipeline, found.id, lenient=True)  # keeps nothing in a checkpoint
-                ledger = Ledger(table, found.pipeline, found.id, "", self.branch, guard=guard)
+                guard = RollbackGuard(
+                    table, identity.pipeline, identity.id, lenient=True
+                )  # keeps nothing in a checkpoint
+                ledger = Ledger(table, identity.pipeline, identity.id, "", self.branch, guard=guard)
                 ledger.refuse_rollback(self._last_record(table))
             self._look_at_others(table)
             move_checkpoint(old, self.checkpoint)

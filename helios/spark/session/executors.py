@@ -95,8 +95,8 @@ class Executors:
                 reported = True
                 memory = self._spark.sparkContext.getConf().get("spark.executor.memory", "1g")
                 self._tell(
-                    f"there is no executor on {self._master}: are its workers up, and have they the cores "
-                    f"and the memory that are asked for (spark.executor.memory = {memory})?"
+                    f"there is no executor on {self._master}: are its workers up, with the cores and the "
+                    f"memory that are requested (spark.executor.memory = {memory})?"
                 )
             time.sleep(0.1)
 
@@ -147,7 +147,7 @@ def folders(plan: Plan, checkpoint: str) -> list[Folder]:
             what = f"catalog {catalog.name!r} ({catalog.type}) keeps its tables in"
             fix = f"give a folder that every machine sees, as path= or warehouse=, {STORED}"
             found.append(Folder(_path(warehouse), what, fix, catalog.origin))
-    if kind_of(checkpoint) == "local" and not any(_path(checkpoint).is_relative_to(one.path) for one in found):
+    if kind_of(checkpoint) == "local" and not any(_path(checkpoint).is_relative_to(folder.path) for folder in found):
         what = f"pipeline {plan.pipeline} keeps its progress in"
         fix = 'give a place that every machine sees: .checkpoint("/shared/checkpoints/...") or .checkpoint("s3://...")'
         found.append(Folder(_path(checkpoint), what, fix, plan.declared.sink.origin))

@@ -109,13 +109,13 @@ def launch(
     """
     version, folder = jars.installed_spark()
     paths = jars.ensure(components, spark_version=version)
-    found = java.find_java()
-    os.environ.update(java.environment(found))
+    java_home = java.find_java()
+    os.environ.update(java.environment(java_home))
     if _is_local(config):
         # Without it Spark looks up the name of this machine, and does not start where no DNS knows that.
         os.environ.setdefault("SPARK_LOCAL_IP", LOCAL_DEFAULTS["spark.driver.host"])
     level = LOG_LEVELS["debug" if debug else "quiet"]
-    faster = class_archive.options(found, version) if java_options is None else java_options
+    faster = class_archive.options(java_home, version) if java_options is None else java_options
     given = config.spark_conf.get(JAVA_OPTIONS, "")
     options = f'"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}" -Dhelios.log={level} {faster} {given}'.strip()
     conf = {CALL_SITES: str(debug).lower(), **start_conf(config, paths, options)}
@@ -126,13 +126,13 @@ def launch(
     log = None if debug else tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the JVM starts
     if running or gateway.left_to_pyspark():
         return Jvm(config, conf, version, log)
-    recipe = class_archive.recipe(found, version)
+    recipe = class_archive.recipe(java_home, version)
     if recipe is None or not gateway.fits(recipe, config.master, config.spark_conf, paths):
         starting = gateway.by_scripts(folder.parent, arguments(config, conf), log=log)
         return Jvm(config, conf, version, log, starting)
     del conf[JARS]  # on the class path: Spark would copy them for its executor, which is the driver
     conf = {**LOCAL_FILES, **conf}
-    starting = gateway.by_recipe(found, recipe, paths, memory=conf[DRIVER_MEMORY], options=options, log=log)
+    starting = gateway.by_recipe(java_home, recipe, paths, memory=conf[DRIVER_MEMORY], options=options, log=log)
     return Jvm(config, conf, version, log, starting, slim=True)
 
 

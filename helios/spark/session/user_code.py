@@ -68,14 +68,14 @@ def _lies_in(module: ModuleType, folder: str) -> bool:
 
 def reachable(script: Path, folder: Path) -> list[Path]:
     """The files beside a script that it may import, itself or through each other; of packages all modules."""
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     ahead = [script]
     while ahead:
         for name in _imported(ahead.pop()):
-            new = [file for file in _files(folder, name) if file not in found]
-            found.update(dict.fromkeys(new))
+            new = [file for file in _files(folder, name) if file not in files]
+            files.update(dict.fromkeys(new))
             ahead += new
-    return sorted(found)
+    return sorted(files)
 
 
 def _imported(file: Path) -> Iterator[str]:

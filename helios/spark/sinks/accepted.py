@@ -84,40 +84,40 @@ def with_accepted(ledger: Ledger, names: Iterable[str], record: Record, *, resum
     Raises:
         LedgerError: A batch of another checkpoint was, which the checkpoint would write again.
     """
-    found = _found(ledger, names_of(ledger.table, names, record), record)
-    if not found:
+    batches = _found(ledger, names_of(ledger.table, names, record), record)
+    if not batches:
         return record
-    kept = ledger.with_batches(record, reversed(found)) if isinstance(ledger, AppendLedger) else record
-    for one in found:
-        position = position_in(one.stamps.get("helios.position")) or {"sources": []}
+    kept = ledger.with_batches(record, reversed(batches)) if isinstance(ledger, AppendLedger) else record
+    for applied in batches:
+        position = position_in(applied.stamps.get("helios.position")) or {"sources": []}
         follows = any("place" in entry for entry in position["sources"])
-        other = one.stamps.get("helios.checkpoint") != record.checkpoint
-        if one.is_after(record) or (resumes and follows):
+        other = applied.stamps.get("helios.checkpoint") != record.checkpoint
+        if applied.is_after(record) or (resumes and follows):
             return replace(
                 kept,
-                batch=one.number,
+                batch=applied.number,
                 position=position,
-                snapshot=int(one.snapshot.snapshotId()),
-                sequence=int(one.snapshot.sequenceNumber()),
-                steps=one.stamps.get("helios.steps") or "",
+                snapshot=int(applied.snapshot.snapshotId()),
+                sequence=int(applied.snapshot.sequenceNumber()),
+                steps=applied.stamps.get("helios.steps") or "",
                 aside=False,
-                keys=_keys(one) if other and _keys(one) is not None else kept.keys,
+                keys=_keys(applied) if other and _keys(applied) is not None else kept.keys,
             )
         known = same_entries(position["sources"], (record.position or {}).get("sources") or ())
         if follows and not known and other:
-            raise _foreign_error(ledger, one)
+            raise _foreign_error(ledger, applied)
     return kept
 
 
-def _keys(one: Accepted) -> str | None:
+def _keys(applied: Accepted) -> str | None:
     """The folder of what the batch's checkpoint remembers of keys, where the batch added to it."""
-    folder = one.stamps.get(STAMP)
+    folder = applied.stamps.get(STAMP)
     return folder.rpartition("/delta/")[0] or None if folder is not None else None
 
 
 def _found(ledger: Ledger, names: Collection[str], record: Record) -> list[Accepted]:
     """The batches of a branch that are newer than its pipeline's record; the newest comes first."""
-    found, head = [], ledger.head()
+    batches, head = [], ledger.head()
     for snapshot, look_up in _history(ledger.table, head, expired=record.audited):
         if snapshot.snapshotId() == record.snapshot or 0 < snapshot.sequenceNumber() <= record.sequence:
             break
@@ -126,10 +126,10 @@ def _found(ledger: Ledger, names: Collection[str], record: Record) -> list[Accep
         # A batch that is older than the record and picked again has been given up before.
         newer = made is not None and (made.sequenceNumber() > record.sequence or not made.sequenceNumber())
         if stamps is not None and newer and stamps.get("helios.pipeline") in names and stamps.get("helios.batch"):
-            found.append(Accepted(snapshot, stamps))
+            batches.append(Accepted(snapshot, stamps))
     else:  # format 1 has no sequence numbers, and nothing says where the record stands
-        found = [] if head is not None and not head.sequenceNumber() and record.snapshot is not None else found
-    return found
+        batches = [] if head is not None and not head.sequenceNumber() and record.snapshot is not None else batches
+    return batches
 
 
 def _made(snapshot: JavaSnapshot, look_up: LookUp) -> JavaSnapshot | None:
@@ -166,7 +166,7 @@ class _Earlier:
     def __init__(self, table: JavaTable) -> None:
         self._table = table
         self._looks: list[LookUp] = [table.snapshot]
-        files = [str(one.file()) for one in listed(table.operations().current().previousFiles())]
+        files = [str(entry.file()) for entry in listed(table.operations().current().previousFiles())]
         self._files = files[-MOST_FILES:]
 
     def snapshot(self, id: int) -> JavaSnapshot | None:
@@ -176,7 +176,9 @@ class _Earlier:
     def parent(self, id: int) -> int | None:
         """The parent of a snapshot, where a file still says it."""
         made = (look(id) for look in self._each())
-        return next((parent for one in made if one is not None and (parent := one.parentId()) is not None), None)
+        return next(
+            (parent for snapshot in made if snapshot is not None and (parent := snapshot.parentId()) is not None), None
+        )
 
     def _each(self) -> Iterator[LookUp]:
         yield from self._looks
@@ -187,10 +189,10 @@ class _Earlier:
                 yield metadata.snapshot
 
 
-def _foreign_error(ledger: Ledger, one: Accepted) -> LedgerError:
+def _foreign_error(ledger: Ledger, applied: Accepted) -> LedgerError:
     return LedgerError(
-        f"{ledger.table.name()} holds batch {one.number} of {ledger.pipeline} (snapshot "
-        f"{one.snapshot.snapshotId()}), which was written before this checkpoint began and was brought back by hand: "
-        "its rows would come again; nothing was written.",
-        fix="go on behind it with `helios run --new-checkpoint`, or roll the table back to the snapshot before it.",
+        f"{ledger.table.name()} holds batch {applied.number} of {ledger.pipeline} (snapshot "
+        f"{applied.snapshot.snapshotId()}), which was written before this checkpoint began and was brought back by "
+        "hand: its rows would be written again; nothing was written.",
+        fix="continue after it with `helios run --new-checkpoint`, or roll the table back to the snapshot before it.",
     )

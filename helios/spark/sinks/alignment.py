@@ -54,19 +54,19 @@ class SchemaAligner:
         policy = evolve.Policy(mode=declared.mode, renames=declared.renames, drops=declared.drops)
         target = evolving.target_of(self._table, self._name.text, [term.by for term in sort_terms(self._sink)])
         fields = evolving.fields_of(schema)
-        found = evolve.evolve(fields, target, policy, self._sink.origin)
-        if any(isinstance(change, Add) for change in found.changes):
+        evolution = evolve.evolve(fields, target, policy, self._sink.origin)
+        if any(isinstance(change, Add) for change in evolution.changes):
             # Looked up only here: the columns of a running pipeline may have been renamed since it was compiled.
             policy = replace(policy, sources=self._renamed_in_sources())
-            found = evolve.evolve(fields, target, policy, self._sink.origin)
-        if found.problems:
-            raise CheckFailed(list(found.problems))
-        return found.changes
+            evolution = evolve.evolve(fields, target, policy, self._sink.origin)
+        if evolution.problems:
+            raise CheckFailed(list(evolution.problems))
+        return evolution.changes
 
     def _renamed_in_sources(self) -> tuple[tuple[str, str], ...]:
         found = [load_table(self._spark, read.table) for read in self._reads if read.table is not None]
         tables, names = [table for table in found if table is not None], evolving.names_by_id
-        pairs = (renamed_columns(map(names, one.schemas().values()), names(one.schema())) for one in tables)
+        pairs = (renamed_columns(map(names, table.schemas().values()), names(table.schema())) for table in tables)
         return tuple(pair for each in pairs for pair in each)
 
     def __call__(self, df: DataFrame, helpers: tuple[str, ...]) -> DataFrame:

@@ -115,8 +115,8 @@ class AppendLedger(Ledger):
 
     def _tell_of_growth(self, batch: Batch) -> None:
         """Tells, before anything is written, that a source is appended once more that was appended as it was before."""
-        found = earlier_state(self._judged.position, batch.position) if self._judged is not None else None
-        source = found[1]["source"] if found is not None else None
+        grown = earlier_state(self._judged.position, batch.position) if self._judged is not None else None
+        source = grown[1]["source"] if grown is not None else None
         read = next((read for read in self._plan.reads if read.ledger_name == source and read.source.comparable), None)
         if read is not None:
             self._observer.noted(
@@ -166,13 +166,13 @@ class AppendLedger(Ledger):
         self._entry = entry_of(batch.position, self.steps, self._looks)
         if self._entry is None:
             return Finding(Verdict.NEW)
-        found = self._appended.judge(self._entry, self._looks, self._combines)
+        judgement = self._appended.judge(self._entry, self._looks, self._combines)
         self.all_known = self._appended.complete
-        if found.verdict is Verdict.NEW and not self.all_known:
+        if judgement.verdict is Verdict.NEW and not self.all_known:
             stamped = self._stamped()
             self.all_known = stamped.complete
             return stamped.judge(self._entry, self._looks, self._combines)
-        return found
+        return judgement
 
     def by_other_steps(self, batch: Batch, record: Record) -> dict[str, Any]:
         """The record of appended inputs, as if other steps had appended the inputs of this batch."""
@@ -186,7 +186,7 @@ class AppendLedger(Ledger):
         # A pipeline that followed its sources until its new checkpoint has kept none.
         known = self._parsed(record.appended) if record.appended is not None else self._stamped()
         last = entry_of(record.position, record.steps, self._looks, record.snapshot)
-        if last is None or any(last.inputs == one.inputs and one.steps == last.steps for one in known.entries):
+        if last is None or any(last.inputs == entry.inputs and entry.steps == last.steps for entry in known.entries):
             return known
         return known.add(last, combines=self._combines)
 
@@ -202,7 +202,7 @@ class AppendLedger(Ledger):
 
     def _stamped(self) -> Appended:
         """The inputs that the stamps of the branch's retained snapshots name."""
-        found: list[Entry] = []
+        entries: list[Entry] = []
         names = names_of(self.table, (self.pipeline, self._plan.was), self.load())
         oldest, emptied = None, False
         for oldest in History(self.table, self.head()):
@@ -214,11 +214,11 @@ class AppendLedger(Ledger):
                 break
             position = _json(summary.get("helios.position"))
             entry = entry_of(position, summary.get("helios.steps") or "", self._looks, int(oldest.snapshotId()))
-            found += [entry] if entry is not None else []
+            entries += [entry] if entry is not None else []
         # PyIceberg's expiry takes the parent away: only the first commit of a table surely has none.
         complete = emptied or oldest is None or int(oldest.sequenceNumber()) == 1
         known = Appended(complete=complete)
-        for entry in reversed(found):
+        for entry in reversed(entries):
             known = known.add(entry, combines=self._combines)
         return known
 
@@ -234,7 +234,10 @@ class AppendLedger(Ledger):
         except LedgerError:
             there = self._stamped()
         if not there.complete and old.appended is not None:
-            history = {int(one.snapshotId()): int(one.sequenceNumber()) for one in History(self.table, self.head())}
+            history = {
+                int(snapshot.snapshotId()): int(snapshot.sequenceNumber())
+                for snapshot in History(self.table, self.head())
+            }
             for entry in self._parsed(old.appended).entries:
                 if entry.by in history:
                     there = there.add(entry, combines=self._combines)
@@ -288,7 +291,7 @@ class AppendLedger(Ledger):
 
     def _regrouped(self, source: str, finding: Finding) -> InputError:
         assert self._entry is not None
-        mine, held = self._entry.inputs[finding.source], [one.inputs[finding.source] for one in finding.entries]
+        mine, held = self._entry.inputs[finding.source], [entry.inputs[finding.source] for entry in finding.entries]
         named = ", and of ".join(map(_shown, reversed(held[:3]))) + (
             f" ({len(held)} ranges in all)" if held[3:] else ""
         )

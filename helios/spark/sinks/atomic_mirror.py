@@ -70,7 +70,7 @@ class AtomicMirrorSink(MirrorSink):
             properties = {"format-version": "2", **followed, context.ledger_key: claim.as_json()}
             table = tables.create_table(context.spark, name, _columns(context.spark), properties)
         if known.get(name.text) not in (None, str(table.uuid())):
-            raise self._lost_error(name.text, "is another one than before")
+            raise self._lost_error(name.text, "is not the same table as before")
         self._refuse_others(name.text, table)
         sink = TableSink(self._each, name, table, None)
         record = sink.last()
@@ -154,14 +154,14 @@ class AtomicMirrorSink(MirrorSink):
 
     def _snapshots(self) -> dict[str, int]:
         """Of each table that has one, its snapshot as it is."""
-        found: dict[str, int] = {}
+        heads: dict[str, int] = {}
         for value, name in self._known().items():
             sink = self._tables.get(value) or self._known_sink(value)
             if sink is not None:
                 sink.table.refresh()
                 head = sink.table.currentSnapshot()
-                found |= {name.text: int(head.snapshotId())} if head is not None else {}
-        return found
+                heads |= {name.text: int(head.snapshotId())} if head is not None else {}
+        return heads
 
 
 def _columns(spark: SparkSession) -> StructType:

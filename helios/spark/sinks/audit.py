@@ -92,9 +92,9 @@ class AuditedSink(TableSink):
             if isinstance(made, Commit):
                 seconds = max(0.0, time.monotonic() - started - made.write_seconds)
                 return replace(made, retries=retries.used, commit_seconds=seconds)
-            found = self.ledger.find(replace(batch, replayed=True))
-            if found is not None:
-                return found
+            commit = self.ledger.find(replace(batch, replayed=True))
+            if commit is not None:
+                return commit
             if not options.retries_conflicts and not self._main_unchanged(seen):
                 raise self._unseen_error(batch, "main moved before the batch was published")
             if not retries.wait():
@@ -190,11 +190,11 @@ class AuditedSink(TableSink):
     def _branch_is_own(self, snapshot: int) -> bool:
         """True if the branch adds only this attempt's snapshots to main, and none of another driver."""
         ref = self.table.refs().get(self._branch)
-        head, one = self.ledger.head(), self.table.snapshot(snapshot)
-        if ref is None or one is None or ref.snapshotId() != snapshot:
+        head, staged = self.ledger.head(), self.table.snapshot(snapshot)
+        if ref is None or staged is None or ref.snapshotId() != snapshot:
             return False
-        attempt = one.summary().get(ATTEMPT)
-        below = next((s for s in History(self.table, one) if s.summary().get(ATTEMPT) != attempt), None)
+        attempt = staged.summary().get(ATTEMPT)
+        below = next((s for s in History(self.table, staged) if s.summary().get(ATTEMPT) != attempt), None)
         # A branch of an empty table starts with an empty snapshot.
         return below is not None and (head is None or below.snapshotId() == head.snapshotId())
 

@@ -53,7 +53,7 @@ class SinkContext:
     lease: Lease | None = None
     observer: Observer = field(default_factory=Silent)
     again: Repeat | None = None
-    combines: Combines = lambda: "nobody has looked at them"
+    combines: Combines = lambda: "they were not checked"
     replays: bool = False
     former: Sequence[TableName] = ()
     keys: str | None = None
@@ -165,6 +165,6 @@ class SinkContext:
             number: The number of the replay.
         """
         table = tables.load_table(self.spark, name)
-        found = [replay_of(table, one) for one in pipelines] if table is not None else []
-        known = (one[1] for one in found if one is not None and one[1].checkpoint == quarantine)
+        replays = [replay_of(table, name) for name in pipelines] if table is not None else []
+        known = (replay[1] for replay in replays if replay is not None and replay[1].checkpoint == quarantine)
         return any(record.batch >= number and not record.aside for record in known)

@@ -61,8 +61,8 @@ class _Applied:
 
     def landed(self) -> bool:
         """True if it is in its table now."""
-        found = self.change.found()
-        return found is not None and found.snapshot == self.snapshot
+        commit = self.change.found()
+        return commit is not None and commit.snapshot == self.snapshot
 
     def committed(self) -> Commit:
         """Its commit, once it is in its table."""
@@ -107,18 +107,18 @@ class JointCommit:
             conflict = "another commit came before"
             try:
                 self._apply(changes, applied, last=begun or bool(done))
-                moves = [Move(one.change.sink.name, one.pending.hold()) for one in applied]
+                moves = [Move(change.change.sink.name, change.pending.hold()) for change in applied]
             except BaseException as error:
-                for one in applied:
-                    one.files.delete()
+                for change in applied:
+                    change.files.delete()
                 if not isinstance(error, Py4JJavaError) or java_class(error) not in CONFLICTS:
                     raise
                 conflict, applied = java_message(error), []
             else:
                 if not applied or self._moved(moves, applied):
                     return [*done, *self._committed(applied, retries, started)]
-            changes, found = self._left(changes, applied)
-            done += found
+            changes, commits = self._left(changes, applied)
+            done += commits
             if not retries.wait():
                 raise self._conflict_error(changes, conflict, begun=begun or bool(done))
 
@@ -127,7 +127,7 @@ class JointCommit:
         for change in changes:
             applied += self._applied(change, self._options)
         if applied or last:
-            applied += self._applied(*self._last({one.change.sink.name.text: one.snapshot for one in applied}))
+            applied += self._applied(*self._last({change.change.sink.name.text: change.snapshot for change in applied}))
 
     def _applied(self, change: Change, options: CommitOptions) -> list[_Applied]:
         """A change as a transaction with its stamps and its record; none where it changes no file."""
@@ -148,14 +148,14 @@ class JointCommit:
             RunError: That is unknown: then no file is deleted.
         """
         try:
-            return move(self._spark, moves) or all(one.landed() for one in applied)
+            return move(self._spark, moves) or all(change.landed() for change in applied)
         except OutcomeUnknown as error:
             for pause in LOOKUP_PAUSES:
                 time.sleep(pause)
                 with suppress(Py4JError):  # the catalog is still away
-                    if all(one.landed() for one in applied):
+                    if all(change.landed() for change in applied):
                         return True
-            names = ", ".join(one.change.sink.name.text for one in applied)
+            names = ", ".join(change.change.sink.name.text for change in applied)
             raise RunError(
                 f"the outcome of batch {self._batch.number} is unknown: {error}. It is not in each of {names} now.",
                 fix="run again: the batch is looked up before it is written.",
@@ -167,20 +167,20 @@ class JointCommit:
         Raises:
             HeliosError: Another driver has written.
         """
-        tried = {one.change.sink.name: one for one in applied}
+        tried = {change.change.sink.name: change for change in applied}
         left: list[Change] = []
         done: list[Commit] = []
-        for change in (*changes, *(one.change for one in applied[-1:])):
-            found, one = change.found(), tried.get(change.sink.name)
-            landed = one is not None and found is not None and found.snapshot == one.snapshot
-            if one is not None and not landed and (found is None or found.snapshot is not None):
-                one.files.delete()
+        for change in (*changes, *(last.change for last in applied[-1:])):
+            commit, attempt = change.found(), tried.get(change.sink.name)
+            landed = attempt is not None and commit is not None and commit.snapshot == attempt.snapshot
+            if attempt is not None and not landed and (commit is None or commit.snapshot is not None):
+                attempt.files.delete()
             if change not in changes:
                 continue
-            if found is None:
+            if commit is None:
                 left.append(change)
             else:
-                done.append(one.committed() if one is not None and landed else found)
+                done.append(attempt.committed() if attempt is not None and landed else commit)
         return left, done
 
     def _conflict_error(self, changes: Sequence[Change], conflict: str, *, begun: bool) -> RunError:
@@ -193,9 +193,9 @@ class JointCommit:
         )
 
     def _committed(self, applied: Sequence[_Applied], retries: CommitRetries, started: float) -> list[Commit]:
-        commits = [one.committed() for one in applied]
+        commits = [change.committed() for change in applied]
         if not commits:
             return []
         # The last is no row of the batch: its commit stands for the time and the tries of all.
-        passed = max(0.0, time.monotonic() - started - sum(one.seconds for one in applied))
+        passed = max(0.0, time.monotonic() - started - sum(change.seconds for change in applied))
         return [*commits[:-1], Commit(commits[-1].snapshot, retries=retries.used, commit_seconds=passed)]

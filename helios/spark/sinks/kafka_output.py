@@ -82,7 +82,7 @@ def produce(sink: KafkaSink, df: DataFrame) -> None:
         raise RunError(
             f"{sink.label()}: a record of the batch was not taken: {name}: {message}",
             where=sink.origin,
-            fix="mend the cause, and run again: records of the batch that were taken are produced again.",
+            fix="repair the cause, and run again: records of the batch that were taken are produced again.",
         ) from error
 
 

@@ -248,8 +248,8 @@ class Ledger:
         except Py4JJavaError as error:
             if java_class(error) not in CONFLICTS:
                 raise
-            found = self.find(replace(batch, replayed=True))
-            return found or self._conflict(error, batch, options, seen, time.monotonic() - began)
+            commit = self.find(replace(batch, replayed=True))
+            return commit or self._conflict(error, batch, options, seen, time.monotonic() - began)
         seconds = time.monotonic() - began
         made = pending.made(even_empty=options.counts_empty)
         if not made or self.discard_empty(made, options):
@@ -260,14 +260,14 @@ class Ledger:
                 pending.record(self.key, lambda sequence: self.record_of(batch, newest, sequence).as_json(), made)
             pending.commit()
         except Py4JJavaError as error:
-            found = self.resolve_failure(error, batch)
-            committed = found is not None and found.snapshot == newest
-            if not committed and java_class(error) in CONFLICTS and (found is None or found.snapshot is not None):
+            commit = self.resolve_failure(error, batch)
+            committed = commit is not None and commit.snapshot == newest
+            if not committed and java_class(error) in CONFLICTS and (commit is None or commit.snapshot is not None):
                 files.delete()  # after any other failure a snapshot may still hold them
-            if found is None:
+            if commit is None:
                 return self._conflict(error, batch, options, seen, seconds)
             if not committed:
-                return found
+                return commit
         self.table.refresh()
         return replace(counted(made, pending.rows), write_seconds=seconds)
 
@@ -373,8 +373,8 @@ class Ledger:
         if kind in CONFLICTS:
             # Another driver committed this pipeline, another writer committed conflicting rows, or the history has
             # expired. A request that was sent twice also fails if the first one succeeded.
-            found = self.find(batch)
-            return Commit(snapshot=found.snapshot, again=True) if found else None
+            commit = self.find(batch)
+            return Commit(snapshot=commit.snapshot, again=True) if commit else None
         if kind in ("NoSuchTableException", "NotFoundException", "ForbiddenException"):
             raise RunError(
                 f"batch {batch.number} of {self.pipeline} was refused by {self.table.name()}: {message}; nothing was "
@@ -384,12 +384,12 @@ class Ledger:
         for pause in LOOKUP_PAUSES:
             time.sleep(pause)
             try:
-                found = self.find(batch)
+                commit = self.find(batch)
             except Py4JError:
                 continue  # the catalog is still unavailable
-            if found is not None:
-                made = self.table.snapshot(found.snapshot) if found.snapshot is not None else None
-                return counted([made]) if made is not None else found
+            if commit is not None:
+                made = self.table.snapshot(commit.snapshot) if commit.snapshot is not None else None
+                return counted([made]) if made is not None else commit
         raise RunError(
             f"the outcome of batch {batch.number} of {self.pipeline} is unknown: {kind}: {message}. The batch is not "
             f"in {self.table.name()} now.",

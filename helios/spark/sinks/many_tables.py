@@ -57,7 +57,7 @@ class ManyTables(Sink):
     def unresumable(cls, context: SinkContext) -> InputError:
         """The error for --new-checkpoint and --full-refresh."""
         return InputError(
-            f"--new-checkpoint and --full-refresh cannot serve {context.plan.pipeline}: each of its many tables "
+            f"--new-checkpoint and --full-refresh do not apply to {context.plan.pipeline}: each of its many tables "
             "has its own last batch.",
             where=context.plan.origin,
             fix=f"restore the checkpoint from a backup, or {context.restart_hint} under another .named(...).",
@@ -70,8 +70,8 @@ class ManyTables(Sink):
         quarantine = plan.write.quarantine  # knows of rows where no table has any
         names = tables.named_after(context.spark, plan.write.table) if plan.checkpoint else []
         for name in (*names, *([quarantine] if quarantine is not None and plan.checkpoint else [])):
-            if (found := tables.load_table(context.spark, name)) is not None:
-                yield name, found
+            if (table := tables.load_table(context.spark, name)) is not None:
+                yield name, table
 
     def _known(self) -> dict[str, TableName]:
         """The tables of the pipeline, by value."""
@@ -119,17 +119,17 @@ class ManyTables(Sink):
             return Absent()
         if manifest["steps"] != plan.fingerprint and not plan.streaming:
             return Absent()  # stage() rejects rows of other steps over the same inputs
-        found: list[Commit] = []
+        commits: list[Commit] = []
         names: list[str] = []
         for value in manifest["values"]:
             sink = self._known_sink(value)
             commit = self._found(sink, batch) if sink is not None else None
             if sink is not None and commit is not None:
-                found.append(commit)
+                commits.append(commit)
                 names.append(sink.name.text)
-        if not found:
+        if not commits:
             return Absent()
-        return Found(combined(found)) if len(found) == len(manifest["values"]) else Partial(tuple(names))
+        return Found(combined(commits)) if len(commits) == len(manifest["values"]) else Partial(tuple(names))
 
     def _known_sink(self, value: str) -> TableSink | None:
         """The sink of a table that this checkpoint has claimed; None if there is none."""

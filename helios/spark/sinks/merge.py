@@ -78,10 +78,10 @@ def _in_epochs(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
     snapshot = F.when(order[EPOCH].isNotNull(), place)
     snapshots = F.collect_list(snapshot).over(Window.partitionBy(*map(quoted, keys)))
 
-    def before(one: Column) -> Column:
+    def before(change: Column) -> Column:
         """By the offset in one partition, by the time across them."""
-        same = one["partition"] == order["partition"]
-        return F.when(same, one["offset"] <= order["offset"]).otherwise(one[EPOCH] <= order["time"])
+        same = change["partition"] == order["partition"]
+        return F.when(same, change["offset"] <= order["offset"]).otherwise(change[EPOCH] <= order["time"])
 
     epoch = F.array_max(F.transform(F.filter(snapshots, before), lambda one: one[EPOCH]))
     return rows.withColumn(ORDER, order.withField(EPOCH, epoch))
@@ -104,15 +104,15 @@ def _in_one_partition(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
     return rows.withColumn(ORDER, F.when(least != most, _scattered(least, most, keys)).otherwise(F.col(ORDER)))
 
 
-def _scattered(one: Column, other: Column, keys: tuple[str, ...]) -> Column:
+def _scattered(change: Column, other: Column, keys: tuple[str, ...]) -> Column:
     """The error of a key whose changes are in two partitions."""
     told = F.struct(
-        F.concat(F.lit("partitions "), one.cast("string"), F.lit(" and "), other.cast("string")).alias("at"),
+        F.concat(F.lit("partitions "), change.cast("string"), F.lit(" and "), other.cast("string")).alias("at"),
         F.lit("both have changes of one key, and nothing says which are newer").alias("why"),
         F.to_json(F.struct(*map(quoted, keys))).alias("text"),
         F.lit(
             'say what orders them, Cdc.json(..., order="version"), or write the changes of a key into one partition, '
-            "by the key of the record, and fill the table anew from there."
+            "by the key of the record, and refill the table from there."
         ).alias("fix"),
     )
     return F.raise_error(F.concat(F.lit(BAD_ROW), F.to_json(told)))
@@ -204,14 +204,14 @@ def validate_keys(
     ends = [give(end(quoted(key))) for key, give in given.items() for end in (F.min, F.max)]
     counted = F.count(F.lit(1)).alias(RANK)
     grouped = df.withColumn(RANK, F.lit(1)) if ordered else df.groupBy(*map(quoted, (*keys, *also))).agg(counted)
-    nulls, most, rows, *found = grouped.agg(F.count_if(reason.isNotNull()), F.max(RANK), F.sum(RANK), *ends).collect()[
+    nulls, most, rows, *values = grouped.agg(F.count_if(reason.isNotNull()), F.max(RANK), F.sum(RANK), *ends).collect()[
         0
     ]
     if nulls:
         _refuse_invalid(df, reason, table, where)
     if most is not None and most > 1:
         _refuse_double(grouped, also, table, where)
-    bounds = {key: Bound(kinds[key], *found[2 * i : 2 * i + 2]) for i, key in enumerate(given)}
+    bounds = {key: Bound(kinds[key], *values[2 * i : 2 * i + 2]) for i, key in enumerate(given)}
     stored = (rows or 0) if mode.upsert is not None else 0
     few = len(given) == len(keys) and (rows or 0) <= FEW_KEYS
     return MergeScope(
@@ -241,9 +241,9 @@ def _refuse_invalid(df: DataFrame, reason: Column, table: str, where: Origin | N
 
 
 def _refuse_double(counted: DataFrame, also: tuple[str, ...], table: str, where: Origin | None) -> None:
-    found = counted.where(F.col(RANK) > 1).drop(*also).head()
-    assert found is not None
-    row = found.asDict()
+    doubled = counted.where(F.col(RANK) > 1).drop(*also).head()
+    assert doubled is not None
+    row = doubled.asDict()
     count = row.pop(RANK)
     raise RunError(
         f"{count} rows of the batch for {table} have the key {shown(row)}, and no order tells which is the newest; "

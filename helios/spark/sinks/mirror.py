@@ -141,7 +141,7 @@ class MirrorSink(ManyTables):
         Raises:
             InputError: Two tables have one name, or a column has had types that do not fit together.
         """
-        known = {one.source: (name, one.keys) for name, one in self._mirrored.load().items()}
+        known = {mirrored.source: (name, mirrored.keys) for name, mirrored in self._mirrored.load().items()}
         named: dict[str, tuple[SourceTable, Mirrored]] = {}
         taken = self._sources()
         for table, seen in changes.found.items():
@@ -162,15 +162,15 @@ class MirrorSink(ManyTables):
                 changes.refuse(table, keys, misfit)
                 continue
             named[name] = table, Mirrored(_parts(table), keys)
-        noted = {name: self._with_columns(name, *one, changes) for name, one in named.items()}
-        each = {name: self._of(changes, name, table, one.keys) for name, (table, one) in named.items()}
+        noted = {name: self._with_columns(name, *parts, changes) for name, parts in named.items()}
+        each = {name: self._of(changes, name, table, mirrored.keys) for name, (table, mirrored) in named.items()}
         spark = self.context.spark
         each = {name: with_kept(spark, self._name(name), rows, noted[name].newest) for name, rows in each.items()}
         known_tables = self._mirrored.load()
         now = {**known_tables, **noted}
         for name in (name for name in noted if name not in known_tables):
             self._begins(name, now, changes)
-        self._mirrored.add({name: one for name, one in noted.items() if one != known_tables.get(name)})
+        self._mirrored.add({name: mirrored for name, mirrored in noted.items() if mirrored != known_tables.get(name)})
         return each
 
     def _misfit(self, name: str, table: SourceTable, changes: ChangesByTable) -> str | None:
@@ -182,7 +182,7 @@ class MirrorSink(ManyTables):
         try:
             columns = changes.columns(table)
             if (column := reserved(columns.names)) is not None:
-                why = "a name that Iceberg or Helios keeps for itself: leave it out by Debezium's column.exclude.list"
+                why = "a name that Iceberg or Helios reserves: leave it out by Debezium's column.exclude.list"
                 return f"{table} has the column {column}, {why}"
             there = self._tables[name].table if name in self._tables else None
             there = there or tables.load_table(self.context.spark, self._name(name))
@@ -206,14 +206,14 @@ class MirrorSink(ManyTables):
             self.context.observer.noted(f"changes of {table} are bad records, and the other tables go on: {why}")
             return
         raise InputError(
-            f"{why}\nNothing was written, of the other tables neither.",
+            f"{why}\nNothing was written to the other tables either.",
             where=self._declared.origin,
-            fix=f"have the changes of {table} set aside, and the others go on: "
+            fix=f"quarantine the changes of {table}, and the other tables continue: "
             f'Kafka.source(...).on_bad_row("quarantine") and {self._declared.label()}.quarantine("bad.rows"); '
             f"a pipeline of its own takes it into another table: Cdc.debezium(...) >> {SINGLE}.",
         )
 
-    def _with_columns(self, name: str, table: SourceTable, one: Mirrored, changes: ChangesByTable) -> Mirrored:
+    def _with_columns(self, name: str, table: SourceTable, mirrored: Mirrored, changes: ChangesByTable) -> Mirrored:
         """A table with its newest columns.
 
         Raises:
@@ -223,7 +223,7 @@ class MirrorSink(ManyTables):
         change = compared(changes.found[table].versions, known.newest if known is not None else None)
         if change.unsent:
             self._changed(name, table, change)
-        return replace(one, newest=change.newest)
+        return replace(mirrored, newest=change.newest)
 
     def _begins(self, name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> None:
         """Refuses, or tells, that a table that comes now is likely one of the mirror's under a new name.
@@ -276,7 +276,7 @@ class MirrorSink(ManyTables):
         """
         here = self._name(name).text
         what, stays, values = told(change, table, here)
-        refused = f"{what}. Its log has changed rows alone: in {here} {values}"
+        refused = f"{what}. Its log has only changed rows: in {here} {values}"
         self._keep(f"{what}; {stays}", refused, f": {stays}")
 
     def _keep(self, kept: str, refused: str, means: str, *, always: bool = False) -> None:
@@ -303,7 +303,7 @@ class MirrorSink(ManyTables):
 
     def _sources(self) -> dict[str, SourceTable]:
         """The tables of the database, by the names that they have here."""
-        return {name: SourceTable(*one.source) for name, one in self._mirrored.load().items()}
+        return {name: SourceTable(*mirrored.source) for name, mirrored in self._mirrored.load().items()}
 
     def _named(self, table: SourceTable, before: str) -> str:
         """The name of a table, which stays as it is.
@@ -331,7 +331,7 @@ class MirrorSink(ManyTables):
                 where=self._declared.origin,
                 fix="give rejected rows another table."
                 if rejected
-                else 'call tables otherwise: names="{schema}_{table}".',
+                else 'name tables differently: names="{schema}_{table}".',
             )
         other = next((t for n, t in taken.items() if n.lower() == name.lower() and t != table), None)
         if other is not None:
@@ -380,10 +380,10 @@ class MirrorSink(ManyTables):
             return
         if self.context.ledger(table).load() is None:
             raise InputError(
-                f"{text} has rows that {self.context.plan.pipeline} did not write, and would not be equal to its "
+                f"{text} has rows that {self.context.plan.pipeline} did not write, and would differ from its "
                 "table of the database; nothing was written.",
                 where=self._declared.origin,
-                fix="drop or rename it, or mirror into another namespace; a table that is empty is taken as it is.",
+                fix="drop or rename it, or mirror into another namespace; an empty table is accepted.",
             )
 
     def _part(self, stack: ExitStack, batch: Batch, sink: TableSink, rows: DataFrame) -> StagedTable:

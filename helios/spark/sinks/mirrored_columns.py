@@ -22,7 +22,8 @@ ANOTHER = "have Debezium take a new snapshot under another topic.prefix, and mir
 def reserved(columns: Iterable[str]) -> str | None:
     """A column whose name Iceberg or Helios keeps for itself; None without one."""
     return next(
-        (one for one in columns if one.lower() in METADATA_COLUMNS or one.lower().startswith("__helios_")), None
+        (column for column in columns if column.lower() in METADATA_COLUMNS or column.lower().startswith("__helios_")),
+        None,
     )
 
 
@@ -52,7 +53,7 @@ def refuse_taken_away(
     if newest is None or table is None:
         return
     now = {str(field.name()).lower() for field in listed(table.schema().columns())}
-    had = {str(field.name()).lower() for one in table.schemas().values() for field in listed(one.columns())}
+    had = {str(field.name()).lower() for schema in table.schemas().values() for field in listed(schema.columns())}
     lost = next((column for column in newest.columns if column.lower() in had - now), None)
     if lost is None:
         return

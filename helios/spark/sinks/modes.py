@@ -176,11 +176,11 @@ def refuse_unordered(pending: Transaction, condition: str, table: str, where: Or
     named = parse(condition, f"overwrite({condition!r})", where).find_all(exp.Column)
     # Of `target.id`, too, in which the table's name stands before the column's.
     names = {".".join(part.name for part in column.parts[at:]).lower() for column in named for at in (0, 1)}
-    if found := sorted(unordered & names):
-        name = found[0]
+    if named := sorted(unordered & names):
+        name = named[0]
         raise RunError(
             f"overwrite({condition!r}): {table} has values of {name} whose partition has overflowed, and Iceberg would "
-            "replace other rows than the filter names; nothing was written.",
+            "replace other rows than the filter selects; nothing was written.",
             where=where,
             fix=f"replace them by keys, with .upsert(...), or name them by another column than {name}.",
         )
@@ -196,7 +196,7 @@ def refuse_outside(df: DataFrame, condition: str, table: str, where: Origin | No
     outside = df.where(~F.coalesce(F.expr(condition), F.lit(False))).limit(1).collect()
     if outside:
         raise RunError(
-            f"overwrite({condition!r}): the batch for {table} has a row that the filter does not name: "
+            f"overwrite({condition!r}): the batch for {table} has a row that does not match the filter: "
             f"{merge.shown(outside[0].asDict())}; nothing was written.",
             where=where,
             fix=f"drop such rows with where({condition!r}).",
@@ -329,7 +329,7 @@ def _write_versions(batch: ModeBatch[Upsert], rows: DataFrame, given: set[str], 
 
     def write(pending: Transaction) -> None:
         _watch(batch, pending, scope.narrow)
-        known = [one for one in (remembered, batch.shared.load(pending.table, each, terms)) if one is not None]
+        known = [state for state in (remembered, batch.shared.load(pending.table, each, terms)) if state is not None]
         deletes = reduce(DataFrame.unionByName, known) if known else None
         pending.sql(text, merge.versions(rows, pending.read(), mode.keys, deletes), scope)
 

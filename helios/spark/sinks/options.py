@@ -83,8 +83,8 @@ class CommitOptions:
     def unnamed(self, batch: Batch) -> dict[str, str]:
         """The stamp `helios.sources`: the sources that the batch's position does not name, such as joined ones."""
         named = {(entry.get("source"), entry.get("uuid")) for entry in batch.sources}
-        found = [source for source in self.sources if (source["name"], source["uuid"]) not in named]
-        return {"helios.sources": json.dumps(found, separators=(",", ":"))} if found else {}
+        sources = [source for source in self.sources if (source["name"], source["uuid"]) not in named]
+        return {"helios.sources": json.dumps(sources, separators=(",", ":"))} if sources else {}
 
     def retries(self) -> CommitRetries:
         """The retries of one commit, shared by all loops that retry it."""

@@ -56,7 +56,7 @@ class OutputSink(protocol.Sink):
     def unresumable(cls, context: SinkContext) -> InputError:
         """The error for --new-checkpoint and --full-refresh."""
         return InputError(
-            f"--new-checkpoint and --full-refresh cannot serve {context.plan.pipeline}: "
+            f"--new-checkpoint and --full-refresh do not apply to {context.plan.pipeline}: "
             f"{context.plan.write.sink.label()} keeps no record of what it holds, and cannot be emptied.",
             where=context.plan.origin,
             fix="give the pipeline another .named(...): it then begins at the start of its sources.",

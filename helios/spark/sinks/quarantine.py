@@ -317,10 +317,10 @@ class StepsLedger(Ledger):
 
     @override
     def find(self, batch: Batch) -> Commit | None:
-        found = super().find(batch)
-        record = self.load() if found is not None else None
+        commit = super().find(batch)
+        record = self.load() if commit is not None else None
         others = record is not None and record.batch == batch.number and record.steps != self.steps
-        return None if others else found
+        return None if others else commit
 
     def reopen(self, batch: Batch, record: Record) -> None:
         """Has the next `find` take a batch for one that other steps wrote."""
@@ -360,12 +360,12 @@ class InputsLedger(AppendLedger, StepsLedger):
 
     @override
     def find(self, batch: Batch) -> Commit | None:
-        found = super().find(batch)
+        commit = super().find(batch)
         verdict = self.judge(batch).verdict
         self.may_replace = not self.repeats and (verdict is Verdict.STEPS or not self.all_known)
-        if found is None and verdict is Verdict.SAME and not self.repeats:
+        if commit is None and verdict is Verdict.SAME and not self.repeats:
             return Commit(snapshot=None, again=True)
-        return found
+        return commit
 
     @override
     def reopen(self, batch: Batch, record: Record) -> None:

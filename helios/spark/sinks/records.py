@@ -17,8 +17,8 @@ def newest_record(table: JavaTable, pipelines: Iterable[str], branch: str | None
     """
     ledgers = [Ledger(table, name, "", "", branch) for name in pipelines]
     kept = (ledger for ledger in ledgers if table.properties().get(ledger.key) is not None)
-    found = (ledger.load() for ledger in (*kept, *ledgers))
-    return next((record for record in found if record is not None), None)
+    records = (ledger.load() for ledger in (*kept, *ledgers))
+    return next((record for record in records if record is not None), None)
 
 
 def names_of(table: JavaTable, names: Iterable[str | None], record: Record | None) -> set[str]:

@@ -116,10 +116,10 @@ class RollbackGuard:
             LedgerError: The target was rolled back or replaced, or the history that would show it has expired.
         """
         landing = self._last(record)
-        found = self._presence(landing, head) if landing is not None else Presence.PRESENT
-        expired = found is Presence.UNKNOWN and self._lenient
-        if landing is not None and found is not Presence.PRESENT and not expired:
-            raise self._gone_error(landing) if found is Presence.GONE else self._unknown_error(landing)
+        presence = self._presence(landing, head) if landing is not None else Presence.PRESENT
+        expired = presence is Presence.UNKNOWN and self._lenient
+        if landing is not None and presence is not Presence.PRESENT and not expired:
+            raise self._gone_error(landing) if presence is Presence.GONE else self._unknown_error(landing)
         if landing is not None and head is not None:
             self._store(replace(landing, head=int(head.snapshotId())))
         self._refuse_without_replay(head)
@@ -214,7 +214,7 @@ class RollbackGuard:
             fix=(
                 self._otherwise
                 or "if the table was not rolled back, go on with `helios run --new-checkpoint`, which then loses "
-                "nothing, or fill it anew with `--full-refresh`"
+                "nothing, or refill it with `--full-refresh`"
             )
             + "; and keep snapshots or metadata files longer than pipelines pause.",
         )

@@ -117,7 +117,7 @@ class RoutedSink(ManyTables):
         if self._quarantine is None:
             shown = ", ".join("null" if v is None else repr(v) for v in unroutable[:5])
             raise RunError(
-                f"route(by={sink.routing!r}) gave {shown}, of which no table can be named; nothing was written.",
+                f"route(by={sink.routing!r}) gave {shown}, which cannot name a table; nothing was written.",
                 where=sink.origin,
                 fix="make it letters, digits and '_', and of one case, or reject such rows with .quarantine(table).",
             )

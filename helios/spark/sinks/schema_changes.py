@@ -106,7 +106,7 @@ def compared(versions: Iterable[Version], before: NewestSchema | None) -> Schema
     gained = tuple(name for name in newest.columns if former and not any(schema.has(name) for schema in former))
     pairs = [(a, b) for a, b in permutations(schemas, 2) if _is_before(a, b)]
     moved = dict.fromkeys(name for a, b in pairs for name in _moved(a, b, returned) if name not in returned)
-    retyped = dict.fromkeys(one for a, b in pairs for one in _retyped(a, b))
+    retyped = dict.fromkeys(change for a, b in pairs for change in _retyped(a, b))
     # The position from which on changes have it: older ones come after it only where they are sent again.
     since = max(newest.first, *(schema.last for schema in schemas if schema is not newest), (0, 0))
     if before is not None and list(newest.columns.items()) == same and not (lost or returned):
@@ -137,9 +137,9 @@ def _restored(schemas: Sequence[_Schema], before: NewestSchema) -> tuple[list[_S
     A snapshot that is new, and at an older position than the newest columns, is that of such a server: its log goes on
     from there.
     """
-    found = [s for s in schemas if s.taken is not None and s.taken < before.since and s.taken not in before.taken]
-    first = min((s.taken for s in found if s.taken is not None), default=None)
-    return found, replace(before, since=(first[0], first[1] - 1)) if first is not None else before
+    restored = [s for s in schemas if s.taken is not None and s.taken < before.since and s.taken not in before.taken]
+    first = min((s.taken for s in restored if s.taken is not None), default=None)
+    return restored, replace(before, since=(first[0], first[1] - 1)) if first is not None else before
 
 
 def _is_before(a: _Schema, b: _Schema) -> bool:
@@ -218,12 +218,12 @@ def _same_values(old: str, new: str) -> bool:
 
 def _filled(schemas: Sequence[_Schema]) -> tuple[str, ...]:
     """The new columns in which rows from before have a value, as the schema that has them first says."""
-    found = []
+    filled = []
     for name in dict.fromkeys(name for schema in schemas for name in schema.filled):
         born = min((schema for schema in schemas if schema.has(name)), key=lambda schema: schema.first)
         if name in born.filled and any(s.first < born.first and not s.has(name) for s in schemas):
-            found.append(name)
-    return tuple(found)
+            filled.append(name)
+    return tuple(filled)
 
 
 def told(change: SchemaChange, table: SourceTable, here: str) -> tuple[str, str, str]:
@@ -242,7 +242,7 @@ def told(change: SchemaChange, table: SourceTable, here: str) -> tuple[str, str,
         (change.returned, f"has {_named(change.returned)} again, which it had lost", former, before),
         (
             change.moved,
-            f"has {_named(change.moved)} in another place: renamed, made again, or behind one that was left out before",
+            f"has {_named(change.moved)} in another place: renamed, recreated, or after one that was left out before",
             former,
             before,
         ),
@@ -284,16 +284,16 @@ def twins(name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> li
     }
     return [
         other
-        for other, one in now.items()
+        for other, mirrored in now.items()
         if other != name
-        and one.newest is not None
-        and (one.keys, one.source[:2]) == (new.keys, new.source[:2])
-        and _alike(one.newest, new.newest)
-        and SourceTable(*one.source) not in alive
+        and mirrored.newest is not None
+        and (mirrored.keys, mirrored.source[:2]) == (new.keys, new.source[:2])
+        and _alike(mirrored.newest, new.newest)
+        and SourceTable(*mirrored.source) not in alive
     ]
 
 
-def _alike(one: NewestSchema, other: NewestSchema) -> bool:
+def _alike(schema: NewestSchema, other: NewestSchema) -> bool:
     """True if two tables have the same columns. The values of enums may have grown in between."""
-    shown = ([(name, ALLOWED.sub(r"\1", kind)) for name, kind in each.columns.items()] for each in (one, other))
+    shown = ([(name, ALLOWED.sub(r"\1", kind)) for name, kind in each.columns.items()] for each in (schema, other))
     return next(shown) == next(shown)

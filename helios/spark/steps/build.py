@@ -63,8 +63,8 @@ class Built:
             return sum(self.native.dropped)  # Spark may have looked at some of the rows, and counted them, too
         # `Observation.get` would block. Of a part that Spark does not compute, as its optimizer sees that no row of it
         # is written, it reports a row without a column, on which `getOrEmpty` fails.
-        found = [observation._jo.getRowOrEmpty() for observation in self.counted if observation._jo is not None]
-        return sum(int(one.get().getLong(0)) for one in found if one.isDefined() and one.get().size())
+        counts = [observation._jo.getRowOrEmpty() for observation in self.counted if observation._jo is not None]
+        return sum(int(row.get().getLong(0)) for row in counts if row.isDefined() and row.get().size())
 
 
 class Unbuilt(Built):

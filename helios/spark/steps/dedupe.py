@@ -91,9 +91,9 @@ def _kept(df: DataFrame, step: Dedupe, within: float) -> DataFrame:
     """The rows that lie later than `within` after the last kept row of their key."""
     times = marked_columns(df)
     if len(times) != 1:
-        found = f"there are several: {', '.join(field.name for field in times)}" if times else "there is none"
+        reason = f"there are several: {', '.join(field.name for field in times)}" if times else "there is none"
         raise DeclarationError(
-            f"{step.text()} goes by the event time of the watermark's column, and {found}.",
+            f"{step.text()} goes by the event time of the watermark's column, and {reason}.",
             where=step.origin,
             fix=f"drop the time that does not count, before {step.text()}."
             if times
@@ -141,7 +141,7 @@ def _grouped(rows: DataFrame, step: Dedupe, within: int) -> DataFrame:
     key, row, kept = _encoders(spark, rows.select(*keys).schema, schema, state)
     jvm = classes()
     column = jvm.org.apache.spark.sql.Column
-    grouped = getattr(rows._jdf.groupBy(java_array(column, [one._jc for one in keys])), "as")(key, row)
+    grouped = getattr(rows._jdf.groupBy(java_array(column, [key._jc for key in keys])), "as")(key, row)
     if rows.isStreaming:
         streaming = jvm.org.apache.spark.sql.streaming
         out = grouped.flatMapGroupsWithState(

@@ -104,10 +104,10 @@ def _on(df: DataFrame, other: DataFrame, step: Join, met: Column) -> DataFrame:
 def _by_commits(df: DataFrame, other: Dated, step: Join, time: Column, commits: CommitTimes) -> DataFrame:
     """A join with the state that was current at the time of each row; each state that occurs is read once."""
     dated = df.withColumn(TIME, F.unix_micros(time)).withColumn(STATE, F.expr(_state_at(commits.starts)))
-    found = {row[0] for row in dated.select(STATE).distinct().collect()}
-    if BEFORE in found and not commits.complete:
+    snapshots = {row[0] for row in dated.select(STATE).distinct().collect()}
+    if BEFORE in snapshots and not commits.complete:
         raise _before_history(dated, step, commits)
-    states = sorted(state for state in found if state is not None and state != BEFORE)
+    states = sorted(state for state in snapshots if state is not None and state != BEFORE)
     parts = [other.at(commits.snapshots[state]).withColumn(STATE, F.lit(state)) for state in states]
     right = reduce(DataFrame.unionByName, parts) if parts else other.now.limit(0).withColumn(STATE, F.lit(BEFORE))
     # A time that another reading of the rows makes another one must not lose a row.
@@ -150,7 +150,7 @@ def _before_history(dated: DataFrame, step: Join, commits: CommitTimes) -> RunEr
 
 
 def _within(df: DataFrame, other: DataFrame, step: Join, bounds: tuple[float, float]) -> DataFrame:
-    fields = {side: _marked(one, step, side) for one, side in ((df, "left"), (other, "right"))}
+    fields = {side: _marked(rows, step, side) for rows, side in ((df, "left"), (other, "right"))}
     left, right = (event_time(field) for field in fields.values())
     if step.how != "inner":
         df = dated(df, left, fields["left"].name, step)  # Spark would keep such a row in its state for ever
@@ -162,9 +162,9 @@ def _marked(df: DataFrame, step: Join, side: str) -> StructField:
     fields: list[StructField] = marked_columns(df)
     if len(fields) != 1:
         names = ", ".join(field.name for field in fields)
-        found = f"there are several: {names}" if fields else "there is none"
+        reason = f"there are several: {names}" if fields else "there is none"
         raise DeclarationError(
-            f"{step.short}: within= goes by the event time of the watermark's column, and on the {side} side {found}.",
+            f"{step.short}: within= goes by the event time of the watermark's column, and on the {side} side {reason}.",
             where=step.origin,
             fix="drop the time that does not count, before the join."
             if fields

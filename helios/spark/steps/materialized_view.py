@@ -55,9 +55,9 @@ def _row_dependency(node: JavaLogicalPlan) -> str | None:
         return f"Spark's {name} combines several rows"
     expressions = node.expressions()
     for index in range(expressions.size()):
-        one = expressions.apply(index)
-        text = str(one.sql())
-        if not one.deterministic() or nondeterministic_function(text) is not None:
+        expression = expressions.apply(index)
+        text = str(expression.sql())
+        if not expression.deterministic() or nondeterministic_function(text) is not None:
             return f"{text} gives another value each time"
     if node.subqueries().size():
         return "a subquery reads other rows"
@@ -109,7 +109,7 @@ def _after_aggregate(df: DataFrame, view: View) -> DataFrame:
 
 
 def _keys_match(left: list[Column], right: list[str]) -> Column:
-    return reduce(Column.__and__, [one.eqNullSafe(F.col(other)) for one, other in zip(left, right, strict=True)])
+    return reduce(Column.__and__, [name.eqNullSafe(F.col(other)) for name, other in zip(left, right, strict=True)])
 
 
 def _refuse_other_flow(flow: Flow) -> DataFrame:

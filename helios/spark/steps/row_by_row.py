@@ -53,7 +53,7 @@ def combines(plan: Plan, empty: Callable[[int], DataFrame]) -> str | None:
         df = build(plan, lambda index, _: rows(index)).df
     except (AnalysisException, HeliosError) as error:
         # A callable may want rows.
-        return f"without rows they cannot be looked at: {str(error).splitlines()[0]}"
+        return f"they cannot be analyzed without rows: {str(error).splitlines()[0]}"
     return _why(df._jdf.queryExecution().analyzed())
 
 

@@ -65,7 +65,7 @@ def has(conf: dict[str, str], **wanted: str | None) -> None:
     ("declare", "what"),
     [
         (lambda: Catalog.rest("c", uri="https://x", credential="a:b", token="t"), "credential and token are two ways"),
-        (lambda: Catalog.rest("c", uri="https://x", scope="s"), "scope says how a token is asked for"),
+        (lambda: Catalog.rest("c", uri="https://x", scope="s"), "scope configures the token request"),
         (lambda: Catalog.rest("c", uri="catalog:8181"), "uri 'catalog:8181' is not a URL that begins with http://"),
         (lambda: Catalog.rest("c", uri=[]), "uri must not be an empty list."),
         (lambda: Catalog.rest("c", uri="http://catalog:8181"), "uri 'http://catalog:8181' is not encrypted"),

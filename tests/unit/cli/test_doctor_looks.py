@@ -93,4 +93,4 @@ def test_credentials_are_told_by_kind_and_origin_only(monkeypatch: pytest.Monkey
     azure = Catalog.local("z", path="/z", warehouse="abfss://c@acc.dfs.core.windows.net/x", storage=Storage.adls("acc"))
     assert storage_credentials(azure) == "Azure's default chain: AZURE_CLIENT_ID in the environment"
     assert storage_addresses(Storage.adls("acc")) == ("https://acc.blob.core.windows.net",)
-    assert "lends" in str(storage_credentials(Catalog.rest("a", uri="https://a", warehouse="s3://b/c")))
+    assert "vends" in str(storage_credentials(Catalog.rest("a", uri="https://a", warehouse="s3://b/c")))

@@ -23,7 +23,7 @@ GB = 1 << 30
         (2 * GB, None, GB, "a quarter of the 2 GB of this machine, 1 GB at least"),
         (512 * GB, None, 16 * GB, "a quarter of the 512 GB of this machine, 16 GB at most"),
         (None, 12 * GB, 3 * GB, "a quarter of the 12 GB of this container"),
-        (None, None, 2 * GB, "this machine does not tell its memory"),
+        (None, None, 2 * GB, "the memory of this machine is unknown"),
     ],
 )
 def test_the_heap_is_a_quarter_within_bounds(physical: int | None, limit: int | None, heap: int, why: str) -> None:

@@ -23,7 +23,7 @@ CSV = Files.source("a.csv")
         ("heder", r"option\(heder=\.\.\.\): csv files have no such option\. Did you mean 'header'\?"),
         ("seperator", r"Did you mean 'sep'\?"),
         ("primitivesAsString", r"It is an option of json\."),
-        ("mode", r"is not left to Spark\. Fix: say what happens to rows that do not parse with \.on_bad_row"),
+        ("mode", r"is not passed to Spark\. Fix: say what happens to rows that do not parse with \.on_bad_row"),
         ("pathGlobFilter", "Fix: write it into the path"),
         ("maxFilesPerTrigger", r"Fix: write \.incremental\(max_files="),
     ],
@@ -163,14 +163,14 @@ def test_setting_aside_needs_a_quarantine() -> None:
 
 
 REFUSED_VALUES: tuple[tuple[str, dict[str, str], str], ...] = (
-    ("csv", {"sep": "aab"}, "may miss where it begins"),
+    ("csv", {"sep": "aab"}, "may not find it"),
     ("csv", {"unescapedQuoteHandling": "SKIP_VALUE"}, "drops quotes or values.*STOP_AT_DELIMITER"),
     ("csv", {"unescapedQuoteHandling": "back_to_delimiter"}, "drops quotes or values"),
     ("csv", {"sep": "||", "nullValue": "NA"}, r"nullValue=.*several characters, '\|\|'.*nullif"),
     ("csv", {"emptyValue": "-", "delimiter": "ab"}, "emptyValue=.*several characters"),
-    ("csv", {"timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSSSSS"}, "below a microsecond"),
-    ("json", {"timestampNTZFormat": "yyyy-MM-dd HH:mm:ss[.SSSSSSS]"}, "below a microsecond"),
-    ("json", {"enableDateTimeParsingFallback": "true"}, "not left to Spark.*leave it out"),
+    ("csv", {"timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSSSSS"}, "truncates to microseconds"),
+    ("json", {"timestampNTZFormat": "yyyy-MM-dd HH:mm:ss[.SSSSSSS]"}, "truncates to microseconds"),
+    ("json", {"enableDateTimeParsingFallback": "true"}, "not passed to Spark.*leave it out"),
 )
 
 

@@ -119,9 +119,9 @@ def test_a_frame_without_rows_keeps_its_columns(frame: Any) -> None:
     [
         (
             pa.table({"t": pa.array([1], pa.time64("us"))}),
-            r"column 't' has the type time64\[us\], which Spark has no rows",
+            r"column 't' has the type time64\[us\], which Spark does not",
         ),
-        (pd.DataFrame({"t": [pd.Timestamp(1)]}), r"column 't' has times between two microseconds"),
+        (pd.DataFrame({"t": [pd.Timestamp(1)]}), r"column 't' has times finer than a microsecond"),
     ],
 )
 def test_a_frame_whose_values_spark_cannot_have_is_told(frame: Any, message: str) -> None:
@@ -157,7 +157,7 @@ def script(folder: Path, *lines: str) -> Path:
 
 @pytest.mark.parametrize("line", ["src >> Iceberg.sink('a.t')", "(src >> Iceberg.sink('a.t')).named('x')"])
 def test_a_pipeline_without_a_variable_is_told(tmp_path: Path, line: str) -> None:
-    with pytest.raises(InputError, match=r"pipe\.py:4: this pipeline is given to no variable"):
+    with pytest.raises(InputError, match=r"pipe\.py:4: this pipeline is not assigned to a variable"):
         load_script(script(tmp_path, "kept = src >> Iceberg.sink('a.u')", line))
 
 

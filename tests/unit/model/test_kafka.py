@@ -35,13 +35,13 @@ ORDERS = Kafka.source("orders").servers("broker:9092")
         (lambda: ORDERS.value("jsn"), r"Did you mean 'json'"),
         (lambda: ORDERS.value("avro"), r"needs the schema of the values, or a registry that knows it"),
         (lambda: ORDERS.value("avro", schema="orders.avsc"), r"orders.avsc cannot be read: .*No such file"),
-        (lambda: ORDERS.value("avro", schema="id bigint"), r"that is no JSON"),
+        (lambda: ORDERS.value("avro", schema="id bigint"), r"this is not JSON"),
         (lambda: ORDERS.value("avro", schema='"string"'), r"the schema is not a record schema"),
         (lambda: ORDERS.value("avro", schema={"type": "record", "name": "A"}), r"the schema is not a record schema"),
         (lambda: ORDERS.value("avro", registry="registry:8081"), r"is not the address of a registry"),
         (lambda: ORDERS.value("avro", registry="http://u:secret@r"), r"registry= is not the .* a login in it"),
         (lambda: ORDERS.value("avro", registry="http://r", registry_login="u"), r"takes a name and a password"),  # type: ignore[arg-type]
-        (lambda: ORDERS.value("json", registry_subject="s"), r"are about a registry"),
+        (lambda: ORDERS.value("json", registry_subject="s"), r"need registry="),
         (lambda: ORDERS.value("bytes", registry="http://r"), r"registry= is about values with fields"),
         (
             lambda: ORDERS.value("json", schema="id int", sample=5),

@@ -94,14 +94,14 @@ def test_a_row_that_stops_the_run_leaves_the_batch_to_spark(tmp_path: Path) -> N
 @pytest.mark.parametrize("on_fail", ["drop", "fail"])
 def test_a_condition_on_which_spark_may_fail_leaves_the_batch_to_spark(tmp_path: Path, on_fail: Any) -> None:
     told = done(tmp_path, SOURCE >> expect({"next": "n + 1 > 0"}, on_fail=on_fail))
-    assert told == {"refused": "Spark may fail on a value of the batch, and says then which"}
+    assert told == {"refused": "Spark may fail on a value of the batch, and names it then"}
 
 
 @pytest.mark.parametrize(
     ("conditions", "on_fail", "reason"),
     [
-        ({"x": "n > 0"}, "quarantine", r"expect\(x=n > 0, on_fail=quarantine\) sets rows aside as JSON"),
-        ({"x": "n > 0", "y": "upper(name) = 'A'"}, "drop", "is not among the expressions"),
+        ({"x": "n > 0"}, "quarantine", r"expect\(x=n > 0, on_fail=quarantine\) quarantines rows as JSON"),
+        ({"x": "n > 0", "y": "upper(name) = 'A'"}, "drop", "is an expression that the native engine"),
         ({"x": "n"}, "fail", "n is not a boolean"),
     ],
 )

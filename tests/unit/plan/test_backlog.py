@@ -209,7 +209,7 @@ def test_of_many_files_it_is_not_looked_which_match(table: Table, looked: Any, m
     monkeypatch.setattr("helios.sources.iceberg.backlog.MOST_FILES", 3)
     plan = looked(SOURCE.where("id = 1") >> SINK)
     assert plan.reads[0].scan == Scan(of_files=4)
-    assert "scan: not looked at which of 4 files match" in str(plan)
+    assert "scan: unknown which of 4 files match" in str(plan)
 
 
 # what waits

@@ -107,10 +107,11 @@ def test_an_unknown_kind_is_an_error(context: Context) -> None:
     assert plans == []
     told = " ".join(map(str, problems))
     assert (
-        "Counter is no kind of source that Helios knows. Fix: use one of change_log, debezium, files, iceberg, " in told
+        "Counter is not a kind of source that Helios knows. Fix: use one of change_log, debezium, files, iceberg,"
+        in told
     )
     assert "catalog 'nope' is not declared" in told
-    with pytest.raises(DeclarationError, match="Counter is no kind of source"):
+    with pytest.raises(DeclarationError, match="Counter is not a kind of source"):
         source_kind(COUNTER)
     assert components_ahead([COUNTER >> SINK], context) == ("iceberg", "sqlite")
 

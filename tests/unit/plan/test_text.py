@@ -50,11 +50,11 @@ def test_what_is_sorted_or_shuffled_is_said_to_spill(planned: Any, monkeypatch: 
             SINK.upsert("id", order_by="ts", delete_when="name = 'd'"),
             [
                 "upsert by id, newest by ts, delete when name = 'd', remembered for 7 d, exactly once",
-                "left out  name: the order and the deletes alone use them",
+                "left out  name: only the order and the deletes use them",
             ],
         ),
         (SINK.upsert("id", order_by="ts", history=True), ["newest by ts, all versions kept"]),
-        (Iceberg.sink("a.orders").delete("id"), ["delete by id, exactly once; exists", "as large as the table says"]),
+        (Iceberg.sink("a.orders").delete("id"), ["delete by id, exactly once; exists", "of the table's target size"]),
         (SINK.branch("audit"), ["pipeline local.a.t@audit", "local.a.t, branch audit, append"]),
         (
             SINK.tune("low_latency"),

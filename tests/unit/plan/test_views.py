@@ -64,7 +64,7 @@ KEPT = SINK.upsert("name")
 def test_a_view(planned: Any, pipeline: Any, before: int, after: int) -> None:
     plan = planned(pipeline)
     assert (plan.path, plan.output_mode) == (ReadPath.RANGES, "append")
-    assert plan.why == "a view: groups with changed rows are computed again at each batch's last snapshot"
+    assert plan.why == "a view: groups with changed rows are recomputed at each batch's last snapshot"
     view = plan.view
     assert (len(view.before), len(view.after)) == (before, after)
     assert (*view.before, view.aggregate, *view.after) == pipeline.stream.steps

@@ -41,9 +41,9 @@ def test_what_fits(body: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b"", "no JSON"),
-        (b"\xff", "no JSON"),
-        (b'{"id": 1', "no JSON"),
+        (b"", "not JSON"),
+        (b"\xff", "not JSON"),
+        (b'{"id": 1', "not JSON"),
         (b'{"id": NaN}', "NaN is no number of JSON"),
         (b'{"id": 1, "id": 2}', "the key 'id' comes twice"),
         (b"[" * 100_000, "nested too deeply"),
@@ -64,7 +64,7 @@ def test_what_fits(body: dict[str, Any]) -> None:
         (b'{"id": 1, "nme": "x"}', "nme is not declared. Did you mean 'name'?"),
         (b'{"id": 1, "_webhook_id": "x"}', "a name of Helios's own"),
         (b'{"id": 1, "_WEBHOOK_ID": "x"}', "a name of Helios's own"),
-        (b'{"id": 1, "ID": 2}', "a column is there twice"),
+        (b'{"id": 1, "ID": 2}', "a column occurs twice"),
         (b'{"id": 1, "more": {"a": 1, "A": 2}}', "more is no struct<a:int>"),
         (b'{"id": 1, "day": "20260101"}', "day is no date"),
         (b'{"id": 1, "at": "2026-01-01T10:00:00.1234567Z"}', "at is no timestamp: a fraction has more than six digits"),

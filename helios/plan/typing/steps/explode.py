@@ -32,5 +32,5 @@ def columns(step: Explode, schema: Schema | None, other: Schema | None) -> Resul
             )
         )
     element = Column.of(step.as_, kind.parts[0] if kind.name == "array" else UNKNOWN)
-    kept = [element if replaces and one is array else one for one in schema.columns]
+    kept = [element if replaces and column is array else column for column in schema.columns]
     return Schema(tuple(kept) if replaces or taken is not None else (*kept, element)), problems

@@ -111,7 +111,7 @@ class DebeziumReader(TopicChangesReader):
             self._noted = self._newest() or self._remembered()
         if self._noted is None:
             raise NotFound(
-                f"{self._changes.label()}: no record is there yet that says the columns and the key.",
+                f"{self._changes.label()}: there is no record yet to take the columns and the key from.",
                 where=self._changes.origin,
                 fix="start when Debezium has written its first record, or declare them: "
                 'Cdc.debezium(..., key="id", schema="id bigint, ...").',
@@ -134,11 +134,11 @@ class DebeziumReader(TopicChangesReader):
             records = self._records(self.context.spark, self.span(at.as_json(), upto.as_json()))
             if records is None:
                 return None
-            found = debezium_rows.look(debezium_rows.events(records))
-            seen = declared or debezium_rows.columns(found.versions, self._changes)
-            if found.keys and seen.fields:
-                self._remember(seen, found.keys)
-                return seen, found.keys
+            versions = debezium_rows.look(debezium_rows.events(records))
+            seen = declared or debezium_rows.columns(versions.versions, self._changes)
+            if versions.keys and seen.fields:
+                self._remember(seen, versions.keys)
+                return seen, versions.keys
         return None
 
     @property
@@ -166,10 +166,10 @@ class DebeziumReader(TopicChangesReader):
         if self._mirrored:
             return records
         changes = debezium_rows.events(records)
-        found = debezium_rows.look(changes)
-        known = self.schema() if not found.versions else StructType([])
+        versions = debezium_rows.look(changes)
+        known = self.schema() if not versions.versions else StructType([])
         aside = self.context.aside
-        made = debezium_rows.rows(changes, self._changes, found, keys=self.keys(), known=known, aside=aside)
+        made = debezium_rows.rows(changes, self._changes, versions, keys=self.keys(), known=known, aside=aside)
         return made if self._ordered else debezium_rows.shown(made)
 
     @override

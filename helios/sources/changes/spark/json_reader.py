@@ -103,7 +103,7 @@ def _why(source: ChangeLogSource) -> Column:
     known = ", ".join(value for value, _ in source.operations)
     why = (
         F.when(F.col(RECORD)["value"].isNull(), F.lit(f"the record has no value, and so no {source.op}"))
-        .when(operation.isNull(), F.lit(f"{source.op} is null: it is not known what the change does"))
+        .when(operation.isNull(), F.lit(f"{source.op} is null: the operation of the change is unknown"))
         .when(
             ~F.lower(operation).isin([value for value, _ in source.operations]),
             F.concat(F.lit(f"{source.op} is '"), operation, F.lit(f"', and none of {known}")),

@@ -30,7 +30,7 @@ EVENT, KEY, ROW = "__helios_event", "__helios_key", "__helios_row"
 """Hidden columns: the envelope, the record's key, and the row as JSON."""
 
 ENVELOPE_WHY = "__helios_envelope_why"
-"""Why a record is no change of a row."""
+"""Why a record is not a change of a row."""
 
 VALUES, MADE = "__helios_values", "__helios_made"
 """The row's parsed values, and what is made of them."""
@@ -67,7 +67,7 @@ def events(records: DataFrame) -> DataFrame:
         record.alias(RECORD),
         json_line(spark, F.when(F.is_valid_utf8(text), text), ENVELOPE.json(), (), FEATURES).alias(EVENT),
         json_line(spark, F.when(F.is_valid_utf8(key), key), KEYS.json(), (), FEATURES).alias(KEY),
-        F.when(~F.is_valid_utf8(text), F.lit("the value is no UTF-8 text")).alias(ENVELOPE_WHY),
+        F.when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8 text")).alias(ENVELOPE_WHY),
         F.when(F.is_valid_utf8(key), key).alias(ROW),
     )
     json_event, json_key = F.col(EVENT), F.col(KEY)
@@ -125,10 +125,10 @@ def columns(versions: Iterable[Version], source: CdcSource) -> StructType:
     Raises:
         InputError: A column has had types that none holds all values of.
     """
-    found: dict[str, StructField] = {}
+    fields: dict[str, StructField] = {}
     for version in versions:
         for name, kind in version.fields:
-            before = found.get(name.lower())
+            before = fields.get(name.lower())
             both = united(before.dataType, kind.made) if before is not None else kind.made
             if both is None:
                 assert before is not None
@@ -138,8 +138,8 @@ def columns(versions: Iterable[Version], source: CdcSource) -> StructType:
                     where=source.origin,
                     fix='declare its type: Cdc.debezium(..., schema="id bigint, ...").',
                 )
-            found[name.lower()] = StructField(before.name if before is not None else name, both)
-    return StructType(list(found.values()))
+            fields[name.lower()] = StructField(before.name if before is not None else name, both)
+    return StructType(list(fields.values()))
 
 
 def declared_columns(source: CdcSource) -> StructType | None:
@@ -200,7 +200,7 @@ def _log() -> Column:
 
 
 def _envelope_why(keys: Sequence[str]) -> Column:
-    """Why a record is no change of a row; null if it is one."""
+    """Why a record is not a change of a row; null if it is one."""
     event, log = F.col(EVENT), _log()
     op, names = event["op"], F.json_object_keys(F.col(KEY))
     folded = F.array_sort(F.transform(names, F.lower))
@@ -213,9 +213,9 @@ def _envelope_why(keys: Sequence[str]) -> Column:
     unordered = log["position"].isNull() | log["file"].isNull()
     return (
         F.when(F.col(ENVELOPE_WHY).isNotNull(), F.col(ENVELOPE_WHY))
-        .when(op.isNull(), F.lit("the value is no envelope of Debezium: it has no op"))
+        .when(op.isNull(), F.lit("the value is not an envelope of Debezium: it has no op"))
         .when(op == "t", F.lit("the table was truncated, which an upsert cannot follow"))
-        .when(~op.isin(*OPERATIONS), F.concat(F.lit("its op "), op, F.lit(" is no change of a row")))
+        .when(~op.isin(*OPERATIONS), F.concat(F.lit("its op "), op, F.lit(" is not a change of a row")))
         .when(unordered, F.lit("its source has no position in a log that Helios knows (PostgreSQL, MySQL, MariaDB)"))
         .when(F.coalesce(F.size(names), F.lit(0)) < 1, F.lit("the record has no key that is JSON"))
         .when(folded != wanted, other)
@@ -267,7 +267,7 @@ def rows(
 def _others(df: DataFrame, source: CdcSource, wanted: StructType, no_schema: str) -> DataFrame:
     """Records whose schema part says no columns: by the declared ones where they have none."""
     declared = declared_columns(source)
-    why = F.when(F.col("schema").isNotNull(), F.lit("its schema part is none of an envelope"))
+    why = F.when(F.col("schema").isNotNull(), F.lit("its schema part is not that of an envelope"))
     if declared is None:
         nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in wanted.fields]
         return _with_hidden(df, nothing, F.coalesce(why, F.lit(no_schema)))

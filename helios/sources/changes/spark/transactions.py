@@ -46,9 +46,9 @@ def end_of_transactions(
     while True:
         upto = advance(at, logs, most, skips=skips)
         wanted = ranges(at, upto)
-        found = _end(upto, whole, wanted, read, seen if grown else None) if wanted else upto
-        if most is None or ranges(at, found) or upto == whole:
-            return found
+        end = _end(upto, whole, wanted, read, seen if grown else None) if wanted else upto
+        if most is None or ranges(at, end) or upto == whole:
+            return end
         most *= 4
 
 
@@ -60,7 +60,7 @@ def _end(
     seen: Mapping[str, Log] | None,
 ) -> TopicsPosition:
     """The end of the batch, of records up to a position; `seen` only where more have come since."""
-    more = {(one.topic, one.partition) for one in ranges(upto, whole)}
+    more = {(part.topic, part.partition) for part in ranges(upto, whole)}
     if seen is None and not more:
         return upto
     there = _earlier(seen) if seen is not None else F.lit(True)
@@ -70,11 +70,11 @@ def _end(
         # Rows of a snapshot say no commit: they come before all transactions.
         commit = F.coalesce("before", F.lit(-1))
         newest = F.max(commit).alias("newest"), F.max(F.when(F.col("there"), commit)).alias("settled")
-        found = {(str(row["topic"]), int(row["partition"])): row for row in _by_partition(records, *newest)}
-        settled = max((row["settled"] for row in found.values() if row["settled"] is not None), default=None)
-        if more - found.keys() or settled is None:
-            return _until(upto, {(one.topic, one.partition): one.start for one in wanted})
-        limit = min([*(found[one]["newest"] for one in more), *([settled] if seen is not None else [])])
+        newest_rows = {(str(row["topic"]), int(row["partition"])): row for row in _by_partition(records, *newest)}
+        settled = max((row["settled"] for row in newest_rows.values() if row["settled"] is not None), default=None)
+        if more - newest_rows.keys() or settled is None:
+            return _until(upto, {(part.topic, part.partition): part.start for part in wanted})
+        limit = min([*(newest_rows[part]["newest"] for part in more), *([settled] if seen is not None else [])])
         firsts = _by_partition(records.where(F.col("before") >= limit), F.min("offset").alias("first"))
         return _until(upto, {(str(row["topic"]), int(row["partition"])): int(row["first"]) for row in firsts})
     finally:

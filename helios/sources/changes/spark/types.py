@@ -231,7 +231,7 @@ def made(value: Column, kind: Kind) -> Column:
     return RULES[kind.rule](value, kind)
 
 
-def unfit(value: Column, kind: Kind, found: Column | None = None) -> Column:
+def unfit(value: Column, kind: Kind, misfit: Column | None = None) -> Column:
     """A condition that is true if a parsed value, or one inside it, does not fit its type.
 
     Args:
@@ -244,25 +244,25 @@ def unfit(value: Column, kind: Kind, found: Column | None = None) -> Column:
         values = value if kind.rule == "array" else F.map_values(value)
         return F.coalesce(F.exists(values, lambda one: unfit(one, element)), F.lit(False))
     if kind.rule == "struct":
-        found = F.lit(False)
+        misfit = F.lit(False)
         for name, inner in kind.inner:
-            found = found | unfit(value.getField(name), inner)
-        return F.coalesce(found, F.lit(False))
-    return value.isNotNull() & (found if found is not None else made(value, kind)).isNull()
+            misfit = misfit | unfit(value.getField(name), inner)
+        return F.coalesce(misfit, F.lit(False))
+    return value.isNotNull() & (misfit if misfit is not None else made(value, kind)).isNull()
 
 
 def unavailable(value: Column, kind: Kind) -> Column:
     """A condition that is true if Debezium did not have the value."""
-    found = F.lit(False)
+    missing = F.lit(False)
     if isinstance(kind.stored, StringType):
-        found = value.isin(*PLACEHOLDERS)
+        missing = value.isin(*PLACEHOLDERS)
     elif isinstance(kind.stored, MapType):
-        found = F.map_contains_key(value, PLACEHOLDER)
+        missing = F.map_contains_key(value, PLACEHOLDER)
     elif isinstance(kind.stored, ArrayType) and isinstance(kind.stored.elementType, StringType):
-        found = (F.size(value) == 1) & F.try_element_at(value, F.lit(1)).isin(*PLACEHOLDERS)
+        missing = (F.size(value) == 1) & F.try_element_at(value, F.lit(1)).isin(*PLACEHOLDERS)
     elif isinstance(kind.stored, ArrayType) and isinstance(kind.stored.elementType, LongType):
-        found = value == F.array(*[F.lit(byte).cast("bigint") for byte in _BYTES])
-    return F.coalesce(found, F.lit(False))
+        missing = value == F.array(*[F.lit(byte).cast("bigint") for byte in _BYTES])
+    return F.coalesce(missing, F.lit(False))
 
 
 def _plain(value: Column, kind: Kind) -> Column:

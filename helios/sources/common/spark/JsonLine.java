@@ -247,7 +247,7 @@ public class JsonLine implements UDF1 {
     while (next != JsonToken.END_OBJECT) {
       String name = parser.currentName();
       if (!seen.add(node.kind.equals("any") ? name.toLowerCase(Locale.ROOT) : name)) {
-        throw new Bad("its field " + name + " is there twice");
+        throw new Bad("its field " + name + " occurs twice");
       }
       to.writeFieldName(whole(name));
       parser.nextToken();
@@ -293,7 +293,7 @@ public class JsonLine implements UDF1 {
         continue;
       }
       if (seen[field.index]) {
-        throw new Bad("its field " + field.name + " is there twice");
+        throw new Bad("its field " + field.name + " occurs twice");
       }
       seen[field.index] = true;
       to.writeFieldName(field.name);

@@ -68,8 +68,8 @@ def schema_of_json(spark: SparkSession, lines: DataFrame, options: Mapping[str, 
     """
     texts = getattr(lines._jdf, "as")(classes().org.apache.spark.sql.Encoders.STRING())
     reader = spark.read.options(**options).option("columnNameOfCorruptRecord", rejects.TEXT)
-    found = reader._jreader.json(texts).schema()
-    columns: StructType = _folded(StructType.fromJson(json.loads(found.json())))
+    schema = reader._jreader.json(texts).schema()
+    columns: StructType = _folded(StructType.fromJson(json.loads(schema.json())))
     return StructType([field for field in columns.fields if field.name != rejects.TEXT])
 
 

@@ -133,10 +133,10 @@ class MicroBatchStream(SourceOffsets[FollowedSource]):
         return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
 
     def _empty_array(self, kind: str) -> JavaArray[T]:
-        found = self._jvm
+        package = self._jvm
         for part in f"{SPARK}.{kind}".split("."):
-            found = getattr(found, part)
-        return java_array(found)
+            package = getattr(package, part)
+        return java_array(package)
 
     # Spark's interface SupportsRead, a Table
 
@@ -173,9 +173,9 @@ class MicroBatchStream(SourceOffsets[FollowedSource]):
 
     @cached_property
     def _capabilities(self) -> JavaSet[JavaObject]:  # Spark asks six times in a run, and nine times for the mode
-        found: JavaSet[JavaObject] = self._jvm.java.util.HashSet()
-        found.add(self._jvm.org.apache.spark.sql.connector.catalog.TableCapability.MICRO_BATCH_READ)
-        return found
+        capabilities: JavaSet[JavaObject] = self._jvm.java.util.HashSet()
+        capabilities.add(self._jvm.org.apache.spark.sql.connector.catalog.TableCapability.MICRO_BATCH_READ)
+        return capabilities
 
     def newScanBuilder(self, options: JavaObject) -> MicroBatchStream:
         return self
@@ -227,8 +227,8 @@ class MicroBatchStream(SourceOffsets[FollowedSource]):
     def _plan(self, start: JavaOffset, end: JavaOffset) -> JavaArray[JavaInputPartition]:
         if self._planner is None:
             return self._empty_array("read.InputPartition")
-        found, self._factory = self._planner(position_of(start), position_of(end), self._columns)
-        return found if self._factory is not None else self._empty_array("read.InputPartition")
+        partitions, self._factory = self._planner(position_of(start), position_of(end), self._columns)
+        return partitions if self._factory is not None else self._empty_array("read.InputPartition")
 
     class Java:
         implements = (

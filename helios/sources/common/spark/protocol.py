@@ -25,7 +25,7 @@ class PlanAnew(RunError):
 
 
 class DamagedFile(RunError):
-    """A file cannot be read, and may be mended."""
+    """A file cannot be read, and may be repaired."""
 
 
 class Source(Protocol):
@@ -74,7 +74,7 @@ class Source(Protocol):
         """True if a planned span can no longer be read, and the source may plan it again."""
 
     def failed(self, span: Span) -> None:
-        """Called when a run has failed on a planned span: what it reads may be mended before the next one."""
+        """Called when a run has failed on a planned span: what it reads may be repaired before the next one."""
 
     def give_up(self, span: Span) -> None:
         """Called when a lost span is going to be planned anew, and nothing of it was written."""

@@ -97,10 +97,10 @@ class RowStream(SourceOffsets[SpannedSource]):
         begun = position_of(start.get()) if start.isDefined() else self.source.start()
         upto = position_of(end)
         # Spark asks for a committed batch once more at a restart, and reads nothing of it.
-        found = None if self._committed(upto) else self.source.read(self._spark, self.source.span(begun, upto))
-        if found is None:
+        rows = None if self._committed(upto) else self.source.read(self._spark, self.source.span(begun, upto))
+        if rows is None:
             return self._spark.createDataFrame([], self._schema)
-        new = [name for name in found.columns if name not in self._schema.names]
+        new = [name for name in rows.columns if name not in self._schema.names]
         if new:
             raise RunError(
                 f"{self.source.read_plan.name} has columns that are new since the run began ({', '.join(new)}), and "
@@ -109,12 +109,12 @@ class RowStream(SourceOffsets[SpannedSource]):
                 fix="run again: a new run reads the current columns.",
             )
         columns = [
-            (F.col(f"`{field.name}`") if field.name in found.columns else F.lit(None))
+            (F.col(f"`{field.name}`") if field.name in rows.columns else F.lit(None))
             .cast(field.dataType)
             .alias(field.name)
             for field in self._schema.fields
         ]
-        return found.select(*columns)
+        return rows.select(*columns)
 
     def _committed(self, end: Position) -> bool:
         """True if the requested batch was committed before the run."""
@@ -125,8 +125,8 @@ class RowStream(SourceOffsets[SpannedSource]):
         return bool(committed) and dict(end) in checkpoint.offsets(committed[-1])
 
     def getOffset(self) -> JavaObject:
-        found: JavaObject = classes().scala.Some(self.latestOffset())
-        return found
+        offset: JavaObject = classes().scala.Some(self.latestOffset())
+        return offset
 
     @override
     def latestOffset(self, start: JavaOffset | None = None, limit: JavaObject | None = None) -> JavaOffset:

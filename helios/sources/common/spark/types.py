@@ -191,15 +191,15 @@ def cast(value: Column, own: DataType, wanted: DataType) -> tuple[Column, Column
         return _nested(value, own, wanted), _unfit(value, own, wanted)
     if lossless(own, wanted):
         return value.cast(wanted), None
-    found = value.try_cast(wanted)
+    converted = value.try_cast(wanted)
     if isinstance(own, StringType):
-        changed = found.isNull() | F.coalesce(_loses(value, found, wanted), F.lit(False))
+        changed = converted.isNull() | F.coalesce(_loses(value, converted, wanted), F.lit(False))
     else:
-        changed = ~found.try_cast(own).eqNullSafe(value)
+        changed = ~converted.try_cast(own).eqNullSafe(value)
     if isinstance(wanted, LongType) and isinstance(own, (FloatType, DoubleType)):
         changed = changed | (value >= 2.0**63)  # the greatest bigint is that number again
     bad = value.isNotNull() & changed
-    return F.when(~bad, found), bad
+    return F.when(~bad, converted), bad
 
 
 def _loses(value: Column, found: Column, wanted: DataType) -> Column:
@@ -232,10 +232,10 @@ def cast_nanos(value: Column, own: DataType, wanted: DataType) -> tuple[Column, 
     if isinstance(wanted, LongType):
         return value, None
     micros = F.timestamp_micros(F.call_function("div", value, F.lit(1000))).cast(own)
-    found, bad = cast(micros, own, wanted)
+    converted, bad = cast(micros, own, wanted)
     between = value.isNotNull() & (value % 1000 != 0)
     bad = between if bad is None else between | bad
-    return F.when(~bad, found), bad
+    return F.when(~bad, converted), bad
 
 
 def _unfit(value: Column, own: DataType, wanted: DataType) -> Column | None:
@@ -248,8 +248,8 @@ def _unfit(value: Column, own: DataType, wanted: DataType) -> Column | None:
             _unfit(value.getField(theirs[f.name.lower()].name), theirs[f.name.lower()].dataType, f.dataType)
             for f in asked
         ]
-        found = [part for part in parts if part is not None]
-        return F.coalesce(any_of(found), F.lit(False)) if found else None
+        faults = [part for part in parts if part is not None]
+        return F.coalesce(any_of(faults), F.lit(False)) if faults else None
     if isinstance(own, ArrayType) and isinstance(wanted, ArrayType):
         return _any(value, own.elementType, wanted.elementType)
     if isinstance(own, MapType) and isinstance(wanted, MapType):
@@ -259,8 +259,8 @@ def _unfit(value: Column, own: DataType, wanted: DataType) -> Column | None:
 
 def _any(values: Column, own: DataType, wanted: DataType) -> Column:
     def bad(value: Column) -> Column:
-        found = _unfit(value, own, wanted)
-        return found if found is not None else F.lit(False)
+        fault = _unfit(value, own, wanted)
+        return fault if fault is not None else F.lit(False)
 
     return F.coalesce(F.exists(values, bad), F.lit(False))
 
@@ -340,13 +340,13 @@ def leftover(value: Column, own: DataType, wanted: DataType | None) -> tuple[Col
 def leftovers(fields: Iterable[tuple[StructField, Column]], wanted: StructType) -> tuple[Column, Column] | None:
     """The same of fields and their values, as a struct."""
     known = by_name(wanted)
-    found = []
+    parts = []
     for field, value in fields:
         match = known.get(field.name.lower())
         more = leftover(value, field.dataType, match.dataType if match is not None else None)
         if more is not None:
-            found.append((F.when(more[1], more[0]).alias(field.name), more[1]))
-    return (F.struct(*[more for more, _ in found]), any_of([there for _, there in found])) if found else None
+            parts.append((F.when(more[1], more[0]).alias(field.name), more[1]))
+    return (F.struct(*[more for more, _ in parts]), any_of([there for _, there in parts])) if parts else None
 
 
 def _each(

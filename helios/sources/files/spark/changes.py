@@ -54,7 +54,7 @@ def changed_error(source: FilesSource, before: Known, now: Listed, what: str) ->
     paths = list(before)
     path = paths[0]
     allowed = source.changed == "reread"
-    more = "and" if allowed else 'or declare .on_change("reread") to read it anew, and'
+    more = "and" if allowed else 'or declare .on_change("reread") to read it again, and'
     return (PlanAnew if allowed else RunError)(
         f"{_named(paths)} {what.format(have='has' if len(paths) == 1 else 'have')}: {path} had "
         f"{_shown(before[path])}, and has {_shown(now[path])} now.",

@@ -107,16 +107,16 @@ class _Looker:
 
     def __call__(self, file: File) -> Found:
         try:
-            found = self._look(file)
+            look = self._look(file)
         except Unreadable as error:
             return Found(file, cause=str(error))
         except (Py4JError, PySparkException) as error:
             if is_outage(error):
                 raise  # nothing is known of the file
             return Found(file, cause=cause_of(error))
-        if found.columns is not None and (twice := _twice(found.columns)):
-            return Found(file, cause=f"its column {twice!r} is there twice")
-        return found
+        if look.columns is not None and (twice := _twice(look.columns)):
+            return Found(file, cause=f"its column {twice!r} occurs twice")
+        return look
 
     def _look(self, file: File) -> Found:
         path: JavaPath = classes().org.apache.hadoop.fs.Path(file.path)
@@ -130,8 +130,10 @@ class _Looker:
         if self._source.format == "parquet":
             return self._parquet(file, path)
         if self._format.owns_types:
-            found = self._spark.read.format(self._source.format).option("__globPaths__", "false").load(file.path).schema
-            kind = nullable(found)
+            schema = (
+                self._spark.read.format(self._source.format).option("__globPaths__", "false").load(file.path).schema
+            )
+            kind = nullable(schema)
             assert isinstance(kind, StructType)
             return Found(file, kind)
         return Found(file, self._text(file, path))
@@ -149,7 +151,7 @@ class _Looker:
             if told != self._source.format:
                 raise Unreadable(f"it is no {self._source.format} file" + (f" but {told}" if told else ""))
         elif ending in CODEC_MAGIC and not first.startswith(CODEC_MAGIC[ending]):
-            raise Unreadable(f"its name ends in .{ending}, and it is not compressed so" + (f": {told}" if told else ""))
+            raise Unreadable(f"its name ends in .{ending}, but has another compression" + (f": {told}" if told else ""))
         elif ending not in CODECS and told is not None:
             raise Unreadable(f"it is no {self._source.format} file but {told}: a compressed file needs its ending")
 
@@ -159,9 +161,9 @@ class _Looker:
         footer = jvm.org.apache.parquet.hadoop.ParquetFileReader.readFooter(self._conf, path, skipped)
         # The footer itself, and not the copy of a schema that some writer left in its metadata.
         message: JavaMessageType = footer.getFileMetaData().getSchema()
-        found, lacking = self._converted(message)
-        self._refuse_lacking(found, lacking)
-        kind = nullable(found)
+        columns, lacking = self._converted(message)
+        self._refuse_lacking(columns, lacking)
+        kind = nullable(columns)
         assert isinstance(kind, StructType)
         nanos = _nanos(message, kind)
         fields = [StructField(field.name, nanos.get(field.name, field.dataType)) for field in kind.fields]
@@ -178,7 +180,7 @@ class _Looker:
         except (Py4JError, PySparkException) as error:
             if is_outage(error):
                 raise
-        found, lacking = StructType(), dict[str, str]()
+        columns, lacking = StructType(), dict[str, str]()
         for field in message.getFields():
             alone = classes().java.util.ArrayList()
             alone.add(field)
@@ -189,8 +191,8 @@ class _Looker:
             if TIME in text:
                 lacking[str(field.getName())] = " ".join(str(field.toString()).split())
             else:
-                found = StructType([*found.fields, *StructType.fromJson(json.loads(text)).fields])
-        return found, lacking
+                columns = StructType([*columns.fields, *StructType.fromJson(json.loads(text)).fields])
+        return columns, lacking
 
     def _refuse_lacking(self, found: StructType, lacking: Mapping[str, str]) -> None:
         """Raises for columns of types that Spark does not have, unless the source leaves them out."""
@@ -264,19 +266,19 @@ def _nanos(message: JavaMessageType, columns: StructType) -> dict[str, DataType]
     """
     if NANOS not in str(message.toString()):
         return {}
-    found: dict[str, DataType] = {}
+    nanos: dict[str, DataType] = {}
     types = {str(kind.getName()): kind for kind in message.getFields()}
     for field in columns.fields:
         text = str(types[field.name].toString())
         if NANOS in text and not isinstance(field.dataType, LongType):
-            raise Unreadable(f"{field.name} has timestamps in nanoseconds inside it, which are read in columns alone")
+            raise Unreadable(f"{field.name} has nested timestamps in nanoseconds, which are read only as whole columns")
         if NANOS in text:
-            found[field.name] = TimestampType() if f"{NANOS}true)" in text else TimestampNTZType()
-    return found
+            nanos[field.name] = TimestampType() if f"{NANOS}true)" in text else TimestampNTZType()
+    return nanos
 
 
 def _twice(columns: StructType) -> str | None:
-    """A column name that is there twice, as Spark compares names."""
+    """A column name that occurs twice, as Spark compares names."""
     names = [field.name.lower() for field in columns.fields]
     return next((field.name for i, field in enumerate(columns.fields) if field.name.lower() in names[:i]), None)
 
@@ -287,7 +289,7 @@ def unreadable(source: FilesSource, bad: Sequence[Found]) -> DamagedFile:
     return DamagedFile(
         f"{bad[0].file.path} cannot be read: {bad[0].cause}.{others} Nothing of its batch was written.",
         where=source.origin,
-        fix='mend or remove it, or set such files aside: .on_bad_file("quarantine").',
+        fix='repair or remove it, or set such files aside: .on_bad_file("quarantine").',
     )
 
 
@@ -300,5 +302,5 @@ def misfit(
         f"{source.label()}: {field.name} is {field.dataType.simpleString()} in {file.path} and "
         f"{before.dataType.simpleString()} in {other.path if other else 'earlier files'}, and no type holds both.",
         where=source.origin,
-        fix=f'declare the type that it shall have: schema="..., {field.name} string, ...".',
+        fix=f'declare its type: schema="..., {field.name} string, ...".',
     )

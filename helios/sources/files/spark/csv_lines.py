@@ -56,19 +56,19 @@ def read_csv(
     """
     whole, judged = source.flag("multiLine"), _csv_line(spark, source, len(columns.fields))
     if whole:
-        found = records(spark, source, files, lambda text: judged([text], RECORDS))
+        rows = records(spark, source, files, lambda text: judged([text], RECORDS))
     elif fast:
-        found = lines(spark, source, files, plain=lambda *line: _plain(spark, source, line, typed))
+        rows = lines(spark, source, files, plain=lambda *line: _plain(spark, source, line, typed))
     else:
-        found = lines(spark, source, files, what=lambda *line: judged(line, StringType()))
-    found = found.where(f"{WHAT} IS NULL OR {WHAT} != ''")
+        rows = lines(spark, source, files, what=lambda *line: judged(line, StringType()))
+    rows = rows.where(f"{WHAT} IS NULL OR {WHAT} != ''")
     schema = StructType([*columns.fields, StructField(rejects.TEXT, StringType())])
     line = F.col(bad_rows.LINE)
     for reason in UNREAD:
         line = F.when(~F.coalesce(F.col(WHAT), F.lit("")).startswith(reason), line)
     # Without multiLine the parser would change the line breaks of a field.
     parsing = of_lines(source) | {"multiLine": str(whole).lower()}
-    parsed = found.withColumn("row", F.from_csv(line, ddl(spark, schema), parsing))
+    parsed = rows.withColumn("row", F.from_csv(line, ddl(spark, schema), parsing))
     counted = all(isinstance(field.dataType, StringType) for field in columns.fields)
     unparsed = F.when(F.col(f"row.{rejects.TEXT}").isNotNull(), F.lit(FIELDS if counted else UNPARSED))
     why = F.coalesce(F.col(WHAT), F.col(rejects.WHY), unparsed).alias(rejects.WHY)

@@ -36,8 +36,8 @@ def failure(error: BaseException, plan: Plan) -> HeliosError | None:
 def damaged(error: BaseException, plan: Plan) -> HeliosError | None:
     """The failure of a file that Spark cannot read; None for any other error."""
     text = str(error)
-    found = FAILED_READ.search(text)
-    if found is None:
+    match = FAILED_READ.search(text)
+    if match is None:
         return None
     causes = [f"{name}: {message}" if message else name for name, message in CAUSE.findall(text)]
     # Spark's own wrappers say no more than that the read failed.
@@ -45,10 +45,10 @@ def damaged(error: BaseException, plan: Plan) -> HeliosError | None:
     sources = [flow.source for flow in flows(plan.stream) if getattr(flow.source, "bad_file", None) == "fail"]
     aside = ', or set such files aside: .on_bad_file("quarantine")' if sources else ""
     return RunError(
-        f"{unquote(found[1])} cannot be read: {told[-1] if told else 'it is damaged'}. "
+        f"{unquote(match[1])} cannot be read: {told[-1] if told else 'it is damaged'}. "
         "Nothing of its batch was written.",
         where=sources[0].origin if sources else plan.origin,
-        fix=f"mend or remove it{aside}.",
+        fix=f"repair or remove it{aside}.",
     )
 
 
@@ -87,7 +87,7 @@ def _place(row: dict[str, str]) -> tuple[str, str]:
     file = unquote(row["file"])
     line = line_of(file, row["text"])
     # Without a schema such a field is one of which no type was inferred: the file is as it shall be.
-    first = "declare the columns with schema=" if row.get("why", "").startswith(LACKED) else "mend the file"
+    first = "declare the columns with schema=" if row.get("why", "").startswith(LACKED) else "repair the file"
     fix = f'{first}, or say what happens to such rows: .on_bad_row("quarantine"), "drop" or "null".'
     return f"{file}{f', line {line}' if line else ''}", fix
 

@@ -48,7 +48,7 @@ def read_json(
         As `read_csv`; with the column of `rescued=`, if the source has one.
     """
     rest = source.rescued or (REST if source.extra != "ignore" else "")
-    found = _json_lines(spark, source, files, typed.json(), rest, typed=typed if fast else None)
+    rows = _json_lines(spark, source, files, typed.json(), rest, typed=typed if fast else None)
     kept = [F.col(PLAIN)] if fast else []
     names = [*([rest] if rest else []), RAW, rejects.TEXT]
     schema = ddl(spark, StructType([*columns.fields, *[StructField(name, StringType()) for name in names]]))
@@ -57,7 +57,7 @@ def read_json(
     values = F.when(~what.startswith("!"), _values(what))
     # An object of an array brings its own text: with the whole line at each, a long array would be quadratic.
     line = F.when(~what.startswith("[") | values.isNull(), F.col(bad_rows.LINE)).alias(bad_rows.LINE)
-    parsed = found.select(line, *bad_rows.ORIGIN, why, *kept, F.explode_outer(values).alias(WHAT))
+    parsed = rows.select(line, *bad_rows.ORIGIN, why, *kept, F.explode_outer(values).alias(WHAT))
     parsed = parsed.withColumn("row", F.from_json(WHAT, schema, of_lines(source)))
     row, why = F.col("row"), F.col(rejects.WHY)
     unparsed = F.when(row.isNull() | row.getField(rejects.TEXT).isNotNull(), F.lit(UNPARSED))
@@ -82,9 +82,9 @@ def infer_json(
         files: The files.
         known: Columns of which nothing is asked: lines that are plain and have no others are passed over.
     """
-    found = _json_lines(spark, source, files, "", "", typed=known).where(f"{WHAT} NOT LIKE '!%'").select(WHAT)
-    found = found.select(F.explode(_values(F.col(WHAT))))
-    return schema_of_json(spark, found, of_lines(source))
+    values = _json_lines(spark, source, files, "", "", typed=known).where(f"{WHAT} NOT LIKE '!%'").select(WHAT)
+    values = values.select(F.explode(_values(F.col(WHAT))))
+    return schema_of_json(spark, values, of_lines(source))
 
 
 def _json_lines(
@@ -109,15 +109,15 @@ def _json_lines(
         return json_line(spark, line, columns, texts(source), features, rescued=rescued, timestamps=source.timestamps)
 
     if source.flag("multiLine"):
-        found = records(spark, source, files, split)
-        found = found.withColumn(WHAT, F.coalesce(F.concat(F.lit("!"), WHAT), what(F.col(bad_rows.LINE))))
+        rows = records(spark, source, files, split)
+        rows = rows.withColumn(WHAT, F.coalesce(F.concat(F.lit("!"), WHAT), what(F.col(bad_rows.LINE))))
     else:
         ignores = bool(columns) and not rescued
         fast = (lambda _file, _begin, value: plain(spark, value, typed, ignores=ignores)) if typed is not None else None
-        found = lines(spark, source, files, what=lambda _file, _begin, line: what(line), plain=fast)
+        rows = lines(spark, source, files, what=lambda _file, _begin, line: what(line), plain=fast)
         if typed is not None:
-            return found.where(f"{PLAIN} IS NOT NULL OR {WHAT} IS NOT NULL")
-    return found.where(f"{WHAT} IS NOT NULL")
+            return rows.where(f"{PLAIN} IS NOT NULL OR {WHAT} IS NOT NULL")
+    return rows.where(f"{WHAT} IS NOT NULL")
 
 
 def _values(what: Column) -> Column:

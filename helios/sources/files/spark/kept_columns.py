@@ -61,12 +61,17 @@ class KeptColumns:
     def keep(self, context: SourceContext, source: FilesSource) -> None:
         """Stores the columns that were found, once the checkpoint belongs to the pipeline."""
         columns, checkpoint = context.inferred.columns.get(source.path), context.checkpoint
-        found = (columns or StructType(), context.inferred.folders.get(source.path, StructType()))
-        if columns is None or found == self._kept or source.declared_schema is not None or checkpoint is None:
+        kept = (columns or StructType(), context.inferred.folders.get(source.path, StructType()))
+        if columns is None or kept == self._kept or source.declared_schema is not None or checkpoint is None:
             return
-        stored = {"v": 1, "read_as": _read_as(source), "columns": columns.jsonValue(), "folders": found[1].jsonValue()}
+        stored = {
+            "v": 1,
+            "read_as": _read_as(source),
+            "columns": columns.jsonValue(),
+            "folders": kept[1].jsonValue(),
+        }
         checkpoint.files.write(self._name, json.dumps(stored))
-        self._kept = found
+        self._kept = kept
 
     def _read(self, checkpoint: Checkpoint, source: FilesSource) -> tuple[StructType, StructType] | None:
         """The columns of the files and those of their folders; None where they are not known."""

@@ -99,7 +99,7 @@ def found_under(spark: SparkSession, path: str) -> Listed | None:
     globbing = is_glob(path) and not there
     if is_hidden(path.rpartition("/")[2]) and (globbing or (there and system.getFileStatus(root).isFile())):
         raise InputError(
-            f"{path} names hidden files: no reader takes names that begin with _ or a dot.",
+            f"{path} names hidden files: readers skip names that begin with _ or a dot.",
             fix="give them other names.",
         )
     if not there and not globbing:
@@ -127,8 +127,8 @@ def _refuse_other_tables(system: JavaFileSystem, root: JavaPath, path: str) -> N
         if system.exists(classes().org.apache.hadoop.fs.Path(root, log)):
             raise InputError(
                 f"{path} is a table of {kind}: its folder also has files that are not part of it any more.",
-                fix=f"read it with {kind}'s own reader, whose rows Memory.source takes, or have it written as a table "
-                "of Iceberg.",
+                fix=f"read it with {kind}'s own reader, whose rows Memory.source takes, or write it as an Iceberg "
+                "table.",
             )
     _NO_TABLES.add(path)
 
@@ -154,8 +154,8 @@ def _refuse_names(path: str, globbing: bool) -> None:
         place, above, linked = folders.pop()
         for entry in _entries(place):
             parts, around = [*above, entry.name], linked
-            found = "/".join(parts)
-            if not found.isascii() and UNDECODED.search(found) and is_read(parts):
+            name = "/".join(parts)
+            if not name.isascii() and UNDECODED.search(name) and is_read(parts):
                 shown = entry.path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
                 raise InputError(
                     f"{shown}: the name is not UTF-8, and Java does not see the file.", fix="give it another name."
@@ -193,7 +193,7 @@ def _refuse_link(path: str, around: Sequence[str]) -> None:
         if not os.path.islink(path):
             return  # gone since
         raise InputError(
-            f"{path} is a symbolic link to {os.readlink(path)}, which is not there: Java passes over it.",
+            f"{path} is a symbolic link to {os.readlink(path)}, which is not there: Java skips it.",
             fix="remove the link, or put the file there.",
         ) from error
     if any(os.path.commonpath([target, folder]) == target for folder in around):
@@ -209,7 +209,7 @@ def looked_at(spark: SparkSession, paths: Sequence[str]) -> Listed:
         return {}
     jvm = classes()
     everything = jvm.org.apache.spark.sql.execution.datasources.PathFilterWrapper(None)
-    found: ScalaText = jvm.org.apache.spark.util.HadoopFSUtils.parallelListLeafFiles(
+    statuses: ScalaText = jvm.org.apache.spark.util.HadoopFSUtils.parallelListLeafFiles(
         spark._jsparkSession.sparkContext(),
         _paths(spark, [escaped(path) for path in paths], globbing=True),
         _conf(spark),
@@ -219,14 +219,14 @@ def looked_at(spark: SparkSession, paths: Sequence[str]) -> Listed:
         len(paths) + 1,  # more of them would be a Spark job of a task each
         1,
     )
-    return _parsed(spark, found)
+    return _parsed(spark, statuses)
 
 
 def text_seq(texts: Iterable[str]) -> ScalaSeq[str]:
     """A Scala sequence of texts, handed over in one call."""
     jvm = classes()
-    found = jvm.java.util.regex.Pattern.compile(APART).splitAsStream(APART.join(texts)).toList()
-    made: ScalaSeq[str] = jvm.org.apache.spark.api.python.PythonUtils.toSeq(found)
+    parts = jvm.java.util.regex.Pattern.compile(APART).splitAsStream(APART.join(texts)).toList()
+    made: ScalaSeq[str] = jvm.org.apache.spark.api.python.PythonUtils.toSeq(parts)
     return made
 
 
@@ -238,10 +238,10 @@ def loaded(spark: SparkSession, reader: DataFrameReader, files: Iterable[File]) 
 def _paths(spark: SparkSession, paths: Sequence[str], *, globbing: bool) -> ScalaSeq[JavaPath]:
     """Full paths; of a glob those that it matches."""
     sources = getattr(getattr(classes().org.apache.spark.sql.execution.datasources, "DataSource$"), "MODULE$")
-    found: ScalaSeq[JavaPath] = sources.checkAndGlobPathIfNecessary(
+    matched: ScalaSeq[JavaPath] = sources.checkAndGlobPathIfNecessary(
         text_seq(paths), _conf(spark), False, False, 8, globbing
     )
-    return found
+    return matched
 
 
 def _conf(spark: SparkSession) -> Any:
@@ -316,8 +316,8 @@ def as_uri(path: str) -> str:
         'file:///in%20box/ä%25.csv'
     """
     scheme, _, rest = path.partition(":")
-    found = encoded(rest)
-    return f"{scheme}:{'//' if not found.startswith('//') else ''}{found}"
+    text = encoded(rest)
+    return f"{scheme}:{'//' if not text.startswith('//') else ''}{text}"
 
 
 def digest_of(files: Sequence[File]) -> str:

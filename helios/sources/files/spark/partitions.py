@@ -60,21 +60,21 @@ def columns(path: str, files: Iterable[str]) -> StructType:
     """
     values: dict[str, tuple[str, set[str]]] = {}
     for folder in dict.fromkeys(file.rsplit("/", 1)[0] + "/" for file in files):
-        found = pairs(path, folder)
+        folder_pairs = pairs(path, folder)
         if re.search(r"/[^/=]+=/", "/" + _below(_plain(path), _plain(folder))):
             raise InputError(
                 f"{folder} gives no value: for some writers that is an empty text, and for others null.",
                 fix=f"rename the folder: null is {NULL}, and an empty text only the files themselves can have.",
             )
-        names = [name.lower() for name, _ in found]
+        names = [name.lower() for name, _ in folder_pairs]
         if len(names) > len(set(names)):
             raise InputError(
-                f"{folder} gives a row two values of a column: {', '.join('='.join(pair) for pair in found)}.",
+                f"{folder} gives a row two values of a column: {', '.join('='.join(pair) for pair in folder_pairs)}.",
                 fix="rename one of the folders, or name its parent as the source's path.",
             )
-        for name, value in found:
+        for name, value in folder_pairs:
             values.setdefault(name.lower(), (name, set()))[1].add(value)
-    return StructType([StructField(name, _kind(found)) for name, found in values.values()])
+    return StructType([StructField(name, _kind(texts)) for name, texts in values.values()])
 
 
 def pairs(path: str, file: str) -> list[tuple[str, str]]:
@@ -93,8 +93,8 @@ def fit(path: str, files: Iterable[str], keys: StructType) -> bool:
         keys: The partition columns, with the types that are wanted.
     """
     kinds = {name: field.dataType for name, field in by_name(keys).items()}
-    found = {pair for folder in {file.rsplit("/", 1)[0] + "/" for file in files} for pair in pairs(path, folder)}
-    return all(text == NULL or _fits(text, kinds.get(name.lower(), StringType())) for name, text in found)
+    folder_pairs = {pair for folder in {file.rsplit("/", 1)[0] + "/" for file in files} for pair in pairs(path, folder)}
+    return all(text == NULL or _fits(text, kinds.get(name.lower(), StringType())) for name, text in folder_pairs)
 
 
 def _fits(text: str, kind: DataType) -> bool:
@@ -122,8 +122,8 @@ def _below(path: str, file: str) -> str:
     root = "/".join(parts[:fixed]) + "/"
     if file.startswith(root):
         return file[len(root) :]
-    found = file.find(root)
-    return file[found + len(root) :] if found >= 0 else file.rsplit("/", 1)[-1]
+    start = file.find(root)
+    return file[start + len(root) :] if start >= 0 else file.rsplit("/", 1)[-1]
 
 
 def _kind(values: Iterable[str]) -> DataType:
@@ -162,11 +162,11 @@ def value(name: str, path: str, files: Iterable[str]) -> Column:
         below = _below(source, plain)
         root = root or plain.removesuffix(below)
         names = (part.partition("=")[0] for part in re.split(r"/+", below)[:-1] if "=" in part)
-        written |= {one for one in names if unquote(one).lower() == name.lower()}
-    any_of_them = "|".join(sorted(re.escape(encoded(one)) for one in written))
+        written |= {written_name for written_name in names if unquote(written_name).lower() == name.lower()}
+    any_of_them = "|".join(sorted(re.escape(encoded(written_name)) for written_name in written))
     pattern = f"(?i)^.*?{re.escape(encoded(root))}(?:.*/)?(?:{any_of_them})=([^/]*)/"
-    found = F.regexp_extract(bad_rows.path(), pattern, 1)
+    text = F.regexp_extract(bad_rows.path(), pattern, 1)
     # The file's path is encoded once, and Hive encodes signs in the names of its folders.
     for _ in range(2):
-        found = F.coalesce(F.try_url_decode(F.replace(found, F.lit("+"), F.lit("%2B"))), found)
-    return F.when(~found.isin("", NULL), found)
+        text = F.coalesce(F.try_url_decode(F.replace(text, F.lit("+"), F.lit("%2B"))), text)
+    return F.when(~text.isin("", NULL), text)

@@ -81,35 +81,35 @@ class FilesReader(SpanSource):
         """
         place = self.read_plan.place
         path = place.location if place is not None else self._source.path
-        found = listing.found_at(self.context.spark, path, self._source)
-        if found is None and self._at is not None and self._at.read and path.startswith(OBJECTS):
+        files = listing.found_at(self.context.spark, path, self._source)
+        if files is None and self._at is not None and self._at.read and path.startswith(OBJECTS):
             return {}  # a store of objects has no empty folders
-        if found is None:
+        if files is None:
             raise NotFound(
                 f"{self._source.label()}: there is nothing at {self._source.path}.",
                 where=self._source.origin,
                 fix="check the path; for files that are still to come, make the folder.",
             )
-        return found
+        return files
 
     def _files(self) -> list[File]:
         return listing.as_files(self._look())
 
     def freeze(self) -> None:
         """Lists the files that are there, and looks again at those that may still be written."""
-        found = self._look()
-        finished = self._settling.finished(found, time.time())
-        if self._settling.undecided(found):
+        files = self._look()
+        finished = self._settling.finished(files, time.time())
+        if self._settling.undecided(files):
             time.sleep(APART + 0.1)
-            found = self._look()
-            finished = self._settling.finished(found, time.time())
-        self._frozen = found, frozenset(finished)
+            files = self._look()
+            finished = self._settling.finished(files, time.time())
+        self._frozen = files, frozenset(finished)
 
     def _waiting(self) -> Listed:
         """The files that no batch has planned yet, changed ones among them."""
         if self._frozen is not None:
-            found, finished = self._frozen
-            return {path: stat for path, stat in self._new(found).items() if path in finished}
+            files, finished = self._frozen
+            return {path: stat for path, stat in self._new(files).items() if path in finished}
         if self._listed is not None and self._max_files is not None and time.monotonic() - self._listed[1] < FRESH:
             waiting = self._new(self._listed[0])
             if len(waiting) >= self._max_files:
@@ -127,7 +127,7 @@ class FilesReader(SpanSource):
         """
         known = self._known
         new = {path: stat for path, stat in listed.items() if known.get(path) != stat}
-        # What was set aside as it was known, and is another now, is mended.
+        # What was set aside as it was known, and is another now, is repaired.
         changed = [path for path in new if path in known and self._unread.get(path) != known[path]]
         if changed and self._source.changed == "fail":
             raise changed_error(self._source, {path: known[path] for path in changed}, new, READ)
@@ -202,8 +202,8 @@ class FilesReader(SpanSource):
         return self._lag
 
     def left(self) -> str:
-        found, finished = self._frozen or ({}, frozenset())
-        return unfinished(path for path in self._new(found) if path not in finished)
+        files, finished = self._frozen or ({}, frozenset())
+        return unfinished(path for path in self._new(files) if path not in finished)
 
     # what a span reads
 
@@ -224,8 +224,8 @@ class FilesReader(SpanSource):
     def lost(self, span: Span) -> bool:
         """True if a planned span must be planned again: files are gone or changed, and the source allows for it."""
         gone, changed, _ = self._problems(self._planned(span))
-        mended = changed and self._our_log.has_failed(Place.parse(span.end or {}))  # as the error of the run said
-        allowed = not changed or mended or self._source.changed == "reread"
+        repaired = changed and self._our_log.has_failed(Place.parse(span.end or {}))  # as the error of the run said
+        allowed = not changed or repaired or self._source.changed == "reread"
         return bool(gone or changed) and allowed and (not gone or self._source.missing == "skip")
 
     def failed(self, span: Span) -> None:
@@ -257,7 +257,7 @@ class FilesReader(SpanSource):
 
     def _unlist(self, gone: Sequence[File]) -> None:
         """Files that are gone are not known any more; the listing of a moment ago must not plan them again."""
-        for listed in (self._known, *(one[0] for one in (self._frozen, self._listed) if one is not None)):
+        for listed in (self._known, *(look[0] for look in (self._frozen, self._listed) if look is not None)):
             for file in gone:
                 listed.pop(file.path, None)
 

@@ -91,14 +91,14 @@ def reading_of(
     """
     refuse_encoding(source)
     damaged = damaged or {}
-    found = look(context.spark, source, [file for file in files if file not in damaged])
-    found += [Found(file, cause=damaged[file]) for file in files if file in damaged]
-    bad = tuple(one for one in found if one.cause)
+    looks = look(context.spark, source, [file for file in files if file not in damaged])
+    looks += [Found(file, cause=damaged[file]) for file in files if file in damaged]
+    bad = tuple(look for look in looks if look.cause)
     if bad and source.bad_file == "fail":
         raise unreadable(source, bad)
     declared = _declared(source)
     keys = _folders(context, source, (*files, *folders))
-    groups = _typed(context, source, _grouped(found), declared, keys)
+    groups = _typed(context, source, _grouped(looks), declared, keys)
     if declared is None:
         columns = _united(context, source, groups)
         columns, keys = partitions.appended(columns, keys)
@@ -117,8 +117,8 @@ def _folders(context: SourceContext, source: FilesSource, files: Sequence[File])
     """The columns that folders give, whose types stay for the whole run as those of other texts do."""
     before = by_name(context.inferred.folders.get(source.path, StructType()))
     widening = context.plan.write.sink.evolution.mode == "full"
-    found = partitions.columns(source.path, [file.path for file in files])
-    fields = [StructField(f.name, _wider(before.get(f.name.lower()), f.dataType, widening)) for f in found.fields]
+    columns = partitions.columns(source.path, [file.path for file in files])
+    fields = [StructField(f.name, _wider(before.get(f.name.lower()), f.dataType, widening)) for f in columns.fields]
     context.inferred.folders[source.path] = StructType(list((before | by_name(StructType(fields))).values()))
     return StructType(fields)
 
@@ -134,9 +134,9 @@ def _declared(source: FilesSource) -> StructType | None:
 def _grouped(found: Sequence[Found]) -> tuple[Group, ...]:
     """The good files that may have rows, by their columns."""
     groups: dict[tuple[str, frozenset[str]], list[Found]] = {}
-    for one in found:
-        if one.columns is not None and not one.cause:
-            groups.setdefault((one.columns.json(), one.nanos), []).append(one)
+    for file in found:
+        if file.columns is not None and not file.cause:
+            groups.setdefault((file.columns.json(), file.nanos), []).append(file)
     return tuple(
         Group(tuple(one.file for one in group), group[0].columns or StructType(), group[0].nanos)
         for group in groups.values()
@@ -286,7 +286,7 @@ def _fitting(
             if source.format == "json" and len(group.files) > 1:  # its columns are those of all of its files
                 half = len(group.files) // 2
                 halves = [replace(group, files=files) for files in (group.files[:half], group.files[half:])]
-                waiting = [replace(one, own=_infer(context, source, one, declared)) for one in halves] + waiting
+                waiting = [replace(half, own=_infer(context, source, half, declared)) for half in halves] + waiting
             else:
                 others += [Found(file, cause=error.what.replace(group.files[0].path, "it")) for file in group.files]
         else:
@@ -346,7 +346,7 @@ def _refuse_missing(source: FilesSource, group: Group, wanted: StructType, who: 
             f"{group.files[0].path} has no column {lacks[0]!r}, which {who}. "
             f"{near_miss(lacks[0], [field.name for field in group.own.fields])}",
             where=source.origin,
-            fix='mend the file, or write .evolve_schema("add_columns") on the sink: the column is null then.',
+            fix='repair the file, or write .evolve_schema("add_columns") on the sink: the column is null then.',
         )
 
 

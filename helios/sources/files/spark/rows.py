@@ -80,10 +80,10 @@ def rows_of(context: SourceContext, source: FilesSource, reading: Reading, *, po
     if not reading.groups:
         return context.spark.createDataFrame([], _shown(source, reading.columns))
     fitted = [_columns(group, reading, source) for group in reading.groups]
-    judged = source.bad_row != "null" and (FORMATS[source.format].parsed or any(one.doubtful for one in fitted))
+    judged = source.bad_row != "null" and (FORMATS[source.format].parsed or any(group.doubtful for group in fitted))
     if positioned:
-        fitted = [one._replace(columns=[*one.columns, bad_rows.position()]) for one in fitted]
-    parts = [_rows(context.spark, source, reading, one, judged) for one in fitted]
+        fitted = [group._replace(columns=[*group.columns, bad_rows.position()]) for group in fitted]
+    parts = [_rows(context.spark, source, reading, group, judged) for group in fitted]
     df = reduce(DataFrame.unionAll, parts)
     if rejects.TEXT not in df.columns:
         return df
@@ -130,7 +130,7 @@ def _rows(spark: SparkSession, source: FilesSource, reading: Reading, fitted: Fi
         text, why = F.when(told.isNotNull(), line).otherwise(text), F.coalesce(told, why)
     file = F.col(bad_rows.FILE)
     if group.plain:  # nothing else is asked of a good row
-        text, why, file = (F.when(F.col(PLAIN).isNull(), one) for one in (text, why, file))
+        text, why, file = (F.when(F.col(PLAIN).isNull(), column) for column in (text, why, file))
     return df.select(*columns, text.alias(rejects.TEXT), why.alias(rejects.WHY), file.alias(bad_rows.FILE))
 
 
@@ -152,9 +152,9 @@ def _as_stored(spark: SparkSession, source: FilesSource, group: Group) -> DataFr
 def damage(context: SourceContext, source: FilesSource, file: File) -> str:
     """Why a file cannot be read, found by reading it alone to its end; empty where it can."""
     try:
-        [found] = look(context.spark, source, [file])
-        if found.cause:
-            return found.cause
+        [result] = look(context.spark, source, [file])
+        if result.cause:
+            return result.cause
         for group in reading_of(context, source, [file]).groups:
             _as_stored(context.spark, source, group).write.format("noop").mode("overwrite").save()
     except (Py4JError, PySparkException) as error:
@@ -243,11 +243,11 @@ def _arrived(group: Group, planned: Mapping[str, int]) -> Column:
     times: dict[int | None, list[str]] = {}
     for file in group.files:
         times.setdefault(planned.get(file.path), []).append(as_uri(file.path))
-    found = F.lit(None).cast("timestamp")
+    arrived = F.lit(None).cast("timestamp")
     for at, paths in times.items():
         when = F.expr(f"timestamp_millis({at})") if at else F.lit(None).cast("timestamp")
-        found = when if len(times) == 1 else F.when(bad_rows.uri().isin(paths), when).otherwise(found)
-    return found
+        arrived = when if len(times) == 1 else F.when(bad_rows.uri().isin(paths), when).otherwise(arrived)
+    return arrived
 
 
 def _verdict(doubtful: list[tuple[str, Column]], text: Column) -> tuple[Column, Column]:
@@ -261,17 +261,21 @@ def _verdict(doubtful: list[tuple[str, Column]], text: Column) -> tuple[Column, 
 
 def _rescued(own: StructType, reading: Reading) -> Column:
     """The fields that are not wanted, as JSON; null where a row has none."""
-    found = leftovers([(field, F.col(quoted(field.name))) for field in own.fields], reading.columns)
-    return F.when(found[1], F.to_json(found[0], JSON_TIMES)) if found is not None else F.lit(None).cast("string")
+    extra_fields = leftovers([(field, F.col(quoted(field.name))) for field in own.fields], reading.columns)
+    return (
+        F.when(extra_fields[1], F.to_json(extra_fields[0], JSON_TIMES))
+        if extra_fields is not None
+        else F.lit(None).cast("string")
+    )
 
 
 def _set_aside(context: SourceContext, source: FilesSource, bad: Sequence[Found]) -> None:
     """Notes files that cannot be read for the quarantine."""
-    context.aside.unread = {one.file: one.cause for one in bad}
+    context.aside.unread = {file.file: file.cause for file in bad}
     if not bad:
         return
     step = f"{source.label()}.on_bad_file"
-    noted = [(one.file.path, one.file.size, one.file.modified, one.cause, step) for one in bad]
+    noted = [(file.file.path, file.file.size, file.file.modified, file.cause, step) for file in bad]
     rows = context.spark.createDataFrame(noted, "file string, size bigint, modified bigint, reason string, step string")
     payload = F.to_json(F.struct("file", "size", "modified")).alias("payload")
     context.aside.rejected.append(rows.select(payload, "reason", "step"))

@@ -78,8 +78,8 @@ def refuse_encoding(source: FilesSource) -> None:
 
 def read_text(spark: SparkSession, source: FilesSource, files: Sequence[File]) -> DataFrame:
     """The lines of text files, as `value`, and the hidden columns of `read_csv`."""
-    found = lines(spark, source, files, ("lineSep", "wholetext"))
-    return found.select(F.col(bad_rows.LINE).alias("value"), "*")
+    rows = lines(spark, source, files, ("lineSep", "wholetext"))
+    return rows.select(F.col(bad_rows.LINE).alias("value"), "*")
 
 
 def lines(
@@ -104,19 +104,19 @@ def lines(
     """
     given = {name: text for name, text in source.reader_options().items() if name in options}
     reader = spark.read.format("text").options(**given, **SPARKS_OWN)
-    found = loaded(spark, reader, files).select("value", *bad_rows.origin_of_lines())
+    rows = loaded(spark, reader, files).select("value", *bad_rows.origin_of_lines())
     value, path, begin = F.col("value"), F.col(bad_rows.FILE), F.col(bad_rows.BEGIN)
     columns = []
     if plain is not None:
         # A column of its own, for which each line is looked at once.
-        found = found.withColumn(PLAIN, plain(path, begin, value.cast("binary")))
+        rows = rows.withColumn(PLAIN, plain(path, begin, value.cast("binary")))
         row = F.col(PLAIN) if what is not None else F.col(PLAIN)[ROW]
         value = F.when(row.isNull(), value)
         columns += [row.alias(PLAIN), *([F.col(PLAIN)[WHAT].alias(WHAT)] if what is None else [])]
     text, why = _text(spark, source.reader_options(), value)
     columns += [text.alias(bad_rows.LINE), *map(F.col, bad_rows.ORIGIN), why.alias(rejects.WHY)]
     columns += [what(path, begin, text).alias(WHAT)] if what is not None else []
-    return found.select(*columns)
+    return rows.select(*columns)
 
 
 def records(
@@ -133,13 +133,13 @@ def records(
     text, why = _text(spark, source.reader_options(), F.col("value"))
     reader = spark.read.format("text").options(wholetext=True, **SPARKS_OWN)
     columns = [*bad_rows.origin(), why.alias(rejects.WHY)]
-    found = loaded(spark, reader, files).select(split(text).alias("records"), *columns)
-    found = found.select(F.explode("records").alias("record"), *bad_rows.ORIGIN, rejects.WHY)
+    rows = loaded(spark, reader, files).select(split(text).alias("records"), *columns)
+    rows = rows.select(F.explode("records").alias("record"), *bad_rows.ORIGIN, rejects.WHY)
     line = F.col("record")[0]
     # What is not text in a file lies in some of its records: those that hold what was put in its place.
     why = F.when(F.contains(line, F.lit(REPLACED)), F.col(rejects.WHY))
     what = F.col("record")[1].alias(WHAT)
-    return found.select(line.alias(bad_rows.LINE), *bad_rows.ORIGIN, why.alias(rejects.WHY), what)
+    return rows.select(line.alias(bad_rows.LINE), *bad_rows.ORIGIN, why.alias(rejects.WHY), what)
 
 
 def encoding_of(options: Mapping[str, str]) -> str:

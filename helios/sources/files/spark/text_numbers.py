@@ -74,14 +74,14 @@ def infer_csv(context: SourceContext, source: FilesSource, files: Sequence[File]
     options = {"inferSchema": "true", **source.reader_options(), **SPARKS_OWN}
     reader = context.spark.read.format("csv").options(**options).option("columnNameOfCorruptRecord", rejects.TEXT)
     schema = loaded(context.spark, reader, files).schema
-    found = nullable(StructType([field for field in schema.fields if field.name != rejects.TEXT]))
-    assert isinstance(found, StructType)
+    columns = nullable(StructType([field for field in schema.fields if field.name != rejects.TEXT]))
+    assert isinstance(columns, StructType)
     given = source.reader_options()
-    written = [f for f in found.fields if isinstance(f.dataType, NUMBERS)]
+    written = [f for f in columns.fields if isinstance(f.dataType, NUMBERS)]
     written = [f for f in written if not ("locale" in given and isinstance(f.dataType, DecimalType))]
     if not written:
-        return found
-    texts = StructType([StructField(field.name, StringType()) for field in found.fields])
+        return columns
+    texts = StructType([StructField(field.name, StringType()) for field in columns.fields])
     reader = context.spark.read.format("csv").options(**{**options, "inferSchema": "false"}).schema(texts)
     endless = [given.get(option, default) for option, default in ENDLESS.items()]
     lost = [F.min(_lost(F.col(quoted(f.name)), f.dataType, endless)) for f in written]
@@ -89,10 +89,10 @@ def infer_csv(context: SourceContext, source: FilesSource, files: Sequence[File]
     examples = {f.name: text for f, text in zip(written, row or (), strict=True) if text is not None}
     for name, text in examples.items() if source.path not in context.inferred.columns else ():
         context.observer.noted(
-            f"{source.label()}: {name} is text, as {text!r} would not come back from its number; "
+            f"{source.label()}: {name} is text, as {text!r} would change when read as a number; "
             "to have numbers, declare their types: schema=."
         )
-    return StructType([StructField(f.name, StringType() if f.name in examples else f.dataType) for f in found.fields])
+    return StructType([StructField(f.name, StringType() if f.name in examples else f.dataType) for f in columns.fields])
 
 
 def _lost(value: Column, kind: DataType, endless: Sequence[str]) -> Column:

@@ -116,7 +116,7 @@ def _labelled(
     layers = [
         [state for state in layer if state is not None]
         for deleted in (False, True)
-        for layer in zip_longest(*(found for (kind, _), found in by_file.items() if kind == deleted))
+        for layer in zip_longest(*(states for (kind, _), states in by_file.items() if kind == deleted))
     ]
     return reduce(DataFrame.unionAll, (_layer(spark, read, table, layer, columns) for layer in layers))
 

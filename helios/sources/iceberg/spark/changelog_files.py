@@ -104,7 +104,7 @@ class TouchedFiles:
         self._removed_deletes: set[DeleteId] = set()
         self._states: dict[tuple[str, frozenset[DeleteId], bool], FileState] = {}
         self.appended: list[FileState] = []
-        changing = [i for i, one in enumerate(commits) if _operation(one) not in (APPEND, REPLACE)]
+        changing = [i for i, commit in enumerate(commits) if _operation(commit) not in (APPEND, REPLACE)]
         first, last = (changing[0], changing[-1]) if changing else (len(commits), -1)
         self._base = self._state_before(commits[first]) if changing else None
         self._base_files = self._plan_base()
@@ -177,10 +177,10 @@ class TouchedFiles:
 
     def _removed(self, file: JavaDataFile) -> _LiveFile:
         path = str(file.location())
-        found = self._find_live(path) if path in self._live or self._has_deletes() else None
+        live = self._find_live(path) if path in self._live or self._has_deletes() else None
         self._live.pop(path, None)
         self._removed_paths.add(path)
-        return found or _LiveFile(path, file)
+        return live or _LiveFile(path, file)
 
     def _find_live(self, path: str) -> _LiveFile | None:
         """A live file by its path; the base state is read only as far as needed."""
@@ -199,10 +199,10 @@ class TouchedFiles:
         known, path = _id(delete), delete.referencedDataFile()
         if path is not None and search_base:
             self._find_live(str(path))
-        found = [live for live in self._live.values() if known in live.deletes]
+        files = [live for live in self._live.values() if known in live.deletes]
         return (
-            found
-            if found or path is not None or not search_base
+            files
+            if files or path is not None or not search_base
             else [x for x in self._all_live() if known in x.deletes]
         )
 

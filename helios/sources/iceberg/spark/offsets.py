@@ -62,7 +62,7 @@ def expired(snapshot: int, source: str, *, again: bool = True, before: bool = Fa
         f"snapshots of {source} before {snapshot} have expired before they were read."
         if before
         else f"snapshot {snapshot} of {source} has expired before it was read.",
-        fix="what it added can no longer be told apart: empty and refill the target with `helios run "
+        fix="the rows that it added can no longer be identified: empty and refill the target with `helios run "
         f"--full-refresh`{state}; and keep snapshots longer than the pipeline may be down.",
     )
 
@@ -156,7 +156,7 @@ def _gap(table: JavaTable, began: int, oldest: JavaSnapshot) -> bool:
         summary = oldest.summary()
         removed = str(oldest.operation()) != "append" or int(summary.get("deleted-records") or 0) > 0
         return removed or summary.get("total-records") != (summary.get("added-records") or "0")
-    retained = {int(one.sequenceNumber()) for one in cast("JavaList[JavaSnapshot]", table.snapshots()).toArray()}
+    retained = {int(commit.sequenceNumber()) for commit in cast("JavaList[JavaSnapshot]", table.snapshots()).toArray()}
     return any(number not in retained for number in range(began + 1, first))
 
 
@@ -191,10 +191,10 @@ def _refuse_rewrite(snapshot: JavaSnapshot, read: ReadPlan, policy: str) -> None
     pipeline = summary.get("helios.pipeline")
     if pipeline is not None and summary.get("helios.batch") is None:
         raise RunError(
-            f"snapshot {id} of {read.name} has emptied it, for a full refresh of {pipeline}: its rows come again behind"
-            " it, and would be read once more.",
+            f"snapshot {id} of {read.name} has emptied it, for a full refresh of {pipeline}: its rows are written "
+            "again after it, and would be read twice.",
             where=read.source.origin,
-            fix="fill this target anew, too: `helios run --full-refresh`.",
+            fix="refill this target, too: `helios run --full-refresh`.",
         )
     if policy == "fail":
         raise RunError(
@@ -241,7 +241,7 @@ def follows_changes(read: ReadPlan) -> bool:
 
 
 def rolled_back(snapshot: int, read: ReadPlan) -> LedgerError:
-    where = "where the pipeline stood" if read.source.streaming else "after which it is to be read"
+    where = "where the pipeline stopped" if read.source.streaming else "after which it is to be read"
     return LedgerError(
         f"{read.name} was rolled back or replaced: snapshot {snapshot}, {where}, is no longer in its history.",
         where=read.source.origin,

@@ -238,17 +238,17 @@ class IcebergReader(SpanSource):
     @override
     def span(self, start: Position | None, end: Position | None) -> Span:
         read = self.read_plan
-        found = Span(read.name, start, end, {})
+        planned = Span(read.name, start, end, {})
         entry = {
             "source": read.name,
             "uuid": read.uuid,
             "branch": read.branch,
             "from": self.declared,
             "changes": self._source.reads_changes,
-            **self._range(found).as_json(),
+            **self._range(planned).as_json(),
             "place": end,
         }
-        return replace(found, entry=entry)
+        return replace(planned, entry=entry)
 
     @override
     def current(self) -> Span:
@@ -313,13 +313,17 @@ class IcebergReader(SpanSource):
             if read.span is not None:
                 raise NotNative("it reads a part of the history")
             return self._state_files(table, span.end[SNAPSHOT])
-        found = self._range(span)
-        if found.since is not None:
+        snapshots = self._range(span)
+        if snapshots.since is not None:
             raise NotNative("it reads the new rows of a state alone")
         # As the rows are declared: a whole state first, then files, which are counted there.
-        whole = found.state is not None and not found.skipped and (found.taken is None or found.to != found.state)
-        state = self._state_files(table, found.state) if whole else None
-        tasks, seen = self._snapshots.tasks(table, replace(found, state=None) if whole else found)
+        whole = (
+            snapshots.state is not None
+            and not snapshots.skipped
+            and (snapshots.taken is None or snapshots.to != snapshots.state)
+        )
+        state = self._state_files(table, snapshots.state) if whole else None
+        tasks, seen = self._snapshots.tasks(table, replace(snapshots, state=None) if whole else snapshots)
         if state is not None:
             whole_tasks = classes().java.util.ArrayList(state.tasks)  # those of the state alone are still to be counted
             whole_tasks.addAll(tasks)
@@ -384,5 +388,5 @@ class IcebergReader(SpanSource):
 
     @override
     def scanned(self) -> ScanMetrics:
-        found, self._scanned = self._scanned, ScanMetrics()
-        return found
+        metrics, self._scanned = self._scanned, ScanMetrics()
+        return metrics

@@ -68,8 +68,8 @@ def settled(read: ReadPlan) -> ReadPlan:
     assert read.table is not None
     if (source.at is None and source.between_points is None) or read.state is not None or read.span is not None:
         return read
-    found = settle(source, read.table.catalog.load(read.table.within))
-    return replace(read, branch=found.branch, state=found.state, span=found.span)
+    resolved = settle(source, read.table.catalog.load(read.table.within))
+    return replace(read, branch=resolved.branch, state=resolved.state, span=resolved.span)
 
 
 def pin(spark: SparkSession, read: ReadPlan) -> int | None:
@@ -113,13 +113,13 @@ def read_at(
     after, to = read.span
     if source.changed is not None:
         return narrowed(read_changes(spark, read, after, to, source.changed.keys), read)
-    found = _rows(
+    rows = _rows(
         spark,
         SnapshotReader(spark=spark, read=read, predicates=stable(source)),
         SnapshotRange(after=after, to=to),
         positioned=positioned,
     )
-    return narrowed(found if found is not None else read_state(spark, read, None), read)
+    return narrowed(rows if rows is not None else read_state(spark, read, None), read)
 
 
 def read_range(

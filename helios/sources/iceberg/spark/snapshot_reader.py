@@ -145,15 +145,15 @@ class SnapshotReader:
     ) -> JavaList[JavaFileScanTask]:
         """The scan tasks of all files of some parts, without the predicates, as a Java list."""
         jvm = classes()
-        found: JavaList[JavaFileScanTask] = jvm.java.util.ArrayList()
+        tasks: JavaList[JavaFileScanTask] = jvm.java.util.ArrayList()
         for delta, first, last in parts:
             if first or last is not None:
                 for file in self.files(table, delta)[first:last]:
                     if file.task is not None:
-                        found.add(file.task)
+                        tasks.add(file.task)
             else:
-                found.addAll(plan_tasks(self.spark, self._scan(table, delta)))
-        return found
+                tasks.addAll(plan_tasks(self.spark, self._scan(table, delta)))
+        return tasks
 
     def parts(self, table: JavaTable, span: SnapshotRange) -> list[tuple[SnapshotDelta, int, int | None]]:
         """The deltas of a range, oldest first, each with its first file and the end of its files (None for all)."""

@@ -48,10 +48,10 @@ def begin(spark: SparkSession, read: ReadPlan) -> tuple[ReadPlan, IcebergOffset]
     assert isinstance(source, IcebergSource)
     assert read.table is not None
     if source.at is not None or isinstance(source.start, int):
-        found = settle(source, read.table.catalog.load(read.table.within))
-        read = replace(read, branch=found.branch)
+        resolved = settle(source, read.table.catalog.load(read.table.within))
+        read = replace(read, branch=resolved.branch)
         if source.at is not None:
-            return read, IcebergOffset(snapshot=found.state, files=0, state=True)
+            return read, IcebergOffset(snapshot=resolved.state, files=0, state=True)
         return read, IcebergOffset(snapshot=int(str(source.start)))
     table = source_table(spark, read)
     newest = tables.head(table, read.branch)

@@ -57,15 +57,15 @@ def columns_of(spark: SparkSession, schema: str, where: Origin) -> StructType:
     """
     try:
         value = from_avro(F.lit(None).cast("binary"), schema)
-        found = spark.range(0).select(value.alias("value")).schema["value"].dataType
+        kind = spark.range(0).select(value.alias("value")).schema["value"].dataType
     except PySparkException as error:
         raise InputError(
             f"the schema of Avro cannot be read: {str(error).splitlines()[0]}",
             where=where,
-            fix="mend it; Spark reads records whose types are not recursive.",
+            fix="repair it; Spark reads records whose types are not recursive.",
         ) from error
-    assert isinstance(found, StructType)
-    optional = nullable(found)  # a record without a value has none of them
+    assert isinstance(kind, StructType)
+    optional = nullable(kind)  # a record without a value has none of them
     assert isinstance(optional, StructType)
     return optional
 
@@ -83,9 +83,9 @@ def followed(registry: Registry, topics: Iterable[str], where: Origin) -> str:
         HeliosError: The registry does not answer, or has none.
     """
     subjects = [registry.subject] if registry.subject is not None else [f"{topic}-value" for topic in topics]
-    found: dict[str, Registered] = {subject: latest(registry, subject, where) for subject in subjects}
-    first, *others = found.items()
-    other = next((one for one in others if one[1].schema != first[1].schema), None)
+    schemas: dict[str, Registered] = {subject: latest(registry, subject, where) for subject in subjects}
+    first, *others = schemas.items()
+    other = next((other for other in others if other[1].schema != first[1].schema), None)
     if other is not None:
         raise InputError(
             f"the schemas of the subjects {first[0]} and {other[0]} differ, and the source has one schema.",

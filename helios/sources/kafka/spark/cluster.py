@@ -46,16 +46,16 @@ def properties(source: KafkaConnection) -> dict[str, str]:
     """
     tls, login = source.encryption, source.login
     protocol = ("SASL_" if login is not None else "") + ("SSL" if tls is not None else "PLAINTEXT")
-    found = {"bootstrap.servers": ",".join(source.brokers)}
+    settings = {"bootstrap.servers": ",".join(source.brokers)}
     if protocol != "PLAINTEXT":
-        found["security.protocol"] = protocol
+        settings["security.protocol"] = protocol
     if tls is not None:
-        found |= _pem(tls, source)
+        settings |= _pem(tls, source)
     if login is not None:
         name, password = (_quoted(text) for text in (login.username, login.password.reveal()))
-        found["sasl.mechanism"] = login.mechanism
-        found["sasl.jaas.config"] = f"{LOGINS[login.mechanism]} required username={name} password={password};"
-    return found | {name: value.reveal() if isinstance(value, Secret) else value for name, value in source.client}
+        settings["sasl.mechanism"] = login.mechanism
+        settings["sasl.jaas.config"] = f"{LOGINS[login.mechanism]} required username={name} password={password};"
+    return settings | {name: value.reveal() if isinstance(value, Secret) else value for name, value in source.client}
 
 
 def _pem(tls: Tls, source: KafkaConnection) -> dict[str, str]:
@@ -69,15 +69,15 @@ def _pem(tls: Tls, source: KafkaConnection) -> dict[str, str]:
                 f"tls(): {path} cannot be read: {error}.", where=source.origin, fix="give a file in the PEM format."
             ) from error
 
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     if tls.ca is not None:
-        found |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": content(tls.ca)}
+        settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": content(tls.ca)}
     if tls.certificate is not None and tls.key is not None:
-        found |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": content(tls.certificate)}
-        found["ssl.keystore.key"] = content(tls.key)
+        settings |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": content(tls.certificate)}
+        settings["ssl.keystore.key"] = content(tls.key)
     if tls.key_password is not None:
-        found["ssl.key.password"] = tls.key_password.reveal()
-    return found
+        settings["ssl.key.password"] = tls.key_password.reveal()
+    return settings
 
 
 def _quoted(text: str) -> str:
@@ -123,8 +123,8 @@ class Cluster:
         Raises:
             RunError: The cluster does not answer, or refuses.
         """
-        found = {name: one for name in names if (one := self._described(name)) is not None}
-        parts = [(name, number) for name, (_, count) in found.items() for number in range(count)]
+        described = {name: one for name in names if (one := self._described(name)) is not None}
+        parts = [(name, number) for name, (_, count) in described.items() for number in range(count)]
         spec = classes().org.apache.kafka.clients.admin.OffsetSpec
         # The latest first: what is older than that may be deleted between the two looks, and is then missed.
         latest = self.offsets(dict.fromkeys(parts, spec.latest()))
@@ -135,7 +135,7 @@ class Cluster:
                 tuple(earliest[name, number] for number in range(count)),
                 tuple(max(latest[name, number], earliest[name, number]) for number in range(count)),
             )
-            for name, (id, count) in found.items()
+            for name, (id, count) in described.items()
         }
 
     def _described(self, name: str) -> tuple[str, int] | None:
@@ -186,7 +186,7 @@ class Cluster:
 
         def ask(admin: JavaAdmin) -> dict[tuple[str, int], int]:
             told: JavaListOffsets = admin.listOffsets(asked, options)
-            return {part: int(told.partitionResult(one).get().offset()) for part, one in parts.items()}
+            return {part: int(told.partitionResult(partition).get().offset()) for part, partition in parts.items()}
 
         return self._asked(ask) if wanted else {}
 
@@ -194,10 +194,10 @@ class Cluster:
         """By partition, the offset of the first record at a time or later; the end where there is none."""
         parts = [(name, number) for name in names for number in range(len(logs[name].latest))]
         spec = classes().org.apache.kafka.clients.admin.OffsetSpec
-        found = self.offsets({part: spec.forTimestamp(milliseconds) for part in parts})
+        offsets = self.offsets({part: spec.forTimestamp(milliseconds) for part in parts})
         return {
             name: tuple(
-                found[name, number] if found[name, number] >= 0 else logs[name].latest[number]
+                offsets[name, number] if offsets[name, number] >= 0 else logs[name].latest[number]
                 for number in range(len(logs[name].latest))
             )
             for name in names
@@ -212,7 +212,9 @@ class Cluster:
             RunError: The cluster does not answer, or refuses.
         """
         jvm = classes()
-        pending = {(one.topic, one.partition): _partition(one.topic, one.partition) for one in ranges}
+        pending = {
+            (offsets.topic, offsets.partition): _partition(offsets.topic, offsets.partition) for offsets in ranges
+        }
         if not pending:
             return None
         deserializer = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
@@ -227,8 +229,8 @@ class Cluster:
 
         def ask(consumer: JavaConsumer) -> int | None:
             consumer.assign(_list(pending.values()))
-            for one in ranges:
-                consumer.seek(pending[one.topic, one.partition], one.start)
+            for offsets in ranges:
+                consumer.seek(pending[offsets.topic, offsets.partition], offsets.start)
             found: int | None = None
             until = time.monotonic() + LOOK
             while pending and time.monotonic() < until:
@@ -313,8 +315,8 @@ def _partition(topic: str, number: int) -> JavaTopicPartition:
 
 def _list(elements: Iterable[T]) -> JavaList[T]:
     made: JavaList[T] = classes().java.util.ArrayList()
-    for one in elements:
-        made.add(one)
+    for element in elements:
+        made.add(element)
     return made
 
 

@@ -72,8 +72,8 @@ class InferredColumns:
             ) from error
 
     def _infer(self, source: KafkaSource, records: DataFrame) -> StructType:
-        found = kafka_rows.inferred(records, source)
-        if not found.fields:
+        columns = kafka_rows.inferred(records, source)
+        if not columns.fields:
             raise InputError(
                 f"{source.label()}: none of the {source.values.sample:,} records that were looked at is a JSON object "
                 "with fields, from which columns could be inferred.",
@@ -82,6 +82,6 @@ class InferredColumns:
             )
         self._context.observer.noted(
             f"{source.label()}: columns inferred from about {source.values.sample:,} records: "
-            f"{ddl(self._context.spark, found)}"
+            f"{ddl(self._context.spark, columns)}"
         )
-        return found
+        return columns

@@ -42,5 +42,5 @@ def _refused_by_registry(error: BaseException, plan: Plan) -> RunError | None:
         return None
     said = text.split(REGISTRY, 1)[1].splitlines()[0].split(" SQLSTATE:")[0]
     where = next((read.source.origin for read in plan.reads if read.source.addresses), plan.origin)
-    fix = "check registry=, and give registry_login=(name, password) of one who may read."
+    fix = "check registry=, and give registry_login=(name, password) of a user who may read."
     return RunError(f"{said.rstrip('.')}.", where=where, fix=fix)

@@ -23,7 +23,8 @@ def kafka(source: KafkaSource) -> tuple[list[Look], list[Look]]:
     """
     remedy = "check .servers(...), and that the brokers run."
     without = [
-        Look(f"broker {one}", partial(_reached, one), one, remedy, needed=True) for one in dict.fromkeys(source.brokers)
+        Look(f"broker {broker}", partial(_reached, broker), broker, remedy, needed=True)
+        for broker in dict.fromkeys(source.brokers)
     ]
     if source.values.registry is not None:
         registry = source.values.registry
@@ -45,7 +46,7 @@ def _registry(source: KafkaSource, registry: Registry) -> str:
     if not follows or not named:
         return f"{len(asked(registry, '/subjects', source.origin)):,} subjects"
     found = [(subject, latest(registry, subject, source.origin)) for subject in named]
-    return "; ".join(f"{subject}: version {one.version}, id {one.id}" for subject, one in found)
+    return "; ".join(f"{subject}: version {schema.version}, id {schema.id}" for subject, schema in found)
 
 
 def _topic(source: KafkaSource, topic: str) -> str:

@@ -117,7 +117,7 @@ class KafkaReader(SpanSource):
         unknown = [name for name in given if name not in logs]
         if unknown or ("" in dict(begun) and len(logs) > 1):
             raise InputError(
-                f"start({self._source.beginning}): {f'{unknown[0]!r} is no topic of the source' if unknown else ''}"
+                f"start({self._source.beginning}): {f'{unknown[0]!r} is not a topic of the source' if unknown else ''}"
                 f"{'the offsets name no topic, and the source has several' if not unknown else ''}.",
                 where=self._source.origin,
                 fix='write {"orders": {0: 15}, "payments": {0: 7}}.',
@@ -186,13 +186,15 @@ class KafkaReader(SpanSource):
         end = TopicsPosition.parse(span.end or {})
         logs = self._cluster.logs(end.topics)
         self._verified(end, [], logs)
-        return self._skips and any(one.start < logs[one.topic].earliest[one.partition] for one in self._ranges(span))
+        return self._skips and any(
+            offsets.start < logs[offsets.topic].earliest[offsets.partition] for offsets in self._ranges(span)
+        )
 
     def _tell(self, missing: list[Range]) -> None:
-        for one in missing:
+        for offsets in missing:
             self.context.observer.noted(
-                f"{len(one):,} records of {one.topic}, partition {one.partition}, were deleted before they were read, "
-                f'and are left out (.on_missing("skip")): offsets {one.start} to {one.end - 1}'
+                f"{len(offsets):,} records of {offsets.topic}, partition {offsets.partition}, were deleted before they "
+                f'were read, and are left out (.on_missing("skip")): offsets {offsets.start} to {offsets.end - 1}'
             )
 
     # lag
@@ -299,9 +301,9 @@ class KafkaReader(SpanSource):
         """The options of Spark's reader for ranges of offsets."""
         starts: dict[str, dict[str, int]] = {}
         ends: dict[str, dict[str, int]] = {}
-        for one in wanted:
-            starts.setdefault(one.topic, {})[str(one.partition)] = one.start
-            ends.setdefault(one.topic, {})[str(one.partition)] = one.end
+        for offsets in wanted:
+            starts.setdefault(offsets.topic, {})[str(offsets.partition)] = offsets.start
+            ends.setdefault(offsets.topic, {})[str(offsets.partition)] = offsets.end
         ids = ",".join(topic.id for topic in at.topics.values())
         group = hashlib.sha256(f"{self.context.plan.pipeline} {self.index} {ids}".encode()).hexdigest()[:16]
         return {

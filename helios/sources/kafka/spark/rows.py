@@ -114,8 +114,8 @@ def inferred(df: DataFrame, source: KafkaSource) -> StructType:
     content, _ = _content(source)
     text = F.when(F.is_valid_utf8(content), content)
     lines = df.select(json_line(df.sparkSession, text, "", TEXTS, FEATURES).alias("line"))
-    found = schema_of_json(df.sparkSession, lines.where(F.col("line").startswith("{")), PARSING)
-    return StructType([field for field in found.fields if field.name != CORRUPT])
+    schema = schema_of_json(df.sparkSession, lines.where(F.col("line").startswith("{")), PARSING)
+    return StructType([field for field in schema.fields if field.name != CORRUPT])
 
 
 # the value
@@ -126,7 +126,7 @@ def _bytes(source: KafkaSource) -> tuple[list[Column], Column | None]:
 
 
 def _string(source: KafkaSource) -> tuple[list[Column], Column | None]:
-    return [_text().alias("value")], F.when(~F.is_valid_utf8(_text()), F.lit("the value is no UTF-8 text"))
+    return [_text().alias("value")], F.when(~F.is_valid_utf8(_text()), F.lit("the value is not UTF-8 text"))
 
 
 def _json(source: KafkaSource) -> tuple[list[Column], Column | None]:
@@ -151,9 +151,9 @@ def _json(source: KafkaSource) -> tuple[list[Column], Column | None]:
     why = (
         F.when(F.col("value").isNull(), no_value)
         .when(~framed, F.lit("the value does not begin with the byte 0 and the id of a schema"))
-        .when(~F.is_valid_utf8(text), F.lit("the value is no UTF-8 text"))
+        .when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8 text"))
         .when(json.startswith("!its "), F.concat(F.lit("the value: "), reason(json)))
-        .when(json.startswith("[") | json.startswith("!it is no "), F.lit("the value is JSON, and no object"))
+        .when(json.startswith("[") | json.startswith("!it is no "), F.lit("the value is JSON, but not an object"))
         .when(json.isNull() | json.startswith("!"), F.lit("the value is not one JSON object"))
         .when(told != "", told)
         .when(parsed.isNull() | parsed[CORRUPT].isNotNull(), F.lit("the value does not fit the schema"))

@@ -44,11 +44,11 @@ def _in_utc(value: object) -> object:
     if isinstance(value, datetime) and value.tzinfo is None:
         return value.replace(tzinfo=UTC)
     if isinstance(value, Row):
-        return Row(**{name: _in_utc(one) for name, one in value.asDict().items()})
+        return Row(**{name: _in_utc(field) for name, field in value.asDict().items()})
     if isinstance(value, tuple) and hasattr(value, "_make"):  # a named tuple
         return value._make(map(_in_utc, value))
     if isinstance(value, (list, tuple)):
         return type(value)(map(_in_utc, value))
     if isinstance(value, dict):
-        return {_in_utc(key): _in_utc(one) for key, one in value.items()}
+        return {_in_utc(key): _in_utc(item) for key, item in value.items()}
     return value

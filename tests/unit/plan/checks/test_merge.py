@@ -56,7 +56,7 @@ def test_what_spark_takes_is_taken(query: str) -> None:
             "no column 'op2' in 'b'. Did you mean 'op'?",
         ),
         ("MERGE INTO orders USING batch ON true WHEN MATCHED THEN DELETE", "it changes 'orders', not 'target'"),
-        ("MERGE INTO target USING other ON true WHEN MATCHED THEN DELETE", "reads 'other', which is not there"),
+        ("MERGE INTO target USING other ON true WHEN MATCHED THEN DELETE", "reads 'other', which does not exist"),
         ("MERGE INTO target USING bach ON true WHEN MATCHED THEN DELETE", "Did you mean 'batch'?"),
         (
             "MERGE INTO target USING (SELECT 1 AS id) b ON target.id = b.id WHEN MATCHED THEN DELETE",

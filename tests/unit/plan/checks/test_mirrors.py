@@ -43,7 +43,7 @@ def test_calls_that_are_of_one_table_are_refused_where_they_are_written(call: st
 
 
 def test_a_route_is_refused() -> None:
-    with pytest.raises(DeclarationError, match=r"takes no .route\(\): each change names the table"):
+    with pytest.raises(DeclarationError, match=r"takes no .route\(\): each change names its table"):
         SINK.route(by="region")
 
 
@@ -56,7 +56,7 @@ def test_names_need_a_table_and_nothing_else(names: str) -> None:
 def test_a_schema_change_fails_or_is_kept() -> None:
     assert (SINK.schema_change, SINK.on_schema_change("keep").schema_change) == ("fail", "keep")
     wrong: Any = ("snapshot", "kep")
-    with pytest.raises(DeclarationError, match="only Debezium takes snapshots"):
+    with pytest.raises(DeclarationError, match="Helios cannot make Debezium take a snapshot"):
         SINK.on_schema_change(wrong[0])
     with pytest.raises(DeclarationError, match=r"on_schema_change\('kep'\) is unknown.*keep"):
         SINK.on_schema_change(wrong[1])

@@ -112,7 +112,7 @@ def test_changes_have_three_columns_more(planned: Any, filled: Table) -> None:
     [
         (ORDERS.select("idd", "name"), "select(idd): no column 'idd' in local.a.orders. Did you mean 'id'?"),
         (ORDERS.select("id", "id * 2"), "compute with a step: source >> select(...)"),
-        (ORDERS.select("id", "ID"), "select(id, ID): 'ID' is there twice."),
+        (ORDERS.select("id", "ID"), "select(id, ID): 'ID' occurs twice."),
         (ORDERS.where("nam = 'x'"), "where(nam = 'x'): no column 'nam'. Did you mean 'name'?"),
         (ORDERS.where("id +"), "where(id +): not understood as Spark SQL"),
         (ORDERS.where("id"), "where(id): this is bigint, not a condition."),

@@ -53,9 +53,9 @@ def test_the_plan_of_a_topic(planned: Callable[[Any], Plan]) -> None:
         ),
         (ORDERS.value("json", schema="a int, A int"), "two columns are called 'A'. Fix: write name each column once"),
         (ORDERS.value("json", schema="a itn"), "'int'"),
-        (ORDERS.sasl("PLAIN", "me", "pw"), 'sasl("PLAIN") to broker:9092 without TLS: everybody'),
+        (ORDERS.sasl("PLAIN", "me", "pw"), 'sasl("PLAIN") to broker:9092 without TLS: anyone'),
         (ORDERS.tls("nowhere.pem"), "tls(ca='nowhere.pem'): there is no such file"),
-        (ORDERS.start({"orders": {0: 1}, "ordres": {0: 1}}), "'ordres' is no topic of the source"),
+        (ORDERS.start({"orders": {0: 1}, "ordres": {0: 1}}), "'ordres' is not a topic of the source"),
         (Kafka.source("a", "b").servers("x:1").start({0: 1}), "the offsets name no topic, and the source has several"),
     ],
 )

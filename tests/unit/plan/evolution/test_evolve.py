@@ -247,7 +247,7 @@ UNSTORABLE = [
     ("c time(6)", "Iceberg has no such type", 'cast(c="string")'),
     ("c variant", "needs a table of format version 3", 'cast(c="string")'),
     ("c struct<>", "a struct needs fields", 'drop("c")'),
-    ("_row_id bigint", "Iceberg keeps this name", 'rename({"_row_id": "row_id"})'),
+    ("_row_id bigint", "Iceberg reserves this name", 'rename({"_row_id": "row_id"})'),
 ]
 
 
@@ -411,7 +411,7 @@ WRONG_RENAMES = [
     ([("old", "s.c")], "id int", "'old' cannot become 's.c'"),
     ([("l.element", "l.x")], "id int", "'l.element' cannot become 'l.x'"),
     ([("m.key.k", "m.key.j")], "id int", "'m.key.k' cannot become 'm.key.j'"),
-    ([("old", "_file")], "id int", "Iceberg keeps the name '_file'"),
+    ([("old", "_file")], "id int", "Iceberg reserves the name '_file'"),
     ([("old", "other"), ("other", "old")], "id int", "name 'other' and 'other': after a first run it is"),
     ([("old", "x"), ("x", "y")], "id int", "name 'x' and 'x'"),
     ([("old", "x"), ("other", "X")], "id int", "name 'x' and 'X'"),

@@ -556,7 +556,7 @@ def test_a_query_of_all_columns() -> None:
         ("WITH q AS (SELECT id FROM input) SELECT name FROM q", "no column 'name'. Known: id."),
         ("SELECT y FROM (SELECT id AS x FROM input)", "no column 'y'. Known: x."),
         ("SELECT id FROM input UNION SELECT nmae FROM input", "no column 'nmae'."),
-        ("SELECT id FROM inptu", "reads 'inptu', which is not there. Did you mean 'input'?"),
+        ("SELECT id FROM inptu", "reads 'inptu', which does not exist. Did you mean 'input'?"),
         ("SELECT id FROM cat.ns.orders", "reads 'cat.ns.orders'"),
         ("SELECT id FROM input WHERE id IN (SELECT id FROM orders)", "reads 'orders'"),
     ],
