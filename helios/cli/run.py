@@ -50,6 +50,9 @@ SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
     metavar="NAME",
     help="Start although the pipeline NAME has written rows of the same source into the table; may be repeated.",
 )
+@click.option(
+    "--confirm", is_flag=True, help="Ask first where the plan differs from the last run's by more than additions."
+)
 @click.option("--fail-on-rejects", is_flag=True, help="Exit with status 3 when rows were quarantined or dropped.")
 @click.option("--fail-fast", is_flag=True, help="When one pipeline fails, or its check does, stop the others.")
 @click.option(
@@ -78,6 +81,7 @@ def run(
     full_refresh: bool,
     again: bool,
     beside: tuple[str, ...],
+    confirm: bool,
     fail_on_rejects: bool,
     fail_fast: bool,
     metrics_port: int | None,
@@ -106,7 +110,8 @@ def run(
     # What the script still declares under its name was not renamed.
     siblings = (pipeline.name for pipeline in loaded.script.pipelines.values() if pipeline.name is not None)
     how |= {"fail_fast": fail_fast, "beside": beside, "siblings": tuple(siblings)}
-    status, exit_status = _carry_out(loaded, shown, how, observed, endpoint)
+    asks = [*([_confirm_changes] if confirm else []), *([_confirm] if full_refresh else [])]
+    status, exit_status = _carry_out(loaded, shown, how, observed, endpoint, asks=asks)
     if as_json:
         output.to_json(status)
     ctx.exit(exit_status or (REJECTED if fail_on_rejects and any(row["rejected"] for row in status) else 0))
@@ -118,10 +123,12 @@ def _carry_out(
     how: dict[str, Any],
     observed: list[PipelineRun],
     endpoint: Endpoint | None,
+    *,
+    asks: Sequence[Callable[[list[Plan]], None]],
 ) -> tuple[list[dict[str, Any]], int]:
     """Runs the pipelines until they end; their status, and the exit status."""
     signals = Signals(shown)
-    plans, refused, session = _launched(loaded, shown, confirm=how["full_refresh"], fail_fast=how["fail_fast"])
+    plans, refused, session = _launched(loaded, shown, asks=asks, fail_fast=how["fail_fast"])
     signals.install()  # once more: SparkContext puts its own handler for SIGINT, which kills the running batch
     from helios.spark.run.scheduler import Runner
     from helios.spark.session.session import stop
@@ -149,7 +156,7 @@ def _on_master(loaded: Loaded, master: str | None) -> Loaded:
 
 
 def _launched(
-    loaded: Loaded, shown: progress.Progress, *, confirm: bool, fail_fast: bool
+    loaded: Loaded, shown: progress.Progress, *, asks: Sequence[Callable[[list[Plan]], None]], fail_fast: bool
 ) -> tuple[list[Plan], list[Compiled], SparkSession]:
     """The plans of a script, compiled while Spark starts; the pipelines with problems; and the session."""
     from helios.plan import components_ahead
@@ -159,8 +166,8 @@ def _launched(
         # The JVM takes seconds to come up, in which the pipelines are compiled; wrong ones end the process with it.
         launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), shown, debug=debug)
         plans, refused = _compiled(loaded, fail_fast=fail_fast)
-        if confirm:
-            _confirm(plans)
+        for ask in asks:
+            ask(plans)
         return plans, refused, launch.session(plans)
     except BaseException:
         if isinstance(shown, progress.Board):
@@ -246,6 +253,24 @@ def _confirm(plans: list[Plan]) -> None:
         written = click.prompt(f"--full-refresh deletes every row of {table}. Write its name to confirm", err=True)
         if written.strip() != table:
             raise InputError(f"{written!r} is not {table!r}: nothing was deleted.", fix="write the name as shown.")
+
+
+def _confirm_changes(plans: list[Plan]) -> None:
+    """Has the user agree to every plan that differs from that of its last run by more than additions."""
+    from helios.plan.changed import as_text, changed
+
+    for plan in plans:
+        found = changed(plan)
+        if found is None or all(change.additive for change in found[1]):
+            continue
+        click.echo(f"pipeline {plan.pipeline}\n{as_text(found)}", err=True)
+        if not sys.stdin.isatty():
+            raise InputError(
+                f"{plan.pipeline}: --confirm asks, and there is no terminal to ask on; nothing was run.",
+                fix="look at the change with `helios plan`, and run without --confirm.",
+            )
+        if not click.confirm(f"Run {plan.pipeline} so?", err=True):
+            raise InputError(f"{plan.pipeline} was not confirmed; nothing was run.", fix="put the script back.")
 
 
 class Launch:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from helios import watermark, where, window, with_columns
 from helios.cli import main
+from helios.cli.run import _confirm_changes
+from helios.errors import InputError
 from helios.plan.changed import as_text, changed
 
 pytestmark = pytest.mark.promise("kept-plans")
@@ -93,3 +97,27 @@ def test_the_command_exits_with_2_where_something_changed(world: Any, monkeypatc
     (found,) = json.loads(plan("--json").output)
     assert [one["part"] for one in found["changed"]["changes"]] == ["step"]
     assert plan("--offline").exit_code == 0
+
+
+def test_a_run_asks_where_more_than_additions_changed(world: Any) -> None:
+    world.fill("a.s", [1])
+    rows = world.source("a.s").incremental()
+    world.run((rows >> where("id < 100") >> world.sink("a.t")).named("copy"))
+    added = world.plan((rows >> where("id < 100") >> world.sink("a.t").compression("gzip")).named("copy"))
+    _confirm_changes([added])
+    other = world.plan((rows >> where("id < 50") >> world.sink("a.t")).named("copy"))
+    with pytest.raises(InputError, match="there is no terminal to ask on; nothing was run"):
+        _confirm_changes([other])
+    for answer, refused in (("y\n", False), ("n\n", True)):
+        ran = CliRunner().invoke(_asking(other), input=answer)
+        assert isinstance(ran.exception, InputError) is refused
+        assert "+ where(id < 50)" in ran.output
+
+
+def _asking(plan: Any) -> click.Command:
+    @click.command()
+    def ask() -> None:
+        sys.stdin.isatty = lambda: True  # type: ignore[method-assign]
+        _confirm_changes([plan])
+
+    return ask
