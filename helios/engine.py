@@ -14,7 +14,7 @@ from helios.errors import CheckFailed, HeliosError
 from helios.model.flow import Flow, Pipeline, flows
 from helios.model.sink import IcebergSink
 from helios.plan import Context, Plan, compile_pipelines, infer_schema
-from helios.plan.compile import DOUBTS
+from helios.plan.compile import NOT_FATAL
 from helios.plan.typing.schema import Schema
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def runnable(plans: list[Plan], problems: list[HeliosError]) -> list[Plan]:
     Raises:
         CheckFailed: With the problems.
     """
-    real = [p for p in problems if not isinstance(p, DOUBTS)]
+    real = [p for p in problems if not isinstance(p, NOT_FATAL)]
     if real:
         raise CheckFailed(real)
     return plans

@@ -20,7 +20,7 @@ LONGEST_LABEL = 100
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Box:
     """One box; `kind` is source, step or sink."""
 
     id: str
@@ -42,11 +42,11 @@ class Edge:
 class Graph:
     """Boxes and arrows, each once."""
 
-    nodes: list[Drawn] = field(default_factory=list)
+    nodes: list[Box] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
 
     def add(self, kind: str, label: str) -> str:
-        self.nodes.append(Drawn(f"n{len(self.nodes)}", kind, label))
+        self.nodes.append(Box(f"n{len(self.nodes)}", kind, label))
         return self.nodes[-1].id
 
     def connect(self, start: str, end: str, label: str = "", *, dashed: bool = False) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from helios.config import Config
     from helios.plan import Plan
     from helios.spark.replay.replay import Replayed
-    from helios.table.quarantine import Aside
+    from helios.table.quarantine import DiscardedBatch
     from helios.table.snapshots import Table
 
 SHOW = "show"
@@ -116,7 +116,7 @@ def _print_rows(table: Table, count: int, as_json: bool) -> None:
         )
 
 
-def _set_aside(config: Config, found: TableName, table: Table, batch: int, pipeline: str | None) -> Aside:
+def _set_aside(config: Config, found: TableName, table: Table, batch: int, pipeline: str | None) -> DiscardedBatch:
     from helios.table.quarantine import planned, set_aside
 
     try:
@@ -130,7 +130,7 @@ def _set_aside(config: Config, found: TableName, table: Table, batch: int, pipel
         return aside
 
 
-def _take_along(config: Config, target: Table, aside: Aside) -> int:
+def _take_along(config: Config, target: Table, aside: DiscardedBatch) -> int:
     """Takes the batch's rows out of its quarantine, which is a table of a declared catalog."""
     from helios.table.quarantine import take_along
 
@@ -147,7 +147,7 @@ def _take_along(config: Config, target: Table, aside: Aside) -> int:
     return taken
 
 
-def _print_aside(table: Table, aside: Aside, as_json: bool) -> None:
+def _print_aside(table: Table, aside: DiscardedBatch, as_json: bool) -> None:
     if as_json:
         output.to_json({"table": table.name, **asdict(aside)})
         return

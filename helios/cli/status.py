@@ -76,14 +76,14 @@ def status(
 
 def _of_script(target: Target, profile: str | None, values: dict[str, str]) -> tuple[list[Status], list[HeliosError]]:
     from helios.plan import compile_pipelines
-    from helios.plan.compile import DOUBTS
+    from helios.plan.compile import NOT_FATAL
     from helios.table.readers import warehouses
     from helios.table.refs import MAIN
     from helios.table.view import View
 
     loaded = options.load(target, profile, values)
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context, lenient=True)
-    failed = [problem for problem in problems if not isinstance(problem, DOUBTS)]
+    failed = [problem for problem in problems if not isinstance(problem, NOT_FATAL)]
     catalogs = {**loaded.context.config.catalogs, **loaded.context.catalogs}
     catalogs |= {catalog.name: catalog for plan in plans for catalog in plan.catalogs}
     sinks = {plan.pipeline: plan.write.sink.iceberg for plan in plans}

@@ -1,4 +1,4 @@
-"""The jars beside Spark's own: pinned, fetched once into a cache, then used from there.
+"""The jars that pipelines need in addition to Spark's: pinned, fetched once, and used from a cache.
 
 Environment: HELIOS_CACHE (the cache's folder), HELIOS_OFFLINE=1 (never fetch), HELIOS_MAVEN_URL (a mirror of the Maven
 registry). The jars are fetched with the Ivy that ships with pyspark, as plain files without poms: the set is flat and
@@ -54,7 +54,7 @@ _MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven"
   </dependencies>
 </ivy-module>
 """
-# The lines in which Ivy says what happened, from the most telling to the least.
+# Patterns of a cause in Ivy's log, the most specific first.
 _CAUSES = tuple(
     re.compile(pattern, re.MULTILINE)
     for pattern in (
@@ -138,7 +138,7 @@ def fetch(
 
 def absent(wanted: Sequence[str], folder: Path) -> list[str]:
     """The coordinates whose jars a folder lacks, or has damaged."""
-    # The end of the archive is enough here: a jar gets its name only after all of it was read once.
+    # The end of the archive is enough here: a jar is read in full before it is moved into the cache.
     return [text for text in wanted if not zipfile.is_zipfile(folder / parse(text).file_name)]
 
 
@@ -180,7 +180,7 @@ def _fetch(lacking: Sequence[str], folder: Path, progress: Progress) -> None:
         flaws = []
         for text in lacking:
             name = parse(text).file_name
-            if _whole(work / "lib" / name):
+            if _is_intact(work / "lib" / name):
                 os.replace(work / "lib" / name, folder / name)
             elif (work / "lib" / name).exists():
                 flaws.append(f"{name} arrived damaged")
@@ -245,7 +245,7 @@ def _watch(process: subprocess.Popen[bytes], work: Path, log: Path, progress: Pr
                 progress(f"fetched {jar.name} ({jar.stat().st_size / 1e6:.1f} MB)")
         if ended:
             return False
-        size = _weight(work, log)
+        size = _downloaded(work, log)
         if size != seen:
             seen, moved = size, time.monotonic()
         elif time.monotonic() - moved > STALL_SECONDS:
@@ -253,7 +253,7 @@ def _watch(process: subprocess.Popen[bytes], work: Path, log: Path, progress: Pr
         time.sleep(_POLL_SECONDS)
 
 
-def _weight(work: Path, log: Path) -> int:
+def _downloaded(work: Path, log: Path) -> int:
     """A number that changes with every file and byte that arrives, but not with the log."""
     total = 0
     for folder, _, names in os.walk(work):
@@ -278,7 +278,7 @@ def _dependency(text: str) -> str:
     )
 
 
-def _whole(path: Path) -> bool:
+def _is_intact(path: Path) -> bool:
     """True if a jar can be read to its end. Checked once, before it enters the cache."""
     try:
         with zipfile.ZipFile(path) as archive:

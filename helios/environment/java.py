@@ -55,7 +55,7 @@ class Java:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Candidate:
     """A candidate Java home, and why it does not fit."""
 
     origin: str
@@ -101,7 +101,7 @@ def find_java(*, well_known: Sequence[str] = WELL_KNOWN) -> Java:
     Raises:
         EnvironmentProblem: None is a 17 or 21; the message names what was found.
     """
-    refused: list[_Seen] = []
+    refused: list[_Candidate] = []
     for seen in _asked_for():
         if seen.java is not None and seen.flaw is None:
             return _with_notice(seen.java, refused)
@@ -122,7 +122,7 @@ def environment(java: Java) -> dict[str, str]:
     return {"JAVA_HOME": str(java.home), "PATH": os.pathsep.join([folder, *rest])}
 
 
-def _asked_for() -> Iterator[_Seen]:
+def _asked_for() -> Iterator[_Candidate]:
     """The Java of JAVA_HOME, then that of PATH, which is looked up only if the first does not fit."""
     declared = os.environ.get("JAVA_HOME", "").strip()
     if declared:
@@ -145,20 +145,20 @@ def _homes(well_known: Sequence[str]) -> list[Path]:
     return list(homes)
 
 
-def _look(home: Path, origin: str, program: Path | None = None) -> _Seen:
+def _look(home: Path, origin: str, program: Path | None = None) -> _Candidate:
     program = program or home / "bin" / _PROGRAM
     if not program.is_file() or not os.access(program, os.X_OK):
-        return _Seen(origin, home, None, f"has no bin/{_PROGRAM}")
+        return _Candidate(origin, home, None, f"has no bin/{_PROGRAM}")
     text = _release(home)
     java = _from_release(text, program, home) or _from_run(program, home)
     if java is None:
-        return _Seen(origin, home, None, "does not answer `java -version`")
+        return _Candidate(origin, home, None, "does not answer `java -version`")
     if java.version not in SUPPORTED:
-        return _Seen(origin, home, java, f"is Java {java.version}")
+        return _Candidate(origin, home, java, f"is Java {java.version}")
     modules = re.search(r'^MODULES="([^"]*)"', text, re.MULTILINE)
     if modules and NEEDED_MODULE not in modules.group(1).split():
-        return _Seen(origin, home, java, f"is a Java {java.version} without the module {NEEDED_MODULE}")
-    return _Seen(origin, home, java, None)
+        return _Candidate(origin, home, java, f"is a Java {java.version} without the module {NEEDED_MODULE}")
+    return _Candidate(origin, home, java, None)
 
 
 def _release(home: Path) -> str:
@@ -198,15 +198,15 @@ def _from_run(program: Path, home: Path) -> Java | None:
     return Java(program, version, Path(reported.group(1)) if reported else home)
 
 
-def _with_notice(java: Java, refused: Sequence[_Seen]) -> Java:
+def _with_notice(java: Java, refused: Sequence[_Candidate]) -> Java:
     if not refused:
         return java
     return replace(java, notice=f"{'; '.join(map(str, refused))}: using Java {java.version} at {java.home} instead.")
 
 
-def _distinct(seen: Sequence[_Seen]) -> list[_Seen]:
+def _distinct(seen: Sequence[_Candidate]) -> list[_Candidate]:
     """One entry per place: a home that JAVA_HOME names usually lies in a well-known folder too."""
-    first: dict[Path, _Seen] = {}
+    first: dict[Path, _Candidate] = {}
     for candidate in seen:
         first.setdefault(candidate.place.resolve(), candidate)
     return list(first.values())

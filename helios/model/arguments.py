@@ -16,8 +16,8 @@ TIMESTAMPS: Mapping[str, str] = {"s": "seconds", "ms": "milliseconds", "us": "mi
 """The unit of a JSON number that is a timestamp, by the value of `timestamps=`."""
 
 
-KEPT_BY_ICEBERG = ("_file", "_partition")
-"""Names of `.with_metadata` that no column of a table can have: Iceberg gives them to its own metadata columns."""
+RESERVED_BY_ICEBERG = ("_file", "_partition")
+"""Names of `.with_metadata` that Iceberg reserves for its own metadata columns: no column of a table has them."""
 
 
 def text_pairs(properties: Mapping[str, str], what: str) -> tuple[tuple[str, str], ...]:
@@ -48,19 +48,19 @@ def metadata_columns(
     """The columns that `.with_metadata` adds, each with its content.
 
     Args:
-        names: What is stored under its own name; also as one list.
-        columns: What is stored under other names.
-        known: What there is.
+        names: Metadata fields that keep their names; also as one list.
+        columns: Column names, each with the metadata field that it stores.
+        known: The metadata fields of the source.
 
     Raises:
-        DeclarationError: There is no such thing, or nothing is asked for.
+        DeclarationError: An unknown field, or no field.
 
     Examples:
         >>> metadata_columns(["_file", "_modified"], {"came": "_arrived"}, ["_file", "_modified", "_arrived"])
         (('_source_file', '_file'), ('_modified', '_modified'), ('came', '_arrived'))
     """
     there = list(known)
-    wanted = {f"_source{name}" if name in KEPT_BY_ICEBERG else name: name for name in listed(names)} | dict(columns)
+    wanted = {f"_source{name}" if name in RESERVED_BY_ICEBERG else name: name for name in listed(names)} | dict(columns)
     for what in wanted.values():
         one_of(what, there, "with_metadata")
     if not wanted:

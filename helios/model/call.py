@@ -16,7 +16,7 @@ Function: TypeAlias = "Callable[[DataFrame], DataFrame]"
 
 @dataclass(frozen=True, kw_only=True)
 class Call(Step):
-    """An opaque callable from DataFrame to DataFrame; that it goes row by row is its author's word."""
+    """An opaque callable from DataFrame to DataFrame; it is assumed to work row by row."""
 
     traits: ClassVar[Traits] = Traits(row_by_row=True, opaque=True)
 

@@ -45,7 +45,7 @@ def maintenance(
         readers: Checkpoints of readers elsewhere, whose next snapshots are kept.
 
     Raises:
-        DeclarationError: Nothing is asked for, or a value that cannot be.
+        DeclarationError: No setting, or an invalid value.
 
     Examples:
         >>> maintenance(compact="128MB", expire="7d")
@@ -77,7 +77,7 @@ def maintenance(
 
 
 def orphan_age(value: float | str | timedelta, what: str) -> float:
-    """The age in seconds from which a file that no snapshot names is left over.
+    """The age in seconds at which a file that no snapshot names is an orphan.
 
     Args:
         value: Seconds, text such as "3d", or a timedelta.

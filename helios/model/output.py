@@ -100,7 +100,7 @@ class Console:
 
 
 @dataclass
-class Held:
+class MemoryRows:
     """The rows that pipelines have put under one name: by pipeline, then by batch.
 
     Attributes:
@@ -114,7 +114,7 @@ class Held:
         return [row for batches in self.batches.values() for number in sorted(batches) for row in batches[number]]
 
 
-HELD: dict[str, Held] = {}
+HELD: dict[str, MemoryRows] = {}
 """By name, what `Memory.sink` holds in this process."""
 
 

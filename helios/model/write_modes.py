@@ -32,7 +32,7 @@ class WriteModes:
 
         Args:
             filter: SQL condition on the table's columns: `overwrite("d = DATE '2026-01-01'")`. Every row of the batch
-                must meet it. Commits of others that the run has not seen are not erased: it fails.
+                must meet it. The run fails if others have committed such rows meanwhile.
         """
         return replace(self, mode=Overwrite(filter=text(filter, "overwrite") if filter is not None else None))
 
@@ -64,8 +64,8 @@ class WriteModes:
             store_order: Whether the columns of `order_by` are stored, so that late rows are compared in the table;
                 otherwise the order of every key is remembered beside the deletes.
 
-        Columns that serve only `delete_when` are not stored, unless the table has them; nor are `_change_ordinal` and
-        the other columns of a change read. A pipeline that has written a table without the column goes on so.
+        Columns that only `delete_when` uses are not stored, unless the table has them. The same holds for the columns
+        of a change read, such as `_change_ordinal`, and for an order that an earlier run did not store.
 
         Raises:
             DeclarationError: A key twice, or `history` without `order_by`.

@@ -12,7 +12,7 @@ from helios.native.work import Column
 
 @dataclass
 class ColumnMetrics:
-    """The metrics of one column of one file, gathered from its row groups.
+    """The metrics of one column of one file, grouped_by_partition from its row groups.
 
     Attributes:
         column: The column.

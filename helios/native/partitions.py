@@ -20,26 +20,28 @@ DAY, HOUR = 86_400_000_000, 3_600_000_000
 """Microseconds."""
 FIRST_YEAR, LAST_YEAR = -719_162, 2_932_896
 """Days of the years 1 to 9999, which Python's dates have."""
-MOMENTS = ("date", "timestamp", "timestamp_ntz")
-TAKES = {
+TEMPORAL_TYPES = ("date", "timestamp", "timestamp_ntz")
+PARTITION_TYPES = {
     "identity": ("boolean", "int", "bigint", "string", "date"),
-    "year": MOMENTS,
-    "month": MOMENTS,
-    "day": MOMENTS,
+    "year": TEMPORAL_TYPES,
+    "month": TEMPORAL_TYPES,
+    "day": TEMPORAL_TYPES,
     "hour": ("timestamp", "timestamp_ntz"),
     "truncate": ("int", "bigint", "string", "binary"),
-    "bucket": ("int", "bigint", "string", "binary", "decimal", *MOMENTS),
+    "bucket": ("int", "bigint", "string", "binary", "decimal", *TEMPORAL_TYPES),
 }
 """By transform: the types that the engine partitions by it."""
 
 Values = tuple[Any, ...]
 
 
-def gathered(frame: pl.DataFrame, fields: Sequence[Partition]) -> tuple[pl.DataFrame, list[tuple[Values, int, int]]]:
-    """The rows with those of each partition side by side, in the order in which they came.
+def grouped_by_partition(
+    frame: pl.DataFrame, fields: Sequence[Partition]
+) -> tuple[pl.DataFrame, list[tuple[Values, int, int]]]:
+    """Groups rows by their partition, and keeps their order within it.
 
     Returns:
-        The rows, and of each partition its values, where its rows begin, and how many they are.
+        The grouped rows, and for each partition its values, the index of its first row, and its number of rows.
 
     Raises:
         NotNative: A time lies outside of the years 1 to 9999.
@@ -60,17 +62,17 @@ def gathered(frame: pl.DataFrame, fields: Sequence[Partition]) -> tuple[pl.DataF
 
 def _key(frame: pl.DataFrame, field: Partition) -> pl.Series:
     values = frame.get_column(field.source)
-    transform, width = parsed(field.transform)
-    if field.kind in MOMENTS and transform != "bucket":
+    transform, width = parse_transform(field.transform)
+    if field.kind in TEMPORAL_TYPES and transform != "bucket":
         _check(values, field.kind)
     return TRANSFORMS[transform](values, field.kind, width)
 
 
-def parsed(transform: str) -> tuple[str, int]:
+def parse_transform(transform: str) -> tuple[str, int]:
     """A transform as Iceberg writes it, and its width; 0 where it has none.
 
     Examples:
-        >>> parsed("bucket[16]"), parsed("day")
+        >>> parse_transform("bucket[16]"), parse_transform("day")
         (('bucket', 16), ('day', 0))
     """
     match = re.fullmatch(r"(\w+)(?:\[(\d+)\])?", transform)
@@ -81,7 +83,7 @@ def _check(values: pl.Series, kind: str) -> None:
     days = values.to_physical() if kind == "date" else values.to_physical() // DAY
     least, most = days.min(), days.max()
     if least is not None and (least < FIRST_YEAR or most > LAST_YEAR):  # type: ignore[operator]
-        raise NotNative("a time of a partition lies outside of the years 1 to 9999")
+        raise NotNative("a time of a partition is outside of the years 1 to 9999")
 
 
 def _days(values: pl.Series, kind: str, width: int) -> pl.Series:
@@ -115,7 +117,7 @@ def _truncated(values: pl.Series, kind: str, width: int) -> pl.Series:
         return values.str.slice(0, width)
     if kind == "binary":
         return values.bin.slice(0, width)
-    return values - values % pl.Series([width], dtype=values.dtype)  # it wraps around at the least one, as Java does
+    return values - values % pl.Series([width], dtype=values.dtype)  # it overflows at the smallest number, as in Java
 
 
 def _buckets(values: pl.Series, kind: str, width: int) -> pl.Series:
@@ -166,7 +168,7 @@ def _shown(value: Any, field: Partition) -> str:
         return base64.b64encode(value).decode()
     if _is_day(field):
         return _date(value).isoformat()
-    transform = parsed(field.transform)[0]
+    transform = parse_transform(field.transform)[0]
     if transform == "hour":
         return f"{_date(value // 24).isoformat()}-{value % 24:02}"
     if transform == "month":

@@ -32,7 +32,7 @@ NOWHERE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Found:
+class StoredColumn:
     """A column of a program in one file.
 
     Attributes:
@@ -116,7 +116,7 @@ def _rows(work: Work) -> int:
 
 
 def _computed(
-    rows: pl.LazyFrame, columns: Sequence[Found], gone: Sequence[int], work: Work, numbered: bool
+    rows: pl.LazyFrame, columns: Sequence[StoredColumn], gone: Sequence[int], work: Work, numbered: bool
 ) -> pl.LazyFrame:
     """The rows after the steps in front of expectations.
 
@@ -132,7 +132,7 @@ def _computed(
     return applied(work.program.stages()[0], rows.select(*read, *counted), [ROW] if numbered else [])
 
 
-def scanned(file: InputFile, work: Work, numbers: str | None) -> tuple[pl.LazyFrame, list[Found], int]:
+def scanned(file: InputFile, work: Work, numbers: str | None) -> tuple[pl.LazyFrame, list[StoredColumn], int]:
     """All rows of a file on the local disk, deleted ones too, where its columns of the program are, and the count.
 
     Args:
@@ -164,7 +164,7 @@ def scanned(file: InputFile, work: Work, numbers: str | None) -> tuple[pl.LazyFr
     )
 
 
-def _physical(column: Found, noted: Mapping[str, Any]) -> pl.Expr:
+def _physical(column: StoredColumn, noted: Mapping[str, Any]) -> pl.Expr:
     """A stored column by its type in parquet: Polars reads by the schema of Arrow that a footer may have beside it.
 
     Raises:
@@ -197,7 +197,7 @@ def _lined(
     assert file.group is not None
     names, start = work.groups[file.group], 0
     owned = ((name, kind, names[name] or (None, kind)) for name, kind in work.program.read)
-    columns = [Found(name, kind, *own) for name, kind, own in owned]
+    columns = [StoredColumn(name, kind, *own) for name, kind, own in owned]
     for rows in lines.rows(file, work.texts[file.group]):
         counted = rows.with_row_index(ROW, start)
         start += len(rows)
@@ -229,7 +229,7 @@ def _streamed(
                 yield _computed(rows.lazy(), columns, gone, work, numbered).collect()
 
 
-def _parts(parquet: pq.ParquetFile, group: int, columns: Sequence[Found], size: int) -> Iterator[pl.DataFrame]:
+def _parts(parquet: pq.ParquetFile, group: int, columns: Sequence[StoredColumn], size: int) -> Iterator[pl.DataFrame]:
     """The columns of a row group that are read, some rows at a time."""
     import polars as pl
 
@@ -263,7 +263,7 @@ def _plain(values: pa.Array, kind: str) -> pl.Series:
     return made
 
 
-def found(parquet: pq.ParquetFile, file: InputFile, work: Work) -> list[Found]:
+def found(parquet: pq.ParquetFile, file: InputFile, work: Work) -> list[StoredColumn]:
     """The columns that are read, of a file whose columns are found by their ids.
 
     Raises:
@@ -287,9 +287,9 @@ def found(parquet: pq.ParquetFile, file: InputFile, work: Work) -> list[Found]:
         if stored is not None:
             refuse_pattern(stored)
             refuse_misread(parquet, stored, name, kind, file.path)
-            columns.append(Found(name, kind, stored, _made(flat.get(stored), stored, kind)))
+            columns.append(StoredColumn(name, kind, stored, _made(flat.get(stored), stored, kind)))
         elif name in work.absent:
-            columns.append(Found(name, kind, None, kind))
+            columns.append(StoredColumn(name, kind, None, kind))
         else:
             raise NotNative(f"a file was written before the column {name} came")
     return columns
@@ -297,7 +297,7 @@ def found(parquet: pq.ParquetFile, file: InputFile, work: Work) -> list[Found]:
 
 def _named(
     parquet: pq.ParquetFile, flat: Mapping[str, Any], names: Mapping[str, Sequence[str] | None], work: Work
-) -> list[Found]:
+) -> list[StoredColumn]:
     """The columns that are read, of a file of no table, as Spark reads its footer.
 
     Raises:
@@ -310,13 +310,13 @@ def _named(
     for name, kind in work.program.read:
         own = names[name]
         if own is None:
-            columns.append(Found(name, kind, None, kind))
+            columns.append(StoredColumn(name, kind, None, kind))
             continue
         stored, made = own
         refuse_pattern(stored)
         if _made(flat.get(stored), stored, kind) != made:
             raise NotNative(f"a file has the column {stored} in another form than {made}")
-        columns.append(Found(name, kind, stored, made))
+        columns.append(StoredColumn(name, kind, stored, made))
     return columns
 
 

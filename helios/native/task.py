@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from helios.native import upsert
 from helios.native.program import Misread, NotNative
 from helios.native.storage import is_outside
-from helios.native.work import InputFile, Share, Stores, Told, Work
+from helios.native.work import InputFile, Share, Stores, TaskReport, Work
 
 NONE: Stores = ({}, {})
 SETTINGS = {
@@ -66,7 +66,7 @@ def _forget_archives() -> None:
             del sys.path_importer_cache[path]
 
 
-def write(text: str, share: Share, name: str, stores: Stores) -> Told:
+def write(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
     """Writes the rows of files into the target.
 
     Args:
@@ -93,7 +93,7 @@ def write(text: str, share: Share, name: str, stores: Stores) -> Told:
         raise
 
 
-TASKS: Mapping[str, Callable[[str, Share, str, Stores], Told]] = {
+TASKS: Mapping[str, Callable[[str, Share, str, Stores], TaskReport]] = {
     "write": write,
     "reduce": upsert.reduce,
     "match": upsert.match,

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from helios.native.program import NotNative
-from helios.native.work import Column, InputFile, Share, Stores, Told, Work
+from helios.native.work import Column, InputFile, Share, Stores, TaskReport, Work
 
 if TYPE_CHECKING:
     import polars as pl
@@ -60,7 +60,7 @@ class Upsert:
         return cls(Work.parse(fields["work"]), tuple(fields["keys"]), fields["order"], fields["rows"])
 
 
-def reduce(text: str, share: Share, name: str, stores: Stores) -> Told:
+def reduce(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
     """Writes the newest rows of a batch.
 
     Args:
@@ -108,7 +108,7 @@ class Vector:
     blob: str
 
 
-def match(text: str, share: Share, name: str, stores: Stores) -> Told:
+def match(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
     """Finds the rows of a target whose key is in the batch.
 
     Args:
@@ -181,7 +181,7 @@ def _keyed(file: InputFile, work: Work) -> Iterator[pl.DataFrame]:
     return collected(rows.select(*(column.expression() for column in columns), POSITION), count, work)
 
 
-def store(text: str, share: Share, name: str, stores: Stores) -> Told:
+def store(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
     """Writes rows of the batch into files of the target, but for late ones.
 
     Args:

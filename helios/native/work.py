@@ -11,7 +11,7 @@ from helios.native.program import Program
 
 Share: TypeAlias = Iterable[Sequence[Any]]
 """The input of one task alone, as plain values."""
-Told: TypeAlias = dict[str, Any]
+TaskReport: TypeAlias = dict[str, Any]
 """The report of a task, as JSON values."""
 Stores: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]
 """PyIceberg's properties of the stores of a source and of a target, with secrets in clear; none for the local disk."""

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from helios.native.metrics import ColumnMetrics
-from helios.native.partitions import Values, as_json, folder, gathered
+from helios.native.partitions import Values, as_json, folder, grouped_by_partition
 from helios.native.program import NotNative
 from helios.native.storage import created, delete, is_local, is_outside
 from helios.native.work import Sort, Target
@@ -62,7 +62,7 @@ def arrow_type(kind: str) -> pa.DataType:
 class TableWriter:
     """Writes the rows of one task, those of each partition into files of its own.
 
-    Rows are gathered in memory up to a bound; then each partition gets those that are its own.
+    Rows are grouped_by_partition in memory up to a bound; then each partition gets those that are its own.
 
     Args:
         target: The table.
@@ -115,7 +115,7 @@ class TableWriter:
             rows = _sorted(rows, self._target.sort)
         places: list[tuple[Values, int, int]] = [((), 0, len(rows))]
         if self._target.partition:
-            rows, places = gathered(rows, self._target.partition)
+            rows, places = grouped_by_partition(rows, self._target.partition)
         # At once: of many small parts each would take as long as the whole.
         plain = rows.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(self._schema)
         for values, start, count in places:

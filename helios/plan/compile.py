@@ -49,7 +49,7 @@ from helios.plan.read_path import path_of, trigger_of
 from helios.plan.spill import spill_of
 from helios.plan.target import plan_write
 from helios.plan.typing.aggregates import distinct_aggregates, endless_aggregates, is_streaming
-from helios.plan.typing.as_of import Way, as_of_way, stateful_as_of, timed_join_problems
+from helios.plan.typing.as_of import AsOfRead, as_of_read, stateful_as_of, timed_join_problems
 from helios.plan.typing.dedupes import dedupe_problems
 from helios.plan.typing.expression import UnparsedExpression
 from helios.plan.typing.infer import infer
@@ -61,8 +61,8 @@ from helios.sources.kinds import is_known, source_kind
 from helios.steps.join import Join
 from helios.steps.union import Union
 
-DOUBTS = (UnparsedExpression, Unsettled)
-"""Problems that do not stop a run: Spark's parser may know the syntax, and a checkpoint where the pipeline began."""
+NOT_FATAL = (UnparsedExpression, Unsettled)
+"""Problems that do not stop a run: Spark's parser may know the syntax, and a checkpoint the first position."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Compiled:
     @property
     def faults(self) -> list[HeliosError]:
         """The problems that stop a run."""
-        return [problem for problem in self.problems if not isinstance(problem, DOUBTS)]
+        return [problem for problem in self.problems if not isinstance(problem, NOT_FATAL)]
 
 
 def compile_pipelines(
@@ -95,7 +95,7 @@ def compile_pipelines(
     Args:
         pipelines: The pipelines.
         context: The configuration and the catalogs.
-        lenient: Whether a pipeline whose only problems are `DOUBTS` has a plan.
+        lenient: Whether a pipeline whose only problems are `NOT_FATAL` has a plan.
 
     Raises:
         RunError: A catalog or a storage cannot be reached.
@@ -107,7 +107,7 @@ def compile_pipelines(
 
 
 def compile_each(pipelines: Sequence[Pipeline], context: Context) -> list[Compiled]:
-    """Compiles pipelines as `compile_pipelines` does, and tells what is wrong with which."""
+    """Compiles pipelines as `compile_pipelines` does, with the problems of each."""
     produced = Produced(pipelines, context, lambda flow: _Lowering(None, context, produced).schema_of(flow))
     compiled: list[Compiled] = []
     for pipeline in pipelines:
@@ -123,7 +123,7 @@ def compile_each(pipelines: Sequence[Pipeline], context: Context) -> list[Compil
 
 
 def _find_clashes(compiled: Sequence[Compiled]) -> None:
-    """Adds the problems of pipelines that clash to all of them: which one is meant is not known."""
+    """Adds the problems of pipelines that clash to each of them."""
     seen: dict[str, Pipeline] = {}
     checkpoints: dict[str, Plan] = {}
     catalogs: dict[str, Catalog] = {}
@@ -188,7 +188,7 @@ class _Lowering:
         identity = pipeline.name or write.identity
         checkpoint = self.checkpoint(given, sink, write, identity)
         former = default_checkpoint(write.table.catalog, pipeline.was) if pipeline.was and not given else None
-        self.excuse_beginnings(write, [place for place in (checkpoint, former) if place])
+        self.drop_unsettled(write, [place for place in (checkpoint, former) if place])
         tables = [*(read.table for read in self.reads), write.table, write.quarantine]
         catalogs = dict.fromkeys(table.catalog for table in tables if table is not None)
         jars = [c for catalog in catalogs for c in components(catalog)]
@@ -274,9 +274,9 @@ class _Lowering:
             at: The number of its source.
             right: Its columns.
         """
-        way = as_of_way(step, right)
+        way = as_of_read(step, right)
         self.reads[at] = replace(self.reads[at], joined=f"as of {step.as_of}: {way.value}")
-        if way is Way.COMMITS:
+        if way is AsOfRead.COMMITS:
             self.by_commits.append(step)
 
     # sinks
@@ -351,8 +351,8 @@ class _Lowering:
             )
         return location
 
-    def excuse_beginnings(self, write: WritePlan, checkpoints: list[str]) -> None:
-        """Drops the problems that only a new pipeline has, where the pipeline has begun already."""
+    def drop_unsettled(self, write: WritePlan, checkpoints: list[str]) -> None:
+        """Drops the problems of a first start if the pipeline has begun already."""
         if any(isinstance(problem, Unsettled) for problem in self.problems):
             from helios.table.readers import has_begun
 

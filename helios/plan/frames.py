@@ -18,10 +18,10 @@ def rows_of(frame: Any, declared: str | None = None) -> tuple[str, tuple[tuple[A
 
     Args:
         frame: A pandas or Polars DataFrame, a `pyarrow.Table`, or whatever else gives Arrow's stream.
-        declared: Columns of it and their types, as Spark SQL DDL; None for all, with their own.
+        declared: The columns to take, with types, as Spark SQL DDL; None for all columns with the frame's types.
 
     Raises:
-        DeclarationError: A column has a type, or values, that Spark has no rows for.
+        DeclarationError: A column has a type, or values, that Spark does not support.
 
     Examples:
         >>> import pyarrow as pa

@@ -38,7 +38,7 @@ VERSION = 1
 """The version of what Helios writes into summaries, properties and checkpoints."""
 
 
-class Place(NamedTuple):
+class StoreFolder(NamedTuple):
     """A folder of files on an object store.
 
     Attributes:
@@ -85,7 +85,7 @@ class ReadPlan:
     """
 
     source: Source
-    place: Place | None = None
+    place: StoreFolder | None = None
     table: TableName | None = None
     uuid: str | None = None
     snapshot: int | None = None

@@ -20,7 +20,7 @@ FOLDER = "helios/lag"
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenLag:
     """A lag, and when it was seen.
 
     Attributes:
@@ -39,14 +39,14 @@ class Seen:
         return json.dumps({"v": 1, "source": self.source, **fields})
 
     @classmethod
-    def parse(cls, text: str) -> Seen | None:
+    def parse(cls, text: str) -> SeenLag | None:
         """The lag of a file; None for one that is damaged or of a later version.
 
         Examples:
             >>> at = datetime(2026, 1, 1, tzinfo=UTC)
-            >>> Seen.parse(Seen("kafka:orders", Lag(0, 1.5, records=7), at).as_json()).lag.records
+            >>> SeenLag.parse(SeenLag("kafka:orders", Lag(0, 1.5, records=7), at).as_json()).lag.records
             7
-            >>> Seen.parse("{")
+            >>> SeenLag.parse("{")
         """
         try:
             fields = json.loads(text)
@@ -57,7 +57,7 @@ class Seen:
             return None
 
 
-def last_seen(pipeline: str, source: str, places: Sequence[Warehouse], given: Sequence[str] = ()) -> Seen | None:
+def last_seen(pipeline: str, source: str, places: Sequence[Warehouse], given: Sequence[str] = ()) -> SeenLag | None:
     """The last lag of a source that a run of the pipeline saw.
 
     Args:
@@ -69,11 +69,11 @@ def last_seen(pipeline: str, source: str, places: Sequence[Warehouse], given: Se
     Returns:
         The newest lag; None where no checkpoint has one, or none can be read.
     """
-    lags: list[Seen] = []
+    lags: list[SeenLag] = []
     try:
         for folder in checkpoints_of(pipeline, places, given):
             texts = [folder.text(f"{FOLDER}/{name}") for name in folder.names(FOLDER) if name.endswith(".json")]
-            seen = [Seen.parse(text) for text in texts if text is not None]
+            seen = [SeenLag.parse(text) for text in texts if text is not None]
             lags += [lag for lag in seen if lag is not None and lag.source == source]
     except HeliosError:
         return None

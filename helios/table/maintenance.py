@@ -37,7 +37,7 @@ DEFAULT_MIN_KEPT = 1
 
 
 @dataclass(frozen=True)
-class Held:
+class KeptForReader:
     """Snapshots that are kept for a reader, and would otherwise expire."""
 
     reader: Reader
@@ -56,7 +56,7 @@ class Expiry:
     """
 
     snapshots: tuple[Snapshot, ...]
-    held: tuple[Held, ...]
+    held: tuple[KeptForReader, ...]
     lost: tuple[Reader, ...]
     needed: frozenset[int] = frozenset()
 
@@ -149,7 +149,7 @@ def plan_expiry(metadata: TableMetadata, kept: Retention, readers: Iterable[Read
         if not wanted and parents:
             lost.append(reader)
         if stays := wanted & going:
-            held.append(Held(reader, tuple(id for id in parents if id in stays)))
+            held.append(KeptForReader(reader, tuple(id for id in parents if id in stays)))
     gone = [as_snapshot(raw) for raw in metadata.snapshots if raw.snapshot_id in going - needs]
     return Expiry(tuple(sorted(gone, key=lambda s: s.timestamp)), tuple(held), tuple(lost), needs)
 

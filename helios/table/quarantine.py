@@ -49,7 +49,7 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Aside:
+class DiscardedBatch:
     """An audited batch that was discarded.
 
     Attributes:
@@ -192,7 +192,7 @@ def shown_time(moment: datetime) -> str:
 # audited batches
 
 
-def set_aside(table: Table, batch: int, pipeline: str | None = None) -> Aside:
+def set_aside(table: Table, batch: int, pipeline: str | None = None) -> DiscardedBatch:
     """Discards an audited batch that failed its audit: its pipeline continues with the next one.
 
     One commit tags the batch's snapshot, removes its branch, and records the batch as done. The commit requires that
@@ -231,7 +231,7 @@ def set_aside(table: Table, batch: int, pipeline: str | None = None) -> Aside:
         return aside
 
 
-def take_along(target: Table, aside: Aside, quarantine: Table) -> int:
+def take_along(target: Table, aside: DiscardedBatch, quarantine: Table) -> int:
     """Takes the rows of a batch that was set aside out of the quarantine of its pipeline; returns their number.
 
     They stay readable under a tag of the same name as the batch's own. A second call finds none.
@@ -268,7 +268,7 @@ def take_along(target: Table, aside: Aside, quarantine: Table) -> int:
     return sum(text in texts for text in held)
 
 
-def planned(table: Table, batch: int, pipeline: str | None) -> tuple[Aside, Record]:
+def planned(table: Table, batch: int, pipeline: str | None) -> tuple[DiscardedBatch, Record]:
     """The effect of discarding a batch on the table as it is now, and the record that it would write.
 
     Raises:
@@ -283,7 +283,7 @@ def planned(table: Table, batch: int, pipeline: str | None) -> tuple[Aside, Reco
     dealt_with = record is not None and record.batch >= batch
     done = metadata.refs.get(tag)
     if record is not None and dealt_with and done is not None:
-        aside = Aside(pipeline=name, batch=batch, tag=tag, snapshot=done.snapshot_id, rows=0, again=True)
+        aside = DiscardedBatch(pipeline=name, batch=batch, tag=tag, snapshot=done.snapshot_id, rows=0, again=True)
         return aside, record
     if waiting is None or waiting.batch != batch or dealt_with:
         raise _not_waiting(table, name, batch, waiting, record)
@@ -302,7 +302,7 @@ def planned(table: Table, batch: int, pipeline: str | None) -> tuple[Aside, Reco
     written = replace(record, batch=batch, position=waiting.position, steps=waiting.steps, aside=True)
     # A new checkpoint counts from 0 again, so a tag of an earlier checkpoint may have the same number.
     tag = f"{tag}_{waiting.snapshot}" if done is not None else tag
-    return Aside(pipeline=name, batch=batch, tag=tag, snapshot=waiting.snapshot, rows=waiting.rows), written
+    return DiscardedBatch(pipeline=name, batch=batch, tag=tag, snapshot=waiting.snapshot, rows=waiting.rows), written
 
 
 def _meant(table: Table, batch: int) -> str:
@@ -359,7 +359,7 @@ def _not_waiting(table: Table, name: str, batch: int, found: Staged | None, reco
     )
 
 
-def _commit(table: Table, aside: Aside, record: Record) -> None:
+def _commit(table: Table, aside: DiscardedBatch, record: Record) -> None:
     from pyiceberg.table.update import (
         AssertRefSnapshotId,
         AssertTableUUID,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from helios import Cdc, Iceberg
-from helios.sources.kafka.topics import Lost
+from helios.sources.kafka.topics import RecordsLost
 from tests.kafka.changes import Database, Table, event
 from tests.kafka.conftest import Topics
 
@@ -59,13 +59,13 @@ def test_topics_of_a_mirror_that_grow_lose_records_or_are_made_again(world: Any,
     assert world.rows("shop.a", "id", "name") == Counter({(1, "changed"): 1, (2, "new"): 1})
     database.send("public.a", {"id": 3}, {"op": "c", "after": {"id": 3, "name": "kept too short"}})
     topics.purge(name, 2)
-    with pytest.raises(Lost, match=f"1 records of {name}, partition 0, were deleted before they were read"):
+    with pytest.raises(RecordsLost, match=f"1 records of {name}, partition 0, were deleted before they were read"):
         world.run(pipeline)
     topics.delete(name)
-    with pytest.raises(Lost, match=f"the topic {name} is gone"):
+    with pytest.raises(RecordsLost, match=f"the topic {name} is gone"):
         world.run(pipeline)
     topics.make(name=name)
     database.send("public.a", {"id": 4}, {"op": "c", "after": {"id": 4, "name": "another"}})
-    with pytest.raises(Lost, match=f"the topic {name} was deleted and made again"):
+    with pytest.raises(RecordsLost, match=f"the topic {name} was deleted and made again"):
         world.run(pipeline)
     assert (world.ids("shop.a"), world.ids("shop.b")) == ([1, 2], [1])

@@ -14,7 +14,7 @@ from helios import where
 from helios.errors import CheckpointError, InputError, NotFound
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.common.spark.protocol import open_source
-from helios.sources.kafka.topics import Lost
+from helios.sources.kafka.topics import RecordsLost
 from tests.kafka.conftest import Topics, numbered
 from tests.suite.deaths import dies_before_commit
 
@@ -153,7 +153,7 @@ def test_records_that_retention_deleted_before_they_were_read_stop_the_run(world
     world.run(pipeline)
     topics.send(name, numbered(10, 20))
     topics.purge(name, 13)
-    with pytest.raises(Lost, match=rf"3 records of {name}, partition 0, were deleted before they were read"):
+    with pytest.raises(RecordsLost, match=rf"3 records of {name}, partition 0, were deleted before they were read"):
         world.run(pipeline)
     assert world.ids("a.t") == list(range(10))
     world.run(topics.ids(name).incremental().on_missing("skip") >> world.sink("a.t"))
@@ -170,7 +170,7 @@ def test_a_planned_batch_whose_records_are_gone_stops_the_run(world: Any, topics
     with dies_before_commit():
         world.run(pipeline)
     topics.purge(name, 4)
-    with pytest.raises(Lost, match=r"4 records of t\d+, partition 0, were deleted before they were read"):
+    with pytest.raises(RecordsLost, match=r"4 records of t\d+, partition 0, were deleted before they were read"):
         world.run(pipeline)
     assert world.ids("a.t") == []
     world.run(topics.ids(name).incremental().on_missing("skip") >> world.sink("a.t"))
@@ -185,11 +185,11 @@ def test_a_topic_that_is_missing_gone_or_made_again_is_told(world: Any, topics: 
     pipeline = topics.ids(name).incremental() >> world.sink("a.t")
     world.run(pipeline)
     topics.delete(name)
-    with pytest.raises(Lost, match="the topic clicks is gone"):
+    with pytest.raises(RecordsLost, match="the topic clicks is gone"):
         world.run(pipeline)
     topics.make(name="clicks")
     topics.send(name, numbered(100, 110))
-    with pytest.raises(Lost, match="the topic clicks was deleted and made again"):
+    with pytest.raises(RecordsLost, match="the topic clicks was deleted and made again"):
         world.run(pipeline)
     assert world.ids("a.t") == list(range(5))
     world.run((topics.ids(name).incremental() >> world.sink("a.u")).named("anew"))

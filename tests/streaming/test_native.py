@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from helios import select, where, with_columns
 from helios.errors import HeliosError
 from helios.model.partition import PartitionField
-from helios.native.partitions import TAKES
+from helios.native.partitions import PARTITION_TYPES
 from helios.native.program import NotNative
 from helios.native.reader import frames
 from helios.native.work import InputFile, Target, Work
@@ -132,7 +132,7 @@ def partitioning(random: Random, kinds: list[str]) -> list[PartitionField]:
     """Partition fields that are drawn, of columns of their own."""
     found = []
     for column in random.sample(range(len(kinds)), random.choice((0, 1, 1, min(2, len(kinds))))):
-        fitting = [name for name, takes in TAKES.items() if kinds[column].partition("(")[0] in takes]
+        fitting = [name for name, takes in PARTITION_TYPES.items() if kinds[column].partition("(")[0] in takes]
         if fitting:
             transform = random.choice(fitting)
             width = random.choice((1, 3, 7, 100)) if transform in ("bucket", "truncate") else None

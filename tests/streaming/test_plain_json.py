@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helios import Kafka
-from helios.sources.common.spark.aside import Aside
+from helios.sources.common.spark.aside import RejectedInput
 from helios.sources.common.spark.plain_json import plain
 from helios.sources.kafka.declare import KafkaSource
 from helios.sources.kafka.spark import rows as kafka_rows
@@ -104,7 +104,7 @@ def records(world: Any, values: list[bytes]) -> DataFrame:
 
 def judged(df: DataFrame, source: KafkaSource) -> dict[int, Any]:
     """Of each record its columns, or why it is bad."""
-    aside = Aside()
+    aside = RejectedInput()
     rows = kafka_rows.rows(df, source.metadata("offset").on_bad_row("quarantine"), aside, positioned=False)
     shown = [F.col(quoted(name)).cast("string") if kind in ("date", "timestamp", "timestamp_ntz") else quoted(name)
              for name, kind in TYPES.items()]  # fmt: skip

@@ -26,7 +26,7 @@ from helios.plan.typing.types import UNKNOWN, wider
 NESTED = ("map", "array", "struct", "variant")
 """Types that cannot be keys, sort orders or names of tables."""
 UNORDERED = ("map", "variant")
-UNNAMED = (*NESTED, "binary", "date", "timestamp", "timestamp_ntz", "float", "double", "interval")
+NOT_TABLE_NAMES = (*NESTED, "binary", "date", "timestamp", "timestamp_ntz", "float", "double", "interval")
 """Types whose texts have other characters than letters, digits and `_`, so that they cannot name tables."""
 
 _SORT = re.compile(
@@ -136,17 +136,17 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
 
 def stream_problems(sink: IcebergSink, stream: Schema | None) -> list[HeliosError]:
     """The problems of keys and expressions that do not fit the columns of the stream."""
-    problems = _mode(sink, stream)
+    problems = _mode_problems(sink, stream)
     if sink.routing is not None:
-        problems += _route(sink, sink.routing, stream)
+        problems += _route_problems(sink, sink.routing, stream)
     return problems
 
 
-def _mode(sink: IcebergSink, stream: Schema | None) -> list[HeliosError]:
+def _mode_problems(sink: IcebergSink, stream: Schema | None) -> list[HeliosError]:
     mode = sink.mode
     problems = key_problems(sink, mode.keys, stream, "the stream") if mode.traits.keyed else []
     if mode.order_by is not None:
-        problems += _order(sink, mode.order_by, stream)
+        problems += _order_problems(sink, mode.order_by, stream)
     if mode.upsert is not None and mode.upsert.delete_when is not None:
         named = label("delete_when", mode.upsert.delete_when)
         problems += condition_problems(mode.upsert.delete_when, named, stream, sink.origin)
@@ -163,7 +163,7 @@ def _mode(sink: IcebergSink, stream: Schema | None) -> list[HeliosError]:
     return problems
 
 
-def _order(sink: IcebergSink, text: str, stream: Schema | None) -> list[HeliosError]:
+def _order_problems(sink: IcebergSink, text: str, stream: Schema | None) -> list[HeliosError]:
     named = label("order_by", text)
     kind, problems = typed(text, named, stream, sink.origin)
     way = re.search(r"\s(asc|desc)\s*$", text, re.IGNORECASE)
@@ -200,10 +200,10 @@ def key_problems(sink: IcebergSink, keys: Sequence[str], columns: Schema | None,
     return problems
 
 
-def _route(sink: IcebergSink, text: str, stream: Schema | None) -> list[HeliosError]:
+def _route_problems(sink: IcebergSink, text: str, stream: Schema | None) -> list[HeliosError]:
     named = label("route", text)
     kind, problems = typed(text, named, stream, sink.origin)
-    if not problems and (kind.name in UNNAMED or (kind.name == "decimal" and kind.numbers[1] > 0)):
+    if not problems and (kind.name in NOT_TABLE_NAMES or (kind.name == "decimal" and kind.numbers[1] > 0)):
         problems.append(
             DeclarationError(
                 f"{named}: {kind} cannot name a table; values are letters, digits and '_'.",
@@ -230,17 +230,17 @@ def table_problems(sink: IcebergSink, stream: Schema | None, table: Schema | Non
     if mode.condition is not None:
         named = label(mode.call, mode.condition)
         condition_faults = condition_problems(mode.condition, named, table, sink.origin)
-        problems += condition_faults or _floating(mode.condition, named, table, sink.origin)
+        problems += condition_faults or _floating_problems(mode.condition, named, table, sink.origin)
     if mode.merge is not None:
         problems += merge_problems(mode.merge, stream, table, sink.origin)
     for name, condition in sink.audits:
-        problems += _audit(sink, label("audit", f"{name}={condition}"), condition, table)
+        problems += _audit_problems(sink, label("audit", f"{name}={condition}"), condition, table)
     for text in sink.sort:
-        problems += _sort(sink, text, table)
+        problems += _sort_problems(sink, text, table)
     return problems
 
 
-def _floating(condition: str, named: str, table: Schema | None, where: Origin | None) -> list[HeliosError]:
+def _floating_problems(condition: str, named: str, table: Schema | None, where: Origin | None) -> list[HeliosError]:
     from sqlglot import exp
 
     columns = parse(condition, named, where).find_all(exp.Column)
@@ -256,7 +256,7 @@ def _floating(condition: str, named: str, table: Schema | None, where: Origin | 
     return []
 
 
-def _sort(sink: IcebergSink, text: str, table: Schema | None) -> list[HeliosError]:
+def _sort_problems(sink: IcebergSink, text: str, table: Schema | None) -> list[HeliosError]:
     match = _SORT.fullmatch(text)
     by = match["by"] if match is not None else text
     named = label("sort_by", text)
@@ -271,7 +271,7 @@ def _sort(sink: IcebergSink, text: str, table: Schema | None) -> list[HeliosErro
     return problems
 
 
-def _audit(sink: IcebergSink, named: str, condition: str, table: Schema | None) -> list[HeliosError]:
+def _audit_problems(sink: IcebergSink, named: str, condition: str, table: Schema | None) -> list[HeliosError]:
     problems = condition_problems(condition, named, table, sink.origin)
     loose = [] if problems else list(_outside_aggregates(condition, named))
     if loose:
@@ -311,7 +311,7 @@ def existing_key_problems(sink: IcebergSink, stream: Schema | None, table: Schem
     keys = [key for key in mode.keys if stream is None or stream.get(key)]
     problems = key_problems(sink, keys, table, "the table")
     if mode.traits.stores or stream is None:
-        return problems  # the columns are compared with all others that are stored
+        return problems  # all stored columns are compared elsewhere
     for key in keys:
         ours, theirs = stream.get(key), table.get(key)
         if ours is not None and theirs is not None and not _comparable(ours, theirs):
@@ -337,7 +337,7 @@ def left_out(sink: IcebergSink, stream: Schema, table: Schema | None, *, has_wri
 
     Such an expression names the column as a whole, no key, partition field or part of `.sort_by` names it, and the
     table does not have it. A struct is stored where only a field of it is named. What `order_by` names is stored,
-    unless the sink or an earlier run has decided otherwise. Of a change read's columns all are left out with one.
+    unless the sink or an earlier run has decided otherwise. The change columns are left out together.
 
     Args:
         sink: The sink.
@@ -350,7 +350,7 @@ def left_out(sink: IcebergSink, stream: Schema, table: Schema | None, *, has_wri
         return ()
     orders = _whole_columns(mode.order_by, stream) if mode.order_by else set()
     serving = orders | (_whole_columns(mode.delete_when, stream) if mode.delete_when else set())
-    if serving & set(CHANGE_COLUMNS):  # a replica has none of them
+    if serving & set(CHANGE_COLUMNS):  # a replica stores no change columns
         serving |= {name for name in CHANGE_COLUMNS if stream.get(name) is not None}
     kept = {key.lower() for key in mode.keys}
     kept |= orders - set(CHANGE_COLUMNS) if mode.stores_order and not has_written else set()

@@ -65,7 +65,7 @@ def _check(plan: Plan) -> None:
     if any(str(column.kind) == "unknown" for column in read.schema.columns):
         raise NotNative("the types of the source's columns are known only at run")
     # Only where the engine is asked for.
-    from helios.native.partitions import TAKES
+    from helios.native.partitions import PARTITION_TYPES
     from helios.plan.native.steps import program_of
     from helios.plan.native.upserts import check_upsert
 
@@ -77,7 +77,7 @@ def _check(plan: Plan) -> None:
     kinds = {name.lower(): kind.partition("(")[0] for name, kind in program.columns}
     for field in plan.write.partitioning or ():
         kind = kinds.get(field.column.lower())
-        if kind not in TAKES.get(field.transform, ()):
+        if kind not in PARTITION_TYPES.get(field.transform, ()):
             raise NotNative(f"the table is partitioned by {field}, and it does not partition by that of {kind}")
 
 

@@ -21,7 +21,7 @@ BORDERS = (*TIMES, "date")
 """The types of event times, and of the borders of a version."""
 
 
-class Way(Enum):
+class AsOfRead(Enum):
     """How a table is read as it was; plans print the value."""
 
     VALIDITY = "by valid_from and valid_to"
@@ -45,11 +45,11 @@ def timed_join_problems(step: Step, flow: Flow, left: Schema | None, right: Sche
     return _unmarked(step, flow) if step.within is not None else []
 
 
-def as_of_way(step: Join, right: Schema | None) -> Way:
+def as_of_read(step: Join, right: Schema | None) -> AsOfRead:
     """How the right side of a join without problems is read."""
     if right is None or not right.exact:
-        return Way.UNKNOWN
-    return Way.VALIDITY if has_validity(step, right.names) else Way.COMMITS
+        return AsOfRead.UNKNOWN
+    return AsOfRead.VALIDITY if has_validity(step, right.names) else AsOfRead.COMMITS
 
 
 def has_validity(step: Join, names: Iterable[str]) -> bool:

@@ -13,7 +13,7 @@ from helios.sources.common.position import SourcePosition
 if TYPE_CHECKING:
     from helios.model.sink import IcebergSink
     from helios.plan.context import Context, Surroundings
-    from helios.plan.nodes import Place, Plan, ReadPath, ReadPlan
+    from helios.plan.nodes import Plan, ReadPath, ReadPlan, StoreFolder
 
     Described: TypeAlias = tuple[ReadPlan, list[HeliosError]]
 
@@ -75,7 +75,7 @@ class SourceKind:
     looks: str | None = None
     why: str = WHY_SPANS
     units: str = "files"
-    place: Callable[[Any, Context], Place | None] = lambda source, context: None
+    place: Callable[[Any, Context], StoreFolder | None] = lambda source, context: None
     same: Callable[[Any, Mapping[str, Any]], bool] = lambda source, entry: False
     entry: Mapping[str, Any] = field(default_factory=dict)
 

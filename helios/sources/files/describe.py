@@ -13,7 +13,7 @@ from helios.catalog.conf import hadoop_uri
 from helios.catalog.storages import STORAGES, kind_of
 from helios.errors import DeclarationError, HeliosError, InputError, NotFound, near_miss
 from helios.plan.context import Context, Surroundings
-from helios.plan.nodes import Place, ReadPlan
+from helios.plan.nodes import ReadPlan, StoreFolder
 from helios.plan.typing.schema import Column, Schema, from_arrow
 from helios.plan.typing.types import UNKNOWN, quoted
 from helios.sources.common.describe import declared_columns
@@ -88,7 +88,7 @@ def _files(path: str) -> Iterator[str]:
             yield from (os.path.join(folder, name) for name in sorted(names) if not name.startswith((".", "_")))
 
 
-def place_of(source: FilesSource, context: Context) -> Place | None:
+def place_of(source: FilesSource, context: Context) -> StoreFolder | None:
     kind, storage = kind_of(source.path), source.storage
     if isinstance(storage, str):
         storage = context.config.storage(storage, source.origin)
@@ -98,7 +98,7 @@ def place_of(source: FilesSource, context: Context) -> Place | None:
             where=source.origin,
             fix=f"write the path as {STORAGES[storage.type].example}.",
         )
-    return Place(hadoop_uri(source.path), storage) if kind not in (None, "local") else None
+    return StoreFolder(hadoop_uri(source.path), storage) if kind not in (None, "local") else None
 
 
 def describe(source: FilesSource, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:

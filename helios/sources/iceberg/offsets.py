@@ -1,7 +1,7 @@
 """Offsets in the history of an Iceberg table, and the snapshot range between two of them; no JVM is needed.
 
-A followed table is a sequence of units: the state that the reader begins with, then what each append adds. An offset is
-behind so many files of one unit.
+A followed table is a sequence of units: the state that the reader begins with, then the files of each append. An offset
+counts the files that are read of one unit.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ class IcebergOffset(SourcePosition):
     """How far a reader has read a table.
 
     Attributes:
-        snapshot: The last snapshot of which it has read anything; None in a table without snapshots.
+        snapshot: The last snapshot that is read, at least in part; None in a table without snapshots.
         files: How many files of that snapshot's unit are read; None when all are.
-        state: Whether that unit is the state at the snapshot, rather than what the snapshot added.
+        state: Whether that unit is the state at the snapshot, rather than the files that the snapshot added.
         after: The snapshot before that unit, when the unit is an append that is partly read.
-        rows: The first row id of format v3 that no row had then; None where the table has none.
-        live: How many rows the table had then; None where that is not known.
-        sequence: The sequence number of the snapshot, which later changes of those rows exceed; None as for `rows`. Of
-            a table without snapshots, the last one that the table has given.
-        since: Of a state that is read again, the row id from which on its rows are new; None when all count.
+        rows: The next unassigned row id at that time; None in tables before format v3.
+        live: How many rows the table had then; None if unknown.
+        sequence: The sequence number of the snapshot, below that of later changes; None before format v3. In
+            a table without snapshots, the last one that the table has assigned.
+        since: For a state that is read again, the first row id that is new; None if all rows are new.
 
     Examples:
         >>> IcebergOffset.parse({"snapshot_id": 7, "files": 2, "state": True})
@@ -82,8 +82,8 @@ class IcebergOffset(SourcePosition):
 
         Raises:
             KeyError: It names no snapshot.
-            TypeError: It is no JSON object, or the snapshot no number.
-            ValueError: The snapshot is no number.
+            TypeError: It is not a JSON object, or the snapshot is not a number.
+            ValueError: The snapshot is not a number.
         """
         names = ("files", "state", "after", "rows", "live", "sequence", "since")
         known = {key: entry[key] for key in names if key in entry}
@@ -109,12 +109,12 @@ class SnapshotRange:
     """The input of one batch: the state at `state`, then the commits in `(after, to]`.
 
     Attributes:
-        state: The snapshot whose state comes first; None where none does.
-        after: The last snapshot that earlier batches have read; None when there is none.
-        to: The last snapshot that is read; None when nothing is.
+        state: The snapshot whose state is read first; None if no state is read.
+        after: The last snapshot that earlier batches have read; None if there is none.
+        to: The last snapshot that is read; None if nothing is read.
         skipped: How many files of the first unit earlier batches have read.
-        taken: Up to which file the last unit is read; None when it is read whole.
-        since: Of the state, the row id from which on rows are read.
+        taken: How many files of the last unit are read; None if it is read whole.
+        since: The first row id of the state that is read.
     """
 
     state: int | None = None
@@ -146,7 +146,7 @@ def between(before: IcebergOffset, end: IcebergOffset) -> SnapshotRange:
     if end.snapshot is None or end == before:
         return SnapshotRange()
     if end.state and not (before.state and before.partial and before.snapshot == end.snapshot):
-        # The state is read again: what lay between is lost.
+        # The state is read again: the commits in between have expired.
         return SnapshotRange(state=end.snapshot, after=end.snapshot, to=end.snapshot, taken=end.files, since=end.since)
     if before.partial and before.state:
         return SnapshotRange(

@@ -119,7 +119,7 @@ class Range:
         return self.end - self.start
 
 
-class Lost(LedgerError):
+class RecordsLost(LedgerError):
     """Records that were not read yet are gone, or a topic is not the one that was read."""
 
 
@@ -158,17 +158,17 @@ def verify(position: TopicsPosition, wanted: Iterable[Range], logs: Mapping[str,
         logs: What the topics hold now.
 
     Raises:
-        Lost: A topic is gone or was made again, or records were deleted.
+        RecordsLost: A topic is gone or was made again, or records were deleted.
     """
     for name, topic in sorted(position.topics.items()):
         log = logs.get(name)
         if log is None:
-            raise Lost(
+            raise RecordsLost(
                 f"the topic {name} is gone.",
                 fix="make it again under another name, or take it out of the source and run under a new name.",
             )
         if log.id != topic.id or len(log.latest) < len(topic.offsets):
-            raise Lost(
+            raise RecordsLost(
                 f"the topic {name} was deleted and made again: its id is {log.id}, and {topic.id} was read up to "
                 f"{_listed(topic.offsets)}.",
                 fix="read the new topic under a new name, or refill the target with `helios run --full-refresh`.",
@@ -181,7 +181,7 @@ def _verify_records(wanted: Sequence[Range], logs: Mapping[str, Log]) -> None:
     if gone:
         first, earliest = gone[0], logs[gone[0].topic].earliest[gone[0].partition]
         more = f", and others in {len(gone) - 1} more partitions" if len(gone) > 1 else ""
-        raise Lost(
+        raise RecordsLost(
             f"{earliest - first.start:,} records of {first.topic}, partition {first.partition}, were deleted before "
             f"they were read: its oldest offset is {earliest}, and the next to read is {first.start}{more}.",
             fix="keep records longer than the pipeline may be stopped (retention.ms, retention.bytes); to go on "
@@ -189,7 +189,7 @@ def _verify_records(wanted: Sequence[Range], logs: Mapping[str, Log]) -> None:
         )
     short = next((offsets for offsets in wanted if offsets.end > logs[offsets.topic].latest[offsets.partition]), None)
     if short is not None:
-        raise Lost(
+        raise RecordsLost(
             f"{short.topic}, partition {short.partition}, ends at offset {logs[short.topic].latest[short.partition]}, "
             f"and went up to {short.end}: its log was truncated, as by an unclean leader election.",
             fix="look which records were written twice or lost, then refill the target with `helios run "

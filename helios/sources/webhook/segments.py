@@ -27,7 +27,7 @@ from helios.sources.webhook.declare import ID
 
 OPEN, IDS, LOCK, PROBE = ".open-", ".ids", ".lock", ".probe"
 
-TAKES = 5.0
+LOCK_SECONDS = 5.0
 """Seconds that a receiver waits for the lock: a run holds it while it looks, or recovers what another one has left."""
 
 PROBED = b"\n" * 65536
@@ -70,7 +70,7 @@ class Segments:
         self._began = 0.0
         self._unsealed: list[Segment] = []
 
-    def open(self, *, wait: float = TAKES) -> dict[str, float]:
+    def open(self, *, wait: float = LOCK_SECONDS) -> dict[str, float]:
         """Takes the folder, and seals what a writer that died has left.
 
         Args:

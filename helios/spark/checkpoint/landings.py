@@ -3,8 +3,8 @@
 <checkpoint>/helios/landed/<target>.json
 
 It is written after each commit, and after each look-up that has proven a newer head. The target has the same batch in
-its own record: this file tells of a target whose record went back, as restored metadata does, and gives the walk to the
-batch an end that is near where everything in between has expired.
+its own record: this file shows that a target's record went back, as after a restore of its metadata. It also ends the
+search for the batch early where the snapshots in between have expired.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Landings:
 
     Args:
         checkpoint: The pipeline's checkpoint.
-        id: The checkpoint's id; what another one has written is ignored.
+        id: The checkpoint's id; files of other checkpoints are ignored.
         target: The table's name, and its branch.
     """
 
@@ -54,7 +54,7 @@ class Landings:
             self._last = landing
 
     def forget(self) -> None:
-        """Forgets the last batch: the target is made anew."""
+        """Forgets the last batch: the target is recreated."""
         self._checkpoint.files.delete(self._file)
         self._last, self._read = None, True
 

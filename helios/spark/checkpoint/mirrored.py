@@ -18,7 +18,7 @@ from helios.spark.checkpoint.files import Checkpoint
 
 FILE = "helios/mirror.json"
 
-Place: TypeAlias = "tuple[int, int]"
+LogPosition: TypeAlias = "tuple[int, int]"
 """A position in the database's log: the file of a binlog (else 0), and the position."""
 
 
@@ -34,9 +34,9 @@ class NewestSchema:
     """
 
     columns: Mapping[str, str]
-    since: Place
+    since: LogPosition
     kept: tuple[str, ...] = ()
-    taken: tuple[Place, ...] = ()
+    taken: tuple[LogPosition, ...] = ()
 
 
 @dataclass(frozen=True)

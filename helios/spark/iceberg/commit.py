@@ -133,7 +133,7 @@ def _transaction(table: JavaTable, operations: IdempotentTableOperations) -> Jav
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldCommit:
     """A transaction that is applied to its table's newest state, and not committed.
 
     Attributes:
@@ -147,7 +147,7 @@ class Held:
     metadata: JavaTableMetadata
 
 
-def hold(table: JavaTable, transaction: JavaTransaction, operations: IdempotentTableOperations) -> Held:
+def hold(table: JavaTable, transaction: JavaTransaction, operations: IdempotentTableOperations) -> HeldCommit:
     """Applies a transaction to its table's newest state, and validates it there, without committing it.
 
     Raises:
@@ -158,7 +158,7 @@ def hold(table: JavaTable, transaction: JavaTransaction, operations: IdempotentT
         transaction.commitTransaction()
     except Py4JError as error:
         raise operations.error or error from None
-    return Held(table, *operations.held())
+    return HeldCommit(table, *operations.held())
 
 
 def commit(

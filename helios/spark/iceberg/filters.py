@@ -24,7 +24,7 @@ from helios.spark.jvm.types.spark import JavaBinaryExpression, JavaLogicalPlan, 
 
 FLOATING = (FloatType, DoubleType)
 NESTED = (ArrayType, MapType, StructType)
-UNNAMED = "__helios"
+ALIAS = "__helios"
 """The alias for a table's name: otherwise, in a table `s` with a struct `s`, `s.x` would be its column `x`."""
 
 
@@ -72,7 +72,7 @@ def expression(spark: SparkSession, table: JavaTable, name: str, predicates: Ite
 def _relation(spark: SparkSession, name: str) -> JavaLogicalPlan:
     """A relation of a table's columns, as Iceberg resolves predicates by, but for the table's name before them."""
     datasources = classes().org.apache.spark.sql.execution.datasources
-    output = spark._jsparkSession.table(name).alias(UNNAMED).queryExecution().analyzed().output()
+    output = spark._jsparkSession.table(name).alias(ALIAS).queryExecution().analyzed().output()
     relation: JavaLogicalPlan = getattr(datasources, "SparkExpressionConverter$DummyRelation")(output)
     return relation
 

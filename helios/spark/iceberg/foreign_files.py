@@ -24,10 +24,10 @@ from helios.spark.iceberg.scan_tasks import plan_tasks
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.compiled import instance
 from helios.spark.jvm.types.files import (
+    JavaFileReporter,
     JavaFileScanTask,
-    JavaFileTeller,
-    JavaFooterTeller,
-    JavaManifestTeller,
+    JavaFooterReporter,
+    JavaManifestReporter,
     JavaScan,
 )
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
@@ -51,7 +51,7 @@ FEW = 512
 _SEEN: OrderedDict[tuple[str, str], None] = OrderedDict()
 """Files whose columns are all read right, by what is asked of them."""
 _LOOKS: dict[tuple[str, int, str | None], Look | None] = {}
-_MANIFESTS: dict[tuple[str, str, tuple[int, ...]], JavaManifestTeller] = {}
+_MANIFESTS: dict[tuple[str, str, tuple[int, ...]], JavaManifestReporter] = {}
 """Who reads the manifests of each target, by session, table and required columns, and knows those that are read."""
 
 
@@ -353,7 +353,7 @@ def _counts(
     spark: SparkSession, tasks: JavaList[JavaFileScanTask], columns: Sequence[int], every: bool
 ) -> list[Counted]:
     """Every file, or those that have nulls."""
-    counts = cast("JavaFileTeller", instance(spark, COUNTS, _ids(columns), every)).call(tasks)
+    counts = cast("JavaFileReporter", instance(spark, COUNTS, _ids(columns), every)).call(tasks)
     return [Counted(*fields) for fields in json.loads(_json(counts))]
 
 
@@ -362,7 +362,7 @@ def _manifests(spark: SparkSession, table: JavaTable, look: Look, snapshot: Java
     key = (str(spark.sparkContext.applicationId), str(table.uuid()), tuple(look.required))
     if key not in _MANIFESTS:
         made = instance(spark, MANIFESTS, _ids(look.required), STAMP, base=COUNTS)
-        _MANIFESTS[key] = cast("JavaManifestTeller", made)
+        _MANIFESTS[key] = cast("JavaManifestReporter", made)
     read, nulls = json.loads(_json(_MANIFESTS[key].state(table, snapshot)))
     return Manifests(read, [Counted(*fields) for fields in nulls])
 
@@ -379,7 +379,7 @@ def _footers(
 ) -> Iterator[tuple[str, list[Leaf]]]:
     if not locations:
         return
-    teller = cast("JavaFooterTeller", instance(spark, FOOTERS, table.io(), look.mapping))
+    teller = cast("JavaFooterReporter", instance(spark, FOOTERS, table.io(), look.mapping))
     for start in range(0, len(locations), FEW):
         part = locations[start : start + FEW]
         asked = classes().java.util.ArrayList()

@@ -25,7 +25,7 @@ from helios.catalog.names import TableName
 from helios.catalog.rows import Moved, Mover
 from helios.catalog.spec import Catalog
 from helios.errors import InputError, RunError
-from helios.spark.iceberg.commit import CONFLICT, Held
+from helios.spark.iceberg.commit import CONFLICT, HeldCommit
 from helios.spark.iceberg.tables import catalog_of, load_table
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.errors import java_causes
@@ -51,7 +51,7 @@ class Move:
     """A transaction on a table, by the table's name."""
 
     name: TableName
-    held: Held
+    held: HeldCommit
 
 
 def verify(spark: SparkSession, table: TableName) -> None:
@@ -134,14 +134,14 @@ def _described(change: Move, after: str) -> Moved:
     )
 
 
-def _location(held: Held) -> str:
+def _location(held: HeldCommit) -> str:
     """The metadata file that a transaction was applied to."""
     location = held.base.metadataFileLocation()
     assert location is not None  # such a catalog tells it
     return location
 
 
-def _write(held: Held) -> str:
+def _write(held: HeldCommit) -> str:
     """Writes metadata beside that of the table, under the next number, as Iceberg's catalogs name it."""
     parser = classes().org.apache.iceberg.TableMetadataParser
     number = _location(held).rpartition("/")[2].partition("-")[0]

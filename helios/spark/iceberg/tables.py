@@ -74,7 +74,7 @@ def create_table(
         if not catalog.namespaceExists(namespace):
             catalog.createNamespace(namespace)
     except Py4JJavaError:
-        # Catalogs differ in the error of two that create it at once: what counts is that the namespace is there.
+        # Catalogs raise different errors when two clients create it at once: only its existence counts.
         if not catalog.namespaceExists(namespace):
             raise
     java_type = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json()).asNullable()
@@ -167,12 +167,12 @@ def catalog_of(spark: SparkSession, table: TableName) -> tuple[JavaCatalog, Java
     # The catalog manager reads the conf of the thread's active session, which only some calls set.
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
     catalog = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, table.catalog.name)
-    name = json.dumps({"namespace": table.namespace, "name": table.table})  # one call, whatever the names hold
+    name = json.dumps({"namespace": table.namespace, "name": table.table})  # JSON takes any character of a name
     return catalog, jvm.org.apache.iceberg.catalog.TableIdentifierParser.fromJson(name)
 
 
-def named_after(spark: SparkSession, table: TableName) -> list[TableName]:
-    """The tables beside a table whose names are its name, `_` and something more; of a namespace all."""
+def tables_with_prefix(spark: SparkSession, table: TableName) -> list[TableName]:
+    """The tables whose names begin with a table's name and `_`; for a namespace, all of its tables."""
     catalog, identifier = catalog_of(spark, table)
     if not catalog.namespaceExists(identifier.namespace()):
         return []

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from helios.model.retry import NEVER, CommitRetries
 from helios.spark.iceberg import commit, foreign_files, overflow, scan_metrics
 from helios.spark.iceberg.batch_keys import BatchKeys
-from helios.spark.iceberg.commit import Held
+from helios.spark.iceberg.commit import HeldCommit
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.merge_scope import MergeScope, Reach, RowChange, reach_of
 from helios.spark.iceberg.rebase import Rebase
@@ -262,7 +262,7 @@ class Transaction:
         """Commits the batch; a `Py4JJavaError` says that it was refused, or that its outcome is unknown."""
         commit.commit(self.table, self._transaction, self._operations, self._retries)
 
-    def hold(self) -> Held:
+    def hold(self) -> HeldCommit:
         """The metadata that a commit of the batch would give the table, for who commits several tables at once."""
         return commit.hold(self.table, self._transaction, self._operations)
 

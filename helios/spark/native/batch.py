@@ -17,7 +17,7 @@ from helios.catalog.spec import Catalog
 from helios.errors import RunError
 from helios.native.program import NotNative, Program
 from helios.native.storage import delete, is_local, sweep
-from helios.native.work import Share, Stores, Target, Told, Work
+from helios.native.work import Share, Stores, Target, TaskReport, Work
 from helios.plan.native import engine
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.types.files import JavaDataFile
@@ -61,7 +61,7 @@ class Written:
     files: tuple[str, ...] = ()
     store: Store = field(default_factory=Store)
 
-    def of(self, told: Iterable[Told]) -> Written:
+    def of(self, told: Iterable[TaskReport]) -> Written:
         """The files that tasks have told of."""
         return replace(self, files=tuple(json.dumps(file) for report in told for file in report.get("files", ())))
 
@@ -115,7 +115,7 @@ class NativeBatch:
             self.counted.append(True)
             self.files.done(self.planned)
 
-    def count(self, told: Iterable[Told]) -> None:
+    def count(self, told: Iterable[TaskReport]) -> None:
         """Takes the counts of tasks: what an attempt counts that fails, is not among what they tell."""
         self.dropped[:] = [sum(report["dropped"] for report in told)]
 
@@ -175,7 +175,7 @@ class NativeBatch:
         return written
 
 
-def run(spark: SparkSession, does: str, work: str, shares: Sequence[Share], stores: Stores) -> list[Told]:
+def run(spark: SparkSession, does: str, work: str, shares: Sequence[Share], stores: Stores) -> list[TaskReport]:
     """Has Spark's tasks do shares of some work.
 
     Args:
@@ -193,7 +193,7 @@ def run(spark: SparkSession, does: str, work: str, shares: Sequence[Share], stor
     return [json.loads(text) for text in rdd.mapPartitions(_task_of(does, work, stores)).collect()]
 
 
-def accepted(told: list[Told]) -> list[Told]:
+def accepted(told: list[TaskReport]) -> list[TaskReport]:
     """The reports of tasks, if none of them has refused or failed.
 
     Raises:

@@ -17,7 +17,7 @@ from helios.native.program import NotNative, Program
 from helios.native.work import InputFile, Text
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.compiled import instance
-from helios.spark.jvm.types.files import JavaFileScanTask, JavaFileTeller
+from helios.spark.jvm.types.files import JavaFileReporter, JavaFileScanTask
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaList
 from helios.spark.native.fields import absent, fields_of
@@ -140,7 +140,7 @@ def scan_files(spark: SparkSession, tasks: JavaList[JavaFileScanTask], whose: st
     """
     if int(tasks.size()) > most:
         raise NotNative(f"a batch has more than {most:,} files of the {whose}")
-    answer = cast("JavaFileTeller", instance(spark, FILES)).call(tasks)
+    answer = cast("JavaFileReporter", instance(spark, FILES)).call(tasks)
     text = classes().org.apache.iceberg.util.JsonUtil.mapper().writeValueAsString(answer)
     return [ScanFile(*values) for values in json.loads(str(text))]
 

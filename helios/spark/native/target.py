@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from helios.native.partitions import TAKES, parsed
+from helios.native.partitions import PARTITION_TYPES, parse_transform
 from helios.native.program import NotNative
 from helios.native.work import Column, Partition, Sort, Target
 from helios.plan.native.rules import FLAT
@@ -158,7 +158,7 @@ def _partition(table: JavaTable, columns: tuple[Column, ...]) -> tuple[Partition
     fields = []
     for field in listed(table.spec().fields()):
         column, transform = by_id.get(int(field.sourceId())), str(field.transform().toString())
-        takes = TAKES.get(parsed(transform)[0], ())
+        takes = PARTITION_TYPES.get(parse_transform(transform)[0], ())
         if column is None or column.kind.partition("(")[0] not in takes or _overflows(column.kind, transform):
             raise NotNative(f"the table is partitioned by {transform} of {column.kind if column else 'a field'}")
         fields.append(Partition(str(field.name()), column.name, column.kind, transform))
@@ -172,5 +172,5 @@ def _overflows(kind: str, transform: str) -> bool:
         >>> _overflows("int", "truncate[2000000000]"), _overflows("bigint", "truncate[2000000000]")
         (True, False)
     """
-    name, width = parsed(transform)
+    name, width = parse_transform(transform)
     return name == "truncate" and kind == "int" and width > 1 << 30

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from helios.native.program import NotNative, Program
 from helios.native.upsert import CHANGED, ROW_ID, ROW_ID_FIELD, Upsert, Vector, lineage
-from helios.native.work import InputFile, Share, Stores, Target, Told, Work
+from helios.native.work import InputFile, Share, Stores, Target, TaskReport, Work
 from helios.plan.native.upserts import VECTORS_SINCE, check_kinds
 from helios.spark.iceberg.merge_scope import MergeScope
 from helios.spark.iceberg.scan_tasks import plan_tasks
@@ -157,11 +157,11 @@ class _Upserting:
             if name in file and file.removesuffix(".crc").endswith(endings):
                 os.unlink(os.path.join(folder, file))
 
-    def _do(self, does: str, upsert: Upsert, shares: Sequence[Share]) -> list[Told]:
+    def _do(self, does: str, upsert: Upsert, shares: Sequence[Share]) -> list[TaskReport]:
         stores: Stores = (self._source.store.properties, {})
         return accepted(run(self._pending.spark, does, upsert.to_json(), shares, stores)) if shares else []
 
-    def _reduced(self) -> Told:
+    def _reduced(self) -> TaskReport:
         files, commits = list(self._source.files), self._native.files.commits()
         if sum(file.rows or 0 for file in files) > MOST_ROWS or sum(file.size for file in files) > MOST_BYTES:
             raise NotNative(f"the batch has more than {MOST_ROWS:,} rows, or {MOST_BYTES >> 20} MB of files")

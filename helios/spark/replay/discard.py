@@ -12,10 +12,10 @@ from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.sinks.audit import audit_branch
 from helios.spark.sinks.ledger import Ledger
 from helios.table.ledger import Record, parse
-from helios.table.quarantine import Aside
+from helios.table.quarantine import DiscardedBatch
 
 
-def commit(spark: SparkSession, name: TableName, discarded: Aside, record: Record) -> None:
+def commit(spark: SparkSession, name: TableName, discarded: DiscardedBatch, record: Record) -> None:
     """Tags the batch's snapshot, removes its branch and writes the pipeline's record, in one commit.
 
     Args:

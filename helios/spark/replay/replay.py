@@ -30,7 +30,7 @@ from helios.spark.replay.routed import Routed
 from helios.spark.replay.standing import Standing
 from helios.spark.replay.upsert_state import ReplayedUpsertState
 from helios.spark.run.query import keeps_state
-from helios.spark.sinks.accepted import record_accepted
+from helios.spark.sinks.accepted import record_applied_batches
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.kinds import TABLES
 from helios.spark.sinks.ledger import Ledger
@@ -379,7 +379,7 @@ class Replay:
             )
         sink = TABLES[plan.write.sink.target](context, plan.write.table, table, plan.write.sink.branch_name)
         sink = self._with_upsert_state(sink, checkpoint)
-        record_accepted(sink.ledger, (ledger.pipeline,))  # one that failed its audit may be in main by hand
+        record_applied_batches(sink.ledger, (ledger.pipeline,))  # one that failed its audit may be in main by hand
         return sink
 
     def _with_upsert_state(self, sink: TableSink, checkpoint: Checkpoint) -> TableSink:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from helios.errors import LedgerError
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.upsert_keys import upsert_state
-from helios.spark.sinks.accepted import with_accepted
+from helios.spark.sinks.accepted import with_applied_batches
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
@@ -38,7 +38,7 @@ def settle_audited(context: SinkContext, table: JavaTable, checkpoint: str | Non
     record = ledger.load()
     if record is None or (checkpoint is not None and record.checkpoint != checkpoint):
         return  # another driver has the table, which the look-up says
-    known = with_accepted(ledger, plan.write.pipelines, record, resumes=resumes)
+    known = with_applied_batches(ledger, plan.write.pipelines, record, resumes=resumes)
     if known != record:
         if known.keys != record.keys and not upsert_state(context, known).remembers:
             raise LedgerError(

@@ -28,7 +28,7 @@ from helios.spark.run.native import native_batch
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Sink
 from helios.spark.steps import late, materialized_view
-from helios.spark.steps.build import Built, Unbuilt, build
+from helios.spark.steps.build import Built, NativeRows, build
 from helios.table.positions import SNAPSHOT, Batch, Position, Span, recorded
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class Job:
         native = native_batch(self.plan, list(self.sources.values()), batch, self.run.noted)
         if native is not None and emitted is not None and self._declared(native):
             alone = replace(native, planned=False)
-            return Unbuilt(alone, self.made, emitted.sparkSession, lambda: _not_none(self._rows(batch, emitted)))
+            return NativeRows(alone, self.made, emitted.sparkSession, lambda: _not_none(self._rows(batch, emitted)))
         return self._rows(batch, emitted, native)
 
     def _declared(self, native: NativeBatch) -> bool:
@@ -227,11 +227,11 @@ class Job:
 
     def _rows(self, batch: Batch, emitted: DataFrame | None, native: NativeBatch | None = None) -> Built | None:
         for source in self.sources.values():
-            source.context.aside.take()  # what an earlier look at the same rows kept out
+            source.context.rejected_input.take()  # what an earlier look at the same rows kept out
         built = self._built(batch, emitted)
         if built is None:
             return None
-        kept_out = [source.context.aside.take() for source in self.sources.values()]
+        kept_out = [source.context.rejected_input.take() for source in self.sources.values()]
         rejected = [df for some, _ in kept_out for df in some]
         counted = [observation for _, some in kept_out for observation in some]
         return Built(built.df, native, [*built.rejected, *rejected], [*built.counted, *counted])

@@ -68,8 +68,8 @@ class PipelineQuery:
         context = SourceContext(plan=self.plan, spark=self.spark, observer=self.run, checkpoint=self.checkpoint)
         return {index: open_source(context, index) for index in range(len(self.plan.reads))}
 
-    def _with_log(self) -> Plan:
-        """The plan whose upsert goes by the order and the deletes that its source carries, and by its keys."""
+    def _with_source_order(self) -> Plan:
+        """The plan whose upsert uses the order, the deletes and the keys that its source carries."""
         plan, source = self.plan, self.sources[0]
         mode = plan.write.mode.upsert
         if not plan.reads[0].source.carries_order or mode is None:
@@ -86,13 +86,13 @@ class PipelineQuery:
         """Builds the DataFrame of the whole pipeline, which Spark analyzes, and fixes the read path.
 
         Args:
-            refills: Whether the target is filled anew.
+            refills: Whether the target is refilled from the start.
 
         Raises:
             CheckpointError: The checkpoint cannot be read.
             InputError: Spark refuses an expression, or the plan as a stream.
         """
-        self._replace_plan(self._with_log())
+        self._replace_plan(self._with_source_order())
         for source in self.sources.values():
             source.context = replace(source.context, refills=refills)
         if self.plan.path is ReadPath.BATCH:
@@ -113,11 +113,11 @@ class PipelineQuery:
             problems = pipeline_problems(self.plan.declared, self.plan.write.sink, ReadPath.STREAM)
             if problems:
                 raise CheckFailed(problems)
-            return self._as_stream(df)
+            return self._as_stateful(df)
         return df
 
-    def _as_stream(self, df: DataFrame) -> DataFrame:
-        """A pipeline that was taken for a stateless one, as one that Spark runs as a whole."""
+    def _as_stateful(self, df: DataFrame) -> DataFrame:
+        """Switches the plan to one stateful query, because Spark keeps state for its steps."""
         self._replace_plan(replace(self.plan, path=ReadPath.STREAM))
         steps = [step for flow in flows(self.plan.stream) for step in flow.steps]
         if any(isinstance(step, Join) and step.as_of is not None for step in steps):
@@ -172,10 +172,10 @@ class PipelineQuery:
             df: The rows to write; only their schema is used.
             new_checkpoint: Whether to resume with a new checkpoint at the position in the target's record.
             full_refresh: Whether to empty the target and refill it from the start.
-            again: Whether inputs are appended that were appended before.
+            again: Whether to append inputs that were appended before.
             beside: Pipelines whose rows of the same sources may be in the target, too.
-            siblings: What the same script declares, which was not renamed: its rows may be there as well. With the
-                plans of those that the same run starts.
+            siblings: Other pipelines of the script, whose rows may be in the target, too; with their plans if
+                the same run starts them.
         """
         repeat = Repeat(self.checkpoint, self.plan.fingerprint, asked=again)
         context = SinkContext(
@@ -184,7 +184,7 @@ class PipelineQuery:
             checkpoint=self.checkpoint,
             observer=self.run,
             again=repeat if again else None,
-            combines=cache(self._combines),
+            combines=cache(self._why_not_row_by_row),
         )
         how = {"new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
         started = StartupValidator(context, beside=beside, siblings=siblings, **how).start(df)
@@ -203,8 +203,8 @@ class PipelineQuery:
             siblings=alongside(self.plan, siblings.values()),
         )
 
-    def _combines(self) -> str | None:
-        """Why the steps of a batch pipeline do not go row by row; None where they do."""
+    def _why_not_row_by_row(self) -> str | None:
+        """Why the steps of a batch pipeline are not row by row; None if they are."""
 
         def empty(index: int) -> DataFrame:
             rows = self.sources[index].read(self.spark, None)

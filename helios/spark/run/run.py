@@ -18,7 +18,7 @@ from helios.catalog.operations import forget_all
 from helios.errors import RunError
 from helios.metrics.metrics import Metrics
 from helios.plan.nodes import Plan
-from helios.sources.common.spark.protocol import PlanAnew
+from helios.sources.common.spark.protocol import ReplanNeeded
 from helios.sources.kinds import source_kind
 from helios.spark.iceberg.failures import expired_token, outage_reason, user_error
 from helios.spark.iceberg.scan_metrics import ScanMetrics
@@ -46,7 +46,7 @@ class PipelineRun:
         full_refresh: Empty the target in one snapshot, and refill it from the start.
         again: Append inputs of a batch pipeline that were appended before, too.
         beside: Pipelines whose rows of the same sources may be in the target, too.
-        siblings: What the same script declares, which was not renamed: its rows may be there as well. With the plans
+        siblings: Other pipelines of the script, whose rows may be in the target, too; with the plans
             of those that the same run starts.
         emit: Called with every event, from the run's own threads.
     """
@@ -185,7 +185,7 @@ class PipelineRun:
             try:
                 self._start_once(location)
                 return
-            except PlanAnew as error:
+            except ReplanNeeded as error:
                 if error.what == anew:  # the same again: a part of the batch has landed
                     raise RunError(error.what, where=error.where, fix=error.fix) from error
                 anew = error.what

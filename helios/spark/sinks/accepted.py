@@ -1,7 +1,7 @@
-"""Batches that somebody brought into a target by hand, so that the pipeline's record does not name them.
+"""Batches that a user applied to a target by hand, so that the pipeline's record does not name them.
 
-A fast-forward to an audit branch, a cherry-pick of its snapshot, or a table that is rolled forward again behind a
-rollback that was given up: the rows are there, and would come once more. Where snapshots have expired since, earlier
+A fast-forward to an audit branch, a cherry-pick of its snapshot, or a rollback that was undone: the rows are in the
+table, and would be written once more. Where snapshots have expired since, earlier
 metadata files still name them.
 """
 
@@ -28,23 +28,23 @@ from helios.table.positions import position_in, same_entries
 PICKED = "source-snapshot-id"
 """The stamp with which Iceberg names the snapshot that was cherry-picked."""
 
-LookUp: TypeAlias = "Callable[[int], JavaSnapshot | None]"
-"""The snapshots of one version of a table's metadata."""
+SnapshotLookup: TypeAlias = "Callable[[int], JavaSnapshot | None]"
+"""Finds a snapshot by its id in one version of a table's metadata."""
 
 
-class Accepted(NamedTuple):
-    """A batch that was brought into a branch.
+class AppliedBatch(NamedTuple):
+    """A batch that a user applied to a branch by hand.
 
     Attributes:
         snapshot: The snapshot of the branch that has it.
-        stamps: Those of the batch.
+        stamps: The stamps of the batch.
     """
 
     snapshot: JavaSnapshot
     stamps: JavaMap[str, str]
 
     def is_after(self, record: Record) -> bool:
-        """True if it is a batch of the record's checkpoint that comes after the record, or the discarded one."""
+        """True if it is the discarded batch of the record's checkpoint, or a later batch of it."""
         return self.stamps.get("helios.checkpoint") == record.checkpoint and self.number > record.landed
 
     @property
@@ -53,18 +53,18 @@ class Accepted(NamedTuple):
         return int(self.stamps.get("helios.batch") or -1)
 
 
-def record_accepted(ledger: Ledger, names: Iterable[str]) -> bool:
-    """Has the record name the batches that were brought into the branch by hand; False where there are none.
+def record_applied_batches(ledger: Ledger, names: Iterable[str]) -> bool:
+    """Adds the batches that were applied to the branch by hand to the record; returns False if there are none.
 
     Args:
-        ledger: The record's.
+        ledger: The ledger with the record.
         names: The names of the pipeline.
 
     Raises:
-        LedgerError: A batch of another checkpoint was, which the checkpoint would write again.
+        LedgerError: A batch of another checkpoint was applied, and the checkpoint would write it again.
     """
     record = ledger.load()
-    known = with_accepted(ledger, names, record) if record is not None else None
+    known = with_applied_batches(ledger, names, record) if record is not None else None
     if known is None or known == record:
         return False
     ledger.claim(known)
@@ -72,19 +72,19 @@ def record_accepted(ledger: Ledger, names: Iterable[str]) -> bool:
     return True
 
 
-def with_accepted(ledger: Ledger, names: Iterable[str], record: Record, *, resumes: bool = False) -> Record:
-    """A record with the batches that were brought into the branch by hand.
+def with_applied_batches(ledger: Ledger, names: Iterable[str], record: Record, *, resumes: bool = False) -> Record:
+    """A record with the batches that were applied to the branch by hand.
 
     Args:
-        ledger: The record's.
+        ledger: The ledger with the record.
         names: The names of the pipeline.
         record: The record, as it was loaded.
-        resumes: Whether a new checkpoint begins behind them.
+        resumes: Whether a new checkpoint continues after them.
 
     Raises:
-        LedgerError: A batch of another checkpoint was, which the checkpoint would write again.
+        LedgerError: A batch of another checkpoint was applied, and the checkpoint would write it again.
     """
-    batches = _found(ledger, names_of(ledger.table, names, record), record)
+    batches = _newer_batches(ledger, names_of(ledger.table, names, record), record)
     if not batches:
         return record
     kept = ledger.with_batches(record, reversed(batches)) if isinstance(ledger, AppendLedger) else record
@@ -109,38 +109,40 @@ def with_accepted(ledger: Ledger, names: Iterable[str], record: Record, *, resum
     return kept
 
 
-def _keys(applied: Accepted) -> str | None:
-    """The folder of what the batch's checkpoint remembers of keys, where the batch added to it."""
+def _keys(applied: AppliedBatch) -> str | None:
+    """The folder with the keys that the batch's checkpoint remembers; None if the batch added none."""
     folder = applied.stamps.get(STAMP)
     return folder.rpartition("/delta/")[0] or None if folder is not None else None
 
 
-def _found(ledger: Ledger, names: Collection[str], record: Record) -> list[Accepted]:
+def _newer_batches(ledger: Ledger, names: Collection[str], record: Record) -> list[AppliedBatch]:
     """The batches of a branch that are newer than its pipeline's record; the newest comes first."""
     batches, head = [], ledger.head()
-    for snapshot, look_up in _history(ledger.table, head, expired=record.audited):
+    for snapshot, lookup in _history(ledger.table, head, expired=record.audited):
         if snapshot.snapshotId() == record.snapshot or 0 < snapshot.sequenceNumber() <= record.sequence:
             break
-        made = _made(snapshot, look_up)
+        made = _stamped_snapshot(snapshot, lookup)
         stamps = made.summary() if made is not None else None
-        # A batch that is older than the record and picked again has been given up before.
+        # An older batch that is cherry-picked now was discarded earlier.
         newer = made is not None and (made.sequenceNumber() > record.sequence or not made.sequenceNumber())
         if stamps is not None and newer and stamps.get("helios.pipeline") in names and stamps.get("helios.batch"):
-            batches.append(Accepted(snapshot, stamps))
-    else:  # format 1 has no sequence numbers, and nothing says where the record stands
+            batches.append(AppliedBatch(snapshot, stamps))
+    else:  # format v1 has no sequence numbers: the record's place in the history is unknown
         batches = [] if head is not None and not head.sequenceNumber() and record.snapshot is not None else batches
     return batches
 
 
-def _made(snapshot: JavaSnapshot, look_up: LookUp) -> JavaSnapshot | None:
-    """The snapshot that has the stamps of a batch: of a cherry-pick, its source; None where nothing has it any more."""
+def _stamped_snapshot(snapshot: JavaSnapshot, lookup: SnapshotLookup) -> JavaSnapshot | None:
+    """The snapshot with the stamps of a batch: the source of a cherry-pick; None if no metadata has it any more."""
     stamps = snapshot.summary()
     picked = stamps.get(PICKED) if stamps is not None else None
-    return look_up(int(picked)) if picked is not None else snapshot
+    return lookup(int(picked)) if picked is not None else snapshot
 
 
-def _history(table: JavaTable, head: JavaSnapshot | None, *, expired: bool) -> Iterator[tuple[JavaSnapshot, LookUp]]:
-    """The snapshots of a branch, newest first, each with those of the metadata that has it.
+def _history(
+    table: JavaTable, head: JavaSnapshot | None, *, expired: bool
+) -> Iterator[tuple[JavaSnapshot, SnapshotLookup]]:
+    """The snapshots of a branch, newest first, each with the lookup in the metadata that has it.
 
     Args:
         table: The table.
@@ -148,7 +150,7 @@ def _history(table: JavaTable, head: JavaSnapshot | None, *, expired: bool) -> I
         expired: Whether to go on through earlier metadata files where snapshots have expired.
     """
     history, last = History(table, head), head
-    earlier = _Earlier(table)
+    earlier = _EarlierMetadata(table)
     for snapshot in history:
         last = snapshot
         yield snapshot, (earlier.snapshot if expired else table.snapshot)
@@ -160,12 +162,12 @@ def _history(table: JavaTable, head: JavaSnapshot | None, *, expired: bool) -> I
             yield last, earlier.snapshot
 
 
-class _Earlier:
-    """The snapshots of a table and of its earlier metadata files, which are read when one is asked for."""
+class _EarlierMetadata:
+    """The snapshots of a table and of its earlier metadata files, which are read on demand."""
 
     def __init__(self, table: JavaTable) -> None:
         self._table = table
-        self._looks: list[LookUp] = [table.snapshot]
+        self._lookups: list[SnapshotLookup] = [table.snapshot]
         files = [str(entry.file()) for entry in listed(table.operations().current().previousFiles())]
         self._files = files[-MOST_FILES:]
 
@@ -174,22 +176,22 @@ class _Earlier:
         return next((found for look in self._each() if (found := look(id)) is not None), None)
 
     def parent(self, id: int) -> int | None:
-        """The parent of a snapshot, where a file still says it."""
+        """The parent of a snapshot, if a metadata file still has it."""
         made = (look(id) for look in self._each())
         return next(
             (parent for snapshot in made if snapshot is not None and (parent := snapshot.parentId()) is not None), None
         )
 
-    def _each(self) -> Iterator[LookUp]:
-        yield from self._looks
+    def _each(self) -> Iterator[SnapshotLookup]:
+        yield from self._lookups
         while self._files:
             metadata = read_metadata(self._table, self._files.pop())
             if metadata is not None:
-                self._looks.append(metadata.snapshot)
+                self._lookups.append(metadata.snapshot)
                 yield metadata.snapshot
 
 
-def _foreign_error(ledger: Ledger, applied: Accepted) -> LedgerError:
+def _foreign_error(ledger: Ledger, applied: AppliedBatch) -> LedgerError:
     return LedgerError(
         f"{ledger.table.name()} holds batch {applied.number} of {ledger.pipeline} (snapshot "
         f"{applied.snapshot.snapshotId()}), which was written before this checkpoint began and was brought back by "

@@ -17,12 +17,12 @@ from helios.errors import RunError
 from helios.model.retry import CommitRetries
 from helios.spark.iceberg import changed_files
 from helios.spark.iceberg.added_files import changes_files
-from helios.spark.iceberg.filters import UNNAMED
+from helios.spark.iceberg.filters import ALIAS
 from helios.spark.iceberg.history import History
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaMap
-from helios.spark.sinks.accepted import record_accepted
+from helios.spark.sinks.accepted import record_applied_batches
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Commit, CommitOptions, Conflict
 from helios.spark.sinks.protocol import Absent, Outcome, Partial, Staged
@@ -57,7 +57,7 @@ class AuditedSink(TableSink):
             if made is not None and self._is_own(made.summary(), batch):
                 # Somebody may have brought it to main, by a fast-forward or a cherry-pick.
                 names = (self.ledger.pipeline,) if self.context.replays else self.context.plan.write.pipelines
-                return super().find(batch) if record_accepted(self.ledger, names) else Partial((self._branch,))
+                return super().find(batch) if record_applied_batches(self.ledger, names) else Partial((self._branch,))
         return outcome
 
     @property
@@ -179,7 +179,7 @@ class AuditedSink(TableSink):
         made = self.table.snapshot(snapshot)
         assert made is not None
         files = [str(f.location()) for f in changed_files.added_data(self.table, made)]
-        rows = spark.read.option("versionAsOf", snapshot).table(self.name.sql).alias(UNNAMED)
+        rows = spark.read.option("versionAsOf", snapshot).table(self.name.sql).alias(ALIAS)
         return rows.where(F.col("_file").isin(files))
 
     def _main_unchanged(self, seen: JavaSnapshot | None) -> bool:

@@ -1,4 +1,4 @@
-"""Batches that a target was rolled back behind."""
+"""Batches that a rollback has removed from a target."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from helios.table.positions import Position, position_in
 
 
 @dataclass(frozen=True)
-class Lost:
-    """The batches that a branch was rolled back behind.
+class LostBatches:
+    """The batches that a rollback has removed from a branch.
 
     Attributes:
-        positions: What they have read, as far as their snapshots have not expired.
+        positions: Their source positions, if their snapshots have not expired.
         since: When the first of them landed, in milliseconds since 1970.
     """
 
@@ -27,8 +27,8 @@ class Lost:
     since: int
 
 
-def lost_batches(table: JavaTable, write: WritePlan) -> Lost | None:
-    """The batches of a pipeline that its target was rolled back behind; None where none are known.
+def lost_batches(table: JavaTable, write: WritePlan) -> LostBatches | None:
+    """The batches of a pipeline that a rollback has removed from its target; None if none are known.
 
     Args:
         table: The target.
@@ -52,6 +52,6 @@ def lost_batches(table: JavaTable, write: WritePlan) -> Lost | None:
             held.append(position)
         else:
             lost.append((position, int(snapshot.timestampMillis())))
-    # An audited batch has another snapshot, which is published.
+    # An audited batch has two snapshots: the staged one and the published one.
     gone = [(position, at) for position, at in lost if position not in held]
-    return Lost(tuple(position for position, _ in gone), min(at for _, at in gone)) if gone else None
+    return LostBatches(tuple(position for position, _ in gone), min(at for _, at in gone)) if gone else None

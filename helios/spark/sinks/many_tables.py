@@ -68,7 +68,7 @@ class ManyTables(Sink):
         """The tables that may hold rows of the pipeline."""
         plan = context.plan
         quarantine = plan.write.quarantine  # knows of rows where no table has any
-        names = tables.named_after(context.spark, plan.write.table) if plan.checkpoint else []
+        names = tables.tables_with_prefix(context.spark, plan.write.table) if plan.checkpoint else []
         for name in (*names, *([quarantine] if quarantine is not None and plan.checkpoint else [])):
             if (table := tables.load_table(context.spark, name)) is not None:
                 yield name, table

@@ -19,7 +19,7 @@ from helios.errors import CheckFailed, CheckpointError, InputError, RunError
 from helios.model.mirror import MirrorSink as Declared
 from helios.model.modes import Mode
 from helios.sources.changes.spark.tables import ChangesByTable, SourceTable
-from helios.sources.common.spark.aside import Aside
+from helios.sources.common.spark.aside import RejectedInput
 from helios.spark.checkpoint.mirrored import Mirrored, MirroredTables
 from helios.spark.iceberg import tables
 from helios.spark.jvm.sql import quoted
@@ -113,7 +113,7 @@ class MirrorSink(ManyTables):
     @override
     @contextmanager
     def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
-        aside = Aside()
+        aside = RejectedInput()
         with ExitStack() as stack:
             changes = ChangesByTable(rows.df, self.context.plan.reads[0].source, aside)
             stack.callback(changes.forget)

@@ -15,7 +15,7 @@ from helios.catalog.names import TableName
 from helios.errors import InputError
 from helios.model.columns import POSITION
 from helios.model.flow import Sink
-from helios.model.output import HELD, ConsoleSink, Held, MemorySink
+from helios.model.output import HELD, ConsoleSink, MemoryRows, MemorySink
 from helios.sources.kafka.sink import KafkaSink
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks import kafka_output, protocol
@@ -97,7 +97,7 @@ class OutputSink(protocol.Sink):
 def _emptied(pipeline: str, output: MemorySink, anew: bool) -> None:
     """Lets the rows go that a run before has put into this process's memory."""
     if anew:
-        HELD.setdefault(output.name, Held()).batches[pipeline] = {}
+        HELD.setdefault(output.name, MemoryRows()).batches[pipeline] = {}
 
 
 def _verified(pipeline: str, output: KafkaSink, anew: bool) -> None:

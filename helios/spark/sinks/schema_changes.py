@@ -15,7 +15,7 @@ from itertools import permutations
 from helios.sources.changes.spark.tables import ChangesByTable, SourceTable
 from helios.sources.changes.spark.types import Kind
 from helios.sources.changes.spark.versions import Version
-from helios.spark.checkpoint.mirrored import Mirrored, NewestSchema, Place
+from helios.spark.checkpoint.mirrored import LogPosition, Mirrored, NewestSchema
 
 ENUM = "string of io.debezium.data.Enum"
 TEXTS = (ENUM, *(f"string of io.debezium.data.{name}" for name in ("Json", "Ltree", "Uuid", "Xml")))
@@ -65,10 +65,10 @@ class SchemaChange:
 @dataclass(frozen=True)
 class _Schema:
     columns: Mapping[str, str]
-    first: Place
-    last: Place
+    first: LogPosition
+    last: LogPosition
     filled: frozenset[str] = frozenset()
-    taken: Place | None = None
+    taken: LogPosition | None = None
 
     def has(self, column: str) -> bool:
         return column.lower() in self.types

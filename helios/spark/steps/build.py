@@ -67,7 +67,7 @@ class Built:
         return sum(int(row.get().getLong(0)) for row in counts if row.isDefined() and row.get().size())
 
 
-class Unbuilt(Built):
+class NativeRows(Built):
     """Rows that the columnar engine makes: Spark's DataFrame of them is built where it is asked for.
 
     Args:

@@ -18,7 +18,7 @@ from pyiceberg.types import BinaryType, LongType, StringType
 from helios import Iceberg, cast, drop, rename, select, where, with_columns
 from helios.native import reader, task, writer
 from helios.native.metrics import ColumnMetrics
-from helios.native.partitions import gathered
+from helios.native.partitions import grouped_by_partition
 from helios.native.program import NotNative, Program
 from helios.native.work import Column, Partition, Sort, Target, Work
 from helios.plan.native.steps import program_of
@@ -153,7 +153,7 @@ def test_more_partitions_than_files_may_be_open(tmp_path: Path, monkeypatch: pyt
 def test_a_time_that_no_calendar_has_is_left_to_spark(tmp_path: Path) -> None:
     rows = pl.DataFrame({"t": [2**62]}, schema={"t": pl.Datetime("us")})
     with pytest.raises(NotNative, match="outside of the years 1 to 9999"):
-        gathered(rows, [Partition("t_day", "t", "timestamp_ntz", "day")])
+        grouped_by_partition(rows, [Partition("t_day", "t", "timestamp_ntz", "day")])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pyiceberg.types import IcebergType, NestedField
 from pyroaring import BitMap64
 
 from helios.native.deletes import MAGIC, deleted, vector
-from helios.native.partitions import TAKES, as_json, folder, gathered
+from helios.native.partitions import PARTITION_TYPES, as_json, folder, grouped_by_partition
 from helios.native.program import NotNative
 from helios.native.work import InputFile, Partition
 from helios.plan.typing.schema import from_arrow
@@ -32,7 +32,7 @@ def partitioned() -> list[tuple[str, str]]:
     """Each type with each transform that takes it."""
     found = []
     for kind in KINDS:
-        for name, takes in TAKES.items():
+        for name, takes in PARTITION_TYPES.items():
             if kind.partition("(")[0] in takes:
                 found.append((kind, f"{name}[7]" if name in ("bucket", "truncate") else name))
     return found
@@ -49,7 +49,7 @@ def test_partition_values_are_those_of_pyiceberg(kind: str, transform: str) -> N
     frame = pl.from_arrow(rows)
     assert isinstance(frame, pl.DataFrame)
     seen = 0
-    arranged, places = gathered(frame, [field])
+    arranged, places = grouped_by_partition(frame, [field])
     for (value,), start, count in places:
         found = {apply(one) for one in _physical(arranged.get_column("c0").slice(start, count), kind)}
         if transform.startswith("truncate") and kind in BITS:

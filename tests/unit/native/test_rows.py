@@ -8,7 +8,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from helios.native.program import NotNative, Program
 from helios.spark.native.batch import NativeBatch
-from helios.spark.steps.build import Built, Unbuilt
+from helios.spark.steps.build import Built, NativeRows
 
 COLUMNS = StructType([StructField("id", LongType())])
 
@@ -46,7 +46,7 @@ def test_rows_are_built_once_and_where_they_are_asked_for() -> None:
 
     session: Any = object()
     native = NativeBatch(None, Program((), (), ()), None, True, lambda _: None)  # type: ignore[arg-type]
-    rows = Unbuilt(native, COLUMNS, session, build)
+    rows = NativeRows(native, COLUMNS, session, build)
     native.count([{"dropped": 4}])
     assert (rows.schema, rows.session, rows.native, rows.dropped()) == (COLUMNS, session, native, 4)
     native.leave(NotNative("a reason"))

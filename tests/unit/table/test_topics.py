@@ -6,7 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helios.sources.kafka.topics import Log, Lost, Range, Topic, TopicsPosition, advance, gone, onward, ranges, verify
+from helios.sources.kafka.topics import (
+    Log,
+    Range,
+    RecordsLost,
+    Topic,
+    TopicsPosition,
+    advance,
+    gone,
+    onward,
+    ranges,
+    verify,
+)
 
 AT = TopicsPosition({"t": Topic("a", (5, 7))})
 
@@ -71,7 +82,7 @@ def test_bounded_batches_read_each_offset_once(partitions: list[tuple[int, int]]
     ],
 )
 def test_what_is_lost(logs: dict[str, Log], message: str) -> None:
-    with pytest.raises(Lost, match=message):
+    with pytest.raises(RecordsLost, match=message):
         verified(AT, **logs)
 
 

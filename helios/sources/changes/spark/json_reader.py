@@ -49,7 +49,7 @@ class ChangeLogReader(TopicChangesReader):
         source = self._settled(end.topics)
         self._inferred.keep()
         made = kafka_rows.rows(
-            records, source, self.context.aside, positioned=False, also=lambda df: changes(df, self._changes)
+            records, source, self.context.rejected_input, positioned=False, also=lambda df: changes(df, self._changes)
         )
         return made if self._ordered else shown(made)
 

@@ -17,9 +17,9 @@ from helios.model.columns import GONE, LOG
 from helios.sources.changes.debezium import CdcSource
 from helios.sources.changes.spark import types as connect_types
 from helios.sources.changes.spark.types import Kind
-from helios.sources.changes.spark.versions import Found, Version, found_in
+from helios.sources.changes.spark.versions import TableVersions, Version, versions_of
 from helios.sources.common.spark import rejects
-from helios.sources.common.spark.aside import Aside
+from helios.sources.common.spark.aside import RejectedInput
 from helios.sources.common.spark.json_values import REST, an_object, json_line, reason
 from helios.sources.common.spark.types import by_name, cast, castable, united
 from helios.sources.kafka.spark.rows import CORRUPT, FEATURES, PARSING, RECORD, WHY, there, verdict
@@ -89,9 +89,9 @@ def events(records: DataFrame) -> DataFrame:
     )
 
 
-def look(changes: DataFrame) -> Found:
+def look(changes: DataFrame) -> TableVersions:
     """The columns and keys in changes, as `events` gives them; reads all changes."""
-    return found_in(kinds(changes))
+    return versions_of(kinds(changes))
 
 
 def kinds(changes: DataFrame, *by: str) -> list[Row]:
@@ -231,11 +231,11 @@ NO_SCHEMA = "the record has no schema part: pass schema= to Cdc.debezium()"
 def rows(
     changes: DataFrame,
     source: CdcSource,
-    found: Found,
+    found: TableVersions,
     *,
     keys: Sequence[str],
     known: StructType,
-    aside: Aside,
+    aside: RejectedInput,
     no_schema: str = NO_SCHEMA,
 ) -> DataFrame:
     """The rows of changes, with the hidden columns.

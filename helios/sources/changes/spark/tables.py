@@ -13,8 +13,8 @@ from helios.model.flow import Source
 from helios.sources.changes.debezium import CdcSource
 from helios.sources.changes.spark import rows as debezium_rows
 from helios.sources.changes.spark.rows import ENVELOPE_WHY, EVENT, KEY, OPERATIONS, ORIGIN
-from helios.sources.changes.spark.versions import Found, found_in
-from helios.sources.common.spark.aside import Aside
+from helios.sources.changes.spark.versions import TableVersions, versions_of
+from helios.sources.common.spark.aside import RejectedInput
 
 RECORDS = StructType(
     [
@@ -71,7 +71,7 @@ class ChangesByTable:
         found: What the records of each table say of their columns and keys; under None those that name no table.
     """
 
-    def __init__(self, records: DataFrame, source: Source, aside: Aside) -> None:
+    def __init__(self, records: DataFrame, source: Source, aside: RejectedInput) -> None:
         assert isinstance(source, CdcSource)
         self._source = source
         self._aside = aside
@@ -79,7 +79,9 @@ class ChangesByTable:
         grouped: dict[SourceTable | None, list[Row]] = {}
         for row in debezium_rows.kinds(self._changes, TABLE):
             grouped.setdefault(SourceTable(*row[TABLE]) if row[TABLE] is not None else None, []).append(row)
-        self.found: dict[SourceTable | None, Found] = {table: found_in(rows) for table, rows in grouped.items()}
+        self.found: dict[SourceTable | None, TableVersions] = {
+            table: versions_of(rows) for table, rows in grouped.items()
+        }
 
     @property
     def bad_ones_fail(self) -> bool:
@@ -118,7 +120,7 @@ class ChangesByTable:
         if why is not None:
             changes = changes.withColumn(ENVELOPE_WHY, F.coalesce(ENVELOPE_WHY, F.lit(why)))
         # No row is left: reading it stops the run, or counts what is dropped.
-        self._made(changes, Found(), keys).write.format("noop").mode("overwrite").save()
+        self._made(changes, TableVersions(), keys).write.format("noop").mode("overwrite").save()
 
     def forget(self) -> None:
         """Frees the memory that the records take."""
@@ -134,7 +136,7 @@ class ChangesByTable:
             same = same & (named[name] == part)
         return self._changes.where(named.isNotNull() & same)
 
-    def _made(self, changes: DataFrame, found: Found, keys: Sequence[str]) -> DataFrame:
+    def _made(self, changes: DataFrame, found: TableVersions, keys: Sequence[str]) -> DataFrame:
         return debezium_rows.rows(
             changes.drop(TABLE),
             self._source,

@@ -10,7 +10,7 @@ from pyspark.sql import Row
 
 from helios.sources.changes.spark import types as connect_types
 from helios.sources.changes.spark.types import Json, Kind
-from helios.spark.checkpoint.mirrored import Place
+from helios.spark.checkpoint.mirrored import LogPosition
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ class Version:
 
     fields: tuple[tuple[str, Kind], ...]
     texts: tuple[str, ...]
-    first: Place | None = None
-    last: Place | None = None
+    first: LogPosition | None = None
+    last: LogPosition | None = None
     filled: frozenset[str] = frozenset()
-    taken: Place | None = None
+    taken: LogPosition | None = None
 
 
 @dataclass(frozen=True)
-class Found:
+class TableVersions:
     """The description of a table in its records.
 
     Attributes:
@@ -53,7 +53,7 @@ class Found:
     begins: str | None = None
 
 
-def found_in(rows: Iterable[Row]) -> Found:
+def versions_of(rows: Iterable[Row]) -> TableVersions:
     """The description of one table from the rows of `kinds`."""
     rows = list(rows)
     versions: dict[tuple[tuple[str, Kind], ...], list[Row]] = {}
@@ -68,7 +68,7 @@ def found_in(rows: Iterable[Row]) -> Found:
     begin = min((row["begin"] for row in rows if row["good"]), default=None)
     begins = str(begin["op"]) if begin is not None and begin["offset"] == 0 else None
     made = tuple(_version(fields, same) for fields, same in versions.items())
-    return Found(made, keys, others, snapshot, begins)
+    return TableVersions(made, keys, others, snapshot, begins)
 
 
 def _version(fields: tuple[tuple[str, Kind], ...], rows: list[Row]) -> Version:
@@ -80,7 +80,7 @@ def _version(fields: tuple[tuple[str, Kind], ...], rows: list[Row]) -> Version:
     return Version(fields, texts, first, last, _filled(schema), taken)
 
 
-def _places(rows: list[Row], name: str) -> list[Place]:
+def _places(rows: list[Row], name: str) -> list[LogPosition]:
     return [(int(file), int(at)) for file, at in (row[name] for row in rows if row[name] is not None)]
 
 

@@ -11,7 +11,7 @@ from helios.sources.common.file import File
 
 
 @dataclass
-class Aside:
+class RejectedInput:
     """The rows and files that the sources of a run have kept out of the batch that is being built.
 
     Attributes:

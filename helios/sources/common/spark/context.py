@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 
 from helios.plan.nodes import Plan
-from helios.sources.common.spark.aside import Aside, Inferred
+from helios.sources.common.spark.aside import Inferred, RejectedInput
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.observer import Observer, Silent
 
@@ -29,7 +29,7 @@ class SourceContext:
     plan: Plan
     spark: SparkSession
     observer: Observer = field(default_factory=Silent)
-    aside: Aside = field(default_factory=Aside)
+    rejected_input: RejectedInput = field(default_factory=RejectedInput)
     inferred: Inferred = field(default_factory=Inferred)
     checkpoint: Checkpoint | None = None
     refills: bool = False

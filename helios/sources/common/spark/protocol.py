@@ -20,7 +20,7 @@ from helios.table.commit_times import CommitTimes
 from helios.table.positions import Lag, Position, Span
 
 
-class PlanAnew(RunError):
+class ReplanNeeded(RunError):
     """The error if a batch's planned input is gone or changed, and its source allows for it: a start plans it again."""
 
 

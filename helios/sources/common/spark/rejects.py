@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from helios.sources.common.spark.aside import Aside
+from helios.sources.common.spark.aside import RejectedInput
 from helios.spark.jvm.errors import BAD_ROW
 from helios.spark.jvm.sql import quoted
 
@@ -43,13 +43,13 @@ class Verdict:
     hidden: tuple[str, ...]
 
 
-def judged(df: DataFrame, verdict: Verdict, aside: Aside) -> DataFrame:
+def judged(df: DataFrame, verdict: Verdict, aside: RejectedInput) -> DataFrame:
     """The good rows, without the hidden columns; the others go where the verdict says.
 
     Args:
         df: Rows with the hidden columns.
         verdict: Which rows are bad.
-        aside: Collects what is kept out.
+        aside: Collects the bad rows.
     """
     bad, hidden = verdict.bad, verdict.hidden
     if verdict.action == "fail":

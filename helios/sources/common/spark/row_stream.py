@@ -29,7 +29,7 @@ from helios.table.positions import Position, Span
 STREAMING = "org.apache.spark.sql.connector.read.streaming"
 
 
-ROW_BY_ROW = ("Project", "Filter", "Union", "SubqueryAlias", "LocalRelation")
+STREAMABLE = ("Project", "Filter", "Union", "SubqueryAlias", "LocalRelation")
 """Spark's logical operators that mean the same in a streaming plan."""
 
 
@@ -40,7 +40,7 @@ def streaming(plan: JavaLogicalPlan) -> JavaLogicalPlan | None:
         none = classes().scala.Option.empty()
         scan = cast("JavaLogicalRelation", plan)
         return scan.copy(scan.relation(), scan.output(), scan.catalogTable(), True, none)
-    if kind not in ROW_BY_ROW:
+    if kind not in STREAMABLE:
         return None
     children = [streaming(plan.children().apply(index)) for index in range(plan.children().size())]
     kept = [child for child in children if child is not None]
@@ -67,7 +67,7 @@ class RowStream(SourceOffsets[SpannedSource]):
     def __init__(self, source: SpannedSource) -> None:
         super().__init__(source)
         self._spark = source.context.spark
-        self._looked = False
+        self._asked = False
 
     def df(self) -> DataFrame:
         """The stream as a streaming DataFrame."""
@@ -85,7 +85,7 @@ class RowStream(SourceOffsets[SpannedSource]):
     def getBatch(self, start: ScalaOption[JavaOffset], end: JavaOffset) -> JavaDataset:
         rows = keeping_error(self.source, lambda: self._rows(start, end))
         session = self._spark._jsparkSession
-        # Only a streaming plan may stand for a batch of a stream. A plan that is one prunes columns and files too.
+        # Spark accepts only a streaming plan as a batch of a stream; such a plan also prunes columns and files.
         plan = streaming(rows._jdf.queryExecution().analyzed())
         if plan is not None and plan.isStreaming():
             batch: JavaDataset = classes().org.apache.spark.sql.classic.Dataset.ofRows(session, plan)
@@ -119,7 +119,7 @@ class RowStream(SourceOffsets[SpannedSource]):
     def _committed(self, end: Position) -> bool:
         """True if the requested batch was committed before the run."""
         checkpoint = self.source.context.checkpoint
-        if self._looked or checkpoint is None:
+        if self._asked or checkpoint is None:
             return False
         committed = checkpoint.batches("commits")
         return bool(committed) and dict(end) in checkpoint.offsets(committed[-1])
@@ -130,7 +130,7 @@ class RowStream(SourceOffsets[SpannedSource]):
 
     @override
     def latestOffset(self, start: JavaOffset | None = None, limit: JavaObject | None = None) -> JavaOffset:
-        self._looked = True
+        self._asked = True
         return super().latestOffset(start, limit)
 
     class Java:

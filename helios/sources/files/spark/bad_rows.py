@@ -7,16 +7,16 @@ from pyspark.sql import functions as F
 
 from helios.model.columns import POSITION
 from helios.sources.common.spark import rejects
-from helios.sources.common.spark.aside import Aside
+from helios.sources.common.spark.aside import RejectedInput
 from helios.sources.files.declare import FilesSource
 
 LINE = "_helios_line"
 """The line that a row comes from."""
 
 FILE, BEGIN, MODIFIED = "_helios_file", "_helios_begin", "_helios_modified"
-"""Where each row comes from: the path of its file, where in it its task begins, and its modification time.
+"""Where each row comes from: the path of its file, the start of its split, and its modification time.
 
-Columns of their own, as Spark carries each only as far as somebody asks for it.
+Separate columns, so that Spark prunes those that no step uses.
 """
 
 ORIGIN = (FILE, BEGIN, MODIFIED)
@@ -30,7 +30,7 @@ def origin() -> list[Column]:
 
 
 def origin_of_lines() -> list[Column]:
-    """The same without a copy of the path in each row of the scan; directly behind it only."""
+    """The same without a copy of the path in each row of the scan; valid only directly after the scan."""
     modified = F.col("_metadata.file_modification_time").alias(MODIFIED)
     return [F.input_file_name().alias(FILE), F.input_file_block_start().alias(BEGIN), modified]
 
@@ -41,7 +41,7 @@ def path() -> Column:
 
 
 def uri() -> Column:
-    """The same as `listing.as_uri` has it: Spark names a local file with one slash or three, as the format has it."""
+    """The path as `listing.as_uri` writes it: formats differ in one slash or three for a local file."""
     return F.regexp_replace(path(), "^file:/+", "file:///")
 
 
@@ -51,21 +51,21 @@ def modified() -> Column:
 
 
 def position() -> Column:
-    """The place of each row: later files, and in a file what stands later, come after others.
+    """The order of each row: by file, oldest first, then by its place in the file.
 
-    Behind a reader's own partitions only, where the rows of a task are in their order.
+    Valid only directly after a reader, where the rows of a task are in order.
     """
     file = F.struct(F.col(MODIFIED).alias("modified"), F.col(FILE).alias("path"), F.col(BEGIN).alias("begin"))
     return F.struct(file.alias("file"), F.monotonically_increasing_id().alias("row")).alias(POSITION)
 
 
-def kept(df: DataFrame, source: FilesSource, aside: Aside) -> DataFrame:
-    """The good rows of files; the others go where the source says.
+def kept(df: DataFrame, source: FilesSource, aside: RejectedInput) -> DataFrame:
+    """The good rows of files; bad rows go where `.on_bad_row` sends them.
 
     Args:
         df: Rows with the hidden columns.
         source: The source.
-        aside: Collects what is kept out.
+        aside: Collects the bad rows.
     """
     if source.bad_row == "null":
         return df.drop(*HIDDEN)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from helios.errors import RunError
-from helios.sources.common.spark.protocol import PlanAnew
+from helios.sources.common.spark.protocol import ReplanNeeded
 from helios.sources.files.declare import FilesSource
 from helios.sources.files.log import Known
 from helios.sources.files.spark.listing import Listed
@@ -43,7 +43,7 @@ def _gone(paths: Sequence[str], what: str) -> str:
 
 
 def changed_error(source: FilesSource, before: Known, now: Listed, what: str) -> RunError:
-    """The error of files that were planned as `before`: `PlanAnew` where the source reads them as they are now.
+    """The error of files that were planned as `before`: `ReplanNeeded` where the source reads them as they are now.
 
     Args:
         source: The source.
@@ -55,7 +55,7 @@ def changed_error(source: FilesSource, before: Known, now: Listed, what: str) ->
     path = paths[0]
     allowed = source.changed == "reread"
     more = "and" if allowed else 'or declare .on_change("reread") to read it again, and'
-    return (PlanAnew if allowed else RunError)(
+    return (ReplanNeeded if allowed else RunError)(
         f"{_named(paths)} {what.format(have='has' if len(paths) == 1 else 'have')}: {path} had "
         f"{_shown(before[path])}, and has {_shown(now[path])} now.",
         where=source.origin,

@@ -68,7 +68,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True)
-class Found:
+class FileColumns:
     """The result of a look at a file.
 
     Attributes:
@@ -84,7 +84,7 @@ class Found:
     cause: str = ""
 
 
-def look(spark: SparkSession, source: FilesSource, files: Sequence[File]) -> list[Found]:
+def look(spark: SparkSession, source: FilesSource, files: Sequence[File]) -> list[FileColumns]:
     """Looks at the footer or header of each file, in parallel."""
     looker = _Looker(spark, source)
     quick = not FORMATS[source.format].owns_types and source.bad_file != "quarantine"
@@ -105,25 +105,25 @@ class _Looker:
         self._converting = self._state.conf().clone()
         self._converting.setConfString(NANOS_AS_LONG, "true")
 
-    def __call__(self, file: File) -> Found:
+    def __call__(self, file: File) -> FileColumns:
         try:
             look = self._look(file)
         except Unreadable as error:
-            return Found(file, cause=str(error))
+            return FileColumns(file, cause=str(error))
         except (Py4JError, PySparkException) as error:
             if is_outage(error):
                 raise  # nothing is known of the file
-            return Found(file, cause=cause_of(error))
+            return FileColumns(file, cause=cause_of(error))
         if look.columns is not None and (twice := _twice(look.columns)):
-            return Found(file, cause=f"its column {twice!r} occurs twice")
+            return FileColumns(file, cause=f"its column {twice!r} occurs twice")
         return look
 
-    def _look(self, file: File) -> Found:
+    def _look(self, file: File) -> FileColumns:
         path: JavaPath = classes().org.apache.hadoop.fs.Path(file.path)
         if file.size == 0:
             if self._format.owns_types:
                 raise Unreadable("the file is empty (0 bytes)")
-            return Found(file)
+            return FileColumns(file)
         if self._source.flag("multiLine") and file.size > MOST_WHOLE:
             raise Unreadable(f"it has {file.size:,} bytes, and at most {MOST_WHOLE:,} can be read with multiLine")
         self._look_at_magic(file, path)
@@ -135,8 +135,8 @@ class _Looker:
             )
             kind = nullable(schema)
             assert isinstance(kind, StructType)
-            return Found(file, kind)
-        return Found(file, self._text(file, path))
+            return FileColumns(file, kind)
+        return FileColumns(file, self._text(file, path))
 
     def _look_at_magic(self, file: File, path: JavaPath) -> None:
         """Compares the first bytes of a file with its format and its codec."""
@@ -155,7 +155,7 @@ class _Looker:
         elif ending not in CODECS and told is not None:
             raise Unreadable(f"it is no {self._source.format} file but {told}: a compressed file needs its ending")
 
-    def _parquet(self, file: File, path: JavaPath) -> Found:
+    def _parquet(self, file: File, path: JavaPath) -> FileColumns:
         jvm = classes()
         skipped = jvm.org.apache.parquet.format.converter.ParquetMetadataConverter.SKIP_ROW_GROUPS
         footer = jvm.org.apache.parquet.hadoop.ParquetFileReader.readFooter(self._conf, path, skipped)
@@ -167,7 +167,7 @@ class _Looker:
         assert isinstance(kind, StructType)
         nanos = _nanos(message, kind)
         fields = [StructField(field.name, nanos.get(field.name, field.dataType)) for field in kind.fields]
-        return Found(file, StructType(fields), frozenset(nanos))
+        return FileColumns(file, StructType(fields), frozenset(nanos))
 
     def _converted(self, message: JavaMessageType) -> tuple[StructType, dict[str, str]]:
         """The columns of a footer, and those of types that Spark does not have, with these types."""
@@ -283,7 +283,7 @@ def _twice(columns: StructType) -> str | None:
     return next((field.name for i, field in enumerate(columns.fields) if field.name.lower() in names[:i]), None)
 
 
-def unreadable(source: FilesSource, bad: Sequence[Found]) -> DamagedFile:
+def unreadable(source: FilesSource, bad: Sequence[FileColumns]) -> DamagedFile:
     """The error of files that cannot be read."""
     others = f" So are {len(bad) - 1} others." if len(bad) > 1 else ""
     return DamagedFile(

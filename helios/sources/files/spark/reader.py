@@ -297,14 +297,16 @@ class FilesReader(SpanSource):
         if reading is None:
             return None
         at = Place.of(span.end) if span is not None else None
-        kept = len(self.context.aside.rejected)
+        kept = len(self.context.rejected_input.rejected)
         df = file_rows.rows_of(replace(self.context, spark=spark), self._source, reading, positioned=positioned)
-        if at is not None and self.context.aside.unread:
-            if self._problems(list(self.context.aside.unread))[0]:  # gone since it was verified: missing, and not bad
-                del self.context.aside.rejected[kept:]
+        if at is not None and self.context.rejected_input.unread:
+            if self._problems(list(self.context.rejected_input.unread))[
+                0
+            ]:  # gone since it was verified: missing, and not bad
+                del self.context.rejected_input.rejected[kept:]
                 return self.read(spark, span, positioned=positioned)
-            self._our_log.set_aside(at, self.context.aside.unread)
-            self._unread |= known_of(self.context.aside.unread)
+            self._our_log.set_aside(at, self.context.rejected_input.unread)
+            self._unread |= known_of(self.context.rejected_input.unread)
         return df
 
     def _reading_of(self, span: Span | None) -> Reading | None:

@@ -15,7 +15,7 @@ from helios.sources.common.spark.types import by_name, castable, extras, missing
 from helios.sources.files.declare import FilesSource
 from helios.sources.files.formats import FORMATS
 from helios.sources.files.spark import partitions
-from helios.sources.files.spark.columns import Found, look, misfit, unreadable
+from helios.sources.files.spark.columns import FileColumns, look, misfit, unreadable
 from helios.sources.files.spark.json_lines import infer_json
 from helios.sources.files.spark.text_lines import refuse_encoding
 from helios.sources.files.spark.text_numbers import infer_csv
@@ -64,7 +64,7 @@ class Reading:
     groups: tuple[Group, ...]
     columns: StructType
     keys: StructType
-    bad: tuple[Found, ...] = ()
+    bad: tuple[FileColumns, ...] = ()
     inferred: frozenset[str] = frozenset()
     planned: Mapping[str, int] | None = None
 
@@ -92,7 +92,7 @@ def reading_of(
     refuse_encoding(source)
     damaged = damaged or {}
     looks = look(context.spark, source, [file for file in files if file not in damaged])
-    looks += [Found(file, cause=damaged[file]) for file in files if file in damaged]
+    looks += [FileColumns(file, cause=damaged[file]) for file in files if file in damaged]
     bad = tuple(look for look in looks if look.cause)
     if bad and source.bad_file == "fail":
         raise unreadable(source, bad)
@@ -131,9 +131,9 @@ def _declared(source: FilesSource) -> StructType | None:
     return kind
 
 
-def _grouped(found: Sequence[Found]) -> tuple[Group, ...]:
+def _grouped(found: Sequence[FileColumns]) -> tuple[Group, ...]:
     """The good files that may have rows, by their columns."""
-    groups: dict[tuple[str, frozenset[str]], list[Found]] = {}
+    groups: dict[tuple[str, frozenset[str]], list[FileColumns]] = {}
     for file in found:
         if file.columns is not None and not file.cause:
             groups.setdefault((file.columns.json(), file.nanos), []).append(file)
@@ -265,7 +265,7 @@ def _united(context: SourceContext, source: FilesSource, groups: Sequence[Group]
 
 def _fitting(
     context: SourceContext, source: FilesSource, groups: Sequence[Group], declared: StructType, keys: StructType
-) -> tuple[tuple[Group, ...], tuple[Found, ...]]:
+) -> tuple[tuple[Group, ...], tuple[FileColumns, ...]]:
     """The groups whose columns fit the declared ones, and the files that are set aside as they do not.
 
     Raises:
@@ -274,7 +274,7 @@ def _fitting(
     if len(keys):
         _refuse_columns(context, source, Group((), keys), declared, StructType())
     fitting: list[Group] = []
-    others: list[Found] = []
+    others: list[FileColumns] = []
     waiting = list(groups)
     while waiting:
         group = waiting.pop(0)
@@ -288,7 +288,9 @@ def _fitting(
                 halves = [replace(group, files=files) for files in (group.files[:half], group.files[half:])]
                 waiting = [replace(half, own=_infer(context, source, half, declared)) for half in halves] + waiting
             else:
-                others += [Found(file, cause=error.what.replace(group.files[0].path, "it")) for file in group.files]
+                others += [
+                    FileColumns(file, cause=error.what.replace(group.files[0].path, "it")) for file in group.files
+                ]
         else:
             fitting.append(group)
     return tuple(fitting), tuple(others)

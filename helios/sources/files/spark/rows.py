@@ -19,7 +19,7 @@ from helios.sources.common.spark.types import any_of, by_name, cast, cast_nanos,
 from helios.sources.files.declare import METADATA, FilesSource
 from helios.sources.files.formats import FORMATS
 from helios.sources.files.spark import bad_rows, partitions
-from helios.sources.files.spark.columns import NANOS_AS_LONG, Found, look
+from helios.sources.files.spark.columns import NANOS_AS_LONG, FileColumns, look
 from helios.sources.files.spark.csv_lines import read_csv
 from helios.sources.files.spark.json_lines import read_json
 from helios.sources.files.spark.listing import as_uri, loaded
@@ -57,7 +57,7 @@ def read_files(
     *,
     positioned: bool = False,
 ) -> DataFrame:
-    """The rows of files as a batch; bad rows and bad files go to `context.aside`.
+    """The rows of files as a batch; bad rows and bad files go to `context.rejected_input`.
 
     Args:
         context: What the sources of the run share.
@@ -87,7 +87,7 @@ def rows_of(context: SourceContext, source: FilesSource, reading: Reading, *, po
     df = reduce(DataFrame.unionAll, parts)
     if rejects.TEXT not in df.columns:
         return df
-    return bad_rows.kept(df, source, context.aside)
+    return bad_rows.kept(df, source, context.rejected_input)
 
 
 def _refuse_taken(source: FilesSource, reading: Reading) -> None:
@@ -269,13 +269,13 @@ def _rescued(own: StructType, reading: Reading) -> Column:
     )
 
 
-def _set_aside(context: SourceContext, source: FilesSource, bad: Sequence[Found]) -> None:
+def _set_aside(context: SourceContext, source: FilesSource, bad: Sequence[FileColumns]) -> None:
     """Notes files that cannot be read for the quarantine."""
-    context.aside.unread = {file.file: file.cause for file in bad}
+    context.rejected_input.unread = {file.file: file.cause for file in bad}
     if not bad:
         return
     step = f"{source.label()}.on_bad_file"
     noted = [(file.file.path, file.file.size, file.file.modified, file.cause, step) for file in bad]
     rows = context.spark.createDataFrame(noted, "file string, size bigint, modified bigint, reason string, step string")
     payload = F.to_json(F.struct("file", "size", "modified")).alias("payload")
-    context.aside.rejected.append(rows.select(payload, "reason", "step"))
+    context.rejected_input.rejected.append(rows.select(payload, "reason", "step"))

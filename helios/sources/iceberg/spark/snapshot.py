@@ -16,7 +16,7 @@ from helios.sources.iceberg.declare import IcebergSource
 from helios.sources.iceberg.spark import offsets
 from helios.sources.iceberg.spark.snapshot_reader import verify_state
 from helios.spark.iceberg import overflow, partitions, scan_metrics, tables
-from helios.spark.iceberg.filters import UNNAMED, without_pushed
+from helios.spark.iceberg.filters import ALIAS, without_pushed
 from helios.spark.iceberg.foreign_files import has_mapping
 from helios.spark.iceberg.scan_tasks import plan_tasks, read_tasks
 from helios.spark.iceberg.schema import names_by_id
@@ -95,13 +95,13 @@ def read_state(
     """
     assert read.table is not None
     if snapshot is None:
-        return reader(spark, read).table(read.table.sql).alias(UNNAMED).limit(0)
+        return reader(spark, read).table(read.table.sql).alias(ALIAS).limit(0)
     table = source_table(spark, read)
     verify_state(spark, read, table, snapshot)
     made = table.snapshot(snapshot)
     schema = made.schemaId() if made is not None else None
     then = table.schemas().get(schema) if schema is not None else None
-    df = reader(spark, read).option("versionAsOf", snapshot).table(read.table.sql).alias(UNNAMED)
+    df = reader(spark, read).option("versionAsOf", snapshot).table(read.table.sql).alias(ALIAS)
     df = df.where(F.col(ROW_ID) >= since) if since is not None else df
     if then is None or then.schemaId() == table.schema().schemaId():
         rows = add_position(df, df.columns) if add_position else df.select("*")

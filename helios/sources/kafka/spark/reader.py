@@ -28,8 +28,8 @@ from helios.sources.kafka.spark.cluster import Cluster, properties
 from helios.sources.kafka.spark.columns import InferredColumns
 from helios.sources.kafka.topics import (
     Log,
-    Lost,
     Range,
+    RecordsLost,
     Topic,
     TopicsPosition,
     advance,
@@ -41,6 +41,7 @@ from helios.sources.kafka.topics import (
 )
 from helios.spark.jvm.functions import ddl
 from helios.spark.jvm.sql import struct_of
+from helios.table.lags import FOLDER, SeenLag
 from helios.table.positions import Lag, Position, Span
 
 FETCHES = {"max.poll.records": "50000", "max.partition.fetch.bytes": str(8 << 20), "fetch.max.wait.ms": "10"}
@@ -50,7 +51,7 @@ The consumer has asked for what follows by then. At the end of a partition the b
 and it answers what comes over one connection in order.
 """
 
-ROW_BY_ROW = "spark.sql.sources.useV1SourceList"
+V1_SOURCES = "spark.sql.sources.useV1SourceList"
 """The formats that Spark reads by its first interface, which makes a Java object of each row."""
 
 
@@ -154,8 +155,8 @@ class KafkaReader(SpanSource):
     def _verified(self, at: TopicsPosition, wanted: list[Range], logs: Mapping[str, Log]) -> None:
         try:
             verify(at, wanted, logs)
-        except Lost as problem:
-            raise Lost(problem.what, where=self._source.origin, fix=problem.fix) from None
+        except RecordsLost as problem:
+            raise RecordsLost(problem.what, where=self._source.origin, fix=problem.fix) from None
 
     @override
     def freeze(self) -> None:
@@ -208,6 +209,15 @@ class KafkaReader(SpanSource):
         lag = self._lag(self._behind(position, self._logs(position)))
         self.keep_lag(lag, every=KEPT_EVERY if self._frozen is None else 0.0)
         return lag
+
+    def _keep(self, lag: Lag) -> None:
+        """Keeps the lag where `helios status` finds it, every few seconds; of a run that drains, each."""
+        checkpoint, now = self.context.checkpoint, time.time()
+        if checkpoint is None or (self._frozen is None and now - self._kept < KEPT_EVERY):
+            return
+        self._kept = now
+        seen = SeenLag(self.read_plan.ledger_name, lag, datetime.fromtimestamp(now, UTC))
+        checkpoint.files.write(f"{FOLDER}/{self.index}.json", seen.as_json())
 
     def _lag(self, behind: list[Range]) -> Lag:
         oldest = self._cluster.oldest(behind) if behind else None
@@ -287,7 +297,7 @@ class KafkaReader(SpanSource):
     def _rows(self, records: DataFrame, end: TopicsPosition, *, positioned: bool) -> DataFrame:
         settled = self._settled(end.topics)
         self._inferred.keep()
-        return kafka_rows.rows(records, settled, self.context.aside, positioned=positioned)
+        return kafka_rows.rows(records, settled, self.context.rejected_input, positioned=positioned)
 
     def _loaded(self, spark: SparkSession, span: Span, wanted: Iterable[Range]) -> DataFrame:
         return _loaded(spark, self._options(TopicsPosition.parse(span.end or {}), wanted))
@@ -324,7 +334,7 @@ class KafkaReader(SpanSource):
         """Refuses records that may be those of another topic; Spark's reader tells of those that were gone.
 
         Raises:
-            Lost: A topic was made again.
+            RecordsLost: A topic was made again.
         """
         end = TopicsPosition.parse(span.end or {})
         self._verified(end, [], self._cluster.logs(end.topics))
@@ -336,9 +346,9 @@ class KafkaReader(SpanSource):
 
 def _loaded(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """The records of Spark's batch reader, by its second interface."""
-    formats = str(spark.conf.get(ROW_BY_ROW))
-    spark.conf.set(ROW_BY_ROW, ",".join(one for one in formats.split(",") if one.strip() != "kafka"))
+    formats = str(spark.conf.get(V1_SOURCES))
+    spark.conf.set(V1_SOURCES, ",".join(one for one in formats.split(",") if one.strip() != "kafka"))
     try:
         return spark.read.format("kafka").options(**options).load()
     finally:
-        spark.conf.set(ROW_BY_ROW, formats)
+        spark.conf.set(V1_SOURCES, formats)

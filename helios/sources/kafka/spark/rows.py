@@ -15,7 +15,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from helios.model.columns import POSITION
 from helios.sources.common.spark import rejects
-from helios.sources.common.spark.aside import Aside
+from helios.sources.common.spark.aside import RejectedInput
 from helios.sources.common.spark.json_values import (
     READ_AS_TEXT_IN_JSON,
     REST,
@@ -70,7 +70,7 @@ FIELDS = {
 def rows(
     df: DataFrame,
     source: KafkaSource,
-    aside: Aside,
+    aside: RejectedInput,
     *,
     positioned: bool,
     also: Callable[[DataFrame], DataFrame] | None = None,

@@ -34,7 +34,7 @@ SEALED = 8.0
 """Seconds for which a run that ends waits for a receiver to seal what it has acknowledged: it does so within five."""
 
 
-class Whole(Settling):
+class FinishedSegments(Settling):
     """Segments are renamed when they are whole: none is still being written."""
 
     @override
@@ -48,7 +48,7 @@ class WebhookReader(FilesReader):
     def __init__(self, context: SourceContext, index: int) -> None:
         super().__init__(context, index)
         os.makedirs(self._webhook.folder, exist_ok=True)
-        self._settling = Whole("json")
+        self._settling = FinishedSegments("json")
         self._last: tuple[int, list[File]] | None = None
 
     @property

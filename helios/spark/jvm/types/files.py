@@ -173,19 +173,19 @@ class JavaFileScanTask(JavaObject, Protocol):
     def deletes(self) -> JavaList[JavaDeleteFile]: ...
 
 
-class JavaFileTeller(Protocol):
+class JavaFileReporter(Protocol):
     """Our `NullCounts`."""
 
     def call(self, tasks: JavaList[JavaFileScanTask]) -> JavaList[JavaObject]: ...
 
 
-class JavaManifestTeller(Protocol):
+class JavaManifestReporter(Protocol):
     """Our `ManifestNulls`."""
 
     def state(self, table: JavaTable, state: JavaSnapshot) -> JavaObject: ...
 
 
-class JavaFooterTeller(Protocol):
+class JavaFooterReporter(Protocol):
     """Our `Footers`."""
 
     def call(self, locations: JavaList[str]) -> JavaList[JavaObject]: ...
