@@ -26,6 +26,11 @@ FAILED_READ = re.compile(r"\[FAILED_READ_FILE[.\w]*\] .*?(?:reading file|File) (
 CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+)(?:: (.*))?$", re.MULTILINE)
 LOST = re.compile(r"Could not read records in offset \[(\d+), \d+\) for topic partition (\S+)-(\d+)")
 """Spark's words for records of Kafka that are gone."""
+CODEC = re.compile(r"Class \S*?(\w+)Codec was not found")
+"""Parquet's words for a codec that is in none of Spark's jars."""
+LEVELS = re.compile(r"Should not read definition, past page end|Can't read value in column \[[^\]]*\] repeated ")
+"""Iceberg's and parquet's words for lists of two levels, or for a damaged file."""
+CODECS, THREE_LEVELS = "with zstd, snappy or gzip", "with lists of three levels"
 CHUNK = 1 << 20
 
 
@@ -54,7 +59,7 @@ def file_failure(error: BaseException, plan: Plan) -> HeliosError | None:
         )
     found = FAILED_READ.search(text)
     if found is None:
-        return None
+        return _table_failure(text, plan)
     causes = [f"{name}: {message}" if message else name for name, message in CAUSE.findall(text)]
     # Spark's own wrappers say no more than that the read failed.
     told = [cause for cause in causes if "FAILED_READ_FILE" not in cause and not cause.startswith("SparkException")]
@@ -65,6 +70,28 @@ def file_failure(error: BaseException, plan: Plan) -> HeliosError | None:
         "Nothing of its batch was written.",
         where=sources[0].origin if sources else plan.origin,
         fix=f"mend or remove it{aside}.",
+    )
+
+
+def no_codec(codec: str) -> str:
+    """What is told of data that Spark cannot unpack."""
+    return f"compressed with {codec}, for which Spark has no codec."
+
+
+def _table_failure(text: str, plan: Plan) -> RunError | None:
+    """The failure of a data file of a table, which Iceberg does not name."""
+    codec = CODEC.search(text)
+    if codec is not None:
+        what, how = f"with data {no_codec(codec[1].lower())}", CODECS
+    elif LEVELS.search(text) is not None:
+        what, how = "that is damaged, or has a list of two levels, which Iceberg does not read.", THREE_LEVELS
+    else:
+        return None
+    tables = dict.fromkeys([*(read.name for read in plan.reads if read.table is not None), plan.write.table.text])
+    return RunError(
+        f"{plan.pipeline}: {' or '.join(tables)} has a file {what}",
+        where=plan.origin,
+        fix=f"replace the file by one that is written {how}: the files are in the table's metadata, `TABLE.files`.",
     )
 
 
