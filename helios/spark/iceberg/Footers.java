@@ -16,8 +16,10 @@ import java.util.concurrent.Future;
 import org.apache.iceberg.io.FileIO;
 import org.apache.iceberg.mapping.NameMappingParser;
 import org.apache.iceberg.parquet.ParquetSchemaUtil;
+import org.apache.iceberg.shaded.org.apache.parquet.ParquetReadOptions;
 import org.apache.iceberg.shaded.org.apache.parquet.column.ColumnDescriptor;
 import org.apache.iceberg.shaded.org.apache.parquet.column.Encoding;
+import org.apache.iceberg.shaded.org.apache.parquet.conf.PlainParquetConfiguration;
 import org.apache.iceberg.shaded.org.apache.parquet.hadoop.ParquetFileReader;
 import org.apache.iceberg.shaded.org.apache.parquet.hadoop.metadata.BlockMetaData;
 import org.apache.iceberg.shaded.org.apache.parquet.hadoop.metadata.ColumnChunkMetaData;
@@ -35,6 +37,9 @@ public class Footers implements UDF1 {
   private static final long serialVersionUID = 1L;
   private static final int THREADS = 16;
   private final transient FileIO io;
+  // By default each reader would parse Hadoop's XML files anew.
+  private final transient ParquetReadOptions options =
+    ParquetReadOptions.builder(new PlainParquetConfiguration()).build();
   private final String mapping;
 
   public Footers(FileIO io, String mapping) {
@@ -73,7 +78,7 @@ public class Footers implements UDF1 {
       .getDeclaredMethod("file", new Class[] {org.apache.iceberg.io.InputFile.class});
     file.setAccessible(true);
     InputFile input = (InputFile) file.invoke(null, new Object[] {io.newInputFile(location)});
-    ParquetFileReader reader = ParquetFileReader.open(input);
+    ParquetFileReader reader = ParquetFileReader.open(input, options);
     try {
       MessageType schema = reader.getFileMetaData().getSchema();
       if (mapping != null && !ParquetSchemaUtil.hasIds(schema)) {
