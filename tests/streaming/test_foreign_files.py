@@ -263,19 +263,10 @@ def test_types_that_are_not_read_right(world: Any, tables: Tables, dictionary: b
 
 @pytest.mark.parametrize("dictionary", [True, False])
 def test_decimals_in_bytes_of_any_length(world: Any, tables: Tables, dictionary: bool) -> None:
-    jvm, path = world.spark._jvm, world.folder / "files" / "x.parquet"
-    parse = jvm.org.apache.parquet.schema.MessageTypeParser.parseMessageType
-    schema = parse("message m { required int32 id; optional binary c (DECIMAL(9,2)); }")  # pyarrow writes none
-    builder = jvm.org.apache.parquet.hadoop.example.ExampleParquetWriter.builder(
-        jvm.org.apache.hadoop.fs.Path(str(path))
-    )
-    writer = builder.withType(schema).withDictionaryEncoding(dictionary).build()
-    for i, value in enumerate([b"\x30\x39", b"\x01"] * 10):
-        row = jvm.org.apache.parquet.example.data.simple.SimpleGroup(schema)
-        row.add("id", i)
-        row.add("c", jvm.org.apache.parquet.io.api.Binary.fromConstantByteArray(value))
-        writer.write(row)
-    writer.close()
+    parsed = "message m { required int32 id; optional binary c (DECIMAL(9,2)); }"
+    binary = world.spark._jvm.org.apache.parquet.io.api.Binary.fromConstantByteArray
+    values = [b"\x30\x39", b"\x01"]
+    path = written_by_java(world, parsed, lambda row, i: row.add("c", binary(values[i % 2])), dictionary=dictionary)
     tables.create("a.s", {"c": column(MONEY, pa.decimal128(9, 2), "decimal(9,2)")})
     tables.add("a.s", path, "spark")
     for how in WAYS:
@@ -288,6 +279,95 @@ def test_small_unsigned_ints_beside_a_nested_column(world: Any, tables: Tables) 
     path = tables.write("a.s", columns, dictionary=False, nested=True)
     tables.add("a.s", path, "pyiceberg")
     refused(lambda: copied(world, "a.s", "batch", "uint8", "l"), path, "uint8")
+
+
+def written_by_java(world: Any, schema: str, fill: Callable[[Any, int], Any], *, dictionary: bool = False) -> Path:
+    """A file of twenty rows with what pyarrow does not write."""
+    jvm, path = world.spark._jvm, world.folder / "files" / "java" / "x.parquet"
+    parsed = jvm.org.apache.parquet.schema.MessageTypeParser.parseMessageType(schema)
+    builder = jvm.org.apache.parquet.hadoop.example.ExampleParquetWriter.builder(
+        jvm.org.apache.hadoop.fs.Path(str(path))
+    )
+    writer = builder.withType(parsed).withDictionaryEncoding(dictionary).build()
+    for i in range(20):
+        row = jvm.org.apache.parquet.example.data.simple.SimpleGroup(parsed)
+        row.add("id", i)
+        fill(row, i)
+        writer.write(row)
+    writer.close()
+    return Path(path)
+
+
+TWO_LEVELS = {
+    "numbers": ("array<int>", "repeated int32 array;", lambda row: row.addGroup("c").add("array", 1)),
+    "structs": (
+        "array<struct<x: int>>",
+        "repeated group array { optional int32 x; }",
+        lambda row: row.addGroup("c").addGroup("array").add("x", 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("named", TWO_LEVELS)
+def test_lists_of_two_levels(world: Any, tables: Tables, named: str) -> None:
+    kind, elements, fill = TWO_LEVELS[named]
+    tables.create("a.s", {"c": Column(pa.nulls(0), kind)})
+    schema = f"message m {{ required int32 id; optional group c (LIST) {{ {elements} }} }}"
+    path = written_by_java(world, schema, lambda row, _: fill(row))
+    tables.add("a.s", path, "spark")
+    for how in WAYS:
+        message = refused(lambda how=how: copied(world, "a.s", how, "c"), path, "c")
+        assert "as a list of two levels" in message
+    delete = (Memory.source([{"id": 1}], schema="id bigint") >> world.sink("a.s").delete("id")).named("delete")
+    for act in (lambda: world.run(delete), lambda: compact(world.spark, world.plan(delete).write.table)):
+        refused(act, path, "c")
+    assert copied(world, "a.s", "batch") == {}
+    assert world.ids("a.s_batch") == list(range(20))
+
+
+@pytest.mark.parametrize("case", ["numbers", "empty", "structs"])
+def test_lists_of_two_levels_without_a_mapping(world: Any, tables: Tables, case: str) -> None:
+    kind, elements, fill = TWO_LEVELS["numbers" if case == "empty" else case]
+    tables.create("a.s", {"c": Column(pa.nulls(0), kind)})
+    numbered = elements.replace(" array;", " array = 3;").replace(" array {", " array = 3 {").replace("x;", "x = 4;")
+    schema = f"message m {{ required int32 id = 1; optional group c (LIST) = 2 {{ {numbered} }} }}"
+    empty = lambda row, _: row.addGroup("c")  # noqa: E731
+    tables.add("a.s", written_by_java(world, schema, empty if case == "empty" else lambda row, _: fill(row)), "spark")
+    tables.forget_mapping("a.s")
+    for how in WAYS:
+        with pytest.raises(HeliosError, match=r"local\.a\.s .*damaged, or has a list of two levels"):
+            copied(world, "a.s", how, "c")
+
+
+@pytest.mark.parametrize("writer", ["spark", "pyiceberg"])
+@pytest.mark.cases(landing="spark")
+def test_a_codec_that_spark_lacks(world: Any, tables: Tables, writer: str) -> None:
+    columns = {"c": RIGHT["int32_as_long"]}
+    tables.create("a.s", columns)
+    path = tables.write("a.s", columns, dictionary=False, compression={"id": "zstd", "c": "brotli"})
+    tables.add("a.s", path, writer)
+    for how in WAYS:
+        message = refused(lambda how=how: copied(world, "a.s", how, "c"), path, "c")
+        assert "compressed with brotli, for which Spark has no codec" in message
+    for name, act in changes(world, "a.s").items():
+        if name in ("upsert", "compact"):
+            refused(act, path, "c")
+    assert copied(world, "a.s", "batch") == {}
+
+
+@pytest.mark.usefixtures("native_workers")
+def test_a_codec_that_spark_lacks_without_a_mapping(world: Any, tables: Tables) -> None:
+    columns = {"c": RIGHT["int32_as_long"]}
+    tables.create("a.s", columns)
+    numbered = {"dictionary": False, "numbered": True, "compression": "brotli"}
+    tables.add("a.s", tables.write("a.s", {"c": column([5, -1], pa.int64(), "bigint")}, **numbered), "spark")
+    tables.forget_mapping("a.s")
+    set_engine(world, "off")
+    for how in WAYS:
+        with pytest.raises(HeliosError, match=r"a\.s .*compressed with brotli, for which Spark has no codec"):
+            copied(world, "a.s", how, "c")
+    set_engine(world, "auto")
+    assert copied(world, "a.s", "batch", "c") == expected(columns)  # the engine has one
 
 
 NULLS = {"c": column([5, None], pa.int32(), "int NOT NULL")}
@@ -368,8 +448,7 @@ def changes(world: Any, table: str) -> dict[str, Callable[[], Any]]:
         "delete": rows >> select("id") >> world.sink(table).delete("id"),
     }
     acts: dict[str, Callable[[], Any]] = {
-        name: lambda name=name, one=one: world.run(one.named(name))  # type: ignore[misc]
-        for name, one in pipelines.items()
+        name: lambda name=name, one=one: world.run(one.named(name)) for name, one in pipelines.items()
     }
     name = world.plan(pipelines["upsert"].named("upsert")).write.table
     return acts | {"compact": lambda: compact(world.spark, name)}
@@ -519,15 +598,15 @@ def test_a_folder_of_partitions_gives_a_required_column(world: Any, tables: Tabl
 def manifests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The manifests of targets that are read for their counts; no footer is opened, and no file is planned."""
     read: list[str] = []
-    for name in ("_footers", "plan_tasks"):
+    for name in ("footers", "plan_tasks"):
         monkeypatch.setattr(foreign_files, name, lambda *_: pytest.fail("a look"))
 
-    def seen(*args: Any, real: Any = foreign_files._manifests) -> Any:
+    def seen(*args: Any, real: Any = foreign_files.manifests) -> Any:
         found = real(*args)
         read.extend(found.read)
         return found
 
-    monkeypatch.setattr(foreign_files, "_manifests", seen)
+    monkeypatch.setattr(foreign_files, "manifests", seen)
     return read
 
 
@@ -570,7 +649,7 @@ def test_a_table_that_helios_alone_has_written_is_not_looked_at(world: Any, mani
 def test_a_table_without_required_columns_is_not_looked_at(
     world: Any, manifests: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foreign_files, "_manifests", lambda *_: pytest.fail("a look"))
+    monkeypatch.setattr(foreign_files, "manifests", lambda *_: pytest.fail("a look"))
     world.sql("CREATE NAMESPACE IF NOT EXISTS local.a")
     world.sql("CREATE TABLE local.a.s (id bigint, c int) USING iceberg")
     world.sql("INSERT INTO local.a.s VALUES (1, 1), (2, NULL)")

@@ -32,6 +32,6 @@ ICEBERG = SourceKind(
     problems=problems,
     lag="helios.sources.iceberg.lag:lag",
     backlog=_backlog,
-    failures="helios.sources.files.spark.failures:damaged",
+    failures="helios.sources.iceberg.spark.failures:failure",
     why="stateless over Iceberg: each batch reads its snapshots as a columnar batch",
 )

@@ -16,14 +16,20 @@ import java.util.concurrent.Future;
 import org.apache.iceberg.io.FileIO;
 import org.apache.iceberg.mapping.NameMappingParser;
 import org.apache.iceberg.parquet.ParquetSchemaUtil;
+import org.apache.iceberg.shaded.org.apache.parquet.ParquetReadOptions;
 import org.apache.iceberg.shaded.org.apache.parquet.column.ColumnDescriptor;
 import org.apache.iceberg.shaded.org.apache.parquet.column.Encoding;
+import org.apache.iceberg.shaded.org.apache.parquet.conf.PlainParquetConfiguration;
 import org.apache.iceberg.shaded.org.apache.parquet.hadoop.ParquetFileReader;
 import org.apache.iceberg.shaded.org.apache.parquet.hadoop.metadata.BlockMetaData;
 import org.apache.iceberg.shaded.org.apache.parquet.hadoop.metadata.ColumnChunkMetaData;
+import org.apache.iceberg.shaded.org.apache.parquet.hadoop.metadata.CompressionCodecName;
 import org.apache.iceberg.shaded.org.apache.parquet.io.InputFile;
+import org.apache.iceberg.shaded.org.apache.parquet.schema.GroupType;
+import org.apache.iceberg.shaded.org.apache.parquet.schema.LogicalTypeAnnotation;
 import org.apache.iceberg.shaded.org.apache.parquet.schema.MessageType;
 import org.apache.iceberg.shaded.org.apache.parquet.schema.PrimitiveType;
+import org.apache.iceberg.shaded.org.apache.parquet.schema.Type;
 import org.apache.spark.sql.api.java.UDF1;
 
 /** The columns of parquet files by their footers: id, types, whether nulls and dictionaries may be there, nulls. */
@@ -31,6 +37,9 @@ public class Footers implements UDF1 {
   private static final long serialVersionUID = 1L;
   private static final int THREADS = 16;
   private final transient FileIO io;
+  // By default each reader would parse Hadoop's XML files anew.
+  private final transient ParquetReadOptions options =
+    ParquetReadOptions.builder(new PlainParquetConfiguration()).build();
   private final String mapping;
 
   public Footers(FileIO io, String mapping) {
@@ -69,19 +78,24 @@ public class Footers implements UDF1 {
       .getDeclaredMethod("file", new Class[] {org.apache.iceberg.io.InputFile.class});
     file.setAccessible(true);
     InputFile input = (InputFile) file.invoke(null, new Object[] {io.newInputFile(location)});
-    ParquetFileReader reader = ParquetFileReader.open(input);
+    ParquetFileReader reader = ParquetFileReader.open(input, options);
     try {
       MessageType schema = reader.getFileMetaData().getSchema();
       if (mapping != null && !ParquetSchemaUtil.hasIds(schema)) {
         schema = ParquetSchemaUtil.applyNameMapping(schema, NameMappingParser.fromJson(mapping));
       }
+      boolean numbered = ParquetSchemaUtil.hasIds(reader.getFileMetaData().getSchema());
       Map nulls = new HashMap();
+      Map codecs = new HashMap();
       Set uncounted = new HashSet();
       Set dictionaries = new HashSet();
       for (Iterator each = reader.getFooter().getBlocks().iterator(); each.hasNext();) {
         for (Iterator one = ((BlockMetaData) each.next()).getColumns().iterator(); one.hasNext();) {
           ColumnChunkMetaData chunk = (ColumnChunkMetaData) one.next();
           String path = chunk.getPath().toDotString();
+          if (!numbered && !isThere(chunk.getCodec())) { // the columnar engine may read one with ids
+            codecs.put(path, chunk.getCodec().name().toLowerCase());
+          }
           if (chunk.getEncodings().contains(Encoding.PLAIN_DICTIONARY)
               || chunk.getEncodings().contains(Encoding.RLE_DICTIONARY)) {
             dictionaries.add(path);
@@ -106,7 +120,8 @@ public class Footers implements UDF1 {
             Integer.valueOf(type.getId().intValue()), type.getPrimitiveTypeName().name(),
             type.getLogicalTypeAnnotation() == null ? "" : type.getLogicalTypeAnnotation().toString(),
             Boolean.valueOf(column.getMaxDefinitionLevel() > 0), nulls.get(path),
-            Boolean.valueOf(dictionaries.contains(path))
+            Boolean.valueOf(dictionaries.contains(path)),
+            hasTwoLevels(schema, column.getPath()) ? "levels" : codecs.containsKey(path) ? codecs.get(path) : ""
           });
         }
       }
@@ -114,5 +129,31 @@ public class Footers implements UDF1 {
     } finally {
       reader.close();
     }
+  }
+
+  private static boolean isThere(CompressionCodecName codec) {
+    String name = codec.getHadoopCompressionCodecClassName();
+    if (name == null) {
+      return true;
+    }
+    try {
+      Class.forName(name, false, Thread.currentThread().getContextClassLoader());
+      return true;
+    } catch (ClassNotFoundException none) {
+      return false;
+    }
+  }
+
+  /** True if a list on the way to a column repeats its elements themselves, and no group around them. */
+  private static boolean hasTwoLevels(MessageType schema, String[] path) {
+    GroupType group = schema;
+    for (int i = 0; i + 1 < path.length; i++) {
+      group = group.getType(path[i]).asGroupType();
+      if (group.getLogicalTypeAnnotation() instanceof LogicalTypeAnnotation.ListLogicalTypeAnnotation
+          && ParquetSchemaUtil.determineListElementType(group).isRepetition(Type.Repetition.REPEATED)) {
+        return true;
+      }
+    }
+    return false;
   }
 }

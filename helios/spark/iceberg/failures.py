@@ -24,6 +24,9 @@ from helios.spark.jvm.errors import FAILED, UNDATED, java_causes, java_class, ja
 from helios.spark.jvm.sql import refusal
 from helios.steps.expect import Expect
 
+TABLES = "helios.sources.iceberg.spark.failures:failure"
+"""What makes an error of a data file of the target that cannot be read."""
+
 OUTAGES = (
     "ConnectException",
     "ConnectTimeoutException",
@@ -135,8 +138,9 @@ def expectation_failure(error: BaseException, plan: Plan) -> RunError | None:
 
 
 def source_failure(error: BaseException, plan: Plan) -> HeliosError | None:
-    """The failure of a row, a record or a file that a source cannot read; None for any other error."""
-    for name in dict.fromkeys(source_kind(read.source).failures for read in plan.reads):
+    """The failure of a row, a record or a file that a source or the target cannot read; None for any other error."""
+    tables = [TABLES] if plan.write.sink.iceberg is not None else []
+    for name in dict.fromkeys([*(source_kind(read.source).failures for read in plan.reads), *tables]):
         failure: HeliosError | None = resolve_name(name)(error, plan) if name is not None else None
         if failure is not None:
             return failure

@@ -11,25 +11,27 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
 
 from pyspark.sql import SparkSession
 
 from helios.errors import Origin, RunError
 from helios.native.parquet_types import BATCHES, DICTIONARIES, ROWS, readers
+from helios.spark.iceberg.file_metadata import (
+    CODECS,
+    THREE_LEVELS,
+    Counted,
+    Leaf,
+    counts,
+    footers,
+    manifests,
+    no_codec,
+)
 from helios.spark.iceberg.scan_tasks import plan_tasks
 from helios.spark.jvm.classes import classes
-from helios.spark.jvm.compiled import instance
-from helios.spark.jvm.types.files import (
-    JavaFileReporter,
-    JavaFileScanTask,
-    JavaFooterReporter,
-    JavaManifestReporter,
-    JavaScan,
-)
+from helios.spark.jvm.types.files import JavaFileScanTask, JavaScan
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaList
 
@@ -38,21 +40,11 @@ ScanOf = TypeVar("ScanOf", bound=JavaScan)
 NAME_MAPPING, ENCRYPTED = "schema.name-mapping.default", "encryption.key-id"
 VECTORIZED, VECTORIZES = "spark.sql.iceberg.vectorization.enabled", "read.parquet.vectorization.enabled"
 """The setting of a session and the property of a table that have files read by rows."""
-COUNTS, FOOTERS, MANIFESTS = (
-    Path(__file__).with_name(f"{name}.java") for name in ("NullCounts", "Footers", "ManifestNulls")
-)
-STAMP = "helios.pipeline"
-"""What the snapshots of Helios have in their summaries."""
 MOST_KNOWN = 200_000
 """Files whose footers have been looked at that are remembered."""
-FEW = 512
-"""Files whose footers are asked for at once."""
-
 _SEEN: OrderedDict[tuple[str, str], None] = OrderedDict()
 """Files whose columns are all read right, by what is asked of them."""
 _LOOKS: dict[tuple[str, int, str | None], Look | None] = {}
-_MANIFESTS: dict[tuple[str, str, tuple[int, ...]], JavaManifestReporter] = {}
-"""Who reads the manifests of each target, by session, table and required columns, and knows those that are read."""
 
 
 class Required(NamedTuple):
@@ -86,33 +78,6 @@ class Look:
     identifiers: frozenset[int]
     flat: frozenset[int]
     nested: bool
-
-
-class Leaf(NamedTuple):
-    """A column in the footer of a file; its nulls are None where they are not counted."""
-
-    id: int
-    physical: str
-    annotation: str
-    optional: bool
-    nulls: int | None
-    dictionary: bool
-
-
-class Counted(NamedTuple):
-    """A file by the table's metadata: its nulls by column, and the columns without a count."""
-
-    location: str
-    format: str
-    nulls: Sequence[tuple[int, int]]
-    unknown: Sequence[int]
-
-
-class Manifests(NamedTuple):
-    """The manifests that were read, and their files that have nulls."""
-
-    read: Sequence[str]
-    nulls: Sequence[Counted]
 
 
 @dataclass(frozen=True)
@@ -203,9 +168,9 @@ def verify_state(
         verify(spark, table, tasks, Reading(str(table.name()), by_bounds=by_bounds))
         return
     look = _look(table)
-    nulls = _manifests(spark, table, look, snapshot).nulls if look is not None else ()
-    if look is not None and nulls:
-        _Files(spark, table, look, Reading(str(table.name()))).refuse_nulls(nulls[0])
+    found = manifests(spark, table, tuple(look.required), snapshot).nulls if look is not None else ()
+    if look is not None and found:
+        _Files(spark, table, look, Reading(str(table.name()))).refuse_nulls(found[0])
 
 
 def verify_bounds(spark: SparkSession, table: JavaTable, snapshot: JavaSnapshot | None) -> None:
@@ -241,7 +206,7 @@ class _Files:
         required, mapped = self._look.required, self._look.mapping is not None
         asked = [id for id, column in required.items() if self._reads(column.name)]
         nulls = {}
-        for counted in _counts(self._spark, tasks, asked, mapped) if asked or mapped else ():
+        for counted in counts(self._spark, tasks, asked, mapped) if asked or mapped else ():
             self.refuse_nulls(counted)
             if counted.format == "PARQUET":
                 nulls[counted.location] = [id for id in counted.unknown if not required[id].filled]
@@ -257,10 +222,12 @@ class _Files:
         by_bounds = self._reading.by_bounds
         key = "\n".join((self._look.key, str(self._by_rows), str(by_bounds), *sorted(self._names)))
         new = [location for location in files if (key, location) not in _SEEN]
-        for location, leaves in _footers(self._spark, self._table, self._look, new):
+        for location, leaves in footers(self._spark, self._table, self._look.mapping, new):
             for leaf in leaves:
                 column = self._column(leaf.id)
                 if column is not None:
+                    if leaf.unread:
+                        raise self._unread(location, leaf, column[0])
                     read = readers(column[1], leaf.physical, leaf.annotation)
                     if not self._needed(leaf) <= read or (by_bounds and "MILLIS" in leaf.annotation):
                         raise self._type(location, leaf, column)
@@ -302,6 +269,16 @@ class _Files:
             where=self._reading.where,
             fix=f"let the column be null ({first}ALTER TABLE {name} ALTER COLUMN {column} DROP NOT NULL), or replace "
             "the file by one without nulls.",
+        )
+
+    def _unread(self, location: str, leaf: Leaf, name: str) -> RunError:
+        levels = leaf.unread == "levels"
+        why = "as a list of two levels, which Iceberg does not read." if levels else no_codec(leaf.unread)
+        how = THREE_LEVELS if levels else CODECS
+        return RunError(
+            f"{self._reading.name}: the file {location} has the column {name} {why}",
+            where=self._reading.where,
+            fix=f"replace the file by one that is written {how}, or read the other columns: .select(...).",
         )
 
     def _type(self, location: str, leaf: Leaf, column: tuple[str, str]) -> RunError:
@@ -347,50 +324,6 @@ def _required(fields: Sequence[Mapping[str, object]], path: str) -> Iterator[tup
             yield cast("int", field["id"]), Required(name, "initial-default" in field)
         elif isinstance(kind, Mapping) and kind["type"] == "struct":
             yield from _required(kind["fields"], f"{name}.")
-
-
-def _counts(
-    spark: SparkSession, tasks: JavaList[JavaFileScanTask], columns: Sequence[int], every: bool
-) -> list[Counted]:
-    """Every file, or those that have nulls."""
-    counts = cast("JavaFileReporter", instance(spark, COUNTS, _ids(columns), every)).call(tasks)
-    return [Counted(*fields) for fields in json.loads(_json(counts))]
-
-
-def _manifests(spark: SparkSession, table: JavaTable, look: Look, snapshot: JavaSnapshot) -> Manifests:
-    """Reads the manifests of a state that this process has not read, unless Helios alone has added to what it knows."""
-    key = (str(spark.sparkContext.applicationId), str(table.uuid()), tuple(look.required))
-    if key not in _MANIFESTS:
-        made = instance(spark, MANIFESTS, _ids(look.required), STAMP, base=COUNTS)
-        _MANIFESTS[key] = cast("JavaManifestReporter", made)
-    read, nulls = json.loads(_json(_MANIFESTS[key].state(table, snapshot)))
-    return Manifests(read, [Counted(*fields) for fields in nulls])
-
-
-def _ids(columns: Iterable[int]) -> JavaList[int]:
-    ids: JavaList[int] = classes().java.util.ArrayList()
-    for id in columns:
-        ids.add(id)
-    return ids
-
-
-def _footers(
-    spark: SparkSession, table: JavaTable, look: Look, locations: Sequence[str]
-) -> Iterator[tuple[str, list[Leaf]]]:
-    if not locations:
-        return
-    teller = cast("JavaFooterReporter", instance(spark, FOOTERS, table.io(), look.mapping))
-    for start in range(0, len(locations), FEW):
-        part = locations[start : start + FEW]
-        asked = classes().java.util.ArrayList()
-        for location in part:
-            asked.add(location)
-        for location, leaves in zip(part, json.loads(_json(teller.call(asked))), strict=True):
-            yield location, [Leaf(*leaf) for leaf in leaves]
-
-
-def _json(found: object) -> str:
-    return str(classes().org.apache.iceberg.util.JsonUtil.mapper().writeValueAsString(found))
 
 
 def named_in(conditions: Sequence[str], columns: Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ from helios.spark.jvm.sql import struct_of
 from helios.spark.jvm.types.java import JavaArray
 from helios.spark.jvm.types.spark import JavaInputPartition, JavaReaderFactory, JavaStructType
 from helios.table.lags import FOLDER as LAGS
-from helios.table.lags import Seen
+from helios.table.lags import SeenLag
 from helios.table.positions import Lag, Position, Span
 
 KEPT_EVERY = 5.0
@@ -108,7 +108,7 @@ class SpanSource:
         checkpoint, now = self.context.checkpoint, time.time()
         if checkpoint is not None and now - self._lag_kept >= every:
             self._lag_kept = now
-            seen = Seen(self.read_plan.ledger_name, lag, datetime.fromtimestamp(now, UTC))
+            seen = SeenLag(self.read_plan.ledger_name, lag, datetime.fromtimestamp(now, UTC))
             checkpoint.files.write(f"{LAGS}/{self.index}.json", seen.as_json())
 
     def committed(self, position: Position) -> None:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from urllib.parse import unquote
 
 from py4j.protocol import Py4JError
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from helios.errors import HeliosError, InputError, RunError
+from helios.errors import HeliosError, InputError
 from helios.model.flow import flows
 from helios.plan.nodes import Plan
+from helios.sources.common.spark.failures import damaged
 from helios.sources.files.declare import LACKED
 from helios.spark.iceberg.bad_rows import bad_row, json_in, row_in
 from helios.spark.jvm.classes import classes
-from helios.spark.jvm.errors import FAILED_READ
 from helios.spark.jvm.sql import struct_of
 
-CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+)(?:: (.*))?$", re.MULTILINE)
 CHUNK = 1 << 20
 
 
@@ -31,25 +29,6 @@ def failure(error: BaseException, plan: Plan) -> HeliosError | None:
         return lacked
     place, fix = _place(row)
     return bad_row(row, plan, place, fix)
-
-
-def damaged(error: BaseException, plan: Plan) -> HeliosError | None:
-    """The failure of a file that Spark cannot read; None for any other error."""
-    text = str(error)
-    match = FAILED_READ.search(text)
-    if match is None:
-        return None
-    causes = [f"{name}: {message}" if message else name for name, message in CAUSE.findall(text)]
-    # Spark's own wrappers say no more than that the read failed.
-    told = [cause for cause in causes if "FAILED_READ_FILE" not in cause and not cause.startswith("SparkException")]
-    sources = [flow.source for flow in flows(plan.stream) if getattr(flow.source, "bad_file", None) == "fail"]
-    aside = ', or set such files aside: .on_bad_file("quarantine")' if sources else ""
-    return RunError(
-        f"{unquote(match[1])} cannot be read: {told[-1] if told else 'it is damaged'}. "
-        "Nothing of its batch was written.",
-        where=sources[0].origin if sources else plan.origin,
-        fix=f"repair or remove it{aside}.",
-    )
 
 
 def _lacked(row: dict[str, str], plan: Plan) -> InputError | None:

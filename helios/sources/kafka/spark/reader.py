@@ -41,7 +41,6 @@ from helios.sources.kafka.topics import (
 )
 from helios.spark.jvm.functions import ddl
 from helios.spark.jvm.sql import struct_of
-from helios.table.lags import FOLDER, SeenLag
 from helios.table.positions import Lag, Position, Span
 
 FETCHES = {"max.poll.records": "50000", "max.partition.fetch.bytes": str(8 << 20), "fetch.max.wait.ms": "10"}
@@ -209,15 +208,6 @@ class KafkaReader(SpanSource):
         lag = self._lag(self._behind(position, self._logs(position)))
         self.keep_lag(lag, every=KEPT_EVERY if self._frozen is None else 0.0)
         return lag
-
-    def _keep(self, lag: Lag) -> None:
-        """Keeps the lag where `helios status` finds it, every few seconds; of a run that drains, each."""
-        checkpoint, now = self.context.checkpoint, time.time()
-        if checkpoint is None or (self._frozen is None and now - self._kept < KEPT_EVERY):
-            return
-        self._kept = now
-        seen = SeenLag(self.read_plan.ledger_name, lag, datetime.fromtimestamp(now, UTC))
-        checkpoint.files.write(f"{FOLDER}/{self.index}.json", seen.as_json())
 
     def _lag(self, behind: list[Range]) -> Lag:
         oldest = self._cluster.oldest(behind) if behind else None

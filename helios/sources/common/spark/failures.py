@@ -1,0 +1,32 @@
+"""Failures of Spark that sources of several kinds have, in words for the user."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+from helios.errors import RunError
+from helios.model.flow import flows
+from helios.plan.nodes import Plan
+from helios.spark.jvm.errors import FAILED_READ
+
+CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+)(?:: (.*))?$", re.MULTILINE)
+
+
+def damaged(error: BaseException, plan: Plan) -> RunError | None:
+    """The failure of a file that Spark cannot read; None for any other error."""
+    text = str(error)
+    match = FAILED_READ.search(text)
+    if match is None:
+        return None
+    causes = [f"{name}: {message}" if message else name for name, message in CAUSE.findall(text)]
+    # Spark's own wrappers say no more than that the read failed.
+    told = [cause for cause in causes if "FAILED_READ_FILE" not in cause and not cause.startswith("SparkException")]
+    sources = [flow.source for flow in flows(plan.stream) if getattr(flow.source, "bad_file", None) == "fail"]
+    aside = ', or set such files aside: .on_bad_file("quarantine")' if sources else ""
+    return RunError(
+        f"{unquote(match[1])} cannot be read: {told[-1] if told else 'it is damaged'}. "
+        "Nothing of its batch was written.",
+        where=sources[0].origin if sources else plan.origin,
+        fix=f"repair or remove it{aside}.",
+    )
