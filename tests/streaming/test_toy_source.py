@@ -188,7 +188,7 @@ def test_the_commands_find_it_by_its_entry_point(tmp_path: Path) -> None:
         return done.stdout + done.stderr
 
     (tmp_path / "p.py").write_text(SCRIPT)
-    assert "CounterSource(end.txt): there is no such file. Fix: write a number into it." in helios("run", "p.py")
+    assert "CounterSource(end.txt): there is no such file. Fix: write a number into it." in helios("check", "p.py")
     (tmp_path / "end.txt").write_text("3")
     assert "read      CounterSource(end.txt)" in helios("plan", "p.py")
     assert "3 numbers" in helios("doctor", "p.py")
