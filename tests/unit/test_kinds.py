@@ -10,8 +10,10 @@ from pkgutil import resolve_name
 import pytest
 
 import helios
+from helios.model.mirror import MirrorSink
 from helios.model.modes import MODES
 from helios.model.output import Output
+from helios.model.write_modes import WriteModes
 from helios.plan.compile import SINKS
 from helios.sources.kinds import KINDS
 
@@ -83,3 +85,9 @@ def test_nobody_asks_which_target_it_is() -> None:
 
 def test_nobody_asks_which_write_mode_it_is() -> None:
     assert asking({kind.__name__ for kind in MODES}, MODE_OWNERS) == set()
+
+
+def test_a_mirror_refuses_each_write_mode() -> None:
+    modes = {name for name, value in vars(WriteModes).items() if callable(value) and name[0] != "_"} - {"write_mode"}
+    assert len(modes) >= len(MODES)
+    assert modes <= vars(MirrorSink).keys()
