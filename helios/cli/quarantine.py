@@ -132,7 +132,7 @@ def _set_aside(config: Config, found: TableName, table: Table, batch: int, pipel
 
 
 def _take_along(config: Config, target: Table, aside: DiscardedBatch) -> int:
-    """Takes the batch's rows out of its quarantine, which is a table of a declared catalog."""
+    """Removes the batch's rows from its quarantine, a table of a declared catalog."""
     from helios.table.quarantine import take_along
 
     taken = 0
@@ -288,7 +288,7 @@ def _summary(done: Replayed) -> str:
 
 
 def _left(done: Replayed) -> str:
-    """The rows that no replay, or not this one, brings."""
+    """The rows that this replay, or any replay, leaves in the quarantine."""
     parts = []
     if done.waiting:
         rows = progress.counted(done.waiting, "row")

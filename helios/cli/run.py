@@ -169,7 +169,7 @@ def _launched(
 
 
 def _compiled(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], list[Compiled]]:
-    """The plans that can run, and the pipelines with problems, which are told and do not block the others.
+    """The plans that can run, and the pipelines with problems, which are reported and do not block the others.
 
     Raises:
         CheckFailed: No pipeline can run, or one cannot with `fail_fast`.
@@ -241,7 +241,7 @@ def _progress(log_format: str, *, err: bool) -> progress.Progress:
 
 
 def _confirm(plans: list[Plan]) -> None:
-    """Has the user write the name of every target that is to be emptied."""
+    """Asks the user to write the name of every target that will be emptied."""
     for table in (plan.write.table.text for plan in plans):
         written = click.prompt(f"--full-refresh deletes every row of {table}. Write its name to confirm", err=True)
         if written.strip() != table:
@@ -297,7 +297,7 @@ class Launch:
 
 
 def _conclude(runner: Runner, *, debug: bool) -> int:
-    """Tells of every failure, and returns the exit status."""
+    """Reports every failure, and returns the exit status."""
     failures = [run.error for run in runner.runs if run.error is not None]
     told: set[str] = set()
     for error in failures:

@@ -59,7 +59,7 @@ class Recipe:
 
 
 def load(note: Path) -> Recipe | None:
-    """The recipe that a file holds; None without one, or when Spark was installed anew or a jar removed since."""
+    """The recipe in a file; None without one, or if Spark was reinstalled or a jar removed since."""
     try:
         held = json.loads(note.read_bytes())
         recipe = Recipe(held["folder"], *(tuple(held[key]) for key in ("files", "options", "class_path")))
@@ -108,7 +108,7 @@ def _files(folder: Path) -> tuple[str, ...]:
 
 
 def _copied(jar: Path, copies: Path) -> Path:
-    """A jar, or its copy without what it is slower with."""
+    """A jar, or its copy without the entries that slow it down."""
     with zipfile.ZipFile(jar) as held:
         entries = held.infolist()
         left_out = {entry.filename for entry in entries if _SIGNATURE.match(entry.filename)}

@@ -1,4 +1,4 @@
-"""A kind of source: what plans, runs, `status` and other commands ask about it, as they name no kind themselves."""
+"""A kind of source: what plans, runs, `status` and other commands know of it, without naming the kind."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def actions(spark: SparkSession) -> JavaSparkActions:
 
 
 def off(files: int, size: int, target: int) -> float:
-    """How far a number of files is from bytes / target size, as a share of it; the least number is one.
+    """The deviation of a number of files from bytes / target size, as a share of it; at least one file.
 
     Examples:
         >>> off(11, 1000, 100), off(1, 10, 100)
@@ -182,7 +182,7 @@ def compact(
 
 
 def _looked_at(spark: SparkSession, name: TableName, target: int, branch: str | None) -> tuple[int, bool]:
-    """The target size of a file, and whether there is nothing; the table's metadata is let go before the work begins.
+    """The target size of a file, and whether nothing is to do; the metadata is released before the work begins.
 
     Raises:
         NotFound: There is no such table or branch.
@@ -275,7 +275,7 @@ class _Compaction:
         return result
 
     def _try(self, act: Callable[[], T]) -> T | None:
-        """Runs an action; None when it lost to another writer, and `gave_up` when it did so too often."""
+        """Runs an action; None if it lost to another writer, and `gave_up` after too many losses."""
         try:
             return act()
         except (Py4JJavaError, PySparkException) as error:

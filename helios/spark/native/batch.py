@@ -1,4 +1,4 @@
-"""A batch that the columnar engine does: its files, its program, and the job whose tasks write the target's files."""
+"""A batch of the columnar engine: its files, its program, and the job whose tasks write the target's files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from helios.spark.native.stores import Store
 
 
 class SmallBatch(NotNative):
-    """A batch is not worth the start of the engine. The run does not tell it: the plan does."""
+    """A batch is too small for the engine. The run does not report it: the plan does."""
 
 
 def refuse_small(size: int | None) -> None:
@@ -62,7 +62,7 @@ class Written:
     store: Store = field(default_factory=Store)
 
     def of(self, told: Iterable[TaskReport]) -> Written:
-        """The files that tasks have told of."""
+        """The files in the reports of tasks."""
         return replace(self, files=tuple(json.dumps(file) for report in told for file in report.get("files", ())))
 
     def delete(self) -> None:
@@ -81,7 +81,7 @@ class Written:
 
 @dataclass(frozen=True)
 class NativeBatch:
-    """A batch as the columnar engine does it.
+    """A batch of the columnar engine.
 
     Attributes:
         files: Its files.
@@ -116,7 +116,7 @@ class NativeBatch:
             self.files.done(self.planned)
 
     def count(self, told: Iterable[TaskReport]) -> None:
-        """Takes the counts of tasks: what an attempt counts that fails, is not among what they tell."""
+        """Adds the counts in the reports of tasks; failed attempts report none."""
         self.dropped[:] = [sum(report["dropped"] for report in told)]
 
     def check_columns(self, made: StructType, stored: StructType) -> None:
@@ -176,7 +176,7 @@ class NativeBatch:
 
 
 def run(spark: SparkSession, does: str, work: str, shares: Sequence[Share], stores: Stores) -> list[TaskReport]:
-    """Has Spark's tasks do shares of some work.
+    """Runs shares of some work in Spark's tasks.
 
     Args:
         spark: The session of the batch.
@@ -227,7 +227,7 @@ def _task_of(does: str, work: str, stores: Stores) -> Callable[[Iterable[Share]]
 
 
 def data_files(table: JavaTable, texts: Iterable[str]) -> Iterator[JavaDataFile]:
-    """Iceberg's data files of what tasks have told of them."""
+    """Iceberg's data files, from the reports of tasks."""
     jvm = classes()
     mapper = jvm.org.apache.iceberg.util.JsonUtil.mapper()
     specs: dict[int, JavaObject | None] = {}

@@ -1,4 +1,4 @@
-"""An upsert that the columnar engine does: newest rows, the positions of those that they replace, and new files.
+"""An upsert by the columnar engine: the newest rows, the positions of the rows they replace, and new files.
 
 Three jobs: one task finds the newest row of each key, tasks over the target's files find the old rows by the keys, and
 tasks write the new ones. Iceberg writes the deletion vectors, in the driver, from the positions that tasks have found.
@@ -50,7 +50,7 @@ Ends = Mapping[str, Sequence[object]]
 
 @dataclass(frozen=True)
 class Keyed:
-    """How an upsert tells rows apart.
+    """The key columns and the order of an upsert.
 
     Attributes:
         keys: The key columns.
@@ -64,7 +64,7 @@ class Keyed:
 
 
 def upserted(pending: Transaction, native: NativeBatch, made: StructType, stored: StructType, keyed: Keyed) -> bool:
-    """Upserts a batch as the columnar engine does it; False, with nothing written, where Spark must do it.
+    """Upserts a batch with the columnar engine; False, with nothing written, if Spark must do it.
 
     Args:
         pending: The transaction.
@@ -279,7 +279,7 @@ def _positions(vector: Vector) -> object:
 
 
 def size_of(table: JavaTable) -> int:
-    """The bytes of a table's data files, as its newest commit tells them; 0 where it does not."""
+    """The bytes of a table's data files, from its newest commit; 0 if that does not say."""
     snapshot = table.currentSnapshot()
     return int(texts(snapshot.summary()).get("total-files-size", 0)) if snapshot is not None else 0
 

@@ -1,4 +1,4 @@
-"""The data that a run leaves for a later one after it has read its sources to their end, in words."""
+"""The data that a finished run leaves for a later run, in words."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ class PipelineRun:
 
     @contextmanager
     def _beside(self) -> Generator[None, None, None]:
-        """Runs the companions of sources, such as receivers, while the pipeline follows them, through outages too."""
+        """Runs the companions of sources, such as receivers, while the pipeline follows them, also in outages."""
         with ExitStack() as stack:
             for read in self.plan.reads:
                 beside = source_kind(read.source).beside
@@ -179,7 +179,7 @@ class PipelineRun:
             yield
 
     def _run_with_restarts(self, location: str) -> None:
-        """Starts the pipeline, restarts it on the next replica during an outage, or to plan a batch anew."""
+        """Starts the pipeline, and restarts it on the next replica in an outage, or to plan a batch again."""
         anew = ""
         while True:
             try:
@@ -300,7 +300,7 @@ class PipelineRun:
             self._event("noted", message=message)
 
     def left(self, told: Sequence[str]) -> None:
-        """Takes what a later run will read, to be told at the end."""
+        """Takes the data that a later run will read, to report it at the end."""
         self._left = told
 
     def late(self, rows: int) -> None:

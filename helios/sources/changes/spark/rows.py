@@ -59,7 +59,7 @@ BINLOGS = ("mysql", "mariadb")
 
 
 def events(records: DataFrame) -> DataFrame:
-    """Records with their envelope and key, and why they are none; without tombstones, whose deletes came before."""
+    """Records with their envelope and key, and the reason why a record has none; without tombstones."""
     spark = records.sparkSession
     record = F.struct(*[F.col(name) for name in records.columns])
     text, key = F.col("value").cast("string"), F.col("key").cast("string")
@@ -95,7 +95,7 @@ def look(changes: DataFrame) -> TableVersions:
 
 
 def kinds(changes: DataFrame, *by: str) -> list[Row]:
-    """The schemas and keys that occur, with whether they are of changes of rows; the oldest first.
+    """The schemas and keys of the records, oldest first, each with whether its records are changes of rows.
 
     Args:
         changes: The records, as `events` gives them.
@@ -150,7 +150,7 @@ def declared_columns(source: CdcSource) -> StructType | None:
 
 
 def hidden(df: DataFrame) -> DataFrame:
-    """Rows with the hidden columns, of a batch that has none."""
+    """Rows with empty hidden columns, for a batch without changes."""
     return df.select("*", F.lit(None).cast(LOG_TYPE).alias(LOG), F.lit(False).alias(GONE))
 
 
@@ -265,7 +265,7 @@ def rows(
 
 
 def _others(df: DataFrame, source: CdcSource, wanted: StructType, no_schema: str) -> DataFrame:
-    """Records whose schema part says no columns: by the declared ones where they have none."""
+    """Records whose schema part has no columns: read by the declared ones if there is no schema part."""
     declared = declared_columns(source)
     why = F.when(F.col("schema").isNotNull(), F.lit("its schema part is not that of an envelope"))
     if declared is None:

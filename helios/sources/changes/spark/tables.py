@@ -1,4 +1,4 @@
-"""Debezium's records of several tables, told apart: each table's changes have their own columns and key."""
+"""Debezium's records of several tables, separated: each table's changes have their own columns and key."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class ChangesByTable:
         return self._of(table).where(F.col(EVENT)["op"].isin(*operations)).select(*texts)
 
     def refuse(self, table: SourceTable | None, keys: Sequence[str] = (), why: str | None = None) -> None:
-        """Has all records of a table go the way of bad ones.
+        """Treats all records of a table as bad ones.
 
         Args:
             table: The table; None for records that name none.
@@ -149,7 +149,7 @@ class ChangesByTable:
 
 
 def _named(changes: DataFrame) -> DataFrame:
-    """Changes with the table that each is of; a change of a row that names none is bad."""
+    """Changes with the table of each; a change of a row that names no table is bad."""
     event = F.col(EVENT)
     source = event["source"]
     there = F.coalesce(source["table"], F.lit("")) != ""

@@ -218,7 +218,7 @@ def prepare(spark: SparkSession) -> None:
 
 
 def made(value: Column, kind: Kind) -> Column:
-    """A parsed value as the column has it; null where it does not fit."""
+    """A parsed value as the column's type; null if it does not fit."""
     if kind.rule == "array":
         [(_, element)] = kind.inner
         return value if element.stored == element.made else F.transform(value, lambda one: made(one, element))

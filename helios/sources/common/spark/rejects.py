@@ -22,7 +22,7 @@ WHY = "_helios_bad_why"
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Which rows are bad, and what becomes of them.
+    """The bad rows, and the policy for them.
 
     Attributes:
         bad: Whether a row is bad.
@@ -44,7 +44,7 @@ class Verdict:
 
 
 def judged(df: DataFrame, verdict: Verdict, aside: RejectedInput) -> DataFrame:
-    """The good rows, without the hidden columns; the others go where the verdict says.
+    """The good rows, without the hidden columns; bad rows are handled by the verdict's policy.
 
     Args:
         df: Rows with the hidden columns.
@@ -66,7 +66,7 @@ def judged(df: DataFrame, verdict: Verdict, aside: RejectedInput) -> DataFrame:
 
 
 def _seen(df: DataFrame, bad: Column, hidden: Sequence[str], counted: Observation | None = None) -> DataFrame:
-    """Rows whose every column is parsed, and every row of which is looked at, whatever the steps after them need.
+    """Rows of which Spark parses every column and every row, whatever the later steps need.
 
     Spark parses only the columns that are asked for, and hands conditions of later steps to the parser: which rows are
     bad would depend on the pipeline. It does neither across an observation that names all columns.

@@ -1,4 +1,4 @@
-"""The columns that each file has, from one look at its footer or header, and files that cannot be read."""
+"""The columns of each file, from its footer or header, and the files that cannot be read."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class FileColumns:
-    """The result of a look at a file.
+    """The columns of a file, or the reason why it cannot be read.
 
     Attributes:
         file: The file.
@@ -229,7 +229,7 @@ class _Looker:
         return StructType([StructField(name or f"_c{i}", NullType()) for i, name in enumerate(names)])
 
     def _read_through(self, path: JavaPath) -> None:
-        """Reads a compressed file to its end, where damaged files are set aside: only its end says that it is whole."""
+        """Reads a compressed file to its end, if damaged files are quarantined: only its end shows if it is whole."""
         if self._source.bad_file != "quarantine":
             return
         name = str(path.getName())
@@ -296,7 +296,7 @@ def unreadable(source: FilesSource, bad: Sequence[FileColumns]) -> DamagedFile:
 def misfit(
     source: FilesSource, field: StructField, file: File, before: StructField | None, other: File | None
 ) -> InputError:
-    """The error of a column with types of which no type holds both."""
+    """The error for a column with two types that have no common type."""
     assert before is not None
     return InputError(
         f"{source.label()}: {field.name} is {field.dataType.simpleString()} in {file.path} and "

@@ -80,7 +80,7 @@ def read_csv(
 def _plain(
     spark: SparkSession, source: FilesSource, line: tuple[Column, Column, Column], columns: StructType
 ) -> Column:
-    """The row of a line that is plain, or what the line is."""
+    """The row of a plain line, or the class of any other line."""
     conf, settings = _settings(spark, source, len(columns.fields))
     judge = instance(spark, CSV_LINE, conf, *settings)
     return plain_csv(spark, line, judge, [separator_of(source), *_quoting(source)], columns)

@@ -1,4 +1,4 @@
-"""Failures of files: rows that do not parse, and files that are damaged, in words for the user."""
+"""Failures of files as errors for the user: rows that do not parse, and damaged files."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _names(fields: object, kind: DataType, path: str) -> Iterator[str]:
 
 
 def _place(row: dict[str, str]) -> tuple[str, str]:
-    """Where a bad row is, and what to do about it."""
+    """The place of a bad row, and the fix."""
     file = unquote(row["file"])
     line = line_of(file, row["text"])
     # Without a schema such a field is one of which no type was inferred: the file is as it shall be.
