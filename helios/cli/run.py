@@ -299,7 +299,7 @@ class Launch:
 def _conclude(runner: Runner, *, debug: bool) -> int:
     """Reports every failure, and returns the exit status."""
     failures = [run.error for run in runner.runs if run.error is not None]
-    told: set[str] = set()
+    reported: set[str] = set()
     for error in failures:
         # Pipelines that share a source or a service fail for one reason.
         for problem in output.problems_of(error) if isinstance(error, HeliosError) else [error]:
@@ -308,8 +308,8 @@ def _conclude(runner: Runner, *, debug: bool) -> int:
                 if isinstance(problem, HeliosError)
                 else f"{type(problem).__name__}: {problem}"
             )
-            if text not in told:
-                told.add(text)
+            if text not in reported:
+                reported.add(text)
                 output.say_error(text)
         if debug:
             output.show_traceback(error)

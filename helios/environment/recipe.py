@@ -158,8 +158,16 @@ def _providers(text: str) -> list[str]:
 
 def _launcher_options(folder: Path, java: Java) -> tuple[str, ...]:
     """The JVM options that Spark's launcher gives a local driver, but for its class path and memory."""
-    told = ("--conf", "spark.driver.memory=1g", "pyspark-shell")
-    command = [str(java.path), "-Xmx128m", "-cp", str(folder / "*"), "org.apache.spark.launcher.Main", _SUBMIT, *told]
+    arguments = ("--conf", "spark.driver.memory=1g", "pyspark-shell")
+    command = [
+        str(java.path),
+        "-Xmx128m",
+        "-cp",
+        str(folder / "*"),
+        "org.apache.spark.launcher.Main",
+        _SUBMIT,
+        *arguments,
+    ]
     own = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_", "HADOOP_"))}
     done = subprocess.run(
         command,

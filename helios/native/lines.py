@@ -69,7 +69,7 @@ def _blocks(file: InputFile) -> Iterator[bytes]:
                 raise NotNative("a file is shorter than it was")
             block = kept + read
             if left <= 0 and not block.endswith(b"\n"):
-                block += _line(stream, file)  # the last line goes on behind the part
+                block += _line(stream, file)  # the last line continues after the part
             cut = block.rfind(b"\n") + 1 if left > 0 else len(block)
             kept = block[cut:]
             if len(kept) > LONGEST:

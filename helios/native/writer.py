@@ -145,8 +145,8 @@ class TableWriter:
     def _end(self, values: Values) -> None:
         fields = zip(values, self._target.partition, strict=True)
         partition = [as_json(value, field) for value, field in fields]
-        told = self._open.pop(values).close()
-        self._done.append({**told, "partition": partition, "spec-id": self._target.spec})
+        metadata = self._open.pop(values).close()
+        self._done.append({**metadata, "partition": partition, "spec-id": self._target.spec})
 
     def close(self) -> list[dict[str, Any]]:
         """Closes all files, and returns their metadata as Iceberg's JSON of content files."""

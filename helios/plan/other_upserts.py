@@ -62,10 +62,10 @@ def upserts_alongside(
     begun = {}
     for other in alongside(plan, plans):
         was = known.get(other.was or "")
-        told = (*beside, *(was.beside if was is not None else ()))  # under a former name, too
+        accepted = (*beside, *(was.beside if was is not None else ()))  # under a former name, too
         names = (other.was,) if other.was else ()
         shares = was.shares if was is not None else begins_sharing(other)
-        begun[other.pipeline] = Upserts(upsert_terms(other), other.write.sink.branch_name, told, names, shares)
+        begun[other.pipeline] = Upserts(upsert_terms(other), other.write.sink.branch_name, accepted, names, shares)
     return {**begun, **known}
 
 

@@ -230,12 +230,12 @@ class FilesSource(Source):
             yield f"of each row: {', '.join(name for name, _ in self.metadata)}"
 
     def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        told = self.declared_schema is not None and self.rescued is None
+        decided = self.declared_schema is not None and self.rescued is None
         return {
             "path": self.path,
             "format": self.format,
             "options": self.reader_options(),
-            "extra": self.extra if told else None,
+            "extra": self.extra if decided else None,
             "rescued": self.rescued,
             "timestamps": self.timestamps if self.format == "json" else None,
             "metadata": dict(self.metadata),

@@ -211,7 +211,7 @@ class KafkaSource(KafkaConnection, Source):
         """Sets the policy for records that were deleted before they were read, as retention does.
 
         Args:
-            action: "fail" (default) stops the run, and says how many. "skip" goes on at the oldest record that is left:
+            action: "fail" (default) stops the run, and says how many. "skip" continues at the oldest record left:
                 the run tells how many of which partition are gone.
         """
         return replace(self, missing=one_of(action, ON_MISSING, "on_missing"))

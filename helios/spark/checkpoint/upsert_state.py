@@ -235,7 +235,7 @@ class UpsertState:
 
         Args:
             folders: The folders, within those around the state.
-            but: A folder that is written anew: a replay takes the number of one that the table has lost.
+            but: A folder that is written again: a replay takes the number of one that the table has lost.
         """
         name, now = f"{self.folder}/replaced.json", time.time()
         text = self.files.read(name)

@@ -227,8 +227,8 @@ class _Files:
         self._look = look
         self._reading = reading
         self._schema = table.schema()
-        told = spark.conf.get(VECTORIZED, None) or table.properties().get(VECTORIZES)
-        self._by_rows = str(told).lower() == "false"
+        setting = spark.conf.get(VECTORIZED, None) or table.properties().get(VECTORIZES)
+        self._by_rows = str(setting).lower() == "false"
         self._names = {name.lower() for name in reading.columns}
         self._columns: dict[int, tuple[str, str] | None] = {}
 

@@ -112,7 +112,7 @@ def record_command(dataset: JavaDataset) -> None:
     collected = _COLLECTED.get()
     if collected is None:
         return
-    # The plan that has run: executedPlan() would optimize and plan anew, the rows that the command returned.
+    # The plan that has run: executedPlan() would optimize and plan again, the rows that the command returned.
     result = cast("JavaCommandResult", dataset.queryExecution().commandExecuted())
     for scan in _scans(result.commandPhysicalPlan()):
         if str(scan.table().name()) not in collected.tables:

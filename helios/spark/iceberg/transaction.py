@@ -255,7 +255,7 @@ class Transaction:
         update, sequence, count = self._transaction.updateProperties(), int(made[0].sequenceNumber()), len(made)
         update.set(key, value(sequence)).commit()
         if sequence:  # 0 in tables of format v1
-            # A try onto a newer state numbers the snapshots anew, and applies the update as it then is.
+            # A try onto a newer state numbers the snapshots again, and applies the update as it then is.
             self._operations.refreshed.append(lambda now: update.set(key, value(int(now.lastSequenceNumber()) + count)))
 
     def commit(self) -> None:

@@ -61,9 +61,9 @@ class Written:
     files: tuple[str, ...] = ()
     store: Store = field(default_factory=Store)
 
-    def of(self, told: Iterable[TaskReport]) -> Written:
+    def of(self, reports: Iterable[TaskReport]) -> Written:
         """The files in the reports of tasks."""
-        return replace(self, files=tuple(json.dumps(file) for report in told for file in report.get("files", ())))
+        return replace(self, files=tuple(json.dumps(file) for report in reports for file in report.get("files", ())))
 
     def delete(self) -> None:
         """Deletes them, also those of tasks that could not delete their own."""
@@ -115,9 +115,9 @@ class NativeBatch:
             self.counted.append(True)
             self.files.done(self.planned)
 
-    def count(self, told: Iterable[TaskReport]) -> None:
+    def count(self, reports: Iterable[TaskReport]) -> None:
         """Adds the counts in the reports of tasks; failed attempts report none."""
-        self.dropped[:] = [sum(report["dropped"] for report in told)]
+        self.dropped[:] = [sum(report["dropped"] for report in reports)]
 
     def check_columns(self, made: StructType, stored: StructType) -> None:
         """Checks that the program gives the columns that Spark's analyzer gives the steps, and that they are stored.
@@ -154,14 +154,14 @@ class NativeBatch:
             return written
         stores = inputs.store.properties, store.properties
         try:
-            told = run(spark, "write", work, [[astuple(file) for file in share] for share in shares], stores)
+            reports = run(spark, "write", work, [[astuple(file) for file in share] for share in shares], stores)
         except BaseException:
             written.delete()
             raise
-        written = written.of(told)
+        written = written.of(reports)
         files = [json.loads(file) for file in written.files]
         try:
-            accepted(told)
+            accepted(reports)
             if self.guarded:
                 partitions = len({json.dumps(file["partition"]) for file in files})
                 refuse_written([file["file-size-in-bytes"] for file in files], partitions, target)
@@ -171,7 +171,7 @@ class NativeBatch:
                 written.delete()
             raise
         self.count_files()
-        self.count(told)
+        self.count(reports)
         return written
 
 
@@ -193,20 +193,20 @@ def run(spark: SparkSession, does: str, work: str, shares: Sequence[Share], stor
     return [json.loads(text) for text in rdd.mapPartitions(_task_of(does, work, stores)).collect()]
 
 
-def accepted(told: list[TaskReport]) -> list[TaskReport]:
+def accepted(reports: list[TaskReport]) -> list[TaskReport]:
     """The reports of tasks, if none of them has refused or failed.
 
     Raises:
         NotNative: One of them has refused: Spark must do the batch.
         RunError: A file holds something else than its table says.
     """
-    misread = next((report["misread"] for report in told if "misread" in report), None)
+    misread = next((report["misread"] for report in reports if "misread" in report), None)
     if misread is not None:
         raise RunError(f"{misread}.", fix="replace the file, or read the other columns: .select(...).")
-    refused = next((report["refused"] for report in told if "refused" in report), None)
+    refused = next((report["refused"] for report in reports if "refused" in report), None)
     if refused is not None:
         raise NotNative(refused)
-    return told
+    return reports
 
 
 def _task_of(does: str, work: str, stores: Stores) -> Callable[[Iterable[Share]], Iterator[str]]:

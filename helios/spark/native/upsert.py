@@ -138,9 +138,9 @@ class _Upserting:
             NotNative: Spark must do the batch; nothing is left of it.
         """
         try:
-            told = self._reduced()
-            self._rows = int(told["rows"])
-            self._pending.replace_rows(self._keyed.scope(self._rows, told["bounds"]), self._changed)
+            report = self._reduced()
+            self._rows = int(report["rows"])
+            self._pending.replace_rows(self._keyed.scope(self._rows, report["bounds"]), self._changed)
         except BaseException:
             self._written.delete()
             self._delete(".puffin")
@@ -148,7 +148,7 @@ class _Upserting:
         finally:
             self._delete(".rows", ".pairs")
         self._native.count_files()
-        self._native.count((told,))
+        self._native.count((report,))
 
     def _delete(self, *endings: str) -> None:
         """Deletes files of this try that lie right in the folder of the target's data."""
@@ -167,8 +167,8 @@ class _Upserting:
             raise NotNative(f"the batch has more than {MOST_ROWS:,} rows, or {MOST_BYTES >> 20} MB of files")
         # As Spark orders them: by the commit, then by the file's name; a task of Iceberg's has no order of its own.
         files.sort(key=lambda file: (commits[file.location], file.location.encode()))
-        (told,) = self._do("reduce", self._upsert, [[astuple(file) for file in files]])
-        return told
+        (report,) = self._do("reduce", self._upsert, [[astuple(file) for file in files]])
+        return report
 
     def _changed(self, scan: JavaTableScan) -> _Change:
         """Writes the files by a scan of those that may hold a key of the batch."""
@@ -181,9 +181,9 @@ class _Upserting:
         if any(offset is None for file in found for _, offset, _ in file.deletes):
             raise NotNative("files of the table have position deletes of the time when it had format v2")
         planned = {file.location: task for file, task in zip(found, tasks.toArray(), strict=True)}
-        told = self._do("match", self._matching(table), self._shares(found, scanned))
-        vectors = [Vector(**vector) for share in told for vector in share["vectors"]]
-        pairs = [share["pairs"] for share in told if share["pairs"] is not None]
+        reports = self._do("match", self._matching(table), self._shares(found, scanned))
+        vectors = [Vector(**vector) for share in reports for vector in share["vectors"]]
+        pairs = [share["pairs"] for share in reports if share["pairs"] is not None]
         files = self._written.of(self._do("store", self._upsert, self._slices(pairs))).files
         return _vectored(_Change(table, files), self._written.name, vectors, planned)
 

@@ -69,7 +69,7 @@ def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commi
 def _set_aside(job: Job, batch: Batch, error: Exception) -> bool:
     """True if a file that could not be read is now left out, so that its batch can be done again.
 
-    Nothing of the batch is written then; what is rejected of it is written anew.
+    Nothing of the batch is written then; what is rejected of it is written again.
     """
     named = file_of(error)
     if named is None:

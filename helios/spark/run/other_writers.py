@@ -76,7 +76,7 @@ def refuse_two_records(plan: Plan, table: JavaTable) -> None:
     """Rejects a pipeline whose former name is that of another pipeline with its own record.
 
     Raises:
-        CheckpointError: It goes on at its own position, and the rows that wait for the other one would be lost.
+        CheckpointError: It continues at its own position, and the rows that wait for the other one would be lost.
     """
     was, key = plan.was, LEDGER + plan.pipeline
     text = table.properties().get(key) if was is not None and was != plan.pipeline else None

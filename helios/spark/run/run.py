@@ -180,15 +180,15 @@ class PipelineRun:
 
     def _run_with_restarts(self, location: str) -> None:
         """Starts the pipeline, and restarts it on the next replica in an outage, or to plan a batch again."""
-        anew = ""
+        replanned = ""
         while True:
             try:
                 self._start_once(location)
                 return
             except ReplanNeeded as error:
-                if error.what == anew:  # the same again: a part of the batch has landed
+                if error.what == replanned:  # the same again: a part of the batch has landed
                     raise RunError(error.what, where=error.where, fix=error.fix) from error
-                anew = error.what
+                replanned = error.what
                 self.new_checkpoint = self.full_refresh = False
                 self.noted(f"{error.what} The batch is planned again.")
                 if self._stop.is_set():
@@ -362,8 +362,8 @@ class PipelineRun:
         self._services_answered()
         forget_all(self.plan.write.table.catalog)
         if commit is not None and commit.again:
-            told = {"message": commit.note, **kept_out}
-            self._event("skipped", batch=number, snapshot=commit.snapshot, seconds=seconds, **told)
+            details = {"message": commit.note, **kept_out}
+            self._event("skipped", batch=number, snapshot=commit.snapshot, seconds=seconds, **details)
         elif commit is not None:
             self.batches += 1
             self.rows += commit.rows

@@ -113,9 +113,9 @@ class MirrorSink(ManyTables):
     @override
     @contextmanager
     def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
-        aside = RejectedInput()
+        bad_records = RejectedInput()
         with ExitStack() as stack:
-            changes = ChangesByTable(rows.df, self.context.plan.reads[0].source, aside)
+            changes = ChangesByTable(rows.df, self.context.plan.reads[0].source, bad_records)
             stack.callback(changes.forget)
             each = self._rows(changes)
             rejected: list[DataFrame] = []
@@ -124,13 +124,13 @@ class MirrorSink(ManyTables):
                 each = {value: built.df for value, built in split.items()}
                 rejected = [df for built in split.values() for df in built.rejected]
             parts = [self._part(stack, batch, *opened) for opened in self._open(each)]
-            rejected += aside.rejected
+            rejected += bad_records.rejected
             if self._quarantine is not None and not (parts and all(part.found for part in parts)):
                 self.context.observer.rejected(self._quarantine.write(batch, rejected))
             if each:
                 manifest = self.context.checkpoint.write_routes
                 manifest(batch.number, batch.sources, self.context.plan.fingerprint, sorted(each))
-            yield Staged(batch, Built(rows.df, rejected=rejected, counted=aside.counted), parts=parts)
+            yield Staged(batch, Built(rows.df, rejected=rejected, counted=bad_records.counted), parts=parts)
 
     def _mode(self, value: str) -> Mode:
         return self._context_of(value).plan.write.mode

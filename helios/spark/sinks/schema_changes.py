@@ -249,7 +249,7 @@ def told(change: SchemaChange, table: SourceTable, here: str) -> tuple[str, str,
         (change.retyped, f"has columns of another type: {', '.join(types)}", former, before),
         (
             change.filled,
-            f"has {_named(change.filled)} anew, NOT NULL or with a default, and the rows from before have values of it",
+            f"has {_named(change.filled)} added, NOT NULL or with a default, and earlier rows have values of it",
             f"{here} has null there in rows that do not change",
             "rows that do not change would have null there",
         ),

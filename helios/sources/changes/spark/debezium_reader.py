@@ -168,8 +168,8 @@ class DebeziumReader(TopicChangesReader):
         changes = debezium_rows.events(records)
         versions = debezium_rows.look(changes)
         known = self.schema() if not versions.versions else StructType([])
-        aside = self.context.rejected_input
-        made = debezium_rows.rows(changes, self._changes, versions, keys=self.keys(), known=known, aside=aside)
+        rejected = self.context.rejected_input
+        made = debezium_rows.rows(changes, self._changes, versions, keys=self.keys(), known=known, rejected=rejected)
         return made if self._ordered else debezium_rows.shown(made)
 
     @override

@@ -235,7 +235,7 @@ def rows(
     *,
     keys: Sequence[str],
     known: StructType,
-    aside: RejectedInput,
+    rejected: RejectedInput,
     no_schema: str = NO_SCHEMA,
 ) -> DataFrame:
     """The rows of changes, with the hidden columns.
@@ -261,7 +261,7 @@ def rows(
         df = df.where(schema.isNull() | ~schema.isin(*texts)) if texts else df
         parts.append(_others(df, source, wanted, no_schema))
     judged = reduce(DataFrame.unionByName, parts)
-    return rejects.judged(judged, verdict(source.kafka, f"{source.label()}.on_bad_row"), aside)
+    return rejects.judged(judged, verdict(source.kafka, f"{source.label()}.on_bad_row"), rejected)
 
 
 def _others(df: DataFrame, source: CdcSource, wanted: StructType, no_schema: str) -> DataFrame:
@@ -286,15 +286,15 @@ def _read(df: DataFrame, fields: tuple[tuple[str, Kind], ...], source: CdcSource
     df = df.withColumn(VALUES, F.from_json(an_object(F.col(ROW)), ddl(spark, parsing), PARSING))
     made = [connect_types.made(F.col(VALUES)[name], kind).alias(name) for name, kind in mine.values()]
     df = df.withColumn(MADE, F.struct(*made) if made else F.lit(None))
-    out, told = [], []
+    out, reasons = [], []
     for field in wanted.fields:
         if field.name.lower() in mine:
             value, why = _value(field, *mine[field.name.lower()])
             out.append(value.alias(field.name))
-            told.append(why)
+            reasons.append(why)
         else:
             out.append(F.lit(None).cast(field.dataType).alias(field.name))
-    why, row, values = F.concat_ws(", ", *told), F.col(ROW), F.col(VALUES)
+    why, row, values = F.concat_ws(", ", *reasons), F.col(ROW), F.col(VALUES)
     why = (
         F.when(row.startswith("!"), F.concat(F.lit("the row: "), reason(row)))
         .when(why != "", why)

@@ -71,10 +71,10 @@ class ChangesByTable:
         found: What the records of each table say of their columns and keys; under None those that name no table.
     """
 
-    def __init__(self, records: DataFrame, source: Source, aside: RejectedInput) -> None:
+    def __init__(self, records: DataFrame, source: Source, rejected: RejectedInput) -> None:
         assert isinstance(source, CdcSource)
         self._source = source
-        self._aside = aside
+        self._rejected = rejected
         self._changes = _named(debezium_rows.events(records)).persist()
         grouped: dict[SourceTable | None, list[Row]] = {}
         for row in debezium_rows.kinds(self._changes, TABLE):
@@ -143,7 +143,7 @@ class ChangesByTable:
             found,
             keys=keys,
             known=StructType([]),
-            aside=self._aside,
+            rejected=self._rejected,
             no_schema=NO_SCHEMA,
         )
 

@@ -357,6 +357,6 @@ ASKS = {"declared time": "time=", "declared decimal": "decimals="}
 
 def misfit(name: str, kind: Kind) -> str:
     """Why a value of a column is bad."""
-    told = f"{name} does not fit {kind.made.simpleString()}"
+    message = f"{name} does not fit {kind.made.simpleString()}"
     asked = ASKS.get(kind.rule) if kind.unit is None else None
-    return f"{told}: pass {asked} to Cdc.debezium(), which says how it is written" if asked else told
+    return f"{message}: pass {asked} to Cdc.debezium(), which says how it is written" if asked else message

@@ -43,7 +43,7 @@ class Verdict:
     hidden: tuple[str, ...]
 
 
-def judged(df: DataFrame, verdict: Verdict, aside: RejectedInput) -> DataFrame:
+def judged(df: DataFrame, verdict: Verdict, rejected: RejectedInput) -> DataFrame:
     """The good rows, without the hidden columns; bad rows are handled by the verdict's policy.
 
     Args:
@@ -58,10 +58,10 @@ def judged(df: DataFrame, verdict: Verdict, aside: RejectedInput) -> DataFrame:
     counted = Observation() if verdict.action == "drop" else None
     df = _seen(df, bad, hidden, counted)
     if counted is not None:
-        aside.counted.append(counted)
+        rejected.counted.append(counted)
     else:
         payload, step = F.to_json(verdict.payload).alias("payload"), F.lit(verdict.step).alias("step")
-        aside.rejected.append(df.where(bad).select(payload, verdict.why.alias("reason"), step))
+        rejected.rejected.append(df.where(bad).select(payload, verdict.why.alias("reason"), step))
     return df.where(~bad).drop(*hidden)
 
 

@@ -145,15 +145,21 @@ class _Looker:
             first = bytes(stream.readNBytes(4))
         finally:
             stream.close()
-        told = next((kind for magic, kind in MAGIC.items() if first.startswith(magic)), None)
+        compression = next((kind for magic, kind in MAGIC.items() if first.startswith(magic)), None)
         ending = file.path.rsplit(".", 1)[-1].lower()
         if self._format.owns_types:
-            if told != self._source.format:
-                raise Unreadable(f"it is no {self._source.format} file" + (f" but {told}" if told else ""))
+            if compression != self._source.format:
+                raise Unreadable(
+                    f"it is no {self._source.format} file" + (f" but {compression}" if compression else "")
+                )
         elif ending in CODEC_MAGIC and not first.startswith(CODEC_MAGIC[ending]):
-            raise Unreadable(f"its name ends in .{ending}, but has another compression" + (f": {told}" if told else ""))
-        elif ending not in CODECS and told is not None:
-            raise Unreadable(f"it is no {self._source.format} file but {told}: a compressed file needs its ending")
+            raise Unreadable(
+                f"its name ends in .{ending}, but has another compression" + (f": {compression}" if compression else "")
+            )
+        elif ending not in CODECS and compression is not None:
+            raise Unreadable(
+                f"it is no {self._source.format} file but {compression}: a compressed file needs its ending"
+            )
 
     def _parquet(self, file: File, path: JavaPath) -> FileColumns:
         jvm = classes()

@@ -105,9 +105,9 @@ def _settings(spark: SparkSession, source: FilesSource, width: int) -> tuple[obj
     flags += [options.get("unescapedQuoteHandling", "").upper() == "STOP_AT_CLOSING_QUOTE"]
     flags += [source.flag("ignoreTrailingWhiteSpace")]
     most = int(options.get("maxColumns", MOST_COLUMNS))
-    told = [encoding_of(options), options.get("lineSep", ""), separator_of(source)]
+    settings = [encoding_of(options), options.get("lineSep", ""), separator_of(source)]
     conf = jvm.org.apache.spark.util.SerializableConfiguration(spark._jsparkSession.sessionState().newHadoopConf())
-    return conf, [*told, *texts, *flags, most, width == 1]
+    return conf, [*settings, *texts, *flags, most, width == 1]
 
 
 def separator_of(source: FilesSource) -> str:

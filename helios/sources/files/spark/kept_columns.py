@@ -41,7 +41,7 @@ class KeptColumns:
         Raises:
             CheckpointError: What the checkpoint keeps cannot be read.
             InputError: A file does not have the declared columns, or two files do not fit together.
-            RunError: A file cannot be read, or the target is to be filled anew, and a file that was read is gone.
+            RunError: A file cannot be read, or the target is to be refilled, and a file that was read is gone.
         """
         checkpoint = context.checkpoint if source.streaming else None
         if checkpoint is None or context.refills:

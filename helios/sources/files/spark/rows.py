@@ -125,9 +125,9 @@ def _rows(spark: SparkSession, source: FilesSource, reading: Reading, fitted: Fi
         return df.select(*columns)
     text, why = _verdict(doubtful, _shown_row(source, group))
     if FORMATS[source.format].parsed:
-        told = F.col(rejects.WHY)
+        reason = F.col(rejects.WHY)
         line = F.coalesce(F.col(bad_rows.LINE), F.lit(""))  # a bad row has a text
-        text, why = F.when(told.isNotNull(), line).otherwise(text), F.coalesce(told, why)
+        text, why = F.when(reason.isNotNull(), line).otherwise(text), F.coalesce(reason, why)
     file = F.col(bad_rows.FILE)
     if group.plain:  # nothing else is asked of a good row
         text, why, file = (F.when(F.col(PLAIN).isNull(), column) for column in (text, why, file))

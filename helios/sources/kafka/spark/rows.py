@@ -70,7 +70,7 @@ FIELDS = {
 def rows(
     df: DataFrame,
     source: KafkaSource,
-    aside: RejectedInput,
+    rejected: RejectedInput,
     *,
     positioned: bool,
     also: Callable[[DataFrame], DataFrame] | None = None,
@@ -96,7 +96,7 @@ def rows(
     df = df.select(*columns, *carried, *hidden, record.alias(RECORD), why.alias(WHY))
     # Of a good record nothing else is asked: its bytes are not copied.
     df = also(df) if also is not None else df.withColumn(RECORD, F.when(F.col(WHY).isNotNull(), F.col(RECORD)))
-    return rejects.judged(df, verdict(source, f"{source.label()}.on_bad_row"), aside)
+    return rejects.judged(df, verdict(source, f"{source.label()}.on_bad_row"), rejected)
 
 
 def value_columns(source: KafkaSource) -> StructType:
@@ -145,7 +145,7 @@ def _json(source: KafkaSource) -> tuple[list[Column], Column | None]:
         if not field.nullable:
             lacks = F.when(is_plain, fast[field.name].isNull()).otherwise(parsed[field.name].isNull())
             missing.append(F.when(lacks, F.lit(f"{field.name} is missing")))
-    told = F.concat_ws(", ", *unfit)
+    reasons = F.concat_ws(", ", *unfit)
     no_value = F.lit("the record has no value" if missing else None).cast("string")
     absent = F.coalesce(*missing, F.lit(None).cast("string"))
     why = (
@@ -155,15 +155,15 @@ def _json(source: KafkaSource) -> tuple[list[Column], Column | None]:
         .when(json.startswith("!its "), F.concat(F.lit("the value: "), reason(json)))
         .when(json.startswith("[") | json.startswith("!it is no "), F.lit("the value is JSON, but not an object"))
         .when(json.isNull() | json.startswith("!"), F.lit("the value is not one JSON object"))
-        .when(told != "", told)
+        .when(reasons != "", reasons)
         .when(parsed.isNull() | parsed[CORRUPT].isNotNull(), F.lit("the value does not fit the schema"))
         .otherwise(absent)
     )
     if source.values.extra == "fail":
         rest, names = parsed[REST], F.array(*[F.lit(name) for name in wanted.names])
         more = F.array_join(F.array_except(F.json_object_keys(rest), names), ", ")
-        told = F.concat(F.lit("fields that the schema lacks: "), F.when(more == "", rest).otherwise(more))
-        why = F.coalesce(why, F.when(rest.isNotNull(), told))
+        reasons = F.concat(F.lit("fields that the schema lacks: "), F.when(more == "", rest).otherwise(more))
+        why = F.coalesce(why, F.when(rest.isNotNull(), reasons))
     return columns, F.when(is_plain, absent).otherwise(why)
 
 
