@@ -98,7 +98,7 @@ def run(
     if new_checkpoint and full_refresh:
         raise click.UsageError("--new-checkpoint keeps what the target holds and --full-refresh empties it: pass one.")
     loaded = _on_master(options.load(target, profile, values), master)
-    # A port that is taken is told of before Spark starts; whoever looks meanwhile sees a healthy run of no pipelines.
+    # A port in use is reported before Spark starts; until then the endpoint shows a healthy run without pipelines.
     observed: list[PipelineRun] = []
     endpoint = _endpoint(ctx, observed, metrics_port, metrics_host)
     shown = _progress(log_format, err=as_json)

@@ -148,7 +148,7 @@ def refuse_other_upserts(
         and (mine[REMEMBERS] or upserts.terms.get(REMEMBERS))
         and not (shares and upserts.shares and shares_keys(mine, upserts.terms))
         and not accepted & {name, *upserts.formerly}
-        and not called & set(upserts.beside)  # it was told to stand beside this one
+        and not called & set(upserts.beside)  # it was accepted beside this one
     }
     if others_terms:
         raise _refused(plan, own, others_terms, mine, shares=shares)

@@ -79,7 +79,7 @@ def groups(table: Table) -> list[Group]:
     """The groups of a quarantine table's rows, by pipeline, step and reason; the newest come first.
 
     Raises:
-        InputError: It is no quarantine table.
+        InputError: It is not a quarantine table.
         RunError: Its files cannot be read.
     """
     refuse_other(table)
@@ -105,7 +105,7 @@ def rows(table: Table, count: int) -> list[dict[str, Any]]:
     """The rows that were rejected last, with payload and position as values.
 
     Raises:
-        InputError: It is no quarantine table.
+        InputError: It is not a quarantine table.
         RunError: Its files cannot be read.
     """
     refuse_other(table)
@@ -117,7 +117,7 @@ def matching(table: Table, pipeline: str | None, step: str | None, reason: str |
     """The groups of a quarantine of a pipeline, whose step and reason have a text; None stands for all.
 
     Raises:
-        InputError: It is no quarantine table.
+        InputError: It is not a quarantine table.
         NotFound: It has rows of other pipelines alone.
     """
     rejected = groups(table)
@@ -166,7 +166,7 @@ def refuse_other(table: Table) -> None:
     missing = sorted(set(COLUMNS) - set(table.iceberg.schema().column_names))
     if missing:
         raise InputError(
-            f"{table.name} is no quarantine table: it lacks {', '.join(missing)}.",
+            f"{table.name} is not a quarantine table: it lacks {', '.join(missing)}.",
             where=caller(),
             fix="give the table that .quarantine(table) names; to discard an audited batch, add --batch.",
         )

@@ -261,7 +261,7 @@ def _sort_problems(sink: IcebergSink, text: str, table: Schema | None) -> list[H
     by = match["by"] if match is not None else text
     named = label("sort_by", text)
     if not _COLUMN.fullmatch(by):
-        what = f"{named}: {by!r} is no column; a table is sorted by its columns."
+        what = f"{named}: {by!r} is not a column; a table is sorted by its columns."
         fix = 'write sort_by("ts desc"), and make a column of an expression first: with_columns(...).'
         return [DeclarationError(what, where=sink.origin, fix=fix)]
     kind, problems = typed(by, named, table, sink.origin)

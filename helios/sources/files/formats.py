@@ -217,7 +217,7 @@ def refuse_without_schema(path: str, schema: object, given: Mapping[str, bool]) 
     what = next((name for name, there in given.items() if there), None)
     if schema is None and what is not None:
         raise DeclarationError(
-            f"Files.source({path!r}): {what}= is about columns beside a declared schema, and there is none.",
+            f"Files.source({path!r}): {what}= applies to columns beside a declared schema, and none is declared.",
             where=caller(),
             fix=f"pass schema=, or leave {what}= out.",
         )
@@ -236,7 +236,7 @@ def refuse_timestamps(path: str, format: str, unit: str) -> None:
     """
     if one_of(unit, TIMESTAMPS, "timestamps") != "s" and format != "json":
         raise DeclarationError(
-            f"Files.source({path!r}): timestamps= is about numbers of json where schema= has a timestamp, and no "
+            f"Files.source({path!r}): timestamps= applies to numbers of json where schema= has a timestamp, and no "
             "timestampFormat says how it is written.",
             where=caller(),
             fix="leave timestamps= out, or declare the columns of json files.",

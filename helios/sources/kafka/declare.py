@@ -302,7 +302,7 @@ class Kafka:
                 are read too.
 
         Raises:
-            DeclarationError: A name is none of a topic, or the pattern is no regular expression.
+            DeclarationError: A name is none of a topic, or the pattern is not a regular expression.
 
         Examples:
             >>> Kafka.source("orders", "payments").label()
@@ -322,7 +322,7 @@ class Kafka:
                 re.compile(text(pattern, "pattern="))
             except re.error as error:
                 raise DeclarationError(
-                    f"Kafka.source(pattern={pattern!r}) is no regular expression: {error}.", where=caller()
+                    f"Kafka.source(pattern={pattern!r}) is not a regular expression: {error}.", where=caller()
                 ) from None
         return KafkaSource(topics=tuple(dict.fromkeys(topics)), pattern=pattern)._with_columns()
 

@@ -42,7 +42,7 @@ COUNTS, FOOTERS, MANIFESTS = (
     Path(__file__).with_name(f"{name}.java") for name in ("NullCounts", "Footers", "ManifestNulls")
 )
 STAMP = "helios.pipeline"
-"""What the snapshots of Helios have in their summaries."""
+"""The summary key of snapshots that Helios has written."""
 MOST_KNOWN = 200_000
 """Files whose footers have been looked at that are remembered."""
 FEW = 512

@@ -90,7 +90,7 @@ def _confirmed(job: Job, staged: Staged) -> Staged:
     if job.late is not None:
         staged = job.late.counted(staged)
     write = staged.write
-    if write is None:  # the parts of a routed batch were read to be told apart
+    if write is None:  # the parts of a routed batch were read to be separated
         job.confirm(staged.batch)
         return staged
 

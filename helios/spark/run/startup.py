@@ -225,7 +225,7 @@ class StartupValidator:
         if table is not None:
             yield self.plan.write.table, table
         if self.other is not None:
-            yield from self.other.there(self.context)
+            yield from self.other.existing_tables(self.context)
 
     def _adopt_former(self, former: str, table: JavaTable | None, df: DataFrame) -> None:
         """Moves the checkpoint of the pipeline's former name to the new one, once; first it must be this pipeline's."""

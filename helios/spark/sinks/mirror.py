@@ -31,7 +31,7 @@ from helios.spark.sinks.mirrored_columns import ANOTHER, refuse_taken_away, rese
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Found, Staged
 from helios.spark.sinks.routed_tables import open_table
-from helios.spark.sinks.schema_changes import SchemaChange, compared, told, twins
+from helios.spark.sinks.schema_changes import SchemaChange, compared, messages_of, twins
 from helios.spark.sinks.table import TableSink, split_invalid
 from helios.spark.steps.build import Built
 from helios.table.positions import Batch
@@ -275,7 +275,7 @@ class MirrorSink(ManyTables):
             InputError: `.on_schema_change` says "fail".
         """
         here = self._name(name).text
-        what, stays, values = told(change, table, here)
+        what, stays, values = messages_of(change, table, here)
         refused = f"{what}. Its log has only changed rows: in {here} {values}"
         self._keep(f"{what}; {stays}", refused, f": {stays}")
 
@@ -283,7 +283,7 @@ class MirrorSink(ManyTables):
         """Goes on as `.on_schema_change("keep")` says, and tells it.
 
         Args:
-            kept: What is told where it goes on.
+            kept: The message if the mirror continues.
             refused: What is said where it does not.
             means: What "keep" would mean, behind the call.
             always: Whether it goes on whatever is declared.

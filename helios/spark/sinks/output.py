@@ -63,7 +63,7 @@ class OutputSink(protocol.Sink):
         )
 
     @classmethod
-    def there(cls, context: SinkContext) -> Iterator[tuple[TableName, JavaTable]]:
+    def existing_tables(cls, context: SinkContext) -> Iterator[tuple[TableName, JavaTable]]:
         """No tables: what the sink holds is not known."""
         yield from ()
 

@@ -298,7 +298,7 @@ class QuarantineSink(Sink):
             missing = {"payload", "reason", "position", "batch"} - set(tables.spark_schema(self._spark, table).names)
             if missing:
                 raise CheckpointError(
-                    f"{self._name.text} is no quarantine table: it lacks {', '.join(sorted(missing))}.",
+                    f"{self._name.text} is not a quarantine table: it lacks {', '.join(sorted(missing))}.",
                     where=self._plan.declared.sink.origin,
                     fix="give .quarantine() a table of its own; it is created.",
                 )

@@ -148,8 +148,8 @@ def test_an_empty_quarantine(cli: Run, catalog: Catalog) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("shop.orders",), "is no quarantine table: it lacks at, batch, payload, pipeline, position, reason, step"),
-        (("shop.orders", "--rows", "1"), "is no quarantine table"),
+        (("shop.orders",), "is not a quarantine table: it lacks at, batch, payload, pipeline, position, reason, step"),
+        (("shop.orders", "--rows", "1"), "is not a quarantine table"),
         (("shop.order",), "Did you mean 'shop.orders'?"),
         (("shop.orders", "--rows", "1", "--batch", "2"), "pass one"),
         (("shop.orders", "--pipeline", "p"), "--pipeline goes with --batch"),

@@ -127,7 +127,7 @@ class FilesReader(SpanSource):
         """
         known = self._known
         new = {path: stat for path, stat in listed.items() if known.get(path) != stat}
-        # What was set aside as it was known, and is another now, is repaired.
+        # A rejected file that has changed since is repaired.
         changed = [path for path in new if path in known and self._unread.get(path) != known[path]]
         if changed and self._source.changed == "fail":
             raise changed_error(self._source, {path: known[path] for path in changed}, new, READ)

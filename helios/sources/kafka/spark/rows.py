@@ -140,7 +140,7 @@ def _json(source: KafkaSource) -> tuple[list[Column], Column | None]:
         columns.append(F.when(is_plain, fast[field.name]).otherwise(value).alias(field.name))
         misfit = F.lit(f"{field.name} does not fit {field.dataType.simpleString()}")
         # What Spark's parser itself cannot read is null, and the text of the field is not.
-        lost = parsed[CORRUPT].isNotNull() & parsed[field.name].isNull() & there(json, field.name)
+        lost = parsed[CORRUPT].isNotNull() & parsed[field.name].isNull() & has_field(json, field.name)
         unfit.append(F.when(lost | bad if bad is not None else lost, misfit))
         if not field.nullable:
             lacks = F.when(is_plain, fast[field.name].isNull()).otherwise(parsed[field.name].isNull())
@@ -177,7 +177,7 @@ def _read_avro(df: DataFrame, source: KafkaSource) -> DataFrame:
     return df.withColumn(PARSED, kafka_avro.parsed(F.col(AVRO), str(source.values.avro)))
 
 
-def there(json: Column, name: str) -> Column:
+def has_field(json: Column, name: str) -> Column:
     """A condition that is true if a JSON object has a field that is not null."""
     return F.get_json_object(json, f"$['{name}']").isNotNull() if "'" not in name else F.lit(False)
 
