@@ -341,7 +341,7 @@ def spark_of(config: Config, found: TableName) -> Iterator[SparkSession]:
     version, _ = jars.installed_spark()
     say = partial(click.echo, err=True)
     needed = components(found.catalog)
-    if jars.missing(needed, spark_version=version):
+    if jars.missing_components(needed, spark_version=version):
         jars.ensure(needed, spark_version=version, progress=say)
     say(f"starting Spark {version} on {config.master} ...")
     spark = maintain.open_session(config, found.catalog, debug=options.settings().debug)

@@ -285,7 +285,7 @@ class Launch:
 
         try:
             version, _ = jars.installed_spark()
-            if jars.missing(self._components, spark_version=version):
+            if jars.missing_components(self._components, spark_version=version):
                 jars.ensure(self._components, spark_version=version, progress=self._shown.note)
                 class_archive.ensure(java.find_java(), version, self._shown.note)
             jvm = launch(self._loaded.context.config, self._components, debug=self._debug)

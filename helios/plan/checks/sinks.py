@@ -248,8 +248,8 @@ def _floating_problems(condition: str, named: str, table: Schema | None, where: 
     for column, kind in kinds.items():
         if kind in ("float", "double"):
             what = (
-                f"{named}: {column} is a {kind}, and Iceberg replaces rows by bounds that know neither NaN nor the "
-                "sign of zero: some rows would stay beside the new ones."
+                f"{named}: {column} is a {kind}, and Iceberg replaces rows by column bounds, which ignore NaN and "
+                "the sign of zero: some old rows would stay beside the new ones."
             )
             fix = "name the rows by a column of another type, or replace their partitions with overwrite_partitions()."
             return [DeclarationError(what, where=where, fix=fix)]
