@@ -140,7 +140,7 @@ def _execute(file: Path) -> ModuleType:
 
 
 def _later_errors(file: Path, values: dict[str, Any], first: HeliosError) -> list[HeliosError]:
-    """The wrong declarations of a script behind the first one; what needs a name that is missing is left out."""
+    """The wrong declarations of a script after the first one, without those that need an undefined name."""
     body = ast.parse(file.read_bytes()).body
     frames = traceback.extract_tb(first.__traceback__)
     line = next((frame.lineno for frame in frames if frame.name == "<module>" and frame.filename == str(file)), None)
@@ -169,7 +169,7 @@ def _later_errors(file: Path, values: dict[str, Any], first: HeliosError) -> lis
 
 
 def _declares(node: ast.stmt, values: Mapping[str, Any]) -> bool:
-    """True if a statement only declares: a part of a pipeline, or a plain value. Others may act, and are not run."""
+    """True if a statement only declares a part of a pipeline or a plain value; other statements are not run."""
     if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
         return False
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -281,7 +281,7 @@ def _pipelines(name: str, value: Any) -> list[tuple[str, Pipeline]]:
 
 
 def _refuse_unkept(file: Path, values: Mapping[str, Any]) -> None:
-    """A pipeline that is written down and given to no variable would be run by nobody.
+    """Refuses a pipeline that is not assigned to a variable: nothing would run it.
 
     Raises:
         ScriptError: There is one.
@@ -308,7 +308,7 @@ def _is_pipeline(value: ast.expr, values: Mapping[str, Any]) -> bool:
 
 
 def _root(value: ast.expr, values: Mapping[str, Any]) -> Any:
-    """The value of the name that an expression begins with."""
+    """The value of the first name of an expression."""
     while not isinstance(value, ast.Name):
         if isinstance(value, ast.BinOp):
             value = value.left
@@ -322,7 +322,7 @@ def _root(value: ast.expr, values: Mapping[str, Any]) -> Any:
 
 
 def tell_of_unrun() -> None:
-    """At the end of `python script.py`: says so where it has declared pipelines and has run none."""
+    """At the end of `python script.py`: prints a note if it has declared pipelines and run none."""
     main, file = sys.modules.get("__main__"), sys.argv[0]  # Python has taken `__file__` away by now
     interactive = hasattr(sys, "ps1") or "IPython" in sys.modules
     if main is None or not file.endswith(".py") or interactive or hasattr(sys, "last_type"):  # it has died
@@ -335,7 +335,7 @@ def tell_of_unrun() -> None:
 
 
 def _explain_none(file: Path, public: Mapping[str, Any]) -> None:
-    """A script without a pipeline often has everything but the sink."""
+    """The error for a script without a pipeline: often only the sink is missing."""
     for name, value in public.items():
         if isinstance(value, (Flow, Transform)):
             kind = "a stream" if isinstance(value, Flow) else "steps"

@@ -63,7 +63,7 @@ def pyiceberg_properties(catalog: Catalog) -> dict[str, str]:
 
 
 def replicas(catalog: Catalog) -> tuple[Catalog, ...]:
-    """A catalog with one address each, in the order of its `uri`; the catalog itself if it has but one.
+    """The replicas of a catalog, each with one address, in the order of its `uri`; the catalog itself if it has one.
 
     Examples:
         >>> from helios import Catalog
@@ -137,7 +137,7 @@ def default_checkpoint(catalog: Catalog, pipeline: str) -> str:
 
 
 def keys_folder(catalog: Catalog, checkpoint: str | None, id: str) -> str | None:
-    """Where a pipeline keeps what its upserts remember of keys.
+    """The folder of the keys that a pipeline's upserts remember.
 
     None where only the server knows the warehouse, and where the checkpoint is in another store: Hadoop has the driver
     and the credentials of the checkpoint's.
@@ -183,7 +183,7 @@ def checkpoint_components(location: str) -> tuple[str, ...]:
 
 
 def object_components(location: str) -> tuple[str, ...]:
-    """The jar components with which Hadoop reads and writes at a place.
+    """The jar components that Hadoop needs for a location.
 
     Examples:
         >>> object_components("s3a://bucket/in"), object_components("/data/in")

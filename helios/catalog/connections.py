@@ -94,7 +94,7 @@ def failure(catalog: Catalog, what: str, error: BaseException, where: Origin | N
 
 
 def lock_of(key: Hashable) -> threading.Lock:
-    """The lock of something that only one thread may create."""
+    """The lock under which one thread creates a shared object."""
     with _LOCK:
         return _LOCKS.setdefault(key, threading.Lock())
 
@@ -132,7 +132,7 @@ def _connect(catalog: Catalog) -> PyCatalog:
 
 
 def _names() -> tuple[type[Exception], ...]:
-    """PyIceberg's errors about namespaces and tables that are missing, or already exist."""
+    """PyIceberg's errors for namespaces and tables that are missing, or exist already."""
     from pyiceberg import exceptions
 
     return (

@@ -107,7 +107,7 @@ def _prepare(catalog: Catalog, folder: Path) -> None:
 
 
 def _mover(folder: Callable[[Catalog], Path]) -> Mover:
-    """The mover of tables to other metadata: conditional updates like Iceberg's for one table, in one transaction."""
+    """Sets the metadata of several tables: conditional updates as Iceberg does for one table, in one transaction."""
 
     def move(catalog: Catalog, tables: Sequence[Moved], connect: Callable[[Catalog], PyCatalog]) -> bool:
         import sqlite3

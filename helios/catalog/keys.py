@@ -148,7 +148,7 @@ def _settled(key: Key, value: object, here: Path) -> Setting:
 
 
 def insecure(given: Given, *names: str) -> Fault | None:
-    """The fault of an `http://` address that leaves this machine, unless `allow_http` is set.
+    """The problem with an `http://` address of another machine, unless `allow_http` is set.
 
     Examples:
         >>> insecure({"uri": "http://catalog:8181"}, "uri")[0]
@@ -186,13 +186,13 @@ def loopback(host: str) -> bool:
 
 
 def chosen(**settings: Setting | None) -> dict[str, Value]:
-    """The settings that are there as conf: names with `_` for `-` and `__` for `.`; flags as "true" and "false"."""
+    """The given settings as conf: names with `_` for `-` and `__` for `.`; flags as "true" and "false"."""
     named = ((key.replace("__", ".").replace("_", "-"), value) for key, value in settings.items())
     return conf(dict(named))
 
 
 def conf(settings: Mapping[str, Setting | None]) -> dict[str, Value]:
-    """The settings that are there as conf: flags become "true" and "false", lists are joined by commas."""
+    """The given settings as conf: flags become "true" and "false", lists are joined by commas."""
     found: dict[str, Value] = {}
     for key, value in settings.items():
         if isinstance(value, bool):

@@ -33,7 +33,7 @@ class TableName:
 
     @property
     def prefix(self) -> str:
-        """The beginning of the names of tables that rows name, where this is the declared target of them all."""
+        """The prefix of the names of routed tables, if this is their declared target."""
         return f"{self.text}_"
 
     @property

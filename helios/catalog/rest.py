@@ -16,7 +16,7 @@ _DELEGATION = "header.X-Iceberg-Access-Delegation"
 
 
 def _token_uri(catalog: Catalog) -> Setting | None:
-    """Where tokens are asked for: by default the catalog itself, which both engines would only do with a warning."""
+    """The token endpoint: by default the catalog itself, which both engines use only with a warning."""
     given = catalog.option("oauth2_server_uri")
     if given or not catalog.option("credential"):
         return given

@@ -29,7 +29,7 @@ def bucketless(uri: SplitResult, storage: Storage | None) -> str | None:
 
 
 class Moved(NamedTuple):
-    """A table that gets other metadata: what it is now, and what it becomes.
+    """A table whose metadata is replaced: its location now, and the new one.
 
     Attributes:
         namespace: The parts of its namespace.

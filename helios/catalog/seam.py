@@ -1,4 +1,4 @@
-"""The seam through which a `Catalog` value calls its operations, which are a layer above."""
+"""The interface through which a `Catalog` value calls its operations, which are a layer above."""
 
 from __future__ import annotations
 

@@ -87,11 +87,11 @@ def check(target: Target, offline: bool, values: dict[str, str], profile: str | 
     loaded = options.load(target, profile, values, offline=offline)
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context)
     problems += [] if offline else absent(plans)
-    told = [with_notes(plan, plans) for plan in plans]
-    problems += [problem for _, problems in told for problem in problems]
+    noted = [with_notes(plan, plans) for plan in plans]
+    problems += [problem for _, problems in noted for problem in problems]
     if problems:
         raise CheckFailed(problems)
-    notes = {plan.pipeline: plan.write.notes for plan, _ in told}
+    notes = {plan.pipeline: plan.write.notes for plan, _ in noted}
     names = list(notes)
     if as_json:
         output.to_json({"pipelines": names, "problems": [], "notes": {name: list(notes[name]) for name in names}})
@@ -130,9 +130,9 @@ def plan(
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context)
     if problems:
         raise CheckFailed(problems)
-    told = [with_notes(looked_ahead(compiled), plans) for compiled in plans]
-    plans = [compiled for compiled, _ in told]
-    refused = [problem for _, problems in told for problem in problems]
+    noted = [with_notes(looked_ahead(compiled), plans) for compiled in plans]
+    plans = [compiled for compiled, _ in noted]
+    refused = [problem for _, problems in noted for problem in problems]
     changes = [None if offline else changed.changed(compiled) for compiled in plans]
     if as_json:
         told_changes = zip(plans, map(changed.as_json, changes), strict=True)

@@ -146,7 +146,7 @@ def _java() -> Check:
 
 
 def _spark(catalogs: list[Catalog]) -> list[Check]:
-    from helios.environment.jars import cache_folder, installed_spark, missing
+    from helios.environment.jars import cache_folder, installed_spark, missing_components
 
     coordinates: list[str] = []
 
@@ -157,7 +157,7 @@ def _spark(catalogs: list[Catalog]) -> list[Check]:
 
     def jars() -> str:
         needed = _components(catalogs)
-        absent = missing(needed, spark_version=coordinates[0])
+        absent = missing_components(needed, spark_version=coordinates[0])
         if absent:
             raise EnvironmentProblem(
                 f"missing in {cache_folder(coordinates[0])}: {', '.join(absent)}.",

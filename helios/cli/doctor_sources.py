@@ -1,4 +1,4 @@
-"""The doctor's looks at the services behind a script's sources: brokers, topics, schema registries."""
+"""The doctor's checks of the services behind a script's sources: brokers, topics, schema registries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def look_at_sources(loaded: Loaded) -> list[Check]:
-    """The checks of the services of a script's sources; none where no source has one that is looked at.
+    """The checks of the services of a script's sources; empty if no source has a service.
 
     Args:
         loaded: The script.
@@ -50,7 +50,7 @@ def _jars(source: Source) -> Iterable[str]:
 
 
 def _with_spark(loaded: Loaded, looks: list[Look], jars: list[str]) -> list[Check]:
-    """The looks that need a JVM with Kafka's own clients."""
+    """The checks that need a JVM with Kafka's own clients."""
     from helios.spark.session import session
 
     config = replace(loaded.context.config, master="local[1]")

@@ -1,4 +1,4 @@
-"""One look of the doctor, with its time and a limit to it."""
+"""One check of the doctor, with its duration and a time limit."""
 
 from __future__ import annotations
 

@@ -154,13 +154,13 @@ def _left_behind(pipeline: str, table: Table, back: str) -> str:
     from helios.table.quarantine import is_quarantine
     from helios.table.refs import REPLAY
 
-    anew = "with `helios run --new-checkpoint`. A pipeline that follows the table from behind this snapshot stops too."
+    resume = "with `helios run --new-checkpoint`. A pipeline that has read this table past the snapshot stops too."
     replayed = pipeline.removesuffix(REPLAY)
     if replayed == pipeline:
         return (
             f"{pipeline} has written batches that main no longer holds: its next batch stops and says so. {back}go on "
-            f"without those rows {anew} What these batches set aside stays in the quarantine then, as of the pipeline "
-            f"'{pipeline} (rolled back)', and is replayed no more."
+            f"without those rows {resume} Rows that these batches quarantined then stay in the quarantine, under the "
+            f"name '{pipeline} (rolled back)', and are not replayed."
         )
     if is_quarantine(table):
         return (
@@ -169,7 +169,7 @@ def _left_behind(pipeline: str, table: Table, back: str) -> str:
         )
     return (
         f"{replayed} has replayed rows that main no longer holds: its next batch and its next replay stop and say so. "
-        f"{back}go on without them {anew}"
+        f"{back}go on without them {resume}"
     )
 
 
@@ -337,7 +337,7 @@ def spark_of(config: Config, found: TableName) -> Iterator[SparkSession]:
     version, _ = jars.installed_spark()
     say = partial(click.echo, err=True)
     needed = components(found.catalog)
-    if jars.missing(needed, spark_version=version):
+    if jars.missing_components(needed, spark_version=version):
         jars.ensure(needed, spark_version=version, progress=say)
     say(f"starting Spark {version} on {config.master} ...")
     spark = maintain.open_session(config, found.catalog, debug=options.settings().debug)

@@ -73,7 +73,7 @@ def load(target: Target, profile: str | None, values: dict[str, str], *, offline
 
 
 def catalogs_of(loaded: Loaded) -> list[Catalog]:
-    """The catalogs that the chosen pipelines read and write, without looking into any."""
+    """The catalogs that the chosen pipelines read and write; none of them is contacted."""
     from helios.model.flow import flows
 
     catalogs: dict[str, Catalog] = {}

@@ -106,12 +106,12 @@ class Lines:
             written = counted(event.rows, "row")
             if event.snapshot is not None:
                 written += f" in {counted(event.files, 'file')}, snapshot {event.snapshot}"
-            told = f"; {event.message}" if event.message else ""
-            told += kept_out(event)
-            return f"batch {event.batch}: {written}, {event.seconds:.1f} s{told}"
+            message = f"; {event.message}" if event.message else ""
+            message += kept_out(event)
+            return f"batch {event.batch}: {written}, {event.seconds:.1f} s{message}"
         if event.kind == "skipped":
-            told = f": {event.message}" if event.message else ""
-            return f"batch {event.batch}: in the table already, by snapshot {event.snapshot}{told}{kept_out(event)}"
+            message = f": {event.message}" if event.message else ""
+            return f"batch {event.batch}: in the table already, by snapshot {event.snapshot}{message}{kept_out(event)}"
         if event.kind == "idle":
             return f"batch {event.batch}: no rows{kept_out(event)}"
         if event.kind == "waiting":

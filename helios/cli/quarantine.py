@@ -76,8 +76,8 @@ def show(
         raise click.UsageError("--pipeline goes with --batch.")
     config, found, table = opened(name, profile)
     if batch is not None:
-        aside = _set_aside(config, found, table, batch, pipeline)
-        _print_aside(table, replace(aside, quarantined=_take_along(config, table, aside)), as_json)
+        discarded = _set_aside(config, found, table, batch, pipeline)
+        _print_aside(table, replace(discarded, quarantined=_take_along(config, table, discarded)), as_json)
     elif count is not None:
         _print_rows(table, count, as_json)
     else:
@@ -122,23 +122,23 @@ def _set_aside(config: Config, found: TableName, table: Table, batch: int, pipel
     try:
         return set_aside(table, batch, pipeline)
     except EngineNeeded:
-        aside, record = planned(table, batch, pipeline)
+        discarded, record = planned(table, batch, pipeline)
         with spark_of(config, found) as spark:
             from helios.spark.replay.discard import commit
 
-            commit(spark, found, aside, record)
-        return aside
+            commit(spark, found, discarded, record)
+        return discarded
 
 
-def _take_along(config: Config, target: Table, aside: DiscardedBatch) -> int:
-    """Takes the batch's rows out of its quarantine, which is a table of a declared catalog."""
+def _take_along(config: Config, target: Table, discarded: DiscardedBatch) -> int:
+    """Removes the batch's rows from its quarantine, a table of a declared catalog."""
     from helios.table.quarantine import take_along
 
     taken = 0
     for catalog in config.catalogs.values():
         try:
             names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
-            taken += sum(take_along(target, aside, catalog.load(name)) for name in names)
+            taken += sum(take_along(target, discarded, catalog.load(name)) for name in names)
         except HeliosError as error:  # the batch itself is set aside, and the command may be repeated
             what = (
                 f"what catalog {catalog.name} has of the batch in a quarantine stays there: {output.paragraph(error)}"
@@ -147,16 +147,16 @@ def _take_along(config: Config, target: Table, aside: DiscardedBatch) -> int:
     return taken
 
 
-def _print_aside(table: Table, aside: DiscardedBatch, as_json: bool) -> None:
+def _print_aside(table: Table, discarded: DiscardedBatch, as_json: bool) -> None:
     if as_json:
-        output.to_json({"table": table.name, **asdict(aside)})
+        output.to_json({"table": table.name, **asdict(discarded)})
         return
-    was = "was set aside before" if aside.again else f"is set aside ({progress.counted(aside.rows, 'row')})"
-    click.echo(f"{table.name}: batch {aside.batch} of {aside.pipeline} {was}, under the tag {aside.tag}.")
-    if aside.quarantined:
-        rows = progress.counted(aside.quarantined, "quarantined row")
+    was = "was set aside before" if discarded.again else f"is set aside ({progress.counted(discarded.rows, 'row')})"
+    click.echo(f"{table.name}: batch {discarded.batch} of {discarded.pipeline} {was}, under the tag {discarded.tag}.")
+    if discarded.quarantined:
+        rows = progress.counted(discarded.quarantined, "quarantined row")
         click.echo(f"{rows} of it went with it, under the same tag of the quarantine table.")
-    if not aside.again:
+    if not discarded.again:
         click.echo("A pipeline that follows its sources continues with the next batch.")
 
 
@@ -286,7 +286,7 @@ def _summary(done: Replayed) -> str:
 
 
 def _left(done: Replayed) -> str:
-    """The rows that no replay, or not this one, brings."""
+    """The rows that this replay, or any replay, leaves in the quarantine."""
     parts = []
     if done.waiting:
         rows = progress.counted(done.waiting, "row")

@@ -102,7 +102,7 @@ def run(
     if new_checkpoint and full_refresh:
         raise click.UsageError("--new-checkpoint keeps what the target holds and --full-refresh empties it: pass one.")
     loaded = _on_master(options.load(target, profile, values), master)
-    # A port that is taken is told of before Spark starts; whoever looks meanwhile sees a healthy run of no pipelines.
+    # A port in use is reported before Spark starts; until then the endpoint shows a healthy run without pipelines.
     observed: list[PipelineRun] = []
     endpoint = _endpoint(ctx, observed, metrics_port, metrics_host)
     shown = _progress(log_format, err=as_json)
@@ -176,7 +176,7 @@ def _launched(
 
 
 def _compiled(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], list[Compiled]]:
-    """The plans that can run, and the pipelines with problems, which are told and do not block the others.
+    """The plans that can run, and the pipelines with problems, which are reported and do not block the others.
 
     Raises:
         CheckFailed: No pipeline can run, or one cannot with `fail_fast`.
@@ -248,7 +248,7 @@ def _progress(log_format: str, *, err: bool) -> progress.Progress:
 
 
 def _confirm(plans: list[Plan]) -> None:
-    """Has the user write the name of every target that is to be emptied."""
+    """Asks the user to write the name of every target that will be emptied."""
     for table in (plan.write.table.text for plan in plans):
         written = click.prompt(f"--full-refresh deletes every row of {table}. Write its name to confirm", err=True)
         if written.strip() != table:
@@ -310,7 +310,7 @@ class Launch:
 
         try:
             version, _ = jars.installed_spark()
-            if jars.missing(self._components, spark_version=version):
+            if jars.missing_components(self._components, spark_version=version):
                 jars.ensure(self._components, spark_version=version, progress=self._shown.note)
                 class_archive.ensure(java.find_java(), version, self._shown.note)
             jvm = launch(self._loaded.context.config, self._components, debug=self._debug)
@@ -322,9 +322,9 @@ class Launch:
 
 
 def _conclude(runner: Runner, *, debug: bool) -> int:
-    """Tells of every failure, and returns the exit status."""
+    """Reports every failure, and returns the exit status."""
     failures = [run.error for run in runner.runs if run.error is not None]
-    told: set[str] = set()
+    reported: set[str] = set()
     for error in failures:
         # Pipelines that share a source or a service fail for one reason.
         for problem in output.problems_of(error) if isinstance(error, HeliosError) else [error]:
@@ -333,8 +333,8 @@ def _conclude(runner: Runner, *, debug: bool) -> int:
                 if isinstance(problem, HeliosError)
                 else f"{type(problem).__name__}: {problem}"
             )
-            if text not in told:
-                told.add(text)
+            if text not in reported:
+                reported.add(text)
                 output.say_error(text)
         if debug:
             output.show_traceback(error)

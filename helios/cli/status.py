@@ -132,7 +132,7 @@ def _targets(plan: Plan) -> Iterator[Table]:
 
 
 def _of_catalogs(profile: str | None, every: bool) -> tuple[list[Status], int, list[HeliosError]]:
-    """The pipelines of all tables, how many that are done are left out, and what could not be read."""
+    """The pipelines of all tables, the number of finished ones that are hidden, and the tables that cannot be read."""
     from helios.table.readers import warehouses
     from helios.table.status import statuses, unfinished
     from helios.table.view import View

@@ -1,4 +1,4 @@
-"""A configuration file, and where in it things stand."""
+"""A configuration file, and the line of each key."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def options(java: Java, spark_version: str) -> str:
 def ensure(java: Java, spark_version: str, progress: Callable[[str], None] = lambda line: None) -> Path | None:
     """The archive, created when it is missing; None when this Java cannot create one, which `progress` reports.
 
-    An installation of Spark that is made anew, at the same path too, has jars of another time: Java takes no archive
+    An installation of Spark that is recreated, at the same path too, has jars of another time: Java takes no archive
     of the former ones, so that it is created again.
 
     Takes about half a minute, once. Two processes at once make one archive.

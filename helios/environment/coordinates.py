@@ -1,4 +1,4 @@
-"""Which jars work together: one row per tested Spark version and component."""
+"""The jars that work together: one row per tested Spark version and component."""
 
 from __future__ import annotations
 

@@ -149,5 +149,5 @@ def by_scripts(home: Path, conf: Mapping[str, str], *, log: IO[bytes] | None) ->
     """
     script = Path(os.environ.get("SPARK_HOME") or home, "bin", "spark-submit")
     given = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
-    told = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
-    return Starting([str(script), *told, *given], {"SPARK_CONNECT_MODE": "0"}, log)
+    options = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
+    return Starting([str(script), *options, *given], {"SPARK_CONNECT_MODE": "0"}, log)

@@ -95,13 +95,13 @@ def cache_folder(spark_version: str) -> Path:
     return root / "jars" / minor(spark_version)
 
 
-def missing(components: Iterable[str], *, spark_version: str) -> list[str]:
+def missing_components(components: Iterable[str], *, spark_version: str) -> list[str]:
     """The coordinates of the components that the cache does not have, or has damaged.
 
     Raises:
         EnvironmentProblem: No jars are known for this Spark or component.
     """
-    return absent(coordinates(spark_version, components), cache_folder(spark_version))
+    return missing_jars(coordinates(spark_version, components), cache_folder(spark_version))
 
 
 def ensure(
@@ -128,7 +128,7 @@ def fetch(
     wanted: Sequence[str], folder: Path, *, offline: bool = False, progress: Progress | None = None
 ) -> list[Path]:
     """The jars of coordinates in a folder; otherwise like `ensure`."""
-    lacking = absent(wanted, folder)
+    lacking = missing_jars(wanted, folder)
     if lacking:
         if offline or os.environ.get("HELIOS_OFFLINE", "").strip().lower() in _TRUE:
             raise _problem(lacking, folder, f"fetching is switched off ({'offline' if offline else 'HELIOS_OFFLINE'})")
@@ -136,7 +136,7 @@ def fetch(
     return [folder / parse(text).file_name for text in wanted]
 
 
-def absent(wanted: Sequence[str], folder: Path) -> list[str]:
+def missing_jars(wanted: Sequence[str], folder: Path) -> list[str]:
     """The coordinates whose jars a folder lacks, or has damaged."""
     # The end of the archive is enough here: a jar is read in full before it is moved into the cache.
     return [text for text in wanted if not zipfile.is_zipfile(folder / parse(text).file_name)]
@@ -154,14 +154,16 @@ def _fetch_locked(wanted: Sequence[str], folder: Path, progress: Progress) -> No
             progress(f"waiting for another process that fetches jars into {folder}")
             lock.acquire(timeout=LOCK_SECONDS)
         try:
-            lacking = absent(wanted, folder)
+            lacking = missing_jars(wanted, folder)
             if lacking:
                 _fetch(lacking, folder, progress)
         finally:
             lock.release()
     except Timeout:
         raise _problem(
-            absent(wanted, folder), folder, f"another process has held {folder / '.lock'} for {LOCK_SECONDS:.0f} s"
+            missing_jars(wanted, folder),
+            folder,
+            f"another process has held {folder / '.lock'} for {LOCK_SECONDS:.0f} s",
         ) from None
     except OSError as error:
         raise EnvironmentProblem(
@@ -186,9 +188,9 @@ def _fetch(lacking: Sequence[str], folder: Path, progress: Progress) -> None:
                 flaws.append(f"{name} arrived damaged")
     finally:
         _sweep(folder)
-    still = absent(lacking, folder)
-    if still:
-        raise _problem(still, folder, "; ".join(flaws) or cause)
+    unfetched = missing_jars(lacking, folder)
+    if unfetched:
+        raise _problem(unfetched, folder, "; ".join(flaws) or cause)
 
 
 def _sweep(folder: Path) -> None:
@@ -269,11 +271,11 @@ def _module(lacking: Sequence[str]) -> str:
 
 
 def _dependency(text: str) -> str:
-    at = parse(text)
-    classifier = f" m:classifier={quoteattr(at.classifier)}" if at.classifier else ""
-    name = quoteattr(at.artifact)
+    coordinate = parse(text)
+    classifier = f" m:classifier={quoteattr(coordinate.classifier)}" if coordinate.classifier else ""
+    name = quoteattr(coordinate.artifact)
     return (
-        f"    <dependency org={quoteattr(at.group)} name={name} rev={quoteattr(at.version)} "
+        f"    <dependency org={quoteattr(coordinate.group)} name={name} rev={quoteattr(coordinate.version)} "
         f'transitive="false"><artifact name={name} type="jar" ext="jar"{classifier}/></dependency>'
     )
 

@@ -59,7 +59,7 @@ class Recipe:
 
 
 def load(note: Path) -> Recipe | None:
-    """The recipe that a file holds; None without one, or when Spark was installed anew or a jar removed since."""
+    """The recipe in a file; None without one, or if Spark was reinstalled or a jar removed since."""
     try:
         held = json.loads(note.read_bytes())
         recipe = Recipe(held["folder"], *(tuple(held[key]) for key in ("files", "options", "class_path")))
@@ -108,7 +108,7 @@ def _files(folder: Path) -> tuple[str, ...]:
 
 
 def _copied(jar: Path, copies: Path) -> Path:
-    """A jar, or its copy without what it is slower with."""
+    """A jar, or its copy without the entries that slow it down."""
     with zipfile.ZipFile(jar) as held:
         entries = held.infolist()
         left_out = {entry.filename for entry in entries if _SIGNATURE.match(entry.filename)}
@@ -158,8 +158,16 @@ def _providers(text: str) -> list[str]:
 
 def _launcher_options(folder: Path, java: Java) -> tuple[str, ...]:
     """The JVM options that Spark's launcher gives a local driver, but for its class path and memory."""
-    told = ("--conf", "spark.driver.memory=1g", "pyspark-shell")
-    command = [str(java.path), "-Xmx128m", "-cp", str(folder / "*"), "org.apache.spark.launcher.Main", _SUBMIT, *told]
+    arguments = ("--conf", "spark.driver.memory=1g", "pyspark-shell")
+    command = [
+        str(java.path),
+        "-Xmx128m",
+        "-cp",
+        str(folder / "*"),
+        "org.apache.spark.launcher.Main",
+        _SUBMIT,
+        *arguments,
+    ]
     own = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_", "HADOOP_"))}
     done = subprocess.run(
         command,

@@ -1,4 +1,4 @@
-"""The seam by which a declared value reaches the layers above it without importing them."""
+"""The interface by which a declared value calls the layers above it without importing them."""
 
 from __future__ import annotations
 

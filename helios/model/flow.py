@@ -29,7 +29,7 @@ DEFAULT_POLL = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Transform(LikeDataFrame, Node):
-    """Steps in a row, without a source; reusable in any number of pipelines."""
+    """A chain of steps without a source; reusable in any number of pipelines."""
 
     steps: tuple[Step, ...]
 
@@ -187,7 +187,7 @@ class Source(Flow):
 
     @property
     def quarantining(self) -> tuple[str, ...]:
-        """The declared calls by which it sets rows or files aside: they need a quarantine."""
+        """The declared calls that quarantine rows or files."""
         return ()
 
     @property
@@ -212,7 +212,7 @@ class Source(Flow):
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """By name, the URLs of other services that it asks."""
+        """The URLs of other services that it calls, by name."""
         return {}
 
     @property

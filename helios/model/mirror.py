@@ -60,7 +60,7 @@ class MirrorSink(IcebergSink):
         Args:
             choice: "fail" (the default) stops the run before anything of the batch is written. "keep" goes on, and
                 tells it: rows that do not change keep the values that they have, a column that is gone is null in
-                new and changed rows, and a renamed table begins anew under its new name beside the former one.
+                new and changed rows, and a renamed table starts over under its new name beside the former one.
 
         Raises:
             DeclarationError: It is another word; "snapshot" is one, as only Debezium takes snapshots.

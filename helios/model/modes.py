@@ -56,7 +56,7 @@ class Mode:
 
     @property
     def upsert(self) -> Upsert | None:
-        """The mode itself where it is an upsert, with the fields that only that has; None of all others."""
+        """The mode itself if it is an upsert, with its own fields; None for all other modes."""
         return None
 
     @property
@@ -169,7 +169,7 @@ class Upsert(Mode):
 
     @property
     def more(self) -> tuple[str, ...]:
-        """The names of the arguments by which it is more than the last row of each key."""
+        """The names of the arguments that make it more than the newest row of each key."""
         return tuple(name for name in ("order_by", "delete_when", "history") if getattr(self, name))
 
     def text(self) -> str:

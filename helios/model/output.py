@@ -1,4 +1,4 @@
-"""Sinks that are no tables: they keep no record of what they got, so rows reach them at least once."""
+"""Sinks that are not tables: they keep no record of their batches, so rows reach them at least once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from helios.model.values import caller
 
 @dataclass(frozen=True, kw_only=True)
 class Output(Sink):
-    """A sink without a record of its batches: nothing tells whether a batch that is run again is there already.
+    """A sink without a record of its batches: it cannot tell whether a repeated batch was delivered already.
 
     Attributes:
         lasting: Whether what it gets outlives the process, so that the progress of a pipeline is kept too.

@@ -1,4 +1,4 @@
-"""What failed is tried again: how often, and the pauses in between."""
+"""Retries of a failed call: how often, and the pauses in between."""
 
 from __future__ import annotations
 

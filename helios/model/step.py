@@ -16,15 +16,15 @@ class Traits:
     """The properties of a kind of step. Planner and runs ask these, and name no kind.
 
     Attributes:
-        row_by_row: Each row gives its own rows, whatever the other rows are.
+        row_by_row: The result of each row does not depend on other rows.
         keeps_rows: Each row gives at least one row, unless an expression generates rows or leaves some out.
-        generates: A row may give several.
-        judges: A row may fail the batch, or be left out or set aside with a reason.
-        combines: What it makes of a part of the rows is no part of what it makes of all.
+        generates: A row may give several rows.
+        judges: A row may fail the batch, or be dropped or quarantined with a reason.
+        combines: The result of some rows is not a part of the result of all rows, as for an aggregate.
         stateful: It keeps state between the batches of a stream that Spark runs.
         shuffles: It sorts or shuffles, and may need a local disk.
-        opaque: It sees each column, the hidden ones too, and may give any.
-        passes_hidden: The hidden columns of a row, its position, its order and that it is a delete, stay right.
+        opaque: It sees all columns, also hidden ones, and may return any columns.
+        passes_hidden: The hidden columns of a row (position, order, delete flag) stay valid.
     """
 
     row_by_row: bool = False

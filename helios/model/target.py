@@ -1,4 +1,4 @@
-"""What a sink tells of its target: its kind, and what it can do."""
+"""The properties of a sink's target: its kind, and its capabilities."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class TargetKind(Enum):
 
     @property
     def keeps_record(self) -> bool:
-        """True if it tells which batches it holds, so that each is written exactly once."""
+        """True if it records its batches, so that each is written exactly once."""
         return self is not TargetKind.OUTPUT
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What every sink tells of its target; the defaults are those of one that is no table.
+    """The properties of a sink's target; the defaults are those of a target that is not a table.
 
     Attributes:
         kind: The name of its kind, in plans.
@@ -58,12 +58,12 @@ class Target:
 
     @property
     def iceberg(self) -> IcebergSink | None:
-        """The sink itself where it writes tables, with the fields that only that has; None of all others."""
+        """The sink itself if it writes tables, with its own fields; None for all other sinks."""
         return None
 
     @property
     def mirror(self) -> MirrorSink | None:
-        """The sink itself where it writes the tables of a database; None of all others."""
+        """The sink itself if it is a mirror; None for all other sinks."""
         return None
 
     @property

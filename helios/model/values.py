@@ -94,7 +94,7 @@ def _parse_duration(text: str, what: str) -> float:
 
 
 def show_seconds(seconds: float) -> str:
-    """A duration as one would say it.
+    """A duration in words.
 
     Examples:
         >>> show_seconds(90), show_seconds(3600), show_seconds(0.25)

@@ -1,4 +1,4 @@
-"""The positions of a data file's deleted rows, as position delete files and deletion vectors have them."""
+"""The positions of a data file's deleted rows, from position delete files and deletion vectors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def deleted(file: InputFile, store: Mapping[str, str]) -> BitMap64:
 
 
 def _positions(path: str, location: str, store: Mapping[str, str]) -> BitMap64:
-    """The positions that a position delete file has for a data file."""
+    """The positions that a position delete file lists for a data file."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
     from pyroaring import BitMap64
@@ -66,6 +66,6 @@ def vector(path: str, offset: int, size: int, store: Mapping[str, str]) -> BitMa
 
 
 def written(positions: BitMap64) -> bytes:
-    """Positions as a deletion vector has them."""
+    """Positions in the format of a deletion vector."""
     body = MAGIC + positions.serialize()
     return len(body).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")

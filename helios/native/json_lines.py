@@ -1,4 +1,4 @@
-"""Lines of JSON objects as frames: those that are written alike are cut at their quotes, others are read by Arrow."""
+"""Lines of JSON objects as frames: lines of one template are split at their quotes, others are read by Arrow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OTHER = re.compile(rb"( *: *)[^ ,}]+( *(?:, *|\}))")
 
 @dataclass(frozen=True)
 class Template:
-    """The text between the quotes of lines that are written alike.
+    """The text between the quotes of lines of the same form.
 
     Attributes:
         same: What is the same in each line, by its place.
@@ -85,7 +85,7 @@ def read(lines: bytes, text: Text, count: int) -> pl.DataFrame:
 
 
 def _alike(lines: bytes, text: Text, count: int) -> pl.DataFrame | None:
-    """The rows of lines that are written as the first one is; None where they are not, or a value is not plain.
+    """The rows of lines that have the form of the first line; None if some do not, or a value is not plain.
 
     Without a backslash each quote begins or ends a text, so that two lines with the same between their quotes, but for
     values, are the same objects but for these.
@@ -147,7 +147,7 @@ def _any(lines: bytes, text: Text, count: int) -> pl.DataFrame:
 
 
 def _type(kind: str) -> pa.DataType:
-    """The Arrow type that a value is read as: its own, or a text of which it is made then."""
+    """The Arrow type that a value is read as: its own, or text that is converted afterwards."""
     import pyarrow as pa
 
     from helios.native.writer import arrow_type

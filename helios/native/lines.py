@@ -1,4 +1,4 @@
-"""Lines of csv and JSON as frames, where they are plain: what each means is certain, and the same to Spark's readers.
+"""Plain lines of csv and JSON as frames; a line is plain if Spark's readers certainly give it the same values.
 
 Nothing is judged here: a block of lines of which one is not plain is refused, and Spark reads the batch. Not plain are
 quotes and backslashes of a csv, control characters, empty lines, bytes that are no UTF-8, spaces at the ends of a csv's
@@ -69,7 +69,7 @@ def _blocks(file: InputFile) -> Iterator[bytes]:
                 raise NotNative("a file is shorter than it was")
             block = kept + read
             if left <= 0 and not block.endswith(b"\n"):
-                block += _line(stream, file)  # the last line goes on behind the part
+                block += _line(stream, file)  # the last line continues after the part
             cut = block.rfind(b"\n") + 1 if left > 0 else len(block)
             kept = block[cut:]
             if len(kept) > LONGEST:

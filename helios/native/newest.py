@@ -1,4 +1,4 @@
-"""The newest row of each key of a batch, and what the target's files are pruned by."""
+"""The newest row of each key of a batch, and the bounds by which the target's files are pruned."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILE, ROW = "__helios_file", "__helios_row"
 
 
 def newest(rows: pl.DataFrame, keys: Sequence[str], order: str | None) -> pl.DataFrame:
-    """The row of each key that is newest by its order; of equal ones the row of the later source position.
+    """The newest row of each key by its order; of equal orders, the row of the later source position.
 
     Args:
         rows: The rows of a batch, with `FILE` and `ROW`.

@@ -1,4 +1,4 @@
-"""Which parquet types Iceberg's readers in Spark read right as which types of a table.
+"""The parquet types that Iceberg's readers in Spark read correctly as each type of a table.
 
 They believe the table: what a file says of its own types they ignore, or fail at with an error of Java. Batches of flat
 columns have one reader, with a way of its own for dictionaries, and rows have another. The rules are those of Iceberg
@@ -49,7 +49,7 @@ _KNOWN = re.compile("|".join(kind for kind, *_ in _READ))
 
 
 def readers(kind: str, physical: str, annotation: str) -> Set[str]:
-    """The readers that read a column of a file right.
+    """The readers that read a column of a file correctly.
 
     Args:
         kind: The type of the table's column, as Iceberg writes it.
@@ -88,7 +88,7 @@ _UNITS = {"milliseconds": "MILLIS", "microseconds": "MICROS", "nanoseconds": "NA
 
 
 def refuse_misread(parquet: pq.ParquetFile, stored: str, name: str, kind: str, path: str) -> None:
-    """Refuses a flat column of a file that Spark would not read right either, in batches.
+    """Refuses a flat column of a file that Spark's vectorized reader would misread, too.
 
     Args:
         parquet: The file.

@@ -1,4 +1,4 @@
-"""Values that texts are, where they are plain: each means one thing alone, and the same to Spark's readers."""
+"""The values of plain texts; a text is plain if Spark's readers certainly give it the same value."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def takes(kind: str) -> bool:
 
 
 def pattern(kind: str) -> str:
-    """The texts that are plain values of a type; of a decimal, which holds all of their digits.
+    """The pattern of plain texts of a type; for a decimal, of texts whose digits all fit.
 
     Examples:
         >>> pattern("decimal(9,2)"), pattern("decimal(4,0)"), pattern("boolean")
@@ -90,7 +90,7 @@ def fields(lines: bytes, separator: str, columns: int, null: str | None = None) 
 
 
 def values(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
-    """The values of a column that texts are; null for null.
+    """The values of a column, from their texts; null for null.
 
     Args:
         texts: The texts.
@@ -123,7 +123,7 @@ def _not_plain(name: str, kind: str) -> NotNative:
 
 
 def _plain(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
-    """Texts that are plain values.
+    """The values of plain texts.
 
     Raises:
         NotNative: One of them is not.

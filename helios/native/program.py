@@ -1,4 +1,4 @@
-"""Programs of the engine: what a batch's steps do to the rows of a file, as plain values that travel as JSON."""
+"""Programs of the engine: the steps of a batch over the rows of a file, as values that travel as JSON."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 
 
 class NotNative(Exception):
-    """Why the engine does not do a batch, which Spark then does; the text goes on after "because"."""
+    """The reason why Spark runs a batch instead of the engine; the text follows "because"."""
 
 
 class Misread(NotNative):
-    """A file holds something else than its table says, which Spark would not read right either; names both."""
+    """A file does not hold what its table's schema says, and Spark would misread it, too; names both."""
 
 
 def refuse_pattern(name: str) -> None:
@@ -69,7 +69,7 @@ class Filter:
 
 @dataclass(frozen=True)
 class Expectation:
-    """Keeps the rows for which a condition is true, and tells the others.
+    """Keeps the rows for which a condition is true, and counts the others.
 
     Attributes:
         condition: The condition.

@@ -100,7 +100,7 @@ def frames(
 
 
 def _sure(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows, on none of which Spark fails.
+    """The rows, after a check that Spark fails on none of them.
 
     Raises:
         NotNative: It may fail on one.
@@ -205,7 +205,7 @@ def _lined(
 
 
 def collected(rows: pl.LazyFrame, count: int, work: Work) -> Iterator[pl.DataFrame]:
-    """Rows of a file of so many: at once, or of a large one some at a time."""
+    """The rows of a file: at once, or for a large file in parts."""
     if count * len(work.program.read) <= VALUES:
         yield rows.collect()
     else:
@@ -298,7 +298,7 @@ def found(parquet: pq.ParquetFile, file: InputFile, work: Work) -> list[StoredCo
 def _named(
     parquet: pq.ParquetFile, flat: Mapping[str, Any], names: Mapping[str, Sequence[str] | None], work: Work
 ) -> list[StoredColumn]:
-    """The columns that are read, of a file of no table, as Spark reads its footer.
+    """The columns that are read of a file outside of a table, as Spark reads its footer.
 
     Raises:
         NotNative: The footer says another type, or that Spark takes its times for those of another calendar.
@@ -321,7 +321,7 @@ def _named(
 
 
 def _made(column: Any, name: str, kind: str) -> str:
-    """The type of a file's column, which is read as one of the type that the table has now."""
+    """The type of a file's column, which is read as the table's current type."""
     made = kind_of(column) if column is not None else None
     if made is None or not widens(made, kind):
         raise NotNative(f"a file has the column {name} in another form than {kind}")

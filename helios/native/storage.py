@@ -1,4 +1,4 @@
-"""Files as tasks open them: on the local disk, or on an object store through PyIceberg's client of it."""
+"""Files that tasks open: on the local disk, or on an object store through PyIceberg's client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLIENTS = ("adlfs", "aiohttp", "azure", "gcsfs", "google", "requests")
 
 
 def is_local(path: str) -> bool:
-    """True if a path is one of the local disk, and no URI."""
+    """True if a path is on the local disk, and not a URI."""
     return path.startswith("/")
 
 
@@ -85,7 +85,7 @@ def sweep(folder: str, name: str, store: Mapping[str, str]) -> None:
 
 
 def is_outside(error: BaseException) -> bool:
-    """True if an error is one of a disk, or of a client of a store: those of Azure and Google are not Python's own."""
+    """True if an error comes from a disk or from a store's client, whose errors may be classes of their own."""
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in CLIENTS
 
 

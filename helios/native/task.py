@@ -1,4 +1,4 @@
-"""One task: a share of what a batch is done with goes through the engine, and what it tells travels as JSON."""
+"""One task: the engine processes a share of the batch, and reports its result as JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SETTINGS = {
 
 
 def run(does: str, work: str, share: Share, name: str, stores: Stores = NONE) -> str:
-    """Does a share of the work; what it has written is deleted if it fails.
+    """Does a share of the work; its files are deleted if it fails.
 
     Args:
         does: What: a key of `TASKS`.
@@ -107,7 +107,7 @@ UNFORESEEN = (ValueError, TypeError, ArithmeticError, LookupError)
 
 
 def _refusal(error: BaseException) -> str | None:
-    """Why Spark must do the batch after an error: it reads the same files, and says what is wrong in its own words."""
+    """The reason to leave a batch to Spark after an error: Spark reads the same files, and raises its own error."""
     import polars as pl
     import pyarrow as pa
 

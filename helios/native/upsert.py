@@ -26,7 +26,7 @@ INDEX, POSITION, NEW_ORDER, REPLACED = "__helios_index", "__helios_position", "_
 
 
 def lineage(metrics: str) -> tuple[Column, ...]:
-    """The columns of a file that keep the id of a row that was replaced; its last change is told by the commit."""
+    """The columns of a file that keep the id of a replaced row; the commit gives its last change."""
     return (
         Column(ROW_ID, ROW_ID_FIELD, "bigint", False, metrics),
         Column(CHANGED, CHANGED_FIELD, "bigint", False, metrics),
@@ -95,7 +95,7 @@ def reduce(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
 
 @dataclass(frozen=True)
 class Vector:
-    """The deleted rows of a data file, those from before too.
+    """All deleted rows of a data file, earlier deletes included.
 
     Attributes:
         location: The data file.
@@ -210,7 +210,7 @@ def store(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
 
 
 def _kept(rows: pl.DataFrame, pairs: list[pl.DataFrame]) -> pl.DataFrame:
-    """The rows that the table gets, with the ids of those that they replace.
+    """The rows that are added to the table, with the ids of the rows that they replace.
 
     Raises:
         NotNative: The table has a key twice.

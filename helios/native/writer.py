@@ -1,4 +1,4 @@
-"""Parquet files of an Iceberg table, with the field ids of its columns, and what its metadata says of them."""
+"""Parquet files of an Iceberg table, with the field ids of its columns, and their metadata."""
 
 from __future__ import annotations
 
@@ -145,18 +145,18 @@ class TableWriter:
     def _end(self, values: Values) -> None:
         fields = zip(values, self._target.partition, strict=True)
         partition = [as_json(value, field) for value, field in fields]
-        told = self._open.pop(values).close()
-        self._done.append({**told, "partition": partition, "spec-id": self._target.spec})
+        metadata = self._open.pop(values).close()
+        self._done.append({**metadata, "partition": partition, "spec-id": self._target.spec})
 
     def close(self) -> list[dict[str, Any]]:
-        """Ends all files, and returns what the table's metadata says of each, as Iceberg's JSON of content files."""
+        """Closes all files, and returns their metadata as Iceberg's JSON of content files."""
         self._flush()
         for values in list(self._open):
             self._end(values)
         return self._done
 
     def abort(self) -> None:
-        """Deletes what was written."""
+        """Deletes the written files."""
         for file in self._open.values():
             file.abandon()
         for path in self._paths:

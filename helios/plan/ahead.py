@@ -1,4 +1,4 @@
-"""The facts that the names of a pipeline give before anything is compiled: its tables, and the jars that it needs."""
+"""The tables and jars of a pipeline, from its names alone, before anything is compiled."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from helios.sources.kinds import source_kind
 
 
 def looked_ahead(plan: Plan) -> Plan:
-    """The plan with the backlog and the scan of each of its tables.
+    """The plan, with the backlog and the scan of each of its tables.
 
     Raises:
         RunError: A table cannot be read.

@@ -1,4 +1,4 @@
-"""The context that compiling needs beside the pipelines themselves."""
+"""The context for compiling pipelines."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ NOTHING: Writers = _Nothing()
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The context that describing a source needs beside the source.
+    """The context for describing a source.
 
     Attributes:
         context: The configuration and the catalogs.
@@ -80,4 +80,4 @@ class Surroundings:
 
 
 class Unsettled(NotFound):
-    """A beginning that does not exist, or no longer; a pipeline that has begun continues without it."""
+    """A start that does not exist, or no longer; a pipeline that has begun continues without it."""

@@ -70,16 +70,16 @@ def _microseconds(table: pa.Table) -> pa.Table:
     """The table with times in microseconds, as Spark has them; pandas has nanoseconds."""
     import pyarrow as pa
 
-    for place, field in enumerate(table.schema):
+    for index, field in enumerate(table.schema):
         if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
             kind = pa.timestamp("us", tz=field.type.tz)
             try:
-                made = table.column(place).cast(kind)
+                made = table.column(index).cast(kind)
             except pa.ArrowInvalid:
                 raise DeclarationError(
                     f"Memory.source: column {field.name!r} has times finer than a microsecond, which Spark lacks.",
                     where=caller(),
                     fix="round them in the frame first.",
                 ) from None
-            table = table.set_column(place, pa.field(field.name, kind, field.nullable), made)
+            table = table.set_column(index, pa.field(field.name, kind, field.nullable), made)
     return table

@@ -1,4 +1,4 @@
-"""The compiled form of one pipeline: what will run."""
+"""The compiled form of one pipeline."""
 
 from __future__ import annotations
 
@@ -358,7 +358,7 @@ _renderer: Callable[[Plan], str] = repr
 
 
 def rendered_by(renderer: Callable[[Plan], str]) -> None:
-    """Sets what gives a plan's text: the renderer stands above the nodes, and `helios.plan` brings it in."""
+    """Sets the renderer of plans: it is a layer above the nodes, and `helios.plan` registers it."""
     global _renderer
     _renderer = renderer
 

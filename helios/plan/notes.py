@@ -62,7 +62,7 @@ def _has_checkpoint(plan: Plan) -> bool:
 
 
 def with_notes(plan: Plan, plans: Sequence[Plan]) -> tuple[Plan, list[HeliosError]]:
-    """The plan with what the records of its table tell, and the problems: whose rows are there, what a run would add.
+    """The plan with notes from the records of its table, and the problems: other writers, and inputs that repeat.
 
     Args:
         plan: The pipeline.
@@ -90,7 +90,7 @@ def with_notes(plan: Plan, plans: Sequence[Plan]) -> tuple[Plan, list[HeliosErro
 
 
 def _recorded(plan: Plan) -> tuple[Record | None, dict[str, Record], Collection[str]]:
-    """The record of a pipeline in its target, those of others, and whose rows the branch that it writes may hold."""
+    """The record of a pipeline in its target, those of others, and the pipelines whose rows its branch may hold."""
     from helios.table.ledger import records  # a plan of new tables reads no table
 
     table = plan.write.table

@@ -1,4 +1,4 @@
-"""The facts in the records of a table about a pipeline and the others that write into it; without a JVM."""
+"""Other pipelines that write a pipeline's table, from the records of the table; without a JVM."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def entries(record: Record) -> Iterator[Entry]:
 
 
 def shared_source(plan: Plan, record: Record) -> str | None:
-    """The name of a source whose rows a pipeline writes and a record tells of; None if there is none."""
+    """The name of a source that both a pipeline and a record read; None if there is none."""
     return next((str(entry["source"]) for entry in entries(record) if _reads(plan, entry)), None)
 
 
@@ -60,7 +60,7 @@ def _reads(plan: Plan, entry: Entry) -> bool:
 
 
 def written_reads(plan: Plan) -> list[ReadPlan]:
-    """The reads of a pipeline whose rows it writes; others are joined."""
+    """The reads whose rows a pipeline writes, without those that it only joins."""
     sources = list(_sources(plan.stream))
     return [r for r in plan.reads if (r.source.streaming if plan.streaming else r.source in sources)]
 
@@ -99,7 +99,7 @@ def _sources(flow: Flow) -> Iterator[Source]:
 
 
 def renaming_call(plan: Plan, was: str) -> str | None:
-    """The call that says what a pipeline was called; None where its former name cannot be written."""
+    """The call that declares a pipeline's former name; None if that cannot be written."""
     name = plan.pipeline if written_as_name(plan.pipeline) else plan.write.table.table
     if not (written_as_name(name) and written_as_name(was, former=True)):
         return None

@@ -1,4 +1,4 @@
-"""The mutual knowledge of upserts of several pipelines into one table; without a JVM."""
+"""Upserts of several pipelines into one table, and the keys that they share; without a JVM."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def upserts_of(record: Record) -> Upserts:
 
 
 def begins_sharing(plan: Plan) -> bool:
-    """True if others can read, from the next checkpoint of a pipeline on, what it remembers."""
+    """True if other pipelines can read the keys that a pipeline remembers, from its next checkpoint on."""
     return keys_folder(plan.write.table.catalog, plan.checkpoint, "") is not None
 
 
@@ -62,15 +62,15 @@ def upserts_alongside(
     begun = {}
     for other in alongside(plan, plans):
         was = known.get(other.was or "")
-        told = (*beside, *(was.beside if was is not None else ()))  # under a former name, too
+        accepted = (*beside, *(was.beside if was is not None else ()))  # under a former name, too
         names = (other.was,) if other.was else ()
         shares = was.shares if was is not None else begins_sharing(other)
-        begun[other.pipeline] = Upserts(upsert_terms(other), other.write.sink.branch_name, told, names, shares)
+        begun[other.pipeline] = Upserts(upsert_terms(other), other.write.sink.branch_name, accepted, names, shares)
     return {**begun, **known}
 
 
 def upsert_terms(plan: Plan) -> Mapping[str, Any] | None:
-    """The terms that decide which row of a key wins, as a record keeps them; None where nothing is upserted."""
+    """The terms that decide which row of a key wins, as in a record; None without an upsert."""
     ordered_by_log = any(read.source.carries_order for read in plan.reads)
     return terms_of(plan.write.mode, ordered_by_log=ordered_by_log)
 
@@ -101,7 +101,7 @@ def terms_of(mode: Mode, *, ordered_by_log: bool = False) -> Mapping[str, Any] |
 
 
 def shares_keys(mine: Mapping[str, Any], theirs: Mapping[str, Any] | None) -> bool:
-    """True if two pipelines can compare what they remember: same keys, same order, and both or neither store it.
+    """True if two pipelines can compare the keys they remember: same keys, same order, and both or neither store it.
 
     Args:
         mine: What the upserts of one go by, as `terms_of` gives it.
@@ -121,7 +121,7 @@ def shares_keys(mine: Mapping[str, Any], theirs: Mapping[str, Any] | None) -> bo
 def refuse_other_upserts(
     plan: Plan, own: Upserts | None, others: Mapping[str, Upserts], beside: Collection[str]
 ) -> None:
-    """Rejects upserts into a table that another pipeline upserts into, where one remembers what the other cannot know.
+    """Rejects upserts into a table beside another pipeline that cannot read the keys that these remember.
 
     What an upsert remembers is shared by upserts of equal keys and order; it does not say anything to others.
 
@@ -148,7 +148,7 @@ def refuse_other_upserts(
         and (mine[REMEMBERS] or upserts.terms.get(REMEMBERS))
         and not (shares and upserts.shares and shares_keys(mine, upserts.terms))
         and not accepted & {name, *upserts.formerly}
-        and not called & set(upserts.beside)  # it was told to stand beside this one
+        and not called & set(upserts.beside)  # it was accepted beside this one
     }
     if others_terms:
         raise _refused(plan, own, others_terms, mine, shares=shares)
@@ -157,7 +157,7 @@ def refuse_other_upserts(
 def _refused(
     plan: Plan, own: Upserts | None, found: Mapping[str, Mapping[str, Any]], mine: Mapping[str, Any], *, shares: bool
 ) -> InputError:
-    """The error of upserts beside those of others.
+    """The error for upserts beside those of other pipelines.
 
     Args:
         plan: The pipeline.
@@ -192,7 +192,7 @@ def _refused(
 
 
 def sharing(plan: Plan, own: Upserts | None, others: Mapping[str, Upserts]) -> list[str]:
-    """The notes of a plan on other pipelines whose upserts share what they remember with it.
+    """The notes of a plan on other pipelines that share the keys that they remember with it.
 
     Args:
         plan: The pipeline.

@@ -1,4 +1,4 @@
-"""The plan of a sink that is no table, and its problems."""
+"""The plan of a sink that is not a table, and its problems."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEMPORARY = "helios_output"
 
 
 def plan_output(sink: Output, home: Catalog) -> WritePlan:
-    """How a sink that is no table is written: rows are appended.
+    """The write plan of a sink that is not a table: rows are appended.
 
     Args:
         sink: The sink.

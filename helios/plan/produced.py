@@ -51,7 +51,7 @@ class Produced:
         return text in self._writers or text in self._others or text.startswith(self._prefixes)
 
     def columns(self, table: TableName) -> Schema | None:
-        """The columns that a table will have once its only writer has made it; None where that is known only at run."""
+        """The columns of a table that its only writer will create; None if they are known only at run."""
         writers = self._writers.get(table.text, ())
         if table.text in self._others or len(writers) != 1:
             return None

@@ -1,4 +1,4 @@
-"""The parts of a batch that go to a local disk when they exceed memory, and the folder of that disk."""
+"""The parts of a batch that spill to a local disk, and the folder on that disk."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Spill:
 
 
 def spill_of(plan: Plan, config: Config) -> Spill | None:
-    """The spill of a pipeline; None where its batches flow from file to file, whatever their size.
+    """The spill of a pipeline; None if its batches need no memory that grows with their size.
 
     Spark writes shuffles to `spark.local.dir` always, and sorts and hash tables where they exceed memory (Spark's
     configuration, "Application Properties").

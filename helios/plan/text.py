@@ -249,7 +249,7 @@ def _retries(retry: Retry) -> Iterator[str]:
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things.
+    """A number with its noun.
 
     Examples:
         >>> counted(1, "file"), counted(3000, "file")

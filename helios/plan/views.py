@@ -27,7 +27,7 @@ _ALIASED = re.compile(r"\s*(`[^`]+`|\w+)(?:\s+(?:as\s+)?(`[^`]+`|\w+))?\s*", re.
 
 @dataclass(frozen=True)
 class View:
-    """An aggregate whose groups are computed again when one of their rows has changed.
+    """An aggregate whose groups are recomputed when one of their rows has changed.
 
     Attributes:
         before: The steps from the rows of the table to those that are aggregated.
@@ -129,7 +129,7 @@ def _misplaced(view: View) -> Iterator[tuple[str, Origin, str]]:
 
 
 def _before(traits: Traits) -> bool:
-    """True if a step may come before the aggregate: a group is computed again from the rows of the table."""
+    """True if a step may come before the aggregate: groups are recomputed from the rows of the table."""
     return traits.row_by_row and not (traits.stateful or traits.judges)
 
 

@@ -25,7 +25,7 @@ class Observer(Protocol):
         """A commit failed for good."""
 
     def commit_postponed(self) -> None:
-        """A commit failed because a service is away; it will be tried again."""
+        """A commit failed because a service is unavailable; it will be tried again."""
 
     def lagging(self, source: int, lag: Lag) -> None:
         """A followed source was looked at.

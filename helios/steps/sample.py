@@ -39,7 +39,7 @@ def sample(fraction: float, seed: int | None = None) -> Transform:
         seed: Another seed keeps other rows.
 
     Raises:
-        DeclarationError: The fraction is none, or the seed is no whole number.
+        DeclarationError: The fraction is none, or the seed is not a whole number.
     """
     if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
         raise DeclarationError(
@@ -49,6 +49,6 @@ def sample(fraction: float, seed: int | None = None) -> Transform:
         )
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
         raise DeclarationError(
-            f"sample(seed={seed!r}) is no whole number.", where=caller(), fix="write sample(0.01, seed=7)."
+            f"sample(seed={seed!r}) is not a whole number.", where=caller(), fix="write sample(0.01, seed=7)."
         )
     return as_step(Sample(fraction=float(fraction), seed=seed))

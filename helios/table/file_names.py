@@ -120,7 +120,7 @@ def overlap(one: str, other: str) -> bool:
 
 def _may_be(one: str, other: str) -> bool:
     """True if a name or a glob may match the same name as another one."""
-    if is_glob(one) and is_glob(other):  # told apart by how they begin and end
+    if is_glob(one) and is_glob(other):  # compared by their prefixes and suffixes
         begins = GLOB.split(one)[0], GLOB.split(other)[0]
         ends = GLOB.split(one)[-1], GLOB.split(other)[-1]
         starts = begins[0].startswith(begins[1]) or begins[1].startswith(begins[0])

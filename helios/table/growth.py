@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import pyiceberg.table
 
 MANY = 1000
-"""Snapshots from which a history is told: each commit writes all of them anew, a megabyte or two by then."""
+"""Snapshots from which a history is told: each commit writes all of them again, a megabyte or two by then."""
 
 REMEDY = '.maintain(expire="5d")'
 DAY = 86400.0
@@ -22,7 +22,7 @@ class Growth:
     Attributes:
         snapshots: How many snapshots its metadata names.
         seconds: The time between the oldest and the newest of them.
-        bytes: The size of the metadata file, which every commit writes anew; None where it is unknown.
+        bytes: The size of the metadata file, which every commit writes again; None where it is unknown.
     """
 
     snapshots: int

@@ -33,7 +33,7 @@ class Record:
         batch: The batch's number in that checkpoint; -1 before the first.
         position: What the batch read, as in `helios.position`.
         snapshot: The snapshot that added the batch; of a discarded batch the one before it, and before the first batch
-            of a checkpoint the state that it goes on behind.
+            of a checkpoint the state that it continues after.
         sequence: That snapshot's sequence number.
         steps: The fingerprint of the pipeline's steps.
         aside: Whether the batch was discarded, so that main never had its rows.

@@ -121,7 +121,7 @@ def _whole(metadata: TableMetadata, key: str, default: int) -> int:
     try:
         return default if text is None else int(text)
     except ValueError as error:
-        raise InputError(f"the table property {key} is {text!r}, which is no number.", fix="correct it.") from error
+        raise InputError(f"the table property {key} is {text!r}, which is not a number.", fix="correct it.") from error
 
 
 def plan_expiry(metadata: TableMetadata, kept: Retention, readers: Iterable[Reader] = ()) -> Expiry:

@@ -127,7 +127,7 @@ class Table:
             return self.snapshot_at(point)
         if point not in names:
             raise NotFound(
-                f"table {self.name} has no branch or tag {point!r}, and it is no time. {near_miss(point, names)}",
+                f"table {self.name} has no branch or tag {point!r}, and it is not a time. {near_miss(point, names)}",
                 where=caller(),
             )
         return self.snapshot(names[point])

@@ -129,10 +129,10 @@ def _status(table: Table, pipeline: str, view: View, files: Sequence[tuple[str, 
         notes.append(error.what)
     raw = metadata.snapshot_by_id(record.snapshot) if record.snapshot is not None else None
     made = as_snapshot(raw) if raw is not None else None
-    aside = _set_aside(metadata, pipeline, record)
-    if aside:
-        listed = ", ".join(map(str, aside))
-        notes.append(f"batch {listed} was set aside" if len(aside) == 1 else f"batches {listed} were set aside")
+    set_aside = _set_aside(metadata, pipeline, record)
+    if set_aside:
+        listed = ", ".join(map(str, set_aside))
+        notes.append(f"batch {listed} was set aside" if len(set_aside) == 1 else f"batches {listed} were set aside")
     branch = view.branches.get(pipeline.removesuffix(REPLAY))
     notes += _lost(table, record, branch)
     notes += _lost_replay(table, pipeline, branch)
@@ -159,7 +159,7 @@ def _status(table: Table, pipeline: str, view: View, files: Sequence[tuple[str, 
         files=len(files),
         small=_small(files, half),
         audit=waits.batch if waits is not None else None,
-        aside=aside,
+        aside=set_aside,
         notes=tuple(notes),
         reads_once=record.reads_once,
         sources=tuple(entry.source for entry in recorded(record.position)),

@@ -1,4 +1,4 @@
-"""The pipelines whose states an older Helios leaves and the one under test goes on from, and what they must hold.
+"""The pipelines whose states an older Helios leaves and the one under test continues from, and what they must hold.
 
 Both versions import this file: the older one through `make_states.py`, the new one through the tests. So it uses only
 what both have, which is the public face of Helios.
@@ -69,7 +69,7 @@ MINUTES: tuple[Rows, ...] = (
     [(5, "a", 5, 30, "u"), (6, "b", 6, 90, "u"), (7, "b", 7, 150, "u")],  # the first is of a window that has ended
     [(8, "a", 8, 170, "u"), (9, "b", 9, 215, "u")],
 )
-"""Of the case behind a watermark: `n` is the minute at which a row lies."""
+"""Of the case after a watermark: `n` is the minute at which a row lies."""
 
 
 class Lake:

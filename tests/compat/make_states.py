@@ -2,7 +2,7 @@
 
 PYTHONPATH says which `helios` that is. FOLDER/kept/CASE then has the images of each case: copies of all that lay on
 disk at a moment, as a kill would leave it. Those of the last run are taken within it, before its first commit and after
-each; the lease in them is of this process, which has ended when somebody goes on from them. Iceberg's metadata and
+each; the lease in them is of this process, which has ended when somebody continues from them. Iceberg's metadata and
 Spark's logs have absolute paths: an image is put back as FOLDER/live/CASE before it is used.
 """
 

@@ -1,4 +1,4 @@
-"""What the first commit of issue 28 wrote, the new code goes on from: the same rows, each once, in the same formats.
+"""What the first commit of issue 28 wrote, the new code continues from: the same rows, each once, in the same formats.
 
 The states are made by that commit's own code, out of this repository's history (see `make_states.py`), and copied
 between the moments at which a driver can die: before a batch's first commit, between its commits, and behind the last

@@ -61,7 +61,7 @@ def test_a_held_commit_of_a_zombie_that_is_let_go(scene: Any, monkeypatch: pytes
 @pytest.mark.cases(short="overwrite")
 @pytest.mark.cases(landing="overwrite-filter")
 def test_an_overwrite_rejects_what_came_right_after_the_look_up(scene: Any) -> None:
-    """Before the batch is written, when its target may be read anew for other reasons."""
+    """Before the batch is written, when its target may be read again for other reasons."""
     target, work = looked_up(scene)
     scene.append_by_hand()
     with pytest.raises(RunError, match=r"would overwrite rows in .* that it has not seen"):

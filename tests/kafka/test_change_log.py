@@ -56,7 +56,7 @@ def test_changes_go_by_their_offset(world: Any, log: Log, forget_commit: Any) ->
     forget_commit(world.checkpoint(pipeline), 1)
     world.run(pipeline)
     assert world.rows("a.t", "id", "name") == expected
-    # Read once, and inferred: the whole log anew.
+    # Read once, and inferred: the whole log again.
     once = Cdc.json(log.topics.source(log.name), key="id") >> where("name <> 'a'") >> world.sink("a.once").upsert()
     world.run(once)
     assert world.rows("a.once", "id", "name") == Counter({(3, "again"): 1})

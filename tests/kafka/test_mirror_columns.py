@@ -155,7 +155,7 @@ def test_values_that_rows_get_unsent_stop_the_run_unless_they_are_left_out(world
     fields = [ID, {**number, "type": "float"}, {**AT, "default": 3}]
     later = {"op": "c", "after": {"id": 2, "name": 0.5, "at": 3}, "fields": fields}
     database.send("public.orders", {"id": 2}, later)
-    said = r"another type: name was double and is float, and has the column at anew, NOT NULL or with a default"
+    said = r"another type: name was double and is float, and has the column at added, NOT NULL or with a default"
     with pytest.raises(InputError, match=said):
         world.run(source >> mirror(world))
     assert world.load("shop.orders").iceberg.schema().column_names == ["id", "name"]

@@ -46,7 +46,7 @@ def page(outcomes: Outcomes) -> str:
         "# Catalogs and storages",
         "",
         "Every promise on every catalog and storage, against real servers on one machine: the outcomes of",
-        "`tests/matrix`, which `make matrix` runs and writes down anew. A number stands for a gap, told below.",
+        "`tests/matrix`, which `make matrix` runs and writes down again. A number stands for a gap, described below.",
         "",
         _row("catalog", "storage", [name.replace("_", " ") for name in PROMISES]),
         _row("---", "---", [":-:"] * len(PROMISES)),

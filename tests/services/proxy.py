@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from tests.services.server import Port
 
-# Of one connection, not of the message; the length is set anew.
+# Of one connection, not of the message; the length is set again.
 _HOP_BY_HOP = {
     *("connection", "expect", "keep-alive", "proxy-connection", "te", "upgrade"),
     *("content-length", "trailer", "transfer-encoding"),

@@ -310,7 +310,7 @@ def test_a_ledger_of_before_is_completed_from_the_stamps_or_says_that_it_is_not(
     as_before(world)
     world.expire("a.t")
     world.run(memory(world, 4))
-    assert "whether they are among older ones is not known any more" in last(world).message
+    assert "older inputs are no longer recorded" in last(world).message
     assert world.ids("a.t") == [1, 2, 3, 4]
 
 

@@ -145,7 +145,7 @@ def test_lineage_pairs_updates(world: Any, mode: str) -> None:
 
 
 def test_a_rewrite_without_lineage_carries_rows_over(world: Any) -> None:
-    """Rows that are written anew as new ones have other ids."""
+    """Rows that are written again as new ones have other ids."""
     read = make(world, 3, "copy-on-write")
     world.sql(FOUR)
     (rewritten,) = after(world, read, "INSERT OVERWRITE local.db.t SELECT id, if(id = 1, 'A', v) FROM local.db.t")

@@ -76,7 +76,7 @@ def test_a_file_that_is_damaged_inside_is_set_aside(world: Any, kind: str, monke
     ) as failed:
         world.run(source >> world.sink("a.fail"))
     assert "\n" not in str(failed.value)
-    # What can be told before the batch is read is in the quarantine first, and written anew with the rest.
+    # What can be told before the batch is read is in the quarantine first, and written again with the rest.
     land(folder, f"empty.{kind}", b"", 2)
     aside = source.on_bad_file("quarantine") >> with_columns(double="id * 2") >> world.sink("a.t").quarantine("a.q")
     with dies_at(FilesReader, "confirm"):

@@ -62,7 +62,7 @@ def test_one_that_grows_is_planned_anew_under_reread(world: Any, inbox: Path, mo
     once_read(monkeypatch, lambda: land(inbox / "a.csv", 60, 1, 2))
     world.run(csv(inbox).on_change("reread") >> world.sink("a.t"))
     assert world.ids("a.t") == [1, 2, 5]
-    [told] = [event.message for event in world.events if "planned anew" in (event.message or "")]
+    [told] = [event.message for event in world.events if "planned again" in (event.message or "")]
     assert "in/a.csv was read for this batch and has changed meanwhile" in told
 
 

@@ -21,7 +21,7 @@ from helios.model.maintenance import Maintenance
 from helios.spark.checkpoint.small_files import small_files
 from helios.spark.maintenance import compact as compacting
 from helios.spark.maintenance import maintain
-from helios.spark.maintenance.compact import compact, off
+from helios.spark.maintenance.compact import compact, size_deviation
 from helios.spark.maintenance.upkeep import Maintainer
 from helios.table.maintenance import planned_among
 from helios.table.readers import warehouses
@@ -91,7 +91,7 @@ def size(world: World, table: TableName) -> int:
 
 def distance(world: World, table: TableName, target: int) -> float:
     there = files(world, table)
-    return off(len(there), sum(file.size for file in there), target)
+    return size_deviation(len(there), sum(file.size for file in there), target)
 
 
 def expire(world: World, table: TableName, **terms: Any) -> maintain.Expired:
@@ -126,7 +126,7 @@ def test_a_compaction_ends_within_30_percent_of_bytes_by_target_size(shape: str,
     target = int(size(world, table) / sum(sizes.values()) * factor)
     assert distance(world, table, target) > 0.3
     done = compact(world.spark, table, target)
-    assert distance(world, table, target) == done.off <= 0.3
+    assert distance(world, table, target) == done.size_deviation <= 0.3
     assert world.ids("a.t") == list(range(first))
     again = compact(world.spark, table, target)
     assert again.read <= done.read / 2, "what is well is not rewritten over and over"
@@ -168,7 +168,7 @@ def test_compaction_ends_at_bytes_by_target_size_while_a_writer_goes_on(world: W
     new_ones = [file for file in files(world, table) if file.rows <= 10]
     assert new_ones, "the writer has gone on"
     assert done.rewritten >= 50
-    assert off(len(files(world, table)) - len(new_ones), size(world, table), target) <= 0.3
+    assert size_deviation(len(files(world, table)) - len(new_ones), size(world, table), target) <= 0.3
     assert compact(world.spark, table, target).gave_up is None
     assert distance(world, table, target) <= 0.3
     assert world.ids("a.t") == list(range(written[0]))
@@ -183,7 +183,7 @@ def test_compaction_of_a_partitioned_table(world: World) -> None:
     done = compact(world.spark, table, target)
     assert distance(world, table, target) <= 0.3
     assert done.files == len(files(world, table))
-    assert done.off <= 0.3
+    assert done.size_deviation <= 0.3
     assert world.ids("a.t") == list(range(100_000))
 
 

@@ -61,7 +61,7 @@ def named(world: Any, into: str) -> Pipeline:
 
 
 def goes_on(world: Any, into: str) -> None:
-    """All of the pipelines go on where they were, under the name of today."""
+    """All of the pipelines continue where they were, under the name of today."""
     world.fill("a.s", [2, 3], n="CAST(4 AS int)", gone="false")  # 2 is older than its delete
     world.fill("a.more", [101])
     world.run(upserts(world, into))

@@ -112,7 +112,7 @@ def test_a_bounded_read_is_resumed_in_the_middle_of_a_state(world: Any, forget_c
     world.fill("a.s", [5])
     world.run(pipeline)
     assert world.ids("a.t") == [0, 1, 2, 3, 4, 5]
-    # A new checkpoint goes on from the place inside the history that the target remembers.
+    # A new checkpoint continues from the place inside the history that the target remembers.
     world.fill("a.s", [6])
     world.run(pipeline, new_checkpoint=True)
     assert world.ids("a.t") == [0, 1, 2, 3, 4, 5, 6]

@@ -43,7 +43,7 @@ SECTIONS: dict[str, dict[str, Promise]] = {
             "predicates and columns are pushed: files that cannot match are not opened, no row is lost"
         ),
         "overwrites": Promise("overwrites and deletes stop an incremental read, or are skipped"),
-        "expired": Promise("expired or rolled back history of a source is an error, or is proven and begun anew"),
+        "expired": Promise("expired or rolled back history of a source is an error, or is proven and started over"),
         "bad-sources": Promise("a damaged or missing file, snapshot or point of a source is named"),
         "files": Promise("each file of a folder is read once, by its own columns and types"),
         "bad-rows": Promise("a line is a row or a bad row with its text: fail, quarantine, drop or null"),
@@ -63,7 +63,7 @@ SECTIONS: dict[str, dict[str, Promise]] = {
     "Transforms": {
         "steps": Promise("each declared step gives what it says, in batches and in streams"),
         "typing": Promise("schemas are known before a run, and wrong expressions are refused with their line"),
-        "joins": Promise("a joined table is read anew by each batch and pinned for its replay"),
+        "joins": Promise("a joined table is read again by each batch and pinned for its replay"),
         "joins-as-of": Promise("a table is joined as it was at each row's time"),
         "stateful": Promise("windows, sessions, streaming joins and aggregates equal a batch over the same rows"),
         "dedupe": Promise("`dedupe(within=)` does not depend on how rows are cut into batches"),
@@ -93,7 +93,7 @@ SECTIONS: dict[str, dict[str, Promise]] = {
     "Catalogs, storages, configuration": {
         "local": Promise("the embedded catalog, which others read too"),
         "rest": Promise("REST catalogs", served=True),
-        "replicas": Promise("a run goes on at the next replica, never at one that shows less", served=True),
+        "replicas": Promise("a run continues at the next replica, never at one that shows less", served=True),
         "hive": Promise("Hive", served=True),
         "nessie": Promise("Nessie", served=True),
         "glue": Promise("Glue", served=True),

@@ -105,7 +105,7 @@ class NessieCatalog(MetastoreCatalog):
         self._commit(message, at, {"type": "PUT", "key": {"elements": list(name)}, "content": content})
 
     def move(self, tables: Sequence[Moved]) -> bool:
-        """Gives tables other metadata in one commit of the branch, all or none.
+        """Sets the metadata of several tables in one commit of the branch, all or none.
 
         Returns:
             Whether they have it; not, where one of them has had another commit.
@@ -260,12 +260,12 @@ class NessieCatalog(MetastoreCatalog):
 
 
 def _all_at(contents: Mapping[Identifier, dict[str, Any]], locations: Mapping[Identifier, str]) -> bool:
-    """True if all tables have their metadata at the given locations."""
+    """True if each table has the given metadata location."""
     return all(contents.get(name, {}).get("metadataLocation") == location for name, location in locations.items())
 
 
 def _put(name: Identifier, id: str, table: Moved) -> dict[str, Any]:
-    """The operation that gives a table other metadata; Nessie refuses it where the table has changed meanwhile."""
+    """The operation that sets a table's metadata; Nessie refuses it if the table has changed meanwhile."""
     content = {
         "type": TABLE,
         "id": id,

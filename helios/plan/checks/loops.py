@@ -1,4 +1,4 @@
-"""A pipeline that reads what it appends: whether that certainly never ends."""
+"""Pipelines that read the table that they append to, and so never end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GENERATING = re.compile(
 
 
 def endless_loops(pipeline: Pipeline, reads: Sequence[ReadPlan], write: WritePlan) -> list[HeliosError]:
-    """The problem of a followed table that each batch appends to, where no step can leave rows out.
+    """The problem of a followed table that each batch appends to, if no step can filter rows.
 
     Args:
         pipeline: The pipeline.

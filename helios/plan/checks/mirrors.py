@@ -1,4 +1,4 @@
-"""Checks of `Iceberg.mirror(...)`: what comes before it must be the changes of a database, as they are."""
+"""Checks of `Iceberg.mirror(...)`: its source must be the unchanged changes of a database."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def clash(plan: Plan, other: Plan) -> bool:
 
 
 def unusable_storages(plans: Iterable[Plan]) -> dict[HeliosError, list[Plan]]:
-    """The problems of storages that refuse their settings, found before Spark starts, and whose they are.
+    """The problems of storages that refuse their settings, each with its plans; found before Spark starts.
 
     Raises:
         RunError: A storage cannot be reached.
@@ -104,7 +104,7 @@ def unusable_storages(plans: Iterable[Plan]) -> dict[HeliosError, list[Plan]]:
 
 
 def broken_demands(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
-    """The parts that break `.exactly_once()`: they give other rows when a batch is run again."""
+    """The parts that break `.exactly_once()`: they give different rows when a batch is repeated."""
     inner = list(flows(pipeline.stream))
     parts = [(step.text(), step.origin, step.sql_texts) for flow in inner for step in flow.steps]
     parts += [(f"where({c})", flow.source.origin, (c,)) for flow in inner for c in flow.source.conditions]

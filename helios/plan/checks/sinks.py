@@ -248,8 +248,8 @@ def _floating_problems(condition: str, named: str, table: Schema | None, where: 
     for column, kind in kinds.items():
         if kind in ("float", "double"):
             what = (
-                f"{named}: {column} is a {kind}, and Iceberg replaces rows by bounds that know neither NaN nor the "
-                "sign of zero: some rows would stay beside the new ones."
+                f"{named}: {column} is a {kind}, and Iceberg replaces rows by column bounds, which ignore NaN and "
+                "the sign of zero: some old rows would stay beside the new ones."
             )
             fix = "name the rows by a column of another type, or replace their partitions with overwrite_partitions()."
             return [DeclarationError(what, where=where, fix=fix)]
@@ -261,7 +261,7 @@ def _sort_problems(sink: IcebergSink, text: str, table: Schema | None) -> list[H
     by = match["by"] if match is not None else text
     named = label("sort_by", text)
     if not _COLUMN.fullmatch(by):
-        what = f"{named}: {by!r} is no column; a table is sorted by its columns."
+        what = f"{named}: {by!r} is not a column; a table is sorted by its columns."
         fix = 'write sort_by("ts desc"), and make a column of an expression first: with_columns(...).'
         return [DeclarationError(what, where=sink.origin, fix=fix)]
     kind, problems = typed(by, named, table, sink.origin)

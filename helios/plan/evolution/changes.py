@@ -89,7 +89,7 @@ class Add(Change):
 
 @dataclass(frozen=True, kw_only=True)
 class Widen(Change):
-    """A type that holds more."""
+    """A type promotion to a wider type."""
 
     type: SparkType
 

@@ -48,7 +48,7 @@ def required(engine: Engine, pipeline: str, where: Origin | None) -> InputError:
 
 
 def _check(plan: Plan) -> None:
-    """Raises `NotNative` for what the engine does not do."""
+    """Raises `NotNative` for a plan that the engine does not support."""
     if len(plan.reads) != 1:
         raise NotNative("it reads several sources")
     (read,) = plan.reads
@@ -82,7 +82,7 @@ def _check(plan: Plan) -> None:
 
 
 def refuse_catalog(catalog: Catalog) -> None:
-    """Refuses a catalog of tables on a store, of whose settings Iceberg's own client alone follows some.
+    """Refuses a catalog on a store with settings that only Iceberg's own client supports.
 
     Raises:
         NotNative: It has a property of that client, or a profile.

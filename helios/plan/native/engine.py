@@ -24,7 +24,7 @@ class Engine:
 
     @property
     def small(self) -> int:
-        """Bytes of files below which Spark does a batch all the same."""
+        """Bytes of files below which Spark runs a batch."""
         return 0 if self.setting == "require" else SMALL
 
     def as_json(self) -> dict[str, bool | str | int | None]:

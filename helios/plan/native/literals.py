@@ -37,7 +37,7 @@ def literal(node: Node) -> Term:
 
 
 def _plain(text: str) -> str:
-    """A text without escapes, of which the two parsers may make different characters."""
+    """A text without escapes, which the two parsers may read differently."""
     if "\\" in text:
         raise NotNative("a text has a backslash")
     return text
@@ -75,7 +75,7 @@ def moment(text: str, kind: str) -> Term | None:
 
 
 def exactly(value: Term, kind: str) -> Term | None:
-    """A literal as one of the type of the column that it is compared with; None where Spark converts the column.
+    """A literal in the type of the column that it is compared with; None if Spark casts the column instead.
 
     Only where the result is that of Spark's own coercion: of numbers because the value stays the same.
     """

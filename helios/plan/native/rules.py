@@ -1,4 +1,4 @@
-"""The expressions that the columnar engine knows: one rule for each class of sqlglot, with Spark's types.
+"""The expressions that the columnar engine supports: one rule for each class of sqlglot, with Spark's types.
 
 A rule gives a term whose operands have the types that Spark's analyzer would give them. What is not certain has no
 rule, and the pipeline stays with Spark. Rules are found by the name of the class, as in `helios.plan.typing.rules`.
@@ -77,7 +77,7 @@ def _shown(node: Node) -> str:
 
 
 def _operand(node: Node, columns: Columns) -> Term:
-    """An operand; a predicate without parentheses is one that the two parsers may have bound otherwise."""
+    """An operand; refuses a predicate without parentheses, which the two parsers may bind differently."""
     if type(node).__name__ in PREDICATES:
         raise NotNative(f"{_shown(node)} stands in an expression without parentheses")
     return term(node, columns)
@@ -273,7 +273,7 @@ def _cast(node: Node, columns: Columns) -> Term:
 
 
 def _unified(terms: list[Term], node: Node) -> list[Term]:
-    """Operands of which one is chosen; nulls take the type of the others."""
+    """The alternatives of a choice in one type; nulls take the type of the others."""
     kinds = {operand.kind for operand in terms if operand.kind != "void"}
     if len(kinds) != 1:
         raise NotNative(f"{_shown(node)} chooses among {', '.join(sorted(kinds)) or 'nulls'}")

@@ -1,4 +1,4 @@
-"""The program of a pipeline's steps, as far as the columnar engine knows them."""
+"""The program of a pipeline's steps, if the columnar engine supports them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _names(value: Term) -> set[str]:
 
 
 class _Compiler:
-    """Goes through the steps with the columns that there are."""
+    """Compiles the steps in order, with the columns at each of them."""
 
     def __init__(self, columns: Columns) -> None:
         for name, _ in columns:
@@ -146,7 +146,7 @@ def _with_columns(compiler: _Compiler, step: WithColumns) -> None:
 
 
 def _replaced(compiler: _Compiler, made: Mapping[str, Term]) -> None:
-    """Puts columns in the place of those of the same name, and others behind."""
+    """Replaces columns of the same name, and appends the others."""
     lowered = {name.lower(): name for name in made}
     if len(lowered) < len(made):
         raise NotNative("a step names one column twice")

@@ -1,4 +1,4 @@
-"""Which upserts the columnar engine knows."""
+"""The upserts that the columnar engine supports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMPARED = ("int", "bigint", "string", "date", "timestamp", "timestamp_ntz", "de
 
 
 def check_upsert(write: WritePlan, mode: Upsert, kinds: Mapping[str, str]) -> None:
-    """Raises `NotNative` for an upsert that the engine does not know, of columns of these types."""
+    """Raises `NotNative` for an upsert of these types that the engine does not support."""
     check_mode(mode)
     if write.left_out:
         raise NotNative(f"the table does not store {', '.join(write.left_out)}")

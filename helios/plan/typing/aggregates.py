@@ -1,4 +1,4 @@
-"""Streaming aggregates: appended behind a watermark, or upserted by their group columns."""
+"""Streaming aggregates: appended after a watermark, or upserted by their group columns."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _aliases(text: str) -> list[tuple[str, str]]:
 
 
 def _sessions(flow: Flow, sink: Sink) -> list[HeliosError]:
-    """Problems of sessions over a followed source: Spark closes them behind a watermark, and by a group."""
+    """Problems of sessions over a followed source: Spark closes them after a watermark, and by a group."""
     steps = streaming_steps(flow) if is_streaming(flow) else []
     sessions = [step for step in steps if isinstance(step, Aggregate) and step.session]
     problems: list[HeliosError] = [
@@ -210,7 +210,7 @@ def _of_distinct(step: Step) -> list[Node]:
 def _without_distinct(called: Node) -> str:
     values = called.this.expressions
     if type(called).__name__ != "Count" or len(values) != 1:
-        return 'drop duplicates before it: dedupe("...") behind a watermark.'
+        return 'drop duplicates before it: dedupe("...") after a watermark.'
     counted = f"approx_count_distinct({values[0].sql('spark')})"
     return f"count them approximately, with {counted}; or write each value of a group once, and count those in a batch."
 
@@ -224,19 +224,19 @@ def endless_aggregates(flow: Flow, sink: Sink) -> list[HeliosError]:
     for step in streaming_steps(flow):
         marked = marked or isinstance(step, Watermark)
         names = group_columns(step)
-        # What a query groups by behind a watermark is left to Spark.
+        # What a query groups by after a watermark is left to Spark.
         ended = marked and (isinstance(step, Sql) or (isinstance(step, Aggregate) and step.window is not None))
         if names is None or ended:
             continue
         keys = ", ".join(f'"{name}"' for name in names)
         what = "an aggregate over a followed source has no end, so it cannot be appended"
         if marked:
-            what = "behind a watermark an aggregate needs a time window to end"
+            what = "after a watermark an aggregate needs a time window to end"
         problems.append(
             DeclarationError(
                 f"{step.text()}: {what}.",
                 where=step.origin,
-                fix='append behind a watermark: watermark("ts", "10 minutes") before window("ts", ...).agg(...), '
+                fix='append after a watermark: watermark("ts", "10 minutes") before window("ts", ...).agg(...), '
                 + (f"or upsert by the group columns: .upsert({keys})." if keys else "or group by columns and upsert."),
             )
         )

@@ -72,7 +72,7 @@ def has_validity(step: Join, names: Iterable[str]) -> bool:
 
 
 def time_problem(step: Join, column: Column, allowed: tuple[str, ...], side: str) -> DeclarationError | None:
-    """The problem of a column that is no time."""
+    """The problem of a column that is not a timestamp."""
     if column.kind.name in (*allowed, "unknown"):
         return None
     return DeclarationError(

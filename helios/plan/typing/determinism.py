@@ -1,4 +1,4 @@
-"""Which SQL gives other values when a batch is run again: functions of chance, of the clock, of how rows are spread.
+"""SQL that is not deterministic: functions of chance, of the clock, of the distribution of rows.
 
 SQL is judged by its tokens: strings, comments and quoted names are told apart from calls, and a text that sqlglot's
 parser does not understand is judged like any other.
@@ -39,7 +39,7 @@ _SUSPECT = re.compile(rf"\b({'|'.join(sorted({*NONDETERMINISTIC, *MOMENTS, _SAMP
 
 
 def nondeterministic_function(text: str) -> str | None:
-    """The first part of an SQL text whose value is another one in each run, as a message names it.
+    """The first nondeterministic part of an SQL text, as a message names it.
 
     Args:
         text: An expression, a query or a MERGE.
@@ -71,7 +71,7 @@ def nondeterministic_function(text: str) -> str | None:
 
 
 def nondeterministic_part(texts: Iterable[str]) -> str | None:
-    """The first part of some SQL texts whose value is another one in each run; None where there is none."""
+    """The first nondeterministic part of some SQL texts; None if there is none."""
     return next((part for text in texts if (part := nondeterministic_function(text)) is not None), None)
 
 

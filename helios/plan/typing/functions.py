@@ -1,4 +1,4 @@
-"""The functions that Spark has of its own (Spark 4.1), and calls that name none of them."""
+"""Spark's built-in functions (Spark 4.1), and calls of unknown functions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ GRAMMAR = frozenset(_GRAMMAR.split())
 
 
 class UnknownFunction(UnparsedExpression):
-    """A call of a function that Spark does not have of its own. A run ignores it: the session may know it."""
+    """A call of a function that is not built into Spark. A run ignores it: the session may have registered it."""
 
 
 def unknown_functions(node: Node, named: str, where: Origin | None) -> list[UnknownFunction]:

@@ -1,4 +1,4 @@
-"""Rows that a watermark drops, where they go to the quarantine: by which step, and behind which others."""
+"""Late rows that go to the quarantine: the step that drops them, and the steps allowed before it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from helios.steps.watermark import Watermark
 
 @dataclass(frozen=True)
 class LateRule:
-    """The rule by which a row of a pipeline is too late.
+    """The condition under which a row of a pipeline is late.
 
     Attributes:
         watermark: The step that asks for the quarantine.
@@ -83,5 +83,5 @@ def _obstacles(flow: Flow) -> Iterator[str]:
 
 
 def _by_time(step: Step) -> bool:
-    """True if a step takes rows by their event time."""
+    """True if a step drops rows by their event time."""
     return isinstance(step, Dedupe) or (isinstance(step, Aggregate) and step.window is not None)

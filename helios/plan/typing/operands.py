@@ -52,7 +52,7 @@ def faults(node: Node, scope: Scope, named: str, where: Origin | None) -> list[H
 
 
 def _bare_dates(node: Node, named: str, where: Origin | None) -> list[HeliosError]:
-    """Dates that nobody has put in quotes: SQL subtracts the month and the day from the year."""
+    """Dates without quotes, which SQL reads as subtractions."""
     from sqlglot import exp
 
     problems: dict[str, HeliosError] = {}

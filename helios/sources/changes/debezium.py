@@ -177,7 +177,7 @@ class Cdc:
 
 
 def _refuse_columns(source: KafkaSource) -> None:
-    """Refuses what is no topic, or one whose columns are said already."""
+    """Refuses a source that is not a topic, or whose columns are declared already."""
     topic_source(source, "Cdc.debezium")
     if source.values.format != "bytes" or source.carried:
         said = f".value({source.values.format!r})" if source.values.format != "bytes" else ".metadata()"
@@ -189,7 +189,7 @@ def _refuse_columns(source: KafkaSource) -> None:
 
 
 def _refuse_options(schema: object, extra: str, time: str | None, decimals: str | None) -> None:
-    """Refuses unknown words, and those about a schema that is not declared."""
+    """Refuses unknown options, and those that need a declared schema."""
     for value, known, what in ((time, UNITS, "time"), (decimals, DECIMALS, "decimals")):
         if value is not None:
             one_of(value, known, what)

@@ -50,7 +50,7 @@ class ChangeLogSource(TopicChanges):
 
     @property
     def op_column(self) -> str:
-        """The name of the operation's column, where the operation is one: it is none of the stream's."""
+        """The column of the operation, which is not part of the stream; None if the operation is an expression."""
         return self.op.strip().strip("`")
 
     @property

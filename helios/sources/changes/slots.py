@@ -148,14 +148,14 @@ def states(slot: Slot, where: Origin | None) -> dict[str, SlotState]:
 
 
 def _context(slot: Slot) -> ssl.SSLContext | bool | None:
-    """How the driver encrypts: None stands for TLS where the server has it."""
+    """The TLS context of the driver; None for TLS if the server supports it."""
     if slot.tls == "verify-full":
         return ssl.create_default_context(cafile=slot.authorities)
     return {"disable": False, "prefer": None, "require": True}[slot.tls]
 
 
 def _told(error: Exception) -> str:
-    """An error of the driver in words; the server's own are a dictionary."""
+    """The message of a driver's error; the server's own errors are a dictionary."""
     first = error.args[0] if error.args else error
     if isinstance(first, dict):
         return str(first.get("M", first)).rstrip(".")

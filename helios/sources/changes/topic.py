@@ -1,4 +1,4 @@
-"""The common base of the sources whose rows are the changes of a table, held by a topic of Kafka."""
+"""The common base of the sources whose rows are the changes of a table, from a Kafka topic."""
 
 from __future__ import annotations
 

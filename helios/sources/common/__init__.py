@@ -1,1 +1,1 @@
-"""What the sources of all kinds have in common."""
+"""The common parts of all kinds of sources."""

@@ -42,7 +42,7 @@ def declared_columns(source: Source) -> Schema | None:
 
 
 def _bounded(kind: SparkType) -> SparkType | None:
-    """A type that is, or has in it, text of a bounded length; None without one."""
+    """The char or varchar type in a type; None without one."""
     if kind.name in ("char", "varchar"):
         return kind
     return next((bounded for part in kind.parts if (bounded := _bounded(part)) is not None), None)

@@ -1,4 +1,4 @@
-"""A kind of source: what plans, runs, `status` and other commands ask about it, as they name no kind themselves."""
+"""A kind of source: what plans, runs, `status` and other commands know of it, without naming the kind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _described(source: Source, around: Surroundings) -> Described:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceKind:
-    """A kind of source. A simple one gives `declared` and `reader` alone.
+    """A kind of source. A simple one needs only `declared` and `reader`.
 
     Attributes:
         declared: The type of the declared source; its `kind` is the name of the kind.
@@ -38,24 +38,24 @@ class SourceKind:
         jars: Components of `helios.environment.coordinates` that it needs beside those of catalogs.
         rereadable: Whether a span that is read again gives the same rows; `.exactly_once()` demands it.
         counts_rows: Whether rows are counted before they are read, so that they can bound a batch.
-        absent: The problem of data that is not there, as `helios check` tells it; None if it is there, or is looked for
+        absent: The problem of data that does not exist, as `helios check` reports it; None if it exists, or is checked
             elsewhere.
         problems: The problems of a pipeline that reads it into a table.
-        lag: What tells how far a pipeline is behind it, without a JVM, as "module:function": it takes the pipeline, its
-            recorded position, where status is read from, and a list for notes, and gives a `Lag`, or None if unknown.
-        backlog: The read of a plan with what waits in the source, by the plan and the read's number; None if unknown.
-        failures: What makes an error for the user of one of its reader's, as "module:function": it takes the error and
-            the plan, and gives None for any other error.
-        outages: The messages of its client where the service does not answer, as a regular expression.
-        beside: What runs beside a pipeline that follows this kind, as "module:function": it takes sources and
-            what takes its lines, and gives a context manager of the URLs that it serves.
-        looks: What `helios doctor` looks at behind this kind, as "module:function": it takes a source, and gives the
-            looks that need no JVM, and those that do.
-        why: Why a stateless pipeline that follows this kind reads spans, as the plan says it.
-        units: What a batch of it is cut between.
-        place: Where its files are, if that is an object store; may raise an `InputError`.
-        same: Whether its rows may be those of an entry of a position that goes by another name.
-        entry: What tells its entries from those of other kinds.
+        lag: The function that computes a pipeline's lag without a JVM, as "module:function": it takes the pipeline, its
+            recorded position, the view of the status, and a list for notes; it returns a `Lag`, or None if unknown.
+        backlog: The function that adds the waiting data to a read of a plan; it takes the plan and the read's number.
+        failures: The function that turns an error of the reader into one for the user, as "module:function": it takes
+            the error and the plan, and returns None for any other error.
+        outages: The messages of its client while the service does not answer, as a regular expression.
+        beside: The companion of a pipeline that follows this kind, as "module:function": it takes sources and a
+            callable for log lines, and returns a context manager of the URLs that it serves.
+        looks: The checks of `helios doctor`, as "module:function": it takes a source, and returns the checks that need
+            no JVM, and those that do.
+        why: The reason for reading spans in a stateless pipeline, as the plan prints it.
+        units: The unit between which its batches are cut, such as files.
+        place: The location of its files, if that is an object store; may raise an `InputError`.
+        same: Whether a position's entry under another name may be of the same source.
+        entry: The key that only entries of this kind have.
     """
 
     declared: type[Source]

@@ -1,4 +1,4 @@
-"""The looks of `helios doctor` behind a source."""
+"""The checks of `helios doctor` for a source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Positions of sources, as their kinds understand them."""
+"""Positions of sources: the base class for the positions of a kind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SourcePosition:
 
     @classmethod
     def of(cls, value: object) -> Self | None:
-        """The position in JSON values of any source; None for those of other kinds."""
+        """The position from the JSON of any source; None for other kinds."""
         raise NotImplementedError
 
     @property

@@ -230,12 +230,12 @@ class FilesSource(Source):
             yield f"of each row: {', '.join(name for name, _ in self.metadata)}"
 
     def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        told = self.declared_schema is not None and self.rescued is None
+        decided = self.declared_schema is not None and self.rescued is None
         return {
             "path": self.path,
             "format": self.format,
             "options": self.reader_options(),
-            "extra": self.extra if told else None,
+            "extra": self.extra if decided else None,
             "rescued": self.rescued,
             "timestamps": self.timestamps if self.format == "json" else None,
             "metadata": dict(self.metadata),
@@ -336,7 +336,7 @@ class Files:
 
 
 def _path(given: str | os.PathLike[str]) -> str:
-    """A path as text; refuses a URL of which a `Path` has lost a slash."""
+    """A path as text; refuses a URL that a `Path` has changed."""
     path = os.fspath(given) if isinstance(given, os.PathLike) else given
     if not isinstance(path, str) or not path.strip():
         raise DeclarationError("Files.source() needs a path.", where=caller())
@@ -348,7 +348,7 @@ def _path(given: str | os.PathLike[str]) -> str:
 
 
 def _format(path: str, format: str | None) -> str:
-    """The format of the files of a path; refuses a path that Hadoop would take for less than it says."""
+    """The format of the files of a path; refuses a glob that Hadoop would read differently."""
     if format is not None and format not in FORMATS:
         raise DeclarationError(
             f"Files.source({path!r}): format {format!r} is unknown. {near_miss(format, FORMATS)}",
@@ -365,7 +365,7 @@ def _format(path: str, format: str | None) -> str:
 
 
 def _told(path: str) -> str:
-    """The format that a path tells, or else the files of a local folder."""
+    """The format by the path, or else by the files of a local folder."""
     told = format_of(path.rstrip("/").rsplit("/", 1)[-1])
     if told is not None:
         return told

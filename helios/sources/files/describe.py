@@ -1,4 +1,4 @@
-"""Folders of files without a JVM: whether they are there, where, and their columns."""
+"""Folders of files without a JVM: their location, and their columns."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def parquet_columns(path: str) -> Schema | None:
 
 
 def nothing_at(source: FilesSource) -> NotFound | None:
-    """The problem of a local path where nothing is; the run, which lists it, would stop there too."""
+    """The problem of a local path that does not exist, at which a run would stop."""
     path = local(source.path)
     if path is None or os.path.exists(path) or glob(path):
         return None
@@ -117,7 +117,7 @@ def describe(source: FilesSource, around: Surroundings) -> tuple[ReadPlan, list[
 
 
 def _required(source: FilesSource, schema: Schema | None) -> list[HeliosError]:
-    """The problem of declared columns that must not be null: readers of files do not look."""
+    """The problem of declared columns that must not be null: readers of files do not check that."""
     names = [column.name for column in schema.columns if not column.nullable] if schema is not None else []
     if not names or source.declared_schema is None:
         return []

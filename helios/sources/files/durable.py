@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync_folder(folder: Path | str) -> None:
-    """Makes the names in a folder durable: those that came, and those that went."""
+    """Makes the names in a folder durable: created and deleted ones."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -99,7 +99,7 @@ REFUSED: Mapping[str, str] = {
 
 
 def ending_of(name: str) -> str:
-    """The ending of a file name that tells its format, without that of a codec.
+    """The extension of a file name without that of a codec: it gives the format.
 
     Examples:
         >>> ending_of("a.csv.gz"), ending_of("part-0.snappy.parquet"), ending_of("a")
@@ -168,7 +168,7 @@ NANOS = re.compile(r"S{7}|n|N")
 
 
 def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> None:
-    """Refuses options whose values, or which together, would lose something silently.
+    """Refuses options that, alone or together, would lose data silently.
 
     Args:
         options: The options of a source, defaults included.
@@ -209,7 +209,7 @@ def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> No
 
 
 def refuse_without_schema(path: str, schema: object, given: Mapping[str, bool]) -> None:
-    """Refuses what is said of other columns where none are declared.
+    """Refuses policies for undeclared columns if no columns are declared.
 
     Raises:
         DeclarationError: One of the arguments is given, by their names, and no schema.
@@ -217,14 +217,14 @@ def refuse_without_schema(path: str, schema: object, given: Mapping[str, bool]) 
     what = next((name for name, there in given.items() if there), None)
     if schema is None and what is not None:
         raise DeclarationError(
-            f"Files.source({path!r}): {what}= is about columns beside a declared schema, and there is none.",
+            f"Files.source({path!r}): {what}= applies to columns beside a declared schema, and none is declared.",
             where=caller(),
             fix=f"pass schema=, or leave {what}= out.",
         )
 
 
 def refuse_timestamps(path: str, format: str, unit: str) -> None:
-    """Refuses a unit of numbers that no timestamp of the files is read from.
+    """Refuses a unit of timestamps if no timestamp of the files is a number.
 
     Args:
         path: The path of the source.
@@ -236,7 +236,7 @@ def refuse_timestamps(path: str, format: str, unit: str) -> None:
     """
     if one_of(unit, TIMESTAMPS, "timestamps") != "s" and format != "json":
         raise DeclarationError(
-            f"Files.source({path!r}): timestamps= is about numbers of json where schema= has a timestamp, and no "
+            f"Files.source({path!r}): timestamps= applies to numbers of json where schema= has a timestamp, and no "
             "timestampFormat says how it is written.",
             where=caller(),
             fix="leave timestamps= out, or declare the columns of json files.",

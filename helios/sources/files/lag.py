@@ -16,7 +16,7 @@ from helios.table.view import View
 
 
 class Stored:
-    """The log of a checkpoint, to be read only."""
+    """The log of a checkpoint, read-only."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder

@@ -91,7 +91,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Part:
-    """A file of the log: entries `first` to `last` of it."""
+    """A file of the log, with the entries `first` to `last`."""
 
     name: str
     first: int
@@ -135,7 +135,7 @@ class FileLog:
     # reading
 
     def load(self, at: Place, elsewhere: FileLog | None = None) -> Known:
-        """Every file that was read up to a place, as the log proves it; the log goes on from there.
+        """Every file that was read up to a place, as proven by the log, which continues there.
 
         Args:
             at: The place.
@@ -248,7 +248,7 @@ class FileLog:
     # writing
 
     def append(self, after: Place, files: Sequence[File]) -> Place:
-        """Writes the entry of a batch, which must be durable before Spark's log names its place.
+        """Writes the entry of a batch; it must be durable before Spark's log names it.
 
         Args:
             after: The place that the log was loaded at, or that `append` has given last.
@@ -287,7 +287,7 @@ class FileLog:
         return self._store.read(f"{self._folder}/{at.entry}.{at.hash[:12]}{FAILED}") is not None
 
     def unread_of(self, at: Place) -> dict[File, str]:
-        """The files of an entry that were set aside, with the cause; without those of which none is known."""
+        """The rejected files of an entry, with their causes; without files whose cause is unknown."""
         damaged = json.loads(self._store.read(f"{self._folder}/{at.entry}.{at.hash[:12]}{UNREAD}") or "[]")
         return {File(*file): cause for *file, cause in damaged if cause}
 
@@ -301,7 +301,7 @@ class FileLog:
         return {path: (size, modified) for path, size, modified, _ in damaged}
 
     def forget(self, at: Place) -> None:
-        """Deletes entries before one, whose files are gone and never come again: else a log would grow for ever.
+        """Deletes the entries before one, whose files are deleted for good: otherwise the log would grow for ever.
 
         Args:
             at: The place of that entry, which is kept, as are those that are in one file with it.

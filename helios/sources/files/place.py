@@ -91,7 +91,7 @@ class Place(SourcePosition):
 
     @classmethod
     def of(cls, value: object) -> Self | None:
-        """The place of JSON that may hold anything; None for everything else.
+        """The place from JSON of any shape; None if it is not a place.
 
         Examples:
             >>> Place.of({"snapshot_id": 7}), Place.of(7)

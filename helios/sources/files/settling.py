@@ -33,7 +33,7 @@ class Settling:
     _seen: dict[str, tuple[tuple[int, int], float]] = field(default_factory=dict)
 
     def finished(self, files: Mapping[str, tuple[int, int]], now: float) -> dict[str, tuple[int, int]]:
-        """Those of some files that nobody writes any more, as far as a listing shows.
+        """The files that are no longer written, as far as a listing shows.
 
         Args:
             files: Size and modification time in milliseconds, by path.
@@ -62,5 +62,5 @@ class Settling:
         return before is not None and before[0] == stat and now - before[1] >= APART
 
     def undecided(self, files: Mapping[str, tuple[int, int]]) -> bool:
-        """True if a second look would decide about a file that has content."""
+        """True if a second listing would settle a file that has content."""
         return any(files[path][0] for path in self._seen if path in files)

@@ -60,7 +60,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSource], Any], str, str], ...] = (
     ),
     (
         lambda s: s.overwrites != "fail" and not s.streaming and not s.between_points,
-        "on_overwrite() is about commits that are followed, and this table is read once, as it is.",
+        "on_overwrite() applies to commits that are followed, and this table is read once, as it is.",
         "leave it out, or follow the table with .incremental().",
     ),
     (
@@ -70,7 +70,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSource], Any], str, str], ...] = (
     ),
     (
         lambda s: s.expired != "fail" and not s.streaming,
-        "on_expired() is about a table that is followed, and this one is read once.",
+        "on_expired() applies to a table that is followed, and this one is read once.",
         "leave it out, or follow the table with .incremental().",
     ),
     (

@@ -211,7 +211,7 @@ class KafkaSource(KafkaConnection, Source):
         """Sets the policy for records that were deleted before they were read, as retention does.
 
         Args:
-            action: "fail" (default) stops the run, and says how many. "skip" goes on at the oldest record that is left:
+            action: "fail" (default) stops the run, and says how many. "skip" continues at the oldest record left:
                 the run tells how many of which partition are gone.
         """
         return replace(self, missing=one_of(action, ON_MISSING, "on_missing"))
@@ -302,7 +302,7 @@ class Kafka:
                 are read too.
 
         Raises:
-            DeclarationError: A name is none of a topic, or the pattern is no regular expression.
+            DeclarationError: A name is none of a topic, or the pattern is not a regular expression.
 
         Examples:
             >>> Kafka.source("orders", "payments").label()
@@ -322,7 +322,7 @@ class Kafka:
                 re.compile(text(pattern, "pattern="))
             except re.error as error:
                 raise DeclarationError(
-                    f"Kafka.source(pattern={pattern!r}) is no regular expression: {error}.", where=caller()
+                    f"Kafka.source(pattern={pattern!r}) is not a regular expression: {error}.", where=caller()
                 ) from None
         return KafkaSource(topics=tuple(dict.fromkeys(topics)), pattern=pattern)._with_columns()
 

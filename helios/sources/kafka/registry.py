@@ -113,17 +113,17 @@ def asked(registry: Registry, path: str, where: Origin, subject: str = "") -> An
 
 def _refused(registry: Registry, error: HTTPError, where: Origin, subject: str) -> HeliosError:
     try:
-        told = json.loads(error.read())
+        answer = json.loads(error.read())
     except (OSError, ValueError):
-        told = {}
-    told = told if isinstance(told, dict) else {}
-    if error.code == 404 and told.get("error_code") in NO_SUBJECT:
+        answer = {}
+    answer = answer if isinstance(answer, dict) else {}
+    if error.code == 404 and answer.get("error_code") in NO_SUBJECT:
         return NotFound(
             f"the schema registry {registry.url} has no subject {subject!r}.",
             where=where,
             fix="name the one that the producers write: registry_subject=..., or declare schema=.",
         )
-    said = f": {told['message']}" if told.get("message") else ""
+    said = f": {answer['message']}" if answer.get("message") else ""
     login = "give registry_login=(name, password) of a user who may read" if error.code in (401, 403) else ""
     return RunError(
         f"the schema registry {registry.url} answers {error.code}{said}.",

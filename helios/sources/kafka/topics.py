@@ -279,7 +279,7 @@ def _shared(waiting: Mapping[tuple[str, int], int], most: int) -> dict[tuple[str
     if total <= most:
         return dict(waiting)
     left, shares = most, dict.fromkeys(waiting, 0)
-    # The longest first: where there are more partitions than records, none of the others gets one.
+    # The longest first: with more partitions than records, the others get no record.
     for partition, count in sorted(waiting.items(), key=lambda item: -item[1]):
         share = min(left, -(-count * most // total))
         shares[partition] = share

@@ -155,7 +155,7 @@ class Values:
             return
         about = ABOUT.get(what, "values with fields")
         raise DeclarationError(
-            f"value({format!r}): {what}= is about {about}.", where=caller(), fix=f"leave {what}= out."
+            f"value({format!r}): {what}= applies to {about}.", where=caller(), fix=f"leave {what}= out."
         )
 
     @property

@@ -95,7 +95,7 @@ class Memory:
     def sink(name: str) -> MemorySink:
         """Keeps the rows of a run in this process, where `Memory.rows(name)` gives them back.
 
-        Each run begins anew, at the start of its sources, and its rows take the place of those of its last run.
+        Each run starts over, at the start of its sources, and its rows take the place of those of its last run.
 
         Args:
             name: The name under which they are read.

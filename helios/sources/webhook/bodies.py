@@ -102,7 +102,7 @@ def _refuse_names(value: dict[str, Any], schema: Schema, extra: str) -> None:
             raise Refused(422, f"{name[:100]} occurs twice: names differ in more than their case")
         seen.add(name.lower())
         if isinstance(field, int | Real) and not isinstance(field, bool) and not fits(field, SparkType("double")):
-            raise Refused(422, f"{name[:100]} is no number of a column: {shown(field)}")
+            raise Refused(422, f"{name[:100]} is not a number for a column: {shown(field)}")
 
 
 def _truncated(body: bytes, schema: Schema) -> bytes:
@@ -196,7 +196,7 @@ def _real(text: str) -> Real:
 
 
 def _no_json(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -91,7 +91,7 @@ class WebhookSource(Source):
         host, _, port = text(address, "listen").rpartition(":")
         if not host or not port.isdigit() or not 0 <= int(port) < 65536:
             raise DeclarationError(
-                f"listen({address!r}) is no address.", where=caller(), fix='write .listen("0.0.0.0:8080").'
+                f"listen({address!r}) is not an address.", where=caller(), fix='write .listen("0.0.0.0:8080").'
             )
         return self._guarded(replace(self, host=host.strip("[]"), port=int(port)))
 
@@ -220,7 +220,7 @@ class Webhook:
         one_of(extra, EXTRA, "extra")
         if schema is None and extra != "fail":
             raise DeclarationError(
-                f"Webhook.source({path!r}): extra= is about fields beside a declared schema, and there is none.",
+                f"Webhook.source({path!r}): extra= applies to fields beside a declared schema, and none is declared.",
                 where=caller(),
                 fix="pass schema=, or leave extra= out.",
             )

@@ -315,7 +315,7 @@ def recover(folder: Path, window: float) -> bool:
 def _found(left: Path) -> Segment:
     """A segment as a writer that died has left it."""
     data = left.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]  # behind it a line was being written: nobody was told that it is here
+    whole = data[: data.rfind(b"\n") + 1]  # an incomplete line after it was never acknowledged
     return Segment(left, len(whole), [delivery for line in whole.splitlines() if (delivery := json.loads(line)[ID])])
 
 

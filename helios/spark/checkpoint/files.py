@@ -113,7 +113,7 @@ class Identity:
 
 
 class Routes(TypedDict):
-    """Which tables a routed batch writes."""
+    """The tables that a routed batch writes."""
 
     v: int
     sources: list[Mapping[str, object]]
@@ -122,7 +122,7 @@ class Routes(TypedDict):
 
 
 class StartEntry(TypedDict):
-    """Where a followed table is read from since the pipeline first began."""
+    """The first position of a followed table, from the pipeline's first start."""
 
     declared: str
     branch: str | None
@@ -183,11 +183,11 @@ class Checkpoint:
         self.files.move(to.files)
 
     def leave(self, table: str) -> None:
-        """Notes where the checkpoint was under which name its table goes on."""
+        """Notes in the old location the new name of the pipeline's table."""
         self.files.write(RENAMED, json.dumps({"v": 1, "table": table}))
 
     def rename_target(self, old: str, new: str) -> None:
-        """Moves what is kept under the name of a target to another name; what is moved already stays."""
+        """Moves the files kept under a target's name to another name; files that are moved already stay."""
         for folder, end in ((KEYS, ""), (LANDED, ".json")):
             before, now, there = f"{file_name(old)}{end}", f"{file_name(new)}{end}", self.files.names(folder)
             if before in there and now in there:
@@ -252,7 +252,7 @@ class Checkpoint:
         self.files.delete(f"helios/pins/{batch}.json")
 
     def verify(self) -> None:
-        """Refuses a checkpoint that Spark would misread silently, and the place of one that went along with its table.
+        """Refuses a checkpoint that Spark would misread silently, and the old location of one that was moved.
 
         Raises:
             CheckpointError: `metadata` is lost, the last offsets or the last commit are damaged, or the table was
@@ -344,7 +344,7 @@ class Checkpoint:
         return json.loads(text) if text else None
 
     def pin(self, batch: int, pins: Mapping[str, int | str | None]) -> None:
-        """Records what a batch is joined with, before it reads that; drops pins older than Spark's logs."""
+        """Records the states that a batch is joined with, before it reads them; drops pins older than Spark's logs."""
         self.files.write(f"helios/pins/{batch}.json", json.dumps(dict(pins)))
         self._drop_older("helios/pins", batch)
 

@@ -1,4 +1,4 @@
-"""The tables of a mirror: which table of a database each is of, and its key.
+"""The tables of a mirror: the database table of each, and its key.
 
 <checkpoint>/helios/mirror.json
 
@@ -87,7 +87,7 @@ class MirroredTables:
             self._checkpoint.files.write(FILE, json.dumps({"v": VERSION, "tables": shown}))
 
     def verify(self, made: Mapping[str, object]) -> None:
-        """Refuses a checkpoint that does not say of which table one is that was made.
+        """Refuses a checkpoint that does not name the database table of a mirrored table.
 
         Raises:
             CheckpointError: It does not.

@@ -1,4 +1,4 @@
-"""A batch that is appended again on purpose: the numbers that its tables gave it, so that a restart finishes it.
+"""A batch that is appended again on purpose: its number in each table, so that a restart finishes it.
 
 <checkpoint>/helios/again.json
 
@@ -35,7 +35,7 @@ class Repeat:
         self._numbers: dict[str, int] = {}
 
     def begin(self, sources: Sequence[Mapping[str, object]]) -> str | None:
-        """Begins a batch, or goes on with it where an earlier run did not finish.
+        """Begins a batch, or continues one that an earlier run did not finish.
 
         Args:
             sources: What it reads, as recorded positions have it.
@@ -65,7 +65,7 @@ class Repeat:
         return None
 
     def number(self, table: str, number: int) -> int:
-        """The number of the batch in a table: the one that it got there first, or else a new one, which is kept."""
+        """The number of the batch in a table: the first one that it got there, or a new one, which is kept."""
         if table not in self._numbers:
             self._numbers[table] = number
             fields = {"v": VERSION, "sources": self._sources, "steps": self._steps, "numbers": self._numbers}

@@ -1,4 +1,4 @@
-"""Small text files of a checkpoint, each replaced as a whole: on a local disk by Python, on all else by Hadoop."""
+"""Small text files of a checkpoint, each replaced as a whole: by Python on a local disk, otherwise by Hadoop."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SmallFiles(Protocol):
         ...
 
     def move(self, to: SmallFiles) -> None:
-        """Renames the root to another one's, which must not exist or be empty."""
+        """Renames the root folder to another one, which must not exist or be empty."""
         ...
 
     def names(self, folder: str) -> list[str]:
@@ -66,7 +66,7 @@ class SmallFiles(Protocol):
         ...
 
     def locked(self) -> AbstractContextManager[bool]:
-        """Keeps other processes out of the same block, where the file system can; tells whether it does."""
+        """Keeps other processes out of the same block, if the file system can; yields whether it does."""
         ...
 
 
@@ -93,7 +93,7 @@ def immovable(files: SmallFiles, to: SmallFiles) -> CheckpointError:
 
 
 class LocalFiles(SmallFiles):
-    """Small text files on a local disk, where Hadoop would start a process for the permissions of each.
+    """Small text files on a local disk, for which Hadoop would start a process each to set permissions.
 
     Args:
         root: The folder, as a URI: as in a path of Hadoop's, nothing in it is escaped.
@@ -167,7 +167,7 @@ class LocalFiles(SmallFiles):
 
 
 def _lock(folder: int) -> bool:
-    """Locks an open folder; False where its file system locks none, or where somebody holds it for too long."""
+    """Locks an open folder; False if its file system has no locks, or another process holds it for too long."""
     import fcntl  # which is not on Windows
 
     limit = time.monotonic() + LOCK_SECONDS

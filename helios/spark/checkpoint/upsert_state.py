@@ -87,13 +87,13 @@ class UpsertState:
 
     @property
     def terms(self) -> Mapping[str, object] | None:
-        """The key columns and the order that it goes by; None before its first batch."""
+        """The key columns and the order of the state; None before its first batch."""
         text = self.files.read(f"{self.folder}/terms.json")
         return dict(json.loads(text)) if text is not None else None
 
     @cached_property
     def began_with_keys(self) -> bool:
-        """True if it held any key when the run began: a script that deletes no more still compares with them."""
+        """True if it held any key when the run began: a script without deletes still compares with them."""
         return self.remembers
 
     @property
@@ -139,11 +139,11 @@ class UpsertState:
         return newest(self._read(spark, paths), keys).where(~self._expired()) if paths else None
 
     def knows(self, last: int) -> bool:
-        """True if it has any state of the batches up to the given one."""
+        """True if it has state of the batches up to the given one."""
         return bool(self._all(last))
 
     def take_over(self, spark: SparkSession, former: UpsertState, last: int) -> None:
-        """Begins with what another state says of the batches up to one: this pipeline's, of its former checkpoint."""
+        """Begins with the state of this pipeline's former checkpoint, up to a batch."""
         terms = former.files.read(f"{former.folder}/terms.json")
         if terms is None:
             return
@@ -155,7 +155,7 @@ class UpsertState:
             rows.where(~self._expired()).write.mode("overwrite").parquet(self.path("base/-1"))
 
     def replaces(self, former: UpsertState) -> None:
-        """Deletes a former state, which the record does not name any more, once nobody reads it."""
+        """Deletes a former state once no reader needs it; the record does not name it any more."""
         if former.files.root == self.files.root:
             self._note_replaced([former.folder])
         else:
@@ -181,7 +181,7 @@ class UpsertState:
             self._note_replaced([], but=f"{self.folder}/{name}")
 
     def _all(self, last: int) -> list[str]:
-        """The folders that say what is known after a batch, for who only reads them."""
+        """The folders with the state after a batch, for readers."""
         names = sorted(self.files.names(f"{self.folder}/replayed"))
         return _paths(*self._finished(last + 1), [f"replayed/{name}" for name in names if self._is_replayed(name)])
 
@@ -199,13 +199,13 @@ class UpsertState:
         return base, [n for n in deltas if self._is_written(f"delta/{n}")]
 
     def _is_replayed(self, name: str) -> bool:
-        """True if a replay is written, and the target has it."""
+        """True if a replay is written and the target has it."""
         quarantine, _, number = name.rpartition("-")
         settled = self.files.read(f"{self.folder}/settled/{name}") is not None
         return self._is_written(f"replayed/{name}") and (settled or self._has_replay(quarantine, int(number)))
 
     def _replayed(self) -> list[str]:
-        """The replays that the target has; what is left of others is deleted."""
+        """The replays that the target has; the files of other replays are deleted."""
         names = sorted(self.files.names(f"{self.folder}/replayed"))
         settled = self.files.names(f"{self.folder}/settled") if names else ()
         replayed = []
@@ -231,11 +231,11 @@ class UpsertState:
         self._note_replaced([f"{self.folder}/{name}" for name in gone])
 
     def _note_replaced(self, folders: Sequence[str], but: str = "") -> None:
-        """Notes folders that are not needed any more, and deletes those that nobody can be reading.
+        """Notes folders that are no longer needed, and deletes those that no reader can still use.
 
         Args:
             folders: The folders, within those around the state.
-            but: A folder that is written anew: a replay takes the number of one that the table has lost.
+            but: A folder that is written again: a replay takes the number of one that the table has lost.
         """
         name, now = f"{self.folder}/replaced.json", time.time()
         text = self.files.read(name)
@@ -284,7 +284,7 @@ def place(spark: SparkSession, checkpoint: Checkpoint, target: str, keys: str | 
 
 
 def newest(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """Of each key the row of the newest order; of one order that of the later batch."""
+    """The row of the newest order per key; for equal orders, that of the later batch."""
     order = [F.col(ORDER).desc_nulls_last(), F.col(AT).desc()]
     rank = F.row_number().over(Window.partitionBy(*map(quoted, keys)).orderBy(*order))
     return rows.withColumn("__helios_rank", rank).where("__helios_rank = 1").drop("__helios_rank")

@@ -1,4 +1,4 @@
-"""Rows that a source or a MERGE refuses, as they say it inside Spark's own message."""
+"""Rows that a source or a MERGE refuses, parsed from Spark's message."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SHOWN = 400
 
 
 def row_in(error: BaseException) -> dict[str, str] | None:
-    """What an error says of a bad row: why, its text, and where it is; None for any other error."""
+    """The reason, text and place of a bad row, from an error; None for any other error."""
     text = str(error)
     row = json_in(text.split(BAD_ROW, 1)[1]) if BAD_ROW in text else None
     return {"why": "the row does not parse", "text": "", **row} if row is not None else None
 
 
 def json_in(text: str) -> dict[str, Any] | None:
-    """The JSON object that a text begins with; None where it is cut."""
+    """The JSON object that a text begins with; None if it is truncated."""
     try:
         value, _ = json.JSONDecoder(strict=False).raw_decode(text)
     except ValueError:

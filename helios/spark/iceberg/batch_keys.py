@@ -1,4 +1,4 @@
-"""The keys of a batch as an expression of Iceberg's, which tells of a row whether its key is one of them."""
+"""The keys of a batch as an Iceberg expression, which is true for a row with one of these keys."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BatchKeys:
 
     @cached_property
     def expression(self) -> JavaExpression | None:
-        """The expression that exactly the rows with a key of the batch meet; None where there is no such expression."""
+        """The expression that is true for exactly the rows with a key of the batch; None if there is none."""
         keys = self._give() if self.columns else None
         if not keys or any(isinstance(value, str) and UNREADABLE in value for key in keys for value in key):
             return None
@@ -42,7 +42,7 @@ class BatchKeys:
 
 
 def one_of(columns: Sequence[str], keys: Iterable[Key]) -> dict[str, object]:
-    """An expression as Iceberg's JSON has it: the columns hold one of the keys.
+    """An expression in Iceberg's JSON: the columns hold one of the keys.
 
     Args:
         columns: The columns.

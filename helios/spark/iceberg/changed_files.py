@@ -50,7 +50,7 @@ def _given(
     manifests: Callable[[JavaFileIO], JavaList[JavaManifestFile]],
     status: str,
 ) -> Iterable[FileOf]:
-    """The files of a change, from the snapshot itself, or from its manifests where it cannot give them."""
+    """The files of a change, from the snapshot itself, or else from its manifests."""
     io = table.io()
     if not _lacks_columns(table):
         return give(io)
@@ -72,7 +72,7 @@ def _lacks_columns(table: JavaTable) -> bool:
 def _changed(
     table: JavaTable, snapshot: JavaSnapshot, manifests: JavaList[JavaManifestFile], status: str
 ) -> list[JavaContentFile]:
-    """The files that `BaseSnapshot` gives, read with the specs of the table."""
+    """The files that `BaseSnapshot` gives, read with the table's partition specs."""
     files = classes().org.apache.iceberg.ManifestFiles
     found: list[JavaContentFile] = []
     for manifest in listed(manifests):

@@ -74,7 +74,7 @@ class IdempotentTableOperations:
             raise
 
     def commit(self, base: JavaTableMetadata, metadata: JavaTableMetadata) -> None:
-        """Commits; keeps a refusal from Iceberg, which would clean up what may have landed."""
+        """Commits; hides a refusal from Iceberg, which would delete files that may be committed."""
         if self.holds:
             self._held = base, metadata
             return
@@ -84,7 +84,7 @@ class IdempotentTableOperations:
             self._refused = error
 
     def held(self) -> tuple[JavaTableMetadata, JavaTableMetadata]:
-        """The base and the metadata of the commit that is held."""
+        """The base and the metadata of the held commit."""
         assert self._held is not None  # a transaction that changes nothing is not committed
         return self._held
 
@@ -113,7 +113,7 @@ def begin(table: JavaTable) -> tuple[IdempotentTableOperations, JavaTransaction]
 
 
 def begin_on(table: JavaTable, operations: IdempotentTableOperations, start: JavaTableMetadata) -> JavaTransaction:
-    """Begins another transaction with the same operations, on a state that is not the table's own.
+    """Begins another transaction with the same operations, on a given table state.
 
     When it is committed, it is applied to the table's own state: nothing of the other one is left.
     """

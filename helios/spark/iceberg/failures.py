@@ -1,4 +1,4 @@
-"""Errors of Spark, Iceberg and the services behind them, as errors for the user."""
+"""Errors of Spark, Iceberg and other services, as errors for the user."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ NAMED = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)+([\w$]+(?:Exception|Error))(?
 
 
 def user_error(error: BaseException, plan: Plan) -> BaseException:
-    """The error to raise for the user: a `HeliosError` for whatever Spark, Iceberg or a service raised.
+    """The error to raise for the user: a `HeliosError` for any error of Spark, Iceberg or a service.
 
     Args:
         error: What was raised.
@@ -179,7 +179,7 @@ def worker_failure(error: BaseException, plan: Plan) -> RunError | None:
 
 
 def outage_reason(error: BaseException) -> str | None:
-    """Why a catalog or a storage does not answer, where a later try may succeed; None for any other failure."""
+    """Why a catalog or a storage does not answer, if a later try may succeed; None for any other failure."""
     for cause in _causes(error):
         if isinstance(cause, StaleReplica):
             return cause.what
@@ -240,7 +240,7 @@ CONCURRENT = re.compile(r"\[CONCURRENT_STREAM_LOG_UPDATE\].*?detected for (?P<ba
 
 
 def second_driver(error: StreamingQueryException, plan: Plan) -> LeaseError | None:
-    """The failure of a query that met another one on its checkpoint; None for any other error."""
+    """The failure of a query that met another query on its checkpoint; None for any other error."""
     match = CONCURRENT.search(str(error))
     if match is None:
         return None

@@ -95,7 +95,7 @@ def _resolved(spark: SparkSession, relation: JavaLogicalPlan, predicate: str) ->
 
 
 def without_pushed(df: DataFrame, unordered: frozenset[str] = frozenset()) -> DataFrame:
-    """The rows of a table, of whose predicates Spark pushes none into the scan that Iceberg would judge otherwise.
+    """The rows of a table, whose scan gets no predicates that Iceberg would evaluate differently from Spark.
 
     Spark hands predicates to Iceberg as they are. `nanvl(x, x)` and `greatest(x, x)` are x, and Iceberg has no form of
     them.
@@ -117,7 +117,7 @@ def without_pushed(df: DataFrame, unordered: frozenset[str] = frozenset()) -> Da
 
 
 def _opaque(column: Column, kind: DataType, name: str, unordered: frozenset[str]) -> Column | None:
-    """A column of the same values that Iceberg has no form of; None where that of the column itself is right."""
+    """A copy of a column that Spark does not push down to Iceberg; None if the column can be pushed down."""
     if isinstance(kind, FLOATING):
         return F.nanvl(column, column)
     if name in unordered and not isinstance(kind, NESTED):
@@ -139,7 +139,7 @@ def _opaque(column: Column, kind: DataType, name: str, unordered: frozenset[str]
 
 
 def _by_sparks_order(expression: JavaExpression, schema: JavaSchema) -> JavaExpression:
-    """An expression without NOT, widened to what meets it in Spark's order of floating-point numbers."""
+    """An expression without NOT, widened to the rows that meet it in Spark's order of floating-point numbers."""
     make, kind = classes().org.apache.iceberg.expressions.Expressions, str(expression.op())
     if kind in ("AND", "OR"):
         both = cast("JavaJunction", expression)

@@ -1,4 +1,4 @@
-"""Data files that other writers have registered in a table, which may not hold what the table says.
+"""Data files that other writers have added to a table, and that may not fit its schema.
 
 Iceberg's readers believe the table: a null in a required column comes out as 0, and nanoseconds as microseconds. The
 manifests count the nulls: whoever plans files for a read asks for the counts too, and of a target each manifest is read
@@ -124,7 +124,7 @@ def has_mapping(table: JavaTable) -> bool:
 
 
 def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTask], reading: Reading) -> None:
-    """Refuses files that would be read as something else than they hold.
+    """Refuses files whose values would be misread.
 
     Args:
         spark: The session.
@@ -147,7 +147,7 @@ def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTa
 def verify_state(
     spark: SparkSession, table: JavaTable, snapshot: JavaSnapshot | None, *, by_bounds: bool = False
 ) -> None:
-    """Refuses files of a state that Spark finds itself, and stores again as something else than they hold.
+    """Refuses files of a state that Spark lists itself, and would rewrite with other values.
 
     Of a table with a name mapping all files are looked up once more, as bounds of another type would hide one. Of any
     other, the manifests count the nulls of its required columns.
@@ -174,7 +174,7 @@ def verify_state(
 
 
 def verify_bounds(spark: SparkSession, table: JavaTable, snapshot: JavaSnapshot | None) -> None:
-    """Refuses files of a state that are replaced by their bounds, and not read: only a name mapping has others' bounds.
+    """Refuses files of a state that are replaced by their bounds unread, if a name mapping gives the bounds.
 
     Raises:
         RunError: One of them holds something else than the table says.
@@ -184,7 +184,7 @@ def verify_bounds(spark: SparkSession, table: JavaTable, snapshot: JavaSnapshot 
 
 
 class _Files:
-    """The files of a table that are looked at."""
+    """The checked files of a table."""
 
     def __init__(self, spark: SparkSession, table: JavaTable, look: Look, reading: Reading) -> None:
         self._spark = spark
@@ -192,13 +192,13 @@ class _Files:
         self._look = look
         self._reading = reading
         self._schema = table.schema()
-        told = spark.conf.get(VECTORIZED, None) or table.properties().get(VECTORIZES)
-        self._by_rows = str(told).lower() == "false"
+        setting = spark.conf.get(VECTORIZED, None) or table.properties().get(VECTORIZES)
+        self._by_rows = str(setting).lower() == "false"
         self._names = {name.lower() for name in reading.columns}
         self._columns: dict[int, tuple[str, str] | None] = {}
 
     def verify_counts(self, tasks: JavaList[JavaFileScanTask]) -> dict[str, list[int]]:
-        """Looks at what the table's metadata says.
+        """Checks the counts in the table's metadata.
 
         Returns:
             The files whose footers are to be looked at, with the required columns of which no count is known.
@@ -218,7 +218,7 @@ class _Files:
             raise self._null(file.location, id, f"{count:,} null{'s' * (count > 1)}")
 
     def verify_footers(self, files: Mapping[str, Sequence[int]]) -> None:
-        """Looks at footers that have not been looked at."""
+        """Checks the footers that are not checked yet."""
         by_bounds = self._reading.by_bounds
         key = "\n".join((self._look.key, str(self._by_rows), str(by_bounds), *sorted(self._names)))
         new = [location for location in files if (key, location) not in _SEEN]
@@ -242,7 +242,7 @@ class _Files:
                 _SEEN.popitem(last=False)
 
     def _needed(self, leaf: Leaf) -> Set[str]:
-        """The readers that may read a column: of a table with nested columns it depends on those that Spark reads."""
+        """The readers that may read a column: with nested columns it depends on the columns that Spark reads."""
         if self._by_rows or leaf.id not in self._look.flat:
             return {ROWS}
         plain = {BATCHES, ROWS} if self._look.nested else {BATCHES}

@@ -1,4 +1,4 @@
-"""Freshness of a catalog's replicas: none may show a table as it was before the run saw it.
+"""Freshness of a catalog's replicas: none may show an older state than the run has seen.
 
 What is kept of a table is its metadata file, its last sequence number and the time of its last update. A replica is
 fresh when its metadata is that file or names it in its log of earlier ones. That log has an end: where it does not
@@ -19,7 +19,7 @@ from helios.spark.jvm.types.iceberg import JavaTable, JavaTableMetadata
 
 
 class StaleReplica(RunError):
-    """A replica shows older metadata than the run has seen: another one must be asked, or this one later."""
+    """A replica shows older metadata than the run has seen: ask another replica, or this one later."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def track_replicas(catalog: Catalog) -> None:
 
 
 def verify(table: TableName, loaded: JavaTable | None) -> None:
-    """Refuses a table that its replica shows as it was before the run saw it; no-op for a catalog without replicas.
+    """Refuses a table that its replica shows in an older state than seen; no-op for a catalog without replicas.
 
     Args:
         table: Its name.

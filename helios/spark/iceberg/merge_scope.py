@@ -72,7 +72,7 @@ def reach_of(table: JavaTable, columns: Mapping[str, DataType], scope: MergeScop
 
 
 def _same_columns(table: JavaTable, columns: Mapping[str, DataType], bounds: Mapping[str, Bound]) -> dict[str, str]:
-    """The columns that Iceberg can compare with the batch, whose type is the same, with their names in the target.
+    """The columns of the same type in the batch and the target, with their names in the target.
 
     Not uuid: Iceberg orders it by signed halves, neither as the text in Spark nor as the bounds in files.
     """
@@ -84,7 +84,7 @@ def _same_columns(table: JavaTable, columns: Mapping[str, DataType], bounds: Map
 
 
 def _within(table: JavaTable, same: Mapping[str, str], bounds: Mapping[str, Bound]) -> JavaExpression:
-    """The expression that a file must be able to meet. A key whose partitions are not in order adds no bound."""
+    """The expression that a file must be able to meet. A key with unordered partitions adds no bound."""
     known = overflow.bounded(table)
     make = classes().org.apache.iceberg.expressions.Expressions
     both = getattr(make, "and")

@@ -55,7 +55,7 @@ class Move:
 
 
 def verify(spark: SparkSession, table: TableName) -> None:
-    """Looks whether the catalog of a table takes transactions of several tables; nothing is changed.
+    """Checks that the catalog of a table supports transactions of several tables; nothing is changed.
 
     Raises:
         InputError: Its server says that it does not.
@@ -181,7 +181,7 @@ def _transacted(spark: SparkSession, moves: Sequence[Move]) -> bool:
 
 
 def _failure(spark: SparkSession, moves: Sequence[Move], kind: str, message: str) -> Exception:
-    """The error for what the server answered, by the class and message of Iceberg's exception."""
+    """The error for the server's answer, by the class and message of Iceberg's exception."""
     catalog = moves[0].name.catalog
     if kind == "NoSuchTableException":  # so the client takes any 404, that of an unknown path too
         gone = next((change.name for change in moves if load_table(spark, change.name) is None), None)

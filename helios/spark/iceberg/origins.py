@@ -1,4 +1,4 @@
-"""The line of the script that an error of a run is about, where the error does not say it itself."""
+"""The line of the script for an error of a run, if the error has none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEPS = "helios.spark.steps."
 
 
 def locate(error: HeliosError, plan: Plan) -> None:
-    """Gives an error the line of the source, the sink or the pipeline that it is about, unless it has one.
+    """Adds the line of the source, the sink or the pipeline to an error without a line.
 
     Args:
         error: An error that a run raised.
@@ -29,7 +29,7 @@ def locate(error: HeliosError, plan: Plan) -> None:
 
 
 def origin_of(error: BaseException, plan: Plan) -> Origin | None:
-    """The line of the node in whose code an error was raised; None for an error of none of them."""
+    """The line of the node whose code raised an error; None if no node's code did."""
     for module, frame in _raised_in(error):
         if module.startswith(SOURCES) or _read_in(frame) is not None:
             return _source(error, plan)
@@ -41,7 +41,7 @@ def origin_of(error: BaseException, plan: Plan) -> Origin | None:
 
 
 def _source(error: BaseException, plan: Plan) -> Origin:
-    """The line of the source that raised an error: of several ones the reader's own, or the one that it names."""
+    """The line of the source that raised an error: by the reader that raised it, or the name in its message."""
     for _, frame in _raised_in(error):
         read = _read_in(frame)
         if read is not None:

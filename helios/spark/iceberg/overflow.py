@@ -1,4 +1,4 @@
-"""Partitions that are not in the order of their values, as a transform has overflowed.
+"""Partitions out of the order of their values, because a transform has overflowed.
 
 Iceberg's `truncate` of the least ints and longs gives the greatest ones, and its `hour` of times some 245,000 years
 from 1970 lies on their other side. By `id < 100` Iceberg then leaves out the partition of the least ids, and by
@@ -105,7 +105,7 @@ def unordered(table: JavaTable, snapshots: Iterable[JavaSnapshot], *, added: boo
 
 
 def bounded(table: JavaTable) -> Mapping[str, list[Ordered]]:
-    """Where the partitions of a table's columns are in order, by column; without those that always are."""
+    """The ranges in which the partitions of each column are in order; without columns that always are."""
     orders: dict[str, list[Ordered]] = {}
     for _, fields in _fields(table):
         for _, name, _, known in fields:

@@ -1,4 +1,4 @@
-"""How many partitions the tasks of a scan are of, counted inside the JVM: a call for each task takes too long."""
+"""The number of partitions of a scan's tasks, counted inside the JVM: a call for each task takes too long."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helios.spark.jvm.classes import classes
 
 
 def count(table: Any, tasks: Any) -> int:
-    """The partitions of a Java list of an Iceberg table's tasks; 0 of a table that has none.
+    """The number of partitions of an Iceberg table's tasks; 0 for an unpartitioned table.
 
     A partition is one of a partition spec: after the partitioning was changed, older ones count for themselves.
     """
@@ -34,7 +34,7 @@ def of_scan(table: Any, scan: Any) -> int:
 
 
 def _loader(instance: Any) -> Any:
-    """Who loaded Iceberg's classes: a thread of Spark's may have another loader."""
+    """The class loader of Iceberg's classes: a thread of Spark may have another one."""
     return instance.getClass().getClassLoader()
 
 

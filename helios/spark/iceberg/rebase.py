@@ -1,4 +1,4 @@
-"""A MERGE beside writers that append: their commits are no conflict where they hold no key of the batch.
+"""A MERGE beside appending writers: their commits are no conflict if they hold no key of the batch.
 
 Iceberg would refuse the MERGE for any file that was added since it read the table, and each try would run it again and
 lose again. So before each try the files that were added are looked at: by the bounds of their columns, then by their
@@ -104,14 +104,14 @@ class Rebase:
             return not met.collect()
 
     def _expression(self) -> JavaExpression | None:
-        """The expression that the rows with the batch's keys meet; None where Spark must compare."""
+        """The expression for the rows with the batch's keys; None if Spark must compare them."""
         try:
             return self._keys.expression
         except Py4JError:  # a value that Iceberg cannot take
             return None
 
     def _holds_one(self, expression: JavaExpression, head: JavaSnapshot) -> bool | None:
-        """True if a row that was added up to a head meets an expression; None where the driver cannot read it."""
+        """True if a row that was added up to a head meets an expression; None if the driver cannot read the files."""
         columns: JavaList[str] = classes().java.util.ArrayList()
         for column in self._keys.columns:
             columns.add(column)

@@ -1,4 +1,4 @@
-"""Scan metrics of a batch: the data files and partitions that its sources read, and those that they left out."""
+"""Scan metrics of a batch: the data files and partitions that its sources read and skipped."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ScanMetrics:
 
     @property
     def skipped(self) -> int:
-        """Data files that were left out, because they cannot hold a matching row."""
+        """Data files that were skipped, because they cannot hold a matching row."""
         return max(0, self.total - self.matched)
 
     def add(self, other: ScanMetrics) -> None:
@@ -112,7 +112,7 @@ def record_command(dataset: JavaDataset) -> None:
     collected = _COLLECTED.get()
     if collected is None:
         return
-    # The plan that has run: executedPlan() would optimize and plan anew, the rows that the command returned.
+    # The plan that has run: executedPlan() would optimize and plan again, the rows that the command returned.
     result = cast("JavaCommandResult", dataset.queryExecution().commandExecuted())
     for scan in _scans(result.commandPhysicalPlan()):
         if str(scan.table().name()) not in collected.tables:

@@ -1,4 +1,4 @@
-"""Reads of chosen files: scan tasks that Iceberg has planned, handed to Spark as a table.
+"""Reads of chosen files: scan tasks of Iceberg, passed to Spark as a table.
 
 Iceberg's compaction reads its files this way: it stages tasks under an id, and a scan of that id reads exactly those,
 with their deletes, in the table's current columns, and in columnar batches.
@@ -25,7 +25,7 @@ _STAGED: ContextVar[list[tuple[JavaTable, str]] | None] = ContextVar("helios_sta
 
 @contextmanager
 def scan_task_scope() -> Iterator[None]:
-    """Unstages the tasks that are read inside, at its end: their rows must have been read by then."""
+    """Unstages, at its end, the tasks read in the block: their rows must have been read by then."""
     staged: list[tuple[JavaTable, str]] = []
     token = _STAGED.set(staged)
     try:

@@ -1,4 +1,4 @@
-"""Schema evolution: a table's changes through Iceberg's Java API, and a batch's columns as the table has them."""
+"""Schema evolution: changes of a table through Iceberg's Java API, and the alignment of a batch's columns."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def commit_changes(spark: SparkSession, table: JavaTable, changes: Sequence[Chan
 
 
 def _before(path: Path, renamed: Mapping[Path, Path]) -> Path:
-    """A path by the names before the update: Iceberg knows no others until it is committed."""
+    """A path by the names before the update, which Iceberg uses until it is committed."""
     whole = next((new for new in renamed if path[: len(new)] == new), ())
     return renamed.get(whole, ()) + path[len(whole) :]
 

@@ -108,7 +108,7 @@ class Transaction:
         return int(self._base.snapshotId()) if self._base is not None else None
 
     def read(self) -> DataFrame:
-        """The table as the batch found it; what is read counts when conflicts are looked for."""
+        """The table at the start of the batch; its reads are checked for conflicts."""
         return DataFrame(self._run(self._relation()), self.spark)
 
     # the commands
@@ -124,7 +124,7 @@ class Transaction:
         self._finish(append)
 
     def replace_partitions(self, files: Iterable[JavaDataFile]) -> None:
-        """Puts data files in the place of all those of their partitions; what came since the look-up is a conflict."""
+        """Replaces all data files of some partitions; commits since the look-up are a conflict."""
         added = list(files)
         if not added:  # as with Spark's own writer, which makes no snapshot then
             return
@@ -223,7 +223,7 @@ class Transaction:
         return reach
 
     def _rebase(self, scope: MergeScope, reach: Reach) -> None:
-        """Has the row changes moved onto commits of other keys, before each try."""
+        """Moves the row changes onto commits of other keys, before each try."""
         if self._base is not None and (changes := self._written.row_changes):
             keys = BatchKeys(reach.columns, scope.keys, reach.within)
             rebase = Rebase(self.spark, self.table, self._base, changes, narrow=scope.narrow, keys=keys)
@@ -239,7 +239,7 @@ class Transaction:
         return since
 
     def made(self, *, even_empty: bool) -> list[JavaSnapshot]:
-        """The snapshots of the batch; where it has changed nothing, one without files if that is asked for."""
+        """The snapshots of the batch; if it changed nothing, an empty one if requested."""
         if even_empty and not self.snapshots:
             self.append_files(())
         return self.snapshots
@@ -255,7 +255,7 @@ class Transaction:
         update, sequence, count = self._transaction.updateProperties(), int(made[0].sequenceNumber()), len(made)
         update.set(key, value(sequence)).commit()
         if sequence:  # 0 in tables of format v1
-            # A try onto a newer state numbers the snapshots anew, and applies the update as it then is.
+            # A try onto a newer state numbers the snapshots again, and applies the update as it then is.
             self._operations.refreshed.append(lambda now: update.set(key, value(int(now.lastSequenceNumber()) + count)))
 
     def commit(self) -> None:
@@ -263,7 +263,7 @@ class Transaction:
         commit.commit(self.table, self._transaction, self._operations, self._retries)
 
     def hold(self) -> HeldCommit:
-        """The metadata that a commit of the batch would give the table, for who commits several tables at once."""
+        """The metadata that a commit of the batch would give the table, for a commit of several tables."""
         return commit.hold(self.table, self._transaction, self._operations)
 
     def _head(self) -> JavaSnapshot | None:
@@ -305,7 +305,7 @@ class Transaction:
         return dataset
 
     def _spread(self, target: DataFrame, rows: int) -> None:
-        """Has all cores write the rows: Spark would give those of an unpartitioned table to one core.
+        """Spreads the write over all cores: Spark would write an unpartitioned table with one core.
 
         Not with deletion vectors: a data file has one, which two tasks cannot write.
         """
@@ -315,7 +315,7 @@ class Transaction:
             self.properties.putIfAbsent(ADVISORY_SIZE, str(max(size, SMALLEST_ADVISORY_SIZE)))
 
     def _without_merging(self) -> JavaTransaction:
-        """The transaction, begun anew without the merging of manifests where others have committed meanwhile.
+        """The transaction, restarted without merging manifests if others have committed meanwhile.
 
         With each new head Iceberg would merge some hundred manifests again, in each try, and others would be faster.
         """
@@ -349,7 +349,7 @@ class Transaction:
     def _replaced(
         self, node: JavaLogicalPlan, replacement: Callable[[JavaLogicalPlan], JavaLogicalPlan | None]
     ) -> JavaLogicalPlan:
-        """A plan with other leaves, where the replacement gives one."""
+        """A plan with its leaves replaced, if the replacement gives one."""
         children = [node.children().apply(i) for i in range(node.children().size())]
         if not children:
             found = replacement(node)
@@ -360,7 +360,7 @@ class Transaction:
         return node.withNewChildren(self._jvm.org.apache.spark.api.python.PythonUtils.toSeq(replaced))
 
     def _named(self, node: JavaLogicalPlan, plans: Mapping[str, JavaLogicalPlan]) -> JavaLogicalPlan | None:
-        """The plan that a relation's name stands for."""
+        """The plan behind a relation's name."""
         if _kind(node) != "UnresolvedRelation":
             return None
         name = str(cast("JavaUnresolvedRelation", node).multipartIdentifier().mkString("."))

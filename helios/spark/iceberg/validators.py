@@ -86,7 +86,7 @@ class AncestryValidator:
 
 
 class HeadValidator:
-    """Rejects a commit onto any other snapshot than the one that was looked at.
+    """Rejects a commit onto any snapshot but the one that was looked up.
 
     Args:
         head: That snapshot; None for an empty branch.

@@ -39,6 +39,6 @@ class _Connection(clientserver.ClientServerConnection):  # type: ignore[misc]
 
 
 def take_at_once() -> None:
-    """Has the connections that py4j opens from now on acknowledge what comes, where the system can."""
+    """Makes py4j's later connections acknowledge data at once, if the system supports it."""
     if QUICK is not None:
         clientserver.ClientServerConnection = _Connection

@@ -17,7 +17,7 @@ _COMPILED: dict[tuple[str, Path], JavaClass] = {}
 
 
 def instance(spark: SparkSession, source: Path, *arguments: object, base: Path | None = None) -> JavaObject:
-    """An instance of a class that the package has as Java source.
+    """An instance of a class whose Java source is in the package.
 
     Args:
         spark: The session, whose executors get the class.

@@ -55,7 +55,7 @@ def _ending(status: int) -> str:
 
 
 def quiet_death() -> None:
-    """Leaves out what py4j and pyspark print when the JVM ends, which the run tells in a line."""
+    """Hides the output of py4j and pyspark at the JVM's end, which the run reports in one line."""
     if _no_death not in logging.root.filters:
         logging.root.addFilter(_no_death)
     server: BaseServer | None = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)

@@ -1,4 +1,4 @@
-"""Names of a folder's files, in one answer of the JVM: to ask for each takes longer than the rest of a start."""
+"""Names of a folder's files, in one call of the JVM: a call for each takes longer than the rest of a start."""
 
 from __future__ import annotations
 

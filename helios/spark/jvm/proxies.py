@@ -1,4 +1,4 @@
-"""Java's objects as Python sees them, without the cycle that py4j makes of each.
+"""Python's proxies of Java objects, without the reference cycles of py4j's own.
 
 py4j has the JVM let an object go when its proxy in Python is freed. But its proxies remember each method that they were
 asked for, and a method holds its proxy: only Python's full collection of cycles frees such a pair, and that may be an
@@ -100,7 +100,7 @@ PROXIES: dict[str, type[Proxy]] = {
 
 
 def free_with_last_reference() -> None:
-    """Has py4j make these proxies from now on, and free soon what they stand for, for the whole process.
+    """Makes py4j use these proxies from now on, and free their objects soon, for the whole process.
 
     Objects that are there keep theirs.
     """

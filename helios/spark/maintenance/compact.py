@@ -85,9 +85,9 @@ class Compaction:
     gave_up: str | None = None
 
     @property
-    def off(self) -> float:
+    def size_deviation(self) -> float:
         """How far the number of files is from bytes / target size, as a share of it."""
-        return off(self.files, self.bytes, self.target)
+        return size_deviation(self.files, self.bytes, self.target)
 
 
 def opened(spark: SparkSession, name: TableName) -> JavaTable:
@@ -122,11 +122,11 @@ def actions(spark: SparkSession) -> JavaSparkActions:
 # compaction
 
 
-def off(files: int, size: int, target: int) -> float:
-    """How far a number of files is from bytes / target size, as a share of it; the least number is one.
+def size_deviation(files: int, size: int, target: int) -> float:
+    """The deviation of a number of files from bytes / target size, as a share of it; at least one file.
 
     Examples:
-        >>> off(11, 1000, 100), off(1, 10, 100)
+        >>> size_deviation(11, 1000, 100), size_deviation(1, 10, 100)
         (0.1, 0.0)
     """
     wanted = max(1.0, size / target)
@@ -182,7 +182,7 @@ def compact(
 
 
 def _looked_at(spark: SparkSession, name: TableName, target: int, branch: str | None) -> tuple[int, bool]:
-    """The target size of a file, and whether there is nothing; the table's metadata is let go before the work begins.
+    """The target size of a file, and whether nothing is to do; the metadata is released before the work begins.
 
     Raises:
         NotFound: There is no such table or branch.
@@ -215,7 +215,7 @@ class _Compaction:
         for share in SMALL:
             self._pass(max(1, int(share * self.target)))
             spent = self.most is not None and self._done["read"] >= self.most / 2
-            if spent or self.gave_up is not None or self.result().off <= TOLERANCE:
+            if spent or self.gave_up is not None or self.result().size_deviation <= TOLERANCE:
                 return
 
     def _pass(self, small: int) -> None:
@@ -275,7 +275,7 @@ class _Compaction:
         return result
 
     def _try(self, act: Callable[[], T]) -> T | None:
-        """Runs an action; None when it lost to another writer, and `gave_up` when it did so too often."""
+        """Runs an action; None if it lost to another writer, and `gave_up` after too many losses."""
         try:
             return act()
         except (Py4JJavaError, PySparkException) as error:

@@ -135,7 +135,7 @@ class Maintainer:
         return done if done.rewritten or done.deletes or done.gave_up else None
 
     def _has_grown(self, size: int) -> bool:
-        """True if there are files enough for a compaction. The table's metadata is released before it begins."""
+        """True if there are enough files for a compaction. The table's metadata is released before it begins."""
         table = opened(self.spark, self.table)
         head = head_of(table, self.branch)
         if head is None:

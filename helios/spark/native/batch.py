@@ -1,4 +1,4 @@
-"""A batch that the columnar engine does: its files, its program, and the job whose tasks write the target's files."""
+"""A batch of the columnar engine: its files, its program, and the job whose tasks write the target's files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from helios.spark.native.stores import Store
 
 
 class SmallBatch(NotNative):
-    """A batch is not worth the start of the engine. The run does not tell it: the plan does."""
+    """A batch is too small for the engine. The run does not report it: the plan does."""
 
 
 def refuse_small(size: int | None) -> None:
@@ -61,9 +61,9 @@ class Written:
     files: tuple[str, ...] = ()
     store: Store = field(default_factory=Store)
 
-    def of(self, told: Iterable[TaskReport]) -> Written:
-        """The files that tasks have told of."""
-        return replace(self, files=tuple(json.dumps(file) for report in told for file in report.get("files", ())))
+    def of(self, reports: Iterable[TaskReport]) -> Written:
+        """The files in the reports of tasks."""
+        return replace(self, files=tuple(json.dumps(file) for report in reports for file in report.get("files", ())))
 
     def delete(self) -> None:
         """Deletes them, also those of tasks that could not delete their own."""
@@ -81,7 +81,7 @@ class Written:
 
 @dataclass(frozen=True)
 class NativeBatch:
-    """A batch as the columnar engine does it.
+    """A batch of the columnar engine.
 
     Attributes:
         files: Its files.
@@ -115,9 +115,9 @@ class NativeBatch:
             self.counted.append(True)
             self.files.done(self.planned)
 
-    def count(self, told: Iterable[TaskReport]) -> None:
-        """Takes the counts of tasks: what an attempt counts that fails, is not among what they tell."""
-        self.dropped[:] = [sum(report["dropped"] for report in told)]
+    def count(self, reports: Iterable[TaskReport]) -> None:
+        """Adds the counts in the reports of tasks; failed attempts report none."""
+        self.dropped[:] = [sum(report["dropped"] for report in reports)]
 
     def check_columns(self, made: StructType, stored: StructType) -> None:
         """Checks that the program gives the columns that Spark's analyzer gives the steps, and that they are stored.
@@ -154,14 +154,14 @@ class NativeBatch:
             return written
         stores = inputs.store.properties, store.properties
         try:
-            told = run(spark, "write", work, [[astuple(file) for file in share] for share in shares], stores)
+            reports = run(spark, "write", work, [[astuple(file) for file in share] for share in shares], stores)
         except BaseException:
             written.delete()
             raise
-        written = written.of(told)
+        written = written.of(reports)
         files = [json.loads(file) for file in written.files]
         try:
-            accepted(told)
+            accepted(reports)
             if self.guarded:
                 partitions = len({json.dumps(file["partition"]) for file in files})
                 refuse_written([file["file-size-in-bytes"] for file in files], partitions, target)
@@ -171,12 +171,12 @@ class NativeBatch:
                 written.delete()
             raise
         self.count_files()
-        self.count(told)
+        self.count(reports)
         return written
 
 
 def run(spark: SparkSession, does: str, work: str, shares: Sequence[Share], stores: Stores) -> list[TaskReport]:
-    """Has Spark's tasks do shares of some work.
+    """Runs shares of some work in Spark's tasks.
 
     Args:
         spark: The session of the batch.
@@ -193,20 +193,20 @@ def run(spark: SparkSession, does: str, work: str, shares: Sequence[Share], stor
     return [json.loads(text) for text in rdd.mapPartitions(_task_of(does, work, stores)).collect()]
 
 
-def accepted(told: list[TaskReport]) -> list[TaskReport]:
+def accepted(reports: list[TaskReport]) -> list[TaskReport]:
     """The reports of tasks, if none of them has refused or failed.
 
     Raises:
         NotNative: One of them has refused: Spark must do the batch.
         RunError: A file holds something else than its table says.
     """
-    misread = next((report["misread"] for report in told if "misread" in report), None)
+    misread = next((report["misread"] for report in reports if "misread" in report), None)
     if misread is not None:
         raise RunError(f"{misread}.", fix="replace the file, or read the other columns: .select(...).")
-    refused = next((report["refused"] for report in told if "refused" in report), None)
+    refused = next((report["refused"] for report in reports if "refused" in report), None)
     if refused is not None:
         raise NotNative(refused)
-    return told
+    return reports
 
 
 def _task_of(does: str, work: str, stores: Stores) -> Callable[[Iterable[Share]], Iterator[str]]:
@@ -227,7 +227,7 @@ def _task_of(does: str, work: str, stores: Stores) -> Callable[[Iterable[Share]]
 
 
 def data_files(table: JavaTable, texts: Iterable[str]) -> Iterator[JavaDataFile]:
-    """Iceberg's data files of what tasks have told of them."""
+    """Iceberg's data files, from the reports of tasks."""
     jvm = classes()
     mapper = jvm.org.apache.iceberg.util.JsonUtil.mapper()
     specs: dict[int, JavaObject | None] = {}

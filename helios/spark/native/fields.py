@@ -1,4 +1,4 @@
-"""Columns, properties and settings by one call each: a call for each of them would be felt."""
+"""Columns, properties and settings in one JVM call each, because a call per item is slow."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def fields_of(schema: JavaSchema) -> list[Field]:
 
 
 def absent(table: JavaTable, fields: Iterable[Field]) -> frozenset[int]:
-    """The ids of columns that are null where a file lacks them: no default, and no partition tells their value."""
+    """The ids of columns that are null if a file lacks them: neither a default nor a partition gives their value."""
     specs, to_json = table.specs(), classes().org.apache.iceberg.PartitionSpecParser.toJson
     parsed = [json.loads(to_json(specs.get(number))) for number in listed(specs.keySet())]
-    told = {field["source-id"] for spec in parsed for field in spec["fields"] if field["transform"] == "identity"}
+    identities = {field["source-id"] for spec in parsed for field in spec["fields"] if field["transform"] == "identity"}
     optional = (field for field in fields if not field["required"] and "initial-default" not in field)
-    return frozenset(field["id"] for field in optional if field["id"] not in told)
+    return frozenset(field["id"] for field in optional if field["id"] not in identities)
 
 
 def texts(values: JavaMap[str, str]) -> dict[str, str]:

@@ -75,7 +75,7 @@ class SourceFiles(Protocol):
         """The sequence number of the commit of each file, by its location; none of files of no table."""
 
     def done(self, planned: bool) -> None:
-        """Is called once they have been read.
+        """Called when the files have been read.
 
         Args:
             planned: Whether Spark has planned the same rows.
@@ -84,7 +84,7 @@ class SourceFiles(Protocol):
 
 @dataclass(frozen=True)
 class ScanFile:
-    """A data file of a scan task, as Iceberg tells it.
+    """A data file of a scan task.
 
     Attributes:
         location: Where it is.
@@ -127,7 +127,7 @@ class ScanFile:
 
 
 def scan_files(spark: SparkSession, tasks: JavaList[JavaFileScanTask], whose: str, most: int) -> list[ScanFile]:
-    """The files of scan tasks, in one answer of the JVM.
+    """The files of scan tasks, in one JVM call.
 
     Args:
         spark: The session.
@@ -231,7 +231,7 @@ class FolderFiles:
         return Inputs(files, store, groups=groups, texts=self.texts)
 
     def _parts(self, file: InputFile) -> list[InputFile]:
-        """A file of lines in parts of which each may be another task's."""
+        """The parts of a file of lines, each for one task."""
         if not self.texts or file.size <= PART:
             return [file]
         begins = range(0, file.size, PART)

@@ -1,4 +1,4 @@
-"""How the files of a batch are shared out to tasks, and how many files these write beside what Spark would."""
+"""The distribution of a batch's files over tasks, and limits to the number of files that these write."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def shared(files: Iterable[InputFile], cores: int, most: int = LARGEST_SHARE) ->
 
 
 def last_partitions(table: JavaTable) -> int:
-    """The partitions that the newest commit of a table has changed: the next batch has rows of about as many."""
+    """The number of partitions that the newest commit of a table has changed: an estimate for the next batch."""
     snapshot = table.currentSnapshot()
     return int(texts(snapshot.summary()).get("changed-partition-count", 0)) if snapshot is not None else 0
 
@@ -89,7 +89,7 @@ def refuse_many(shares: Sequence[Sequence[InputFile]], target: Target, partition
 
 
 def refuse_written(sizes: Sequence[int], partitions: int, target: Target) -> None:
-    """The same of files that are written.
+    """The same, for written files.
 
     Args:
         sizes: Their bytes.

@@ -1,4 +1,4 @@
-"""Object stores as tasks reach them: by PyIceberg's client, with what the catalog's storage says of it."""
+"""Access of tasks to object stores: PyIceberg's client, with the settings of the catalog's storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table that the columnar engine writes, as its tasks need it, and why it may be one that it does not write."""
+"""The target of the columnar engine, and the reasons why the engine does not write a table."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ _STORED = {
 
 
 def _spread(table: JavaTable, mode: str | None) -> str:
-    """Which rows Spark brings to one task, as `Target.spread` says it: what Iceberg asks it for."""
+    """The distribution that Iceberg requests from Spark, as `Target.spread` describes it."""
     if table.sortOrder().isUnsorted():
         if not int(table.spec().fields().size()):
             return "apart"
@@ -166,7 +166,7 @@ def _partition(table: JavaTable, columns: tuple[Column, ...]) -> tuple[Partition
 
 
 def _overflows(kind: str, transform: str) -> bool:
-    """True if Java computes a transform with numbers that overflow, and wraps them around.
+    """True if Java computes a transform with numbers that may overflow.
 
     Examples:
         >>> _overflows("int", "truncate[2000000000]"), _overflows("bigint", "truncate[2000000000]")

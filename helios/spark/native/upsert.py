@@ -1,4 +1,4 @@
-"""An upsert that the columnar engine does: newest rows, the positions of those that they replace, and new files.
+"""An upsert by the columnar engine: the newest rows, the positions of the rows they replace, and new files.
 
 Three jobs: one task finds the newest row of each key, tasks over the target's files find the old rows by the keys, and
 tasks write the new ones. Iceberg writes the deletion vectors, in the driver, from the positions that tasks have found.
@@ -50,7 +50,7 @@ Ends = Mapping[str, Sequence[object]]
 
 @dataclass(frozen=True)
 class Keyed:
-    """How an upsert tells rows apart.
+    """The key columns and the order of an upsert.
 
     Attributes:
         keys: The key columns.
@@ -64,7 +64,7 @@ class Keyed:
 
 
 def upserted(pending: Transaction, native: NativeBatch, made: StructType, stored: StructType, keyed: Keyed) -> bool:
-    """Upserts a batch as the columnar engine does it; False, with nothing written, where Spark must do it.
+    """Upserts a batch with the columnar engine; False, with nothing written, if Spark must do it.
 
     Args:
         pending: The transaction.
@@ -138,9 +138,9 @@ class _Upserting:
             NotNative: Spark must do the batch; nothing is left of it.
         """
         try:
-            told = self._reduced()
-            self._rows = int(told["rows"])
-            self._pending.replace_rows(self._keyed.scope(self._rows, told["bounds"]), self._changed)
+            report = self._reduced()
+            self._rows = int(report["rows"])
+            self._pending.replace_rows(self._keyed.scope(self._rows, report["bounds"]), self._changed)
         except BaseException:
             self._written.delete()
             self._delete(".puffin")
@@ -148,7 +148,7 @@ class _Upserting:
         finally:
             self._delete(".rows", ".pairs")
         self._native.count_files()
-        self._native.count((told,))
+        self._native.count((report,))
 
     def _delete(self, *endings: str) -> None:
         """Deletes files of this try that lie right in the folder of the target's data."""
@@ -167,8 +167,8 @@ class _Upserting:
             raise NotNative(f"the batch has more than {MOST_ROWS:,} rows, or {MOST_BYTES >> 20} MB of files")
         # As Spark orders them: by the commit, then by the file's name; a task of Iceberg's has no order of its own.
         files.sort(key=lambda file: (commits[file.location], file.location.encode()))
-        (told,) = self._do("reduce", self._upsert, [[astuple(file) for file in files]])
-        return told
+        (report,) = self._do("reduce", self._upsert, [[astuple(file) for file in files]])
+        return report
 
     def _changed(self, scan: JavaTableScan) -> _Change:
         """Writes the files by a scan of those that may hold a key of the batch."""
@@ -181,9 +181,9 @@ class _Upserting:
         if any(offset is None for file in found for _, offset, _ in file.deletes):
             raise NotNative("files of the table have position deletes of the time when it had format v2")
         planned = {file.location: task for file, task in zip(found, tasks.toArray(), strict=True)}
-        told = self._do("match", self._matching(table), self._shares(found, scanned))
-        vectors = [Vector(**vector) for share in told for vector in share["vectors"]]
-        pairs = [share["pairs"] for share in told if share["pairs"] is not None]
+        reports = self._do("match", self._matching(table), self._shares(found, scanned))
+        vectors = [Vector(**vector) for share in reports for vector in share["vectors"]]
+        pairs = [share["pairs"] for share in reports if share["pairs"] is not None]
         files = self._written.of(self._do("store", self._upsert, self._slices(pairs))).files
         return _vectored(_Change(table, files), self._written.name, vectors, planned)
 
@@ -279,7 +279,7 @@ def _positions(vector: Vector) -> object:
 
 
 def size_of(table: JavaTable) -> int:
-    """The bytes of a table's data files, as its newest commit tells them; 0 where it does not."""
+    """The bytes of a table's data files, from its newest commit; 0 if that does not say."""
     snapshot = table.currentSnapshot()
     return int(texts(snapshot.summary()).get("total-files-size", 0)) if snapshot is not None else 0
 

@@ -26,7 +26,7 @@ def written(
     stored: StructType,
     add: AddFiles,
 ) -> bool:
-    """Writes a batch as the columnar engine does; False, with nothing written, where Spark must do it.
+    """Writes a batch with the columnar engine; False, with nothing written, if Spark must do it.
 
     Args:
         pending: The transaction.

@@ -89,7 +89,7 @@ class Standing:
     def unfinished(self) -> str | None:
         """The SQL condition for rejected rows of a batch that the target does not have; None without such a batch.
 
-        The batch is done again, and a new checkpoint, or other steps, reject its rows anew: these are not replayed yet.
+        The batch is done again, and a new checkpoint, or other steps, reject its rows again: those are not replayed.
         """
         plan = self._context.plan
         last = newest_record(self._quarantine, plan.write.pipelines) if plan.streaming else None

@@ -1,4 +1,4 @@
-"""The outcome of an audited batch between two runs: it was brought to main by hand, or discarded."""
+"""The outcome of an audited batch between two runs: it was published by hand, or discarded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helios.table.refs import LEDGER
 
 
 def settle_audited(context: SinkContext, table: JavaTable, checkpoint: str | None, *, resumes: bool) -> None:
-    """Has the record of a pipeline, and what its upserts remember, say what became of its last batch.
+    """Updates the record of a pipeline, and its remembered keys, with the outcome of its last batch.
 
     The script may have no audit any more: the rows in the table are what counts.
 

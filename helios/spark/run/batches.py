@@ -69,7 +69,7 @@ def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commi
 def _set_aside(job: Job, batch: Batch, error: Exception) -> bool:
     """True if a file that could not be read is now left out, so that its batch can be done again.
 
-    Nothing of the batch is written then; what is rejected of it is written anew.
+    Nothing of the batch is written then; what is rejected of it is written again.
     """
     named = file_of(error)
     if named is None:
@@ -86,11 +86,11 @@ def _set_aside(job: Job, batch: Batch, error: Exception) -> bool:
 
 
 def _confirmed(job: Job, staged: Staged) -> Staged:
-    """A batch whose sources confirm what was read of them, once it is read and before it is committed."""
+    """A batch whose sources are confirmed after the read and before the commit."""
     if job.late is not None:
         staged = job.late.counted(staged)
     write = staged.write
-    if write is None:  # the parts of a routed batch were read to be told apart
+    if write is None:  # the parts of a routed batch were read to be separated
         job.confirm(staged.batch)
         return staged
 
@@ -158,7 +158,7 @@ def run_stateful(job: Job, df: DataFrame) -> None:
 
 
 def replan_lost(job: Job) -> None:
-    """Plans an uncommitted batch anew whose snapshots expired, or whose files are gone or changed."""
+    """Plans an uncommitted batch again if its snapshots expired, or its files are gone or changed."""
     number = _uncommitted(job)
     if number is None:
         return
@@ -227,7 +227,7 @@ def _follow(job: Job, df: DataFrame) -> None:
 
 
 def _note_failure(job: Job, error: BaseException) -> None:
-    """Notes that a planned batch has failed by what a source reads, which may be repaired before it is done again."""
+    """Notes that a planned batch failed because of a source's data, which may be repaired before the next try."""
     number = _uncommitted(job)
     if number is None:
         return

@@ -40,7 +40,7 @@ def first_claim(plan: Plan, identity: Identity, old: Record | None, beside: Coll
 def write_claim(
     spark: SparkSession, plan: Plan, ledger: Ledger, identity: Identity, claim: Record, *, old: Record | None
 ) -> None:
-    """Makes the target's record name this checkpoint, before the first batch, and what the claim adds.
+    """Writes this checkpoint, and the additions of the claim, into the target's record before the first batch.
 
     Args:
         spark: The session.
@@ -69,7 +69,7 @@ def write_claim(
 
 
 def _adding(claim: Record, record: Record) -> Record:
-    """A record with what a claim adds to it: accepted pipelines, a quarantine, where its keys are, and an audit."""
+    """A record with the additions of a claim: accepted pipelines, a quarantine, its folder of keys, and an audit."""
     beside = tuple(dict.fromkeys((*record.beside, *claim.beside)))
     quarantines = tuple(dict.fromkeys((*record.quarantines, *claim.quarantines)))
     keys = record.keys or (claim.keys if record.checkpoint == claim.checkpoint else None)

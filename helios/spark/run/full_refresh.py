@@ -1,4 +1,4 @@
-"""A full refresh: the target is emptied in one commit, and filled from where its pipeline first began."""
+"""A full refresh: the target is emptied in one commit, and refilled from its pipeline's first start."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Start: TypeAlias = "Mapping[str, object]"
 
 
 def first_start(spark: SparkSession, plan: Plan, old: Record | None, checkpoint: Checkpoint) -> Starts | None:
-    """Where a target is filled from again; None where the declared start says it at any time.
+    """The first position for a refill; None if the declared start always gives it.
 
     Args:
         spark: The session.
@@ -68,7 +68,7 @@ def _known(checkpoint: Checkpoint) -> Starts:
 
 
 def _unreadable(spark: SparkSession, read: ReadPlan, start: Start) -> str:
-    """Why a table cannot be read from its first start on; empty where it can, and for other sources."""
+    """Why a table cannot be read from its first start; empty if it can, and for other sources."""
     table = tables.load_table(spark, read.table) if read.table is not None else None
     begun = position_of(start.get("place")) if table is not None else None
     if table is None or begun is None:

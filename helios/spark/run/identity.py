@@ -45,7 +45,7 @@ def refuse_foreign(plan: Plan, location: str, existing: Identity, table: JavaTab
 
 
 def called_as_its_table(plan: Plan, existing: Identity, table: JavaTable | None) -> Identity:
-    """The identity of a pipeline that goes by its table's name, where `helios rename` has renamed table and record.
+    """The identity of a pipeline that is named after its table, if `helios rename` has renamed table and record.
 
     Args:
         plan: The pipeline.
@@ -62,7 +62,7 @@ def called_as_its_table(plan: Plan, existing: Identity, table: JavaTable | None)
 
 
 def with_renamed_sources(existing: Identity, sources: Sequence[str], uuids: Sequence[str | None]) -> Identity:
-    """The identity with the sources' names of today, where these are the same tables under other names.
+    """The identity with the sources' current names, if these are the same tables.
 
     Args:
         existing: The identity.

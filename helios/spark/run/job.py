@@ -43,7 +43,7 @@ class Stopped(Exception):
 
 
 class Run(Observer, Protocol):
-    """The part of its run that a job needs."""
+    """The methods of its run that a job needs."""
 
     once: bool
 
@@ -137,7 +137,7 @@ class Job:
         self._keep_start(known)
 
     def _keep_start(self, starts: Sequence[StartEntry]) -> None:
-        """Has the target keep a start that cannot be found again: without its checkpoint rows would be left out."""
+        """Stores in the target a start that cannot be resolved again: without a checkpoint, rows would be skipped."""
         if any(self._read(index).source.beginning == "latest" for index in self.followed):
             self.sink.began(starts)
 
@@ -306,13 +306,13 @@ class Job:
         return ordered and all(step.traits.passes_hidden for step in self.plan.stream.steps)
 
     def set_aside(self, named: str) -> bool:
-        """Has the source of a file that cannot be read leave it out; False if none does."""
+        """Makes the source of an unreadable file skip it; False if no source does."""
         return any(source.set_aside(named) for source in self.sources.values())
 
     # after a batch
 
     def confirm(self, batch: Batch) -> None:
-        """Has the sources confirm what was read of them.
+        """Asks the sources to confirm the rows that were read.
 
         Raises:
             RunError: What was read may not be the batch.

@@ -40,7 +40,7 @@ class LateRows:
         return self._read() if self._staging is None else self._staging + self._written
 
     def counted(self, staged: Staged) -> Staged:
-        """A batch whose tries to be written are counted one by one."""
+        """A batch with a counter for each try to write it."""
         write = staged.write
         if write is None:  # the parts of a routed batch are computed once
             return staged
@@ -61,7 +61,7 @@ def late_rows(query: StreamingQuery) -> int:
 
 
 def late_watermark(query: StreamingQuery) -> int:
-    """The watermark by which the only stateful operator of the current batch drops rows: that of the batch before.
+    """The watermark by which the current batch drops rows: that of the previous batch.
 
     Raises:
         RunError: Several operators drop rows.

@@ -1,4 +1,4 @@
-"""The data that a run leaves for a later one after it has read its sources to their end, in words."""
+"""The data that a finished run leaves for a later run, in words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST = 1_000_000
 def left(job: Job, query: StreamingQuery) -> list[str]:
     """The data that the sources and the state of a pipeline keep for a later run, in words; empty if there is none."""
     try:
-        texts = [told for source in job.followed.values() if (told := source.left())]
+        texts = [text for source in job.followed.values() if (text := source.left())]
         return [*texts, *_groups(job, query)]
     except (Py4JError, PySparkException) as error:  # the rows have landed
         return [f"it is unknown which rows wait for a later run: {cause_of(error)}"]

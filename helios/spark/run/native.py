@@ -1,4 +1,4 @@
-"""Batches that the columnar engine does."""
+"""Batches of the columnar engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from helios.table.positions import Batch
 def native_batch(
     plan: Plan, sources: Sequence[Source], batch: Batch, note: Callable[[str], None]
 ) -> NativeBatch | None:
-    """A batch as the columnar engine does it; None where Spark does.
+    """A batch of the columnar engine; None if Spark runs it.
 
     Args:
         plan: The pipeline.

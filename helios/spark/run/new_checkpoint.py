@@ -1,4 +1,4 @@
-"""A start without a checkpoint, and whether `--new-checkpoint` can go on at the position that a target has recorded."""
+"""A start without a checkpoint, and the checks of `--new-checkpoint` against the position in the target's record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from helios.table.ledger import Record
 
 
 def refuse_lost(plan: Plan, table: TableName, record: Record | None) -> None:
-    """Refuses to begin anew beside a table that holds rows of the pipeline, or where other rows would be read.
+    """Refuses a first start if the table holds rows of the pipeline, or if other rows would be read.
 
     Raises:
         CheckpointError: It does.
@@ -55,7 +55,7 @@ def refuse_lost_order(plan: Plan, out: Sequence[str], state: UpsertState) -> Non
 def refuse_new_checkpoint(
     plan: Plan, followed: Sequence[ReadPlan], entries: Sequence[Mapping[str, Any]], *, holds_rows: bool
 ) -> None:
-    """Refuses a recorded position that a new checkpoint cannot go on at.
+    """Refuses a recorded position at which a new checkpoint cannot continue.
 
     Args:
         plan: The pipeline.

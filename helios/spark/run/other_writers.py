@@ -1,4 +1,4 @@
-"""The writes of others into the target of a pipeline that begins on it, or that would empty it."""
+"""Rows of other pipelines in the target of a pipeline that starts, or that would empty it."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
 
 
 def refuse_two_records(plan: Plan, table: JavaTable) -> None:
-    """Rejects a pipeline that says it was called as another one, which has a record beside its own.
+    """Rejects a pipeline whose former name is that of another pipeline with its own record.
 
     Raises:
-        CheckpointError: It goes on at its own position, and the rows that wait for the other one would be lost.
+        CheckpointError: It continues at its own position, and the rows that wait for the other one would be lost.
     """
     was, key = plan.was, LEDGER + plan.pipeline
     text = table.properties().get(key) if was is not None and was != plan.pipeline else None
@@ -93,7 +93,7 @@ def refuse_two_records(plan: Plan, table: JavaTable) -> None:
 
 
 def refuse_out_of_step(job: Job, batch: Batch) -> None:
-    """Rejects rows that replace those of a pipeline which follows their source, and has read it up to elsewhere.
+    """Rejects rows that replace those of a follower of the same source that has read up to another position.
 
     It would append the rows in between once more, or never.
 
@@ -132,13 +132,13 @@ def _is_followed(entry: Entry) -> bool:
 
 
 def _place(entry: Entry | None) -> SourcePosition | None:
-    """How far a follower has read, by its entry; None where that does not tell."""
+    """How far a follower has read, by its entry; None if unknown."""
     position = position_of(entry.get("place")) if entry is not None else None
     return position[1] if position is not None else None
 
 
 def _same_source(plan: Plan, entry: Entry, state: Entry) -> bool:
-    """True if a follower's entry is of the source of an entry of a batch, under whatever name."""
+    """True if a follower's entry and an entry of a batch have the same source, under any name."""
     if same_source(entry, state):
         return True
     reads = [read for read in plan.reads if read.ledger_name == state["source"]]
@@ -157,7 +157,7 @@ def _same_place(entry: Entry, state: Entry) -> bool:
 def refuse_upserts_of_others(
     plan: Plan, table: JavaTable | None, own: Upserts | None, beside: Collection[str], siblings: Iterable[Plan | None]
 ) -> None:
-    """Rejects upserts beside those of others, where one remembers what the other cannot know.
+    """Rejects upserts beside those of others that cannot share the keys that they remember.
 
     Args:
         plan: The pipeline.

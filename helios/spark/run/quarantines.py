@@ -1,4 +1,4 @@
-"""The quarantines of a pipeline: the one that the script names, and former ones, which may keep rows of it."""
+"""The quarantines of a pipeline: the declared one, and former ones that may still hold its rows."""
 
 from __future__ import annotations
 

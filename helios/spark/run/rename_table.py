@@ -1,4 +1,4 @@
-"""Renames a table with what knows it by name: the records and checkpoints of its pipelines, and rejected rows.
+"""Renames a table, and its name in the records and checkpoints of its pipelines, and in rejected rows.
 
 Pipelines that read the table know it by its UUID, and so do those with a name of their own that write it.
 """
@@ -52,7 +52,7 @@ class Renamed:
 
 
 def rename(spark: SparkSession, old: TableName, new: TableName, others: Sequence[TableName] = ()) -> Renamed:
-    """Renames a table; where a part of it fails, what was done is undone.
+    """Renames a table; if a part of it fails, the others are undone.
 
     One that was broken off, by a kill, is finished by the same call.
 
@@ -98,14 +98,14 @@ def rename(spark: SparkSession, old: TableName, new: TableName, others: Sequence
 
 
 def _by_name(table: JavaTable | None, name: str) -> list[str]:
-    """The pipelines of a table that go by its name, of main and of branches; those with a name of their own do not."""
+    """The pipelines of a table, or of a branch, that are named after it."""
     keys = [str(key).removeprefix(LEDGER) for key in listed(table.properties().keySet())] if table is not None else []
     return sorted(key for key in keys if key == name or (key.startswith(f"{name}@") and not key.endswith(REPLAY)))
 
 
 @dataclass(frozen=True)
 class _Move:
-    """The move of a checkpoint, with what it keeps by the name of its pipeline and of its target."""
+    """The move of a checkpoint, with the files that carry the name of its pipeline or target."""
 
     before: Checkpoint
     after: Checkpoint
@@ -123,7 +123,7 @@ class _Move:
         self.after.create(replace(self.identity, pipeline=self.pipeline, target=self.table))
         undo.callback(self.after.create, self.identity)
         undo.callback(self.before.files.delete, "helios")
-        self.before.leave(self.table)  # for a script with the former name, which would begin anew
+        self.before.leave(self.table)  # for a script with the former name, which would start over
 
 
 def _move(spark: SparkSession, tables: tuple[TableName, TableName], name: str, to: str) -> _Move | None:
@@ -196,7 +196,7 @@ def _keys(was: str, to: str) -> list[str]:
 
 
 def _moved(table: JavaTable, names: dict[str, str]) -> Iterator[tuple[str, str | None]]:
-    """The properties with records of pipelines and of their replays as they are to be; None for those that go."""
+    """The new properties of the pipelines' records and replays; None for removed properties."""
     properties = table.properties()
     for was, to in names.items():
         for end in ("", REPLAY):

@@ -1,4 +1,4 @@
-"""Pipelines and targets that were renamed: what is kept under the old name goes along."""
+"""Renamed pipelines and targets: moves the files and records under the old name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def move_checkpoint(old: Checkpoint, new: Checkpoint) -> None:
 
 
 def retarget(context: SinkContext, identity: Identity) -> Identity:
-    """Renames what a checkpoint keeps by the name of its target, and returns its identity with the new one.
+    """Renames the files that carry the target's name in a checkpoint; returns the identity with the new name.
 
     Raises:
         LeaseError: A driver is alive on it.
@@ -52,7 +52,7 @@ def retarget(context: SinkContext, identity: Identity) -> Identity:
 
 
 def take_along(spark: SparkSession, plan: Plan, table: JavaTable, was: str, former: Sequence[TableName] = ()) -> None:
-    """Renames what tables keep under a pipeline's former name: replays, a batch that waits, rejected rows.
+    """Renames a pipeline in its tables: replays, a waiting batch, and rejected rows.
 
     Args:
         spark: The session.

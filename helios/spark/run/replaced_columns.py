@@ -1,4 +1,4 @@
-"""Columns of a followed table that are others than before under their names: dropped and added again, or swapped."""
+"""Columns of a followed table that were replaced under their names: dropped and added again, or swapped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from helios.table.positions import Batch
 
 
 def refuse_replaced_columns(job: Job, batch: Batch, rows: StructType) -> None:
-    """Raises if the target has values of a column that the batch would go on with another one's.
+    """Raises if the batch would continue a target's column with the values of another source column.
 
     Field ids tell the columns of a table apart, and the target knows those of its rows by their names alone.
 
@@ -51,7 +51,7 @@ def refuse_replaced_columns(job: Job, batch: Batch, rows: StructType) -> None:
 
 
 def _renamed(job: Job, name: str) -> str:
-    """The name that a source's column has behind the `rename` steps."""
+    """The name of a source's column after the `rename` steps."""
     for step in job.plan.declared.stream.steps:
         if isinstance(step, Rename):
             name = next((after for before, after in step.names if before.lower() == name.lower()), name)
@@ -66,7 +66,7 @@ def _path(name: str, rows: StructType) -> tuple[str, ...]:
 
 
 def _replaced(table: JavaTable, since: int, until: int) -> Iterator[str]:
-    """The columns whose names two snapshots have, with another field id each."""
+    """The column names in two snapshots whose field ids differ."""
     before, after = _columns_at(table, since), _columns_at(table, until)
     yield from (name for name, id in before.items() if after.get(name, id) != id)
 

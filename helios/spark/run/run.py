@@ -169,7 +169,7 @@ class PipelineRun:
 
     @contextmanager
     def _beside(self) -> Generator[None, None, None]:
-        """Runs the companions of sources, such as receivers, while the pipeline follows them, through outages too."""
+        """Runs the companions of sources, such as receivers, while the pipeline follows them, also in outages."""
         with ExitStack() as stack:
             for read in self.plan.reads:
                 beside = source_kind(read.source).beside
@@ -179,16 +179,16 @@ class PipelineRun:
             yield
 
     def _run_with_restarts(self, location: str) -> None:
-        """Starts the pipeline, restarts it on the next replica during an outage, or to plan a batch anew."""
-        anew = ""
+        """Starts the pipeline, and restarts it on the next replica in an outage, or to plan a batch again."""
+        replanned = ""
         while True:
             try:
                 self._start_once(location)
                 return
             except ReplanNeeded as error:
-                if error.what == anew:  # the same again: a part of the batch has landed
+                if error.what == replanned:  # the same again: a part of the batch has landed
                     raise RunError(error.what, where=error.where, fix=error.fix) from error
-                anew = error.what
+                replanned = error.what
                 self.new_checkpoint = self.full_refresh = False
                 self.noted(f"{error.what} The batch is planned again.")
                 if self._stop.is_set():
@@ -300,7 +300,7 @@ class PipelineRun:
             self._event("noted", message=message)
 
     def left(self, told: Sequence[str]) -> None:
-        """Takes what a later run will read, to be told at the end."""
+        """Takes the data that a later run will read, to report it at the end."""
         self._left = told
 
     def late(self, rows: int) -> None:
@@ -362,8 +362,8 @@ class PipelineRun:
         self._services_answered()
         forget_all(self.plan.write.table.catalog)
         if commit is not None and commit.again:
-            told = {"message": commit.note, **kept_out}
-            self._event("skipped", batch=number, snapshot=commit.snapshot, seconds=seconds, **told)
+            details = {"message": commit.note, **kept_out}
+            self._event("skipped", batch=number, snapshot=commit.snapshot, seconds=seconds, **details)
         elif commit is not None:
             self.batches += 1
             self.rows += commit.rows

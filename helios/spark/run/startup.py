@@ -150,7 +150,7 @@ class StartupValidator:
     # validation
 
     def _look_at_others(self, table: JavaTable | None) -> None:
-        """Rejects upserts beside those of others, and tells of pipelines of the same run that write the same rows."""
+        """Rejects upserts beside those of others, and reports pipelines of the same run that write the same rows."""
         alone = len(self.siblings) < 2 and self.plan.write.mode.upsert is None
         record = self._last_record(table) if table is not None and not alone else None
         if not self.full_refresh:
@@ -225,7 +225,7 @@ class StartupValidator:
         if table is not None:
             yield self.plan.write.table, table
         if self.other is not None:
-            yield from self.other.there(self.context)
+            yield from self.other.existing_tables(self.context)
 
     def _adopt_former(self, former: str, table: JavaTable | None, df: DataFrame) -> None:
         """Moves the checkpoint of the pipeline's former name to the new one, once; first it must be this pipeline's."""
@@ -295,7 +295,7 @@ class StartupValidator:
         return Started(lease=lease, sink=sink(context, plan.write.table, table, self.branch), planned=last)
 
     def _old(self, table: JavaTable, existing: Identity | None) -> Record | None:
-        """The target's record, once it is known that the target holds its batch, or that a new checkpoint goes on."""
+        """The target's record, after a check that the target holds its batch, or that a new checkpoint continues."""
         settle_audited(self.context, table, existing.id if existing is not None else None, resumes=self.new_checkpoint)
         old = self._last_record(table)
         id = existing.id if existing is not None else old.checkpoint if old is not None else ""

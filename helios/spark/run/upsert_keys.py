@@ -1,4 +1,4 @@
-"""Where a pipeline keeps what its upserts remember of keys, from one checkpoint to the next."""
+"""The folder of the keys that a pipeline's upserts remember, from one checkpoint to the next."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def upsert_state(context: SinkContext, record: Record | None) -> UpsertState:
 
 
 def take_over(context: SinkContext, checkpoint: str, record: Record | None) -> None:
-    """Begins the state of a new checkpoint with that of the former one, which stays until the record names the new one.
+    """Starts the keys of a new checkpoint from the former one's, which stay until the record names the new folder.
 
     Args:
         context: The pipeline.
@@ -54,7 +54,7 @@ def take_over(context: SinkContext, checkpoint: str, record: Record | None) -> N
 
 
 def drop_former(context: SinkContext, replaced: Record | None, record: Record | None) -> None:
-    """Deletes what a former checkpoint remembered, once the record names another one.
+    """Deletes the keys of a former checkpoint once the record names another folder.
 
     Args:
         context: The pipeline, under its new checkpoint.

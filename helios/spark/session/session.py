@@ -105,12 +105,12 @@ def gateway(jvm: Jvm) -> JavaGateway:
         return launch_gateway(open_, {"stderr": jvm.log} if jvm.log else None)  # type: ignore[no-untyped-call]
     port, secret = jvm.starting.connection()
     # How pyspark learns of a JVM that is there already.
-    told = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
-    os.environ.update(told)
+    variables = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    os.environ.update(variables)
     try:
         opened = launch_gateway()  # type: ignore[no-untyped-call]
     finally:
-        for name in told:
+        for name in variables:
             del os.environ[name]
     opened.proc = jvm.starting.process
     return opened

@@ -1,4 +1,4 @@
-"""Ships the user's code to executors, which have neither the script nor its folder."""
+"""Sends the user's code to executors, which have neither the script nor its folder."""
 
 from __future__ import annotations
 

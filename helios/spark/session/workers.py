@@ -1,4 +1,4 @@
-"""pyspark's daemon of Python workers, which a SIGTERM to every process of a service leaves at work.
+"""pyspark's daemon of Python workers, which keeps running on a SIGTERM to all processes of a service.
 
 systemd sends it to all of a unit's processes; the run ends after its batch, and the batch needs the workers. They end
 with the JVM, whose pipe they read. Run by Spark as `spark.python.daemon.module`.

@@ -131,8 +131,8 @@ class AppendLedger(Ledger):
         if self.all_known or self.repeats:
             return ""
         return (
-            f"its inputs are none of the last {len(self._appended.entries)} that were appended; whether they are among "
-            "older ones is not known any more"
+            f"its inputs are none of the last {len(self._appended.entries)} that were appended; older inputs are "
+            "no longer recorded"
         )
 
     @override

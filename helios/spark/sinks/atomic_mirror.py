@@ -94,7 +94,7 @@ class AtomicMirrorSink(MirrorSink):
         """Raises if a table of the control table's name is somebody else's."""
         if {"pipeline", "batch", "position", "tables"} - set(tables.spark_schema(self.context.spark, table).names):
             raise InputError(
-                f"{name} is no control table of a mirror, and has its name; nothing was written.",
+                f"{name} has the name of the mirror's control table, and is another table; nothing was written.",
                 where=self._declared.origin,
                 fix="rename it, or mirror into another namespace.",
             )

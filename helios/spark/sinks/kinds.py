@@ -1,4 +1,4 @@
-"""What writes each kind of target."""
+"""The sink that writes each kind of target."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class ManyTables(Sink):
         )
 
     @classmethod
-    def there(cls, context: SinkContext) -> Iterator[tuple[TableName, JavaTable]]:
+    def existing_tables(cls, context: SinkContext) -> Iterator[tuple[TableName, JavaTable]]:
         """The tables that may hold rows of the pipeline."""
         plan = context.plan
         quarantine = plan.write.quarantine  # knows of rows where no table has any

@@ -106,7 +106,7 @@ def _in_one_partition(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
 
 def _scattered(change: Column, other: Column, keys: tuple[str, ...]) -> Column:
     """The error of a key whose changes are in two partitions."""
-    told = F.struct(
+    message = F.struct(
         F.concat(F.lit("partitions "), change.cast("string"), F.lit(" and "), other.cast("string")).alias("at"),
         F.lit("both have changes of one key, and nothing says which are newer").alias("why"),
         F.to_json(F.struct(*map(quoted, keys))).alias("text"),
@@ -115,7 +115,7 @@ def _scattered(change: Column, other: Column, keys: tuple[str, ...]) -> Column:
             "by the key of the record, and refill the table from there."
         ).alias("fix"),
     )
-    return F.raise_error(F.concat(F.lit(BAD_ROW), F.to_json(told)))
+    return F.raise_error(F.concat(F.lit(BAD_ROW), F.to_json(message)))
 
 
 def marked(df: DataFrame, mode: Upsert) -> DataFrame:

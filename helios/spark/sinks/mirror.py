@@ -31,7 +31,7 @@ from helios.spark.sinks.mirrored_columns import ANOTHER, refuse_taken_away, rese
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Found, Staged
 from helios.spark.sinks.routed_tables import open_table
-from helios.spark.sinks.schema_changes import SchemaChange, compared, told, twins
+from helios.spark.sinks.schema_changes import SchemaChange, compared, messages_of, twins
 from helios.spark.sinks.table import TableSink, split_invalid
 from helios.spark.steps.build import Built
 from helios.table.positions import Batch
@@ -113,9 +113,9 @@ class MirrorSink(ManyTables):
     @override
     @contextmanager
     def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
-        aside = RejectedInput()
+        bad_records = RejectedInput()
         with ExitStack() as stack:
-            changes = ChangesByTable(rows.df, self.context.plan.reads[0].source, aside)
+            changes = ChangesByTable(rows.df, self.context.plan.reads[0].source, bad_records)
             stack.callback(changes.forget)
             each = self._rows(changes)
             rejected: list[DataFrame] = []
@@ -124,13 +124,13 @@ class MirrorSink(ManyTables):
                 each = {value: built.df for value, built in split.items()}
                 rejected = [df for built in split.values() for df in built.rejected]
             parts = [self._part(stack, batch, *opened) for opened in self._open(each)]
-            rejected += aside.rejected
+            rejected += bad_records.rejected
             if self._quarantine is not None and not (parts and all(part.found for part in parts)):
                 self.context.observer.rejected(self._quarantine.write(batch, rejected))
             if each:
                 manifest = self.context.checkpoint.write_routes
                 manifest(batch.number, batch.sources, self.context.plan.fingerprint, sorted(each))
-            yield Staged(batch, Built(rows.df, rejected=rejected, counted=aside.counted), parts=parts)
+            yield Staged(batch, Built(rows.df, rejected=rejected, counted=bad_records.counted), parts=parts)
 
     def _mode(self, value: str) -> Mode:
         return self._context_of(value).plan.write.mode
@@ -275,7 +275,7 @@ class MirrorSink(ManyTables):
             InputError: `.on_schema_change` says "fail".
         """
         here = self._name(name).text
-        what, stays, values = told(change, table, here)
+        what, stays, values = messages_of(change, table, here)
         refused = f"{what}. Its log has only changed rows: in {here} {values}"
         self._keep(f"{what}; {stays}", refused, f": {stays}")
 
@@ -283,7 +283,7 @@ class MirrorSink(ManyTables):
         """Goes on as `.on_schema_change("keep")` says, and tells it.
 
         Args:
-            kept: What is told where it goes on.
+            kept: The message if the mirror continues.
             refused: What is said where it does not.
             means: What "keep" would mean, behind the call.
             always: Whether it goes on whatever is declared.

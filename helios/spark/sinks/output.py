@@ -63,7 +63,7 @@ class OutputSink(protocol.Sink):
         )
 
     @classmethod
-    def there(cls, context: SinkContext) -> Iterator[tuple[TableName, JavaTable]]:
+    def existing_tables(cls, context: SinkContext) -> Iterator[tuple[TableName, JavaTable]]:
         """No tables: what the sink holds is not known."""
         yield from ()
 
@@ -94,18 +94,18 @@ class OutputSink(protocol.Sink):
         return Commit(snapshot=None, rows=self._rows, write_seconds=time.monotonic() - began)
 
 
-def _emptied(pipeline: str, output: MemorySink, anew: bool) -> None:
+def _emptied(pipeline: str, output: MemorySink, restarted: bool) -> None:
     """Lets the rows go that a run before has put into this process's memory."""
-    if anew:
+    if restarted:
         HELD.setdefault(output.name, MemoryRows()).batches[pipeline] = {}
 
 
-def _verified(pipeline: str, output: KafkaSink, anew: bool) -> None:
-    kafka_output.verify(output, begun=not anew)
+def _verified(pipeline: str, output: KafkaSink, restarted: bool) -> None:
+    kafka_output.verify(output, begun=not restarted)
 
 
 BEGINNINGS: Mapping[type[Sink], Callable[[str, OfItsType, bool], None]] = {MemorySink: _emptied, KafkaSink: _verified}
-"""By the type of the declared sink, what is done as a run starts: for a pipeline, which may begin anew."""
+"""By the type of the declared sink, what is done as a run starts: for a pipeline, which may start over."""
 
 
 def _held(pipeline: str, output: MemorySink, df: DataFrame, number: int, count: int) -> None:

@@ -274,8 +274,8 @@ class QuarantineSink(Sink):
     def otherwise(self) -> str:
         """The fix for a table that lost rows and will not get them back."""
         plan = self._plan
-        anew = plan.path is not ReadPath.STREAM and not plan.write.sink.many_tables
-        return ANOTHER + (", or go on with this one with `helios run --new-checkpoint`" if anew else "")
+        resumable = plan.path is not ReadPath.STREAM and not plan.write.sink.many_tables
+        return ANOTHER + (", or go on with this one with `helios run --new-checkpoint`" if resumable else "")
 
     def _ledger_of(self, table: JavaTable) -> StepsLedger:
         context = replace(self._context, checkpoint_id=self._id)
@@ -298,7 +298,7 @@ class QuarantineSink(Sink):
             missing = {"payload", "reason", "position", "batch"} - set(tables.spark_schema(self._spark, table).names)
             if missing:
                 raise CheckpointError(
-                    f"{self._name.text} is no quarantine table: it lacks {', '.join(sorted(missing))}.",
+                    f"{self._name.text} is not a quarantine table: it lacks {', '.join(sorted(missing))}.",
                     where=self._plan.declared.sink.origin,
                     fix="give .quarantine() a table of its own; it is created.",
                 )

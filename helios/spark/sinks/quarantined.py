@@ -52,7 +52,7 @@ def give_up(spark: SparkSession, quarantine: TableName, rows: str, positions: Se
         since: When the first of the batches landed, in milliseconds since 1970: one that was rejected whole came later.
     """
     theirs = at_any(positions) if positions else "false"
-    # What a replay has set aside again has no batch.
+    # Rows that a replay has rejected again have no batch.
     later = f"(batch IS NOT NULL AND at > timestamp_millis({since}))"
     _rename(spark, quarantine, f"concat(pipeline, {literal(ROLLED_BACK)})", f"{rows} AND ({theirs} OR {later})")
 

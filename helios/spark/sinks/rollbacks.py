@@ -152,7 +152,7 @@ class RollbackGuard:
             self._store(Landing(batch=batch, snapshot=snapshot, sequence=int(made.sequenceNumber()), head=snapshot))
 
     def accepted(self, record: Record, head: JavaSnapshot | None) -> Record:
-        """A record with the snapshot that a new checkpoint goes on behind: its own, or else the head, as it is now.
+        """A record with the snapshot that a new checkpoint continues after: its own, or else the head, as it is now.
 
         Raises:
             LedgerError: The target holds a later batch than its record says, whose rows would come again.

@@ -92,7 +92,7 @@ def compared(versions: Iterable[Version], before: NewestSchema | None) -> Schema
         restored, before = _restored(schemas, before)
         known = _Schema(before.columns, before.since, before.since)
         same = list(before.columns.items())
-        # Another schema at older positions is sent again, and what became of it was told.
+        # Another schema at older positions is sent again, and its outcome was reported.
         schemas = [s for s in schemas if s.last > before.since or list(s.columns.items()) == same] + [known]
         taken.update(before.taken)
     if not schemas:
@@ -226,7 +226,7 @@ def _filled(schemas: Sequence[_Schema]) -> tuple[str, ...]:
     return tuple(filled)
 
 
-def told(change: SchemaChange, table: SourceTable, here: str) -> tuple[str, str, str]:
+def messages_of(change: SchemaChange, table: SourceTable, here: str) -> tuple[str, str, str]:
     """The texts of a change: the change itself, its effect on existing rows, and their difference from the database."""
     since = f" (and new: {', '.join(change.gained)})" if change.gained else ""
     types = [f"{name} was {old} and is {new}" for name, old, new in change.retyped]
@@ -249,7 +249,7 @@ def told(change: SchemaChange, table: SourceTable, here: str) -> tuple[str, str,
         (change.retyped, f"has columns of another type: {', '.join(types)}", former, before),
         (
             change.filled,
-            f"has {_named(change.filled)} anew, NOT NULL or with a default, and the rows from before have values of it",
+            f"has {_named(change.filled)} added, NOT NULL or with a default, and earlier rows have values of it",
             f"{here} has null there in rows that do not change",
             "rows that do not change would have null there",
         ),

@@ -45,7 +45,7 @@ class TableSink:
         self.name = name
         self.table = table
         self.branch = branch
-        self._told = False  # whether this run has told of the history's length
+        self._told = False  # whether this run has reported the history's length
         self.ledger = ledger_of(context, table, branch, name)
         self.fit = SchemaAligner(context.spark, context.plan, name, table)
         self.upsert_state = context.upsert_state(name, branch)

@@ -137,7 +137,7 @@ def test_the_tables_own_retention(table: Table) -> None:
     assert len(table.expiry().snapshots) == 2
     with table.iceberg.transaction() as change:
         change.set_properties({expiring.MAX_AGE: "a week"})
-    with pytest.raises(InputError, match=r"history.expire.max-snapshot-age-ms is 'a week', which is no number"):
+    with pytest.raises(InputError, match=r"history.expire.max-snapshot-age-ms is 'a week', which is not a number"):
         table.expiry()
 
 

@@ -165,7 +165,7 @@ def test_a_missing_tag_is_told_with_the_nearest(table: Table) -> None:
         table.drop_branch("release-1")
     with pytest.raises(DeclarationError, match="'main' is the table itself"):
         table.drop_branch("main")
-    with pytest.raises(NotFound, match="has no branch or tag 'v1', and it is no time"):
+    with pytest.raises(NotFound, match="has no branch or tag 'v1', and it is not a time"):
         table.tag("v2", "v1")
     with pytest.raises(NotFound, match="has no snapshot 5"):
         table.tag("v2", 5)

@@ -77,7 +77,7 @@ def test_branches(cli: Run, orders: Table, folder: Path) -> None:
         (["tag", "shop.orders", "--delete"], "--delete takes a NAME, and no --snapshot."),
         (["tag", "shop.orders", "a", "--delete", "--snapshot", "5"], "--delete takes a NAME, and no --snapshot."),
         (["branch", "shop.orders", "main", "--delete"], "the branch 'main' is the table itself, and stays."),
-        (["rollback", "shop.orders", "v9"], "has no branch or tag 'v9', and it is no time. Known: main, v1."),
+        (["rollback", "shop.orders", "v9"], "has no branch or tag 'v9', and it is not a time. Known: main, v1."),
         (["rollback", "shop.orders", "2020-01-01"], "had no snapshot at 2020-01-01T00:00:00.000Z: its first state"),
         (["rollback", "shop.oders", "v1"], "Did you mean 'shop.orders'?"),
         (["rollback", "shop.orders"], "Missing argument 'TO'."),

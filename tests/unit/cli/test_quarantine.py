@@ -148,8 +148,8 @@ def test_an_empty_quarantine(cli: Run, catalog: Catalog) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("shop.orders",), "is no quarantine table: it lacks at, batch, payload, pipeline, position, reason, step"),
-        (("shop.orders", "--rows", "1"), "is no quarantine table"),
+        (("shop.orders",), "is not a quarantine table: it lacks at, batch, payload, pipeline, position, reason, step"),
+        (("shop.orders", "--rows", "1"), "is not a quarantine table"),
         (("shop.order",), "Did you mean 'shop.orders'?"),
         (("shop.orders", "--rows", "1", "--batch", "2"), "pass one"),
         (("shop.orders", "--pipeline", "p"), "--pipeline goes with --batch"),
@@ -234,7 +234,7 @@ def test_the_quarantined_rows_of_the_batch_go_with_it(cli: Run, catalog: Catalog
         change.set_properties({"helios.ledger.one": record(7), "helios.ledger.two": record(3)})
     before = rejected.iceberg.current_snapshot().snapshot_id
     table = audited(catalog, "one", "two", batch=3)
-    # What was read tells which rows they are: the numbers of a pipeline that is run anew begin again.
+    # What was read tells which rows they are: the numbers of a pipeline that is run again begin again.
     shown = cli("quarantine", "shop.orders", "--batch", "3", "--pipeline", "one")
     assert shown.exit_code == 0, shown.stderr
     assert "batch 3 of one is set aside (2 rows), under the tag helios_quarantine_one_3." in shown.output
@@ -330,7 +330,7 @@ def test_batches_of_a_new_checkpoint_find_the_tags_of_the_old_one(catalog: Catal
     ("meanwhile", "outcome"),
     [
         ("an append", "done"),
-        ("staged anew", "done"),
+        ("staged again", "done"),
         ("published", InputError),
         ("always", RunError),
     ],
@@ -346,7 +346,7 @@ def test_what_happens_meanwhile_is_seen(
         nonlocal tries
         tries += 1
         other.iceberg.refresh()
-        if meanwhile == "staged anew" and tries == 1:
+        if meanwhile == "staged again" and tries == 1:
             stage(other, "p", 3)
         elif meanwhile == "published" and tries == 1:
             staged = other.branches()["helios_audit_p"]

@@ -244,7 +244,7 @@ def test_a_published_batch_that_main_was_rolled_back_behind_does_not_wait(cli: R
     assert (one(cli)["audit"], one(cli)["notes"]) == (None, [lost])
     refused = cli("quarantine", "local.shop.orders", "--batch", "1")
     assert (refused.exit_code, "batch 1 of local.shop.orders is published already" in refused.stderr) == (2, True)
-    # A new checkpoint goes on behind main, and the branch has what the former one published.
+    # A new checkpoint continues after main, and the branch has what the former one published.
     remember(orders, pipeline, -1, raw, snapshot=first, sequence=1, checkpoint="d")
     assert (one(cli)["audit"], one(cli)["notes"]) == (None, [])
 

@@ -130,11 +130,14 @@ def test_a_folder_tells_its_format_by_its_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("declare", "message"),
     [
-        (lambda: Files.source("a.csv", extra="ignore"), "extra= is about columns beside a declared schema"),
-        (lambda: Files.source("a.csv", rescued="_r"), "rescued= is about columns beside a declared schema"),
+        (lambda: Files.source("a.csv", extra="ignore"), "extra= applies to columns beside a declared schema"),
+        (lambda: Files.source("a.csv", rescued="_r"), "rescued= applies to columns beside a declared schema"),
         (lambda: Files.source("a.json", schema="at timestamp", timestamps="m"), r"timestamps\('m'\) is unknown"),
-        (lambda: Files.source("a.json", timestamps="ms"), "timestamps= is about numbers of json where schema="),
-        (lambda: Files.source("a.csv", schema="at timestamp", timestamps="ms"), "timestamps= is about numbers of json"),
+        (lambda: Files.source("a.json", timestamps="ms"), "timestamps= applies to numbers of json where schema="),
+        (
+            lambda: Files.source("a.csv", schema="at timestamp", timestamps="ms"),
+            "timestamps= applies to numbers of json",
+        ),
         (
             lambda: Files.source("a.json", schema="at timestamp", timestamps="ms").option(timestampFormat="yyyy"),
             "no timestampFormat says how it is written",

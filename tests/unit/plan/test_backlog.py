@@ -158,7 +158,7 @@ def test_several_predicates_must_all_hold(table: Table, scan: Any) -> None:
     source = SOURCE.where("id > 3")
     assert scan(source.where("id < 6")) == (2, 10, 2, 10)
     assert scan(source.where("sqrt(id) > 1")) == (6, 10, 6, 10)
-    # The steps that stand first behind the source count too.
+    # The steps that stand first after the source count too.
     assert scan(source >> where("id < 6")) == (2, 10, 2, 10)
     assert scan(source.where("id > 99")) == (0, 10, 0, 10)
 

@@ -44,7 +44,7 @@ def test_what_fits(body: dict[str, Any]) -> None:
         (b"", "not JSON"),
         (b"\xff", "not JSON"),
         (b'{"id": 1', "not JSON"),
-        (b'{"id": NaN}', "NaN is no number of JSON"),
+        (b'{"id": NaN}', "NaN is not a JSON number"),
         (b'{"id": 1, "id": 2}', "the key 'id' comes twice"),
         (b"[" * 100_000, "nested too deeply"),
         (b"[]", "must be a JSON object"),

@@ -28,7 +28,7 @@ LOOKED_AT = (200, 20_000, None)
 
 
 class DebeziumReader(TopicChangesReader):
-    """The changes of a table as a `Source`; those of a mirror's tables are records, which the sink tells apart."""
+    """The changes of a table as a `Source`; for a mirror it gives records, which the sink separates by table."""
 
     def __init__(self, context: SourceContext, index: int) -> None:
         super().__init__(context, index)
@@ -63,7 +63,7 @@ class DebeziumReader(TopicChangesReader):
             self._frozen = self._cluster.logs(self._seen)
 
     def _tell_slot(self) -> None:
-        """Tells of a slot that nobody reads: its topics look as those of a quiet database do."""
+        """Reports a slot that nobody reads: its topics look like those of a quiet database."""
         slot = self._changes.replication
         if slot is None:
             return
@@ -106,7 +106,7 @@ class DebeziumReader(TopicChangesReader):
         return self._changes.key or former_names(plan.write.mode.keys, plan.stream.steps) or self._known()[1]
 
     def _known(self) -> tuple[StructType, tuple[str, ...]]:
-        """The columns and keys of the newest records, or those that an earlier run found."""
+        """The columns and keys of the newest records, or those of an earlier run."""
         if self._noted is None:
             self._noted = self._newest() or self._remembered()
         if self._noted is None:
@@ -168,8 +168,8 @@ class DebeziumReader(TopicChangesReader):
         changes = debezium_rows.events(records)
         versions = debezium_rows.look(changes)
         known = self.schema() if not versions.versions else StructType([])
-        aside = self.context.rejected_input
-        made = debezium_rows.rows(changes, self._changes, versions, keys=self.keys(), known=known, aside=aside)
+        rejected = self.context.rejected_input
+        made = debezium_rows.rows(changes, self._changes, versions, keys=self.keys(), known=known, rejected=rejected)
         return made if self._ordered else debezium_rows.shown(made)
 
     @override

@@ -63,7 +63,7 @@ class ChangeLogReader(TopicChangesReader):
 
 
 def changes(df: DataFrame, source: ChangeLogSource) -> DataFrame:
-    """Parsed records as changes, with the hidden columns, and why one is none.
+    """Parsed records as changes, with the hidden columns, and the reason why a record is not a change.
 
     Args:
         df: The records, with `kafka_rows.RECORD` and `WHY`.
@@ -98,7 +98,7 @@ def changes(df: DataFrame, source: ChangeLogSource) -> DataFrame:
 
 
 def _why(source: ChangeLogSource) -> Column:
-    """Why a record that parses is no change; null if it is one."""
+    """The reason why a parsed record is not a change; null if it is one."""
     operation = F.col(OPERATION)
     known = ", ".join(value for value, _ in source.operations)
     why = (
@@ -115,7 +115,7 @@ def _why(source: ChangeLogSource) -> Column:
 
 
 def _order(df: DataFrame, source: ChangeLogSource) -> Column:
-    """The order of a change. The name of its first field says by what, so that a state of another order is refused."""
+    """The order of a change. Its first field names the terms, so that a state of another order is refused."""
     place = [F.col(RECORD)[name].cast("bigint").alias(name) for name in PLACE]
     if source.order is None:
         return F.struct(*place)

@@ -1,4 +1,4 @@
-"""The looks of `helios doctor` at changes of a database."""
+"""The checks of `helios doctor` for changes of a database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from helios.sources.kafka.spark.looks import kafka
 
 
 def changes(source: TopicChanges) -> tuple[list[Look], list[Look]]:
-    """The looks at the topic of changes, as those of `kafka`, and at the replication slot that is named.
+    """The checks of the topic of changes, as for `kafka`, and of the named replication slot.
 
     Args:
         source: The changes.

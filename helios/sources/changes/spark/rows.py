@@ -22,7 +22,7 @@ from helios.sources.common.spark import rejects
 from helios.sources.common.spark.aside import RejectedInput
 from helios.sources.common.spark.json_values import REST, an_object, json_line, reason
 from helios.sources.common.spark.types import by_name, cast, castable, united
-from helios.sources.kafka.spark.rows import CORRUPT, FEATURES, PARSING, RECORD, WHY, there, verdict
+from helios.sources.kafka.spark.rows import CORRUPT, FEATURES, PARSING, RECORD, WHY, has_field, verdict
 from helios.spark.jvm.functions import ddl
 from helios.spark.jvm.sql import struct_of
 
@@ -59,7 +59,7 @@ BINLOGS = ("mysql", "mariadb")
 
 
 def events(records: DataFrame) -> DataFrame:
-    """Records with their envelope and key, and why they are none; without tombstones, whose deletes came before."""
+    """Records with their envelope and key, and the reason why a record has none; without tombstones."""
     spark = records.sparkSession
     record = F.struct(*[F.col(name) for name in records.columns])
     text, key = F.col("value").cast("string"), F.col("key").cast("string")
@@ -95,7 +95,7 @@ def look(changes: DataFrame) -> TableVersions:
 
 
 def kinds(changes: DataFrame, *by: str) -> list[Row]:
-    """The schemas and keys that occur, with whether they are of changes of rows; the oldest first.
+    """The schemas and keys of the records, oldest first, each with whether its records are changes of rows.
 
     Args:
         changes: The records, as `events` gives them.
@@ -150,7 +150,7 @@ def declared_columns(source: CdcSource) -> StructType | None:
 
 
 def hidden(df: DataFrame) -> DataFrame:
-    """Rows with the hidden columns, of a batch that has none."""
+    """Rows with empty hidden columns, for a batch without changes."""
     return df.select("*", F.lit(None).cast(LOG_TYPE).alias(LOG), F.lit(False).alias(GONE))
 
 
@@ -235,7 +235,7 @@ def rows(
     *,
     keys: Sequence[str],
     known: StructType,
-    aside: RejectedInput,
+    rejected: RejectedInput,
     no_schema: str = NO_SCHEMA,
 ) -> DataFrame:
     """The rows of changes, with the hidden columns.
@@ -261,11 +261,11 @@ def rows(
         df = df.where(schema.isNull() | ~schema.isin(*texts)) if texts else df
         parts.append(_others(df, source, wanted, no_schema))
     judged = reduce(DataFrame.unionByName, parts)
-    return rejects.judged(judged, verdict(source.kafka, f"{source.label()}.on_bad_row"), aside)
+    return rejects.judged(judged, verdict(source.kafka, f"{source.label()}.on_bad_row"), rejected)
 
 
 def _others(df: DataFrame, source: CdcSource, wanted: StructType, no_schema: str) -> DataFrame:
-    """Records whose schema part says no columns: by the declared ones where they have none."""
+    """Records whose schema part has no columns: read by the declared ones if there is no schema part."""
     declared = declared_columns(source)
     why = F.when(F.col("schema").isNotNull(), F.lit("its schema part is not that of an envelope"))
     if declared is None:
@@ -286,15 +286,15 @@ def _read(df: DataFrame, fields: tuple[tuple[str, Kind], ...], source: CdcSource
     df = df.withColumn(VALUES, F.from_json(an_object(F.col(ROW)), ddl(spark, parsing), PARSING))
     made = [connect_types.made(F.col(VALUES)[name], kind).alias(name) for name, kind in mine.values()]
     df = df.withColumn(MADE, F.struct(*made) if made else F.lit(None))
-    out, told = [], []
+    out, reasons = [], []
     for field in wanted.fields:
         if field.name.lower() in mine:
             value, why = _value(field, *mine[field.name.lower()])
             out.append(value.alias(field.name))
-            told.append(why)
+            reasons.append(why)
         else:
             out.append(F.lit(None).cast(field.dataType).alias(field.name))
-    why, row, values = F.concat_ws(", ", *told), F.col(ROW), F.col(VALUES)
+    why, row, values = F.concat_ws(", ", *reasons), F.col(ROW), F.col(VALUES)
     why = (
         F.when(row.startswith("!"), F.concat(F.lit("the row: "), reason(row)))
         .when(why != "", why)
@@ -312,7 +312,7 @@ def _value(field: StructField, name: str, kind: Kind) -> tuple[Column, Column]:
     value, made = values[name], F.col(MADE)[name]
     # What Spark's parser itself cannot read is null, and the text of the field is not.
     bad = connect_types.unfit(value, kind, made) | (
-        values[CORRUPT].isNotNull() & value.isNull() & there(F.col(ROW), name)
+        values[CORRUPT].isNotNull() & value.isNull() & has_field(F.col(ROW), name)
     )
     if castable(kind.made, field.dataType):
         made, changed = cast(made, kind.made, field.dataType)

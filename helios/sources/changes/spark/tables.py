@@ -1,4 +1,4 @@
-"""Debezium's records of several tables, told apart: each table's changes have their own columns and key."""
+"""Debezium's records of several tables, separated: each table's changes have their own columns and key."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ class ChangesByTable:
         found: What the records of each table say of their columns and keys; under None those that name no table.
     """
 
-    def __init__(self, records: DataFrame, source: Source, aside: RejectedInput) -> None:
+    def __init__(self, records: DataFrame, source: Source, rejected: RejectedInput) -> None:
         assert isinstance(source, CdcSource)
         self._source = source
-        self._aside = aside
+        self._rejected = rejected
         self._changes = _named(debezium_rows.events(records)).persist()
         grouped: dict[SourceTable | None, list[Row]] = {}
         for row in debezium_rows.kinds(self._changes, TABLE):
@@ -106,7 +106,7 @@ class ChangesByTable:
         return self._of(table).where(F.col(EVENT)["op"].isin(*operations)).select(*texts)
 
     def refuse(self, table: SourceTable | None, keys: Sequence[str] = (), why: str | None = None) -> None:
-        """Has all records of a table go the way of bad ones.
+        """Treats all records of a table as bad ones.
 
         Args:
             table: The table; None for records that name none.
@@ -143,13 +143,13 @@ class ChangesByTable:
             found,
             keys=keys,
             known=StructType([]),
-            aside=self._aside,
+            rejected=self._rejected,
             no_schema=NO_SCHEMA,
         )
 
 
 def _named(changes: DataFrame) -> DataFrame:
-    """Changes with the table that each is of; a change of a row that names none is bad."""
+    """Changes with the table of each; a change of a row that names no table is bad."""
     event = F.col(EVENT)
     source = event["source"]
     there = F.coalesce(source["table"], F.lit("")) != ""

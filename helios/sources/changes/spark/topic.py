@@ -25,5 +25,5 @@ class TopicChangesReader(KafkaReader):
 
     @property
     def _ordered(self) -> bool:
-        """True if an upsert goes by the hidden columns. A preview does not."""
+        """True if an upsert uses the hidden columns, which a preview does not."""
         return self.context.plan.write.mode.order_by == LOG

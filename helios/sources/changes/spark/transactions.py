@@ -1,4 +1,4 @@
-"""Where a batch of a database's changes ends, if all its tables are to be at one position of the database's log.
+"""The end of a batch of changes, if all tables of a database must be at one position of its log.
 
 Each record of PostgreSQL says which transaction was committed before its own. A batch ends before a transaction of
 which more may come: in a partition that it does not read to its end, or, while records still arrive, the one that was
@@ -31,7 +31,7 @@ def end_of_transactions(
     most: int | None,
     skips: bool,
 ) -> TopicsPosition:
-    """The end of the batch after a position, in front of a transaction that may not be whole.
+    """The end of the batch after a position, before a transaction that may be incomplete.
 
     Args:
         at: Where the last batch ended.
@@ -86,7 +86,7 @@ def _by_partition(records: DataFrame, *found: Column) -> list[Row]:
 
 
 def _earlier(seen: Mapping[str, Log]) -> Column:
-    """A condition that is true if a record was there when topics were seen."""
+    """A condition that is true if a record was in its topic at the last look."""
     ends = {f"{name}/{partition}": end for name, log in seen.items() for partition, end in enumerate(log.latest)}
     if not ends:
         return F.lit(False)
@@ -96,7 +96,7 @@ def _earlier(seen: Mapping[str, Log]) -> Column:
 
 
 def _until(upto: TopicsPosition, firsts: Mapping[Partition, int]) -> TopicsPosition:
-    """A position that is brought back to some offsets."""
+    """A position with the ends moved back to some offsets."""
     return TopicsPosition(
         {
             name: replace(topic, offsets=tuple(firsts.get((name, p), end) for p, end in enumerate(topic.offsets)))

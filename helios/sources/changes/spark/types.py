@@ -218,7 +218,7 @@ def prepare(spark: SparkSession) -> None:
 
 
 def made(value: Column, kind: Kind) -> Column:
-    """A parsed value as the column has it; null where it does not fit."""
+    """A parsed value as the column's type; null if it does not fit."""
     if kind.rule == "array":
         [(_, element)] = kind.inner
         return value if element.stored == element.made else F.transform(value, lambda one: made(one, element))
@@ -357,6 +357,6 @@ ASKS = {"declared time": "time=", "declared decimal": "decimals="}
 
 def misfit(name: str, kind: Kind) -> str:
     """Why a value of a column is bad."""
-    told = f"{name} does not fit {kind.made.simpleString()}"
+    message = f"{name} does not fit {kind.made.simpleString()}"
     asked = ASKS.get(kind.rule) if kind.unit is None else None
-    return f"{told}: pass {asked} to Cdc.debezium(), which says how it is written" if asked else told
+    return f"{message}: pass {asked} to Cdc.debezium(), which says how it is written" if asked else message

@@ -15,7 +15,7 @@ from helios.spark.checkpoint.mirrored import LogPosition
 
 @dataclass(frozen=True)
 class Version:
-    """A schema of the records, and the texts that say it.
+    """A schema of the records, and its texts in the records.
 
     Attributes:
         fields: The columns and their types.
@@ -85,14 +85,14 @@ def _places(rows: list[Row], name: str) -> list[LogPosition]:
 
 
 def _filled(schema: str) -> frozenset[str]:
-    """The columns that have a default, or take no null, by the schema part of a record."""
+    """The columns with a default or NOT NULL, by the schema part of a record."""
     return frozenset(
         str(field["field"]) for field in _after(schema) if field.get("default") is not None or not field.get("optional")
     )
 
 
 def columns_of(schema: str) -> tuple[tuple[str, Kind], ...]:
-    """The columns that the schema part of a record says; none where it is no schema of an envelope."""
+    """The columns in the schema part of a record; empty if it is not an envelope's schema."""
     try:
         return tuple((field["field"], connect_types.of_connect(field)) for field in _after(schema))
     except (ValueError, KeyError, TypeError, AttributeError):

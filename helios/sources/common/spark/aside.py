@@ -1,4 +1,4 @@
-"""The memory of a run's sources: rows that are kept out of a batch, and inferred columns."""
+"""The state that a run's sources share: rejected rows and files, and inferred columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from helios.sources.common.file import File
 
 @dataclass
 class RejectedInput:
-    """The rows and files that the sources of a run have kept out of the batch that is being built.
+    """The rows and files that the sources of a run have rejected for the current batch.
 
     Attributes:
         rejected: Rows for the quarantine, as `payload`, `reason` and `step`.

@@ -23,7 +23,7 @@ class SourceContext:
         aside: Collects the rows that sources keep out of a batch.
         inferred: The columns that were inferred of files that do not say their types.
         checkpoint: The checkpoint of a run, in which a source may keep a log; None for a mere look at the rows.
-        refills: Whether the target is filled anew, so that what the checkpoint keeps is forgotten.
+        refills: Whether the target is refilled, so that what the checkpoint keeps is forgotten.
     """
 
     plan: Plan

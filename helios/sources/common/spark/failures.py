@@ -21,12 +21,12 @@ def damaged(error: BaseException, plan: Plan) -> RunError | None:
         return None
     causes = [f"{name}: {message}" if message else name for name, message in CAUSE.findall(text)]
     # Spark's own wrappers say no more than that the read failed.
-    told = [cause for cause in causes if "FAILED_READ_FILE" not in cause and not cause.startswith("SparkException")]
+    messages = [cause for cause in causes if "FAILED_READ_FILE" not in cause and not cause.startswith("SparkException")]
     sources = [flow.source for flow in flows(plan.stream) if getattr(flow.source, "bad_file", None) == "fail"]
-    aside = ', or set such files aside: .on_bad_file("quarantine")' if sources else ""
+    alternative = ', or set such files aside: .on_bad_file("quarantine")' if sources else ""
     return RunError(
-        f"{unquote(match[1])} cannot be read: {told[-1] if told else 'it is damaged'}. "
+        f"{unquote(match[1])} cannot be read: {messages[-1] if messages else 'it is damaged'}. "
         "Nothing of its batch was written.",
         where=sources[0].origin if sources else plan.origin,
-        fix=f"repair or remove it{aside}.",
+        fix=f"repair or remove it{alternative}.",
     )

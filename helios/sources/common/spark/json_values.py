@@ -115,12 +115,12 @@ def json_line(
 
 
 def reason(what: Column) -> Column:
-    """Why a text is no good row, of what `json_line` has given for it; null for a good one."""
+    """The reason why a text is a bad row, from the result of `json_line`; null for a good row."""
     return F.when(what.startswith("!"), F.substring(what, 2, 1 << 20))
 
 
 def an_object(what: Column) -> Column:
-    """A good text that is one object, of what `json_line` has given for it; null for any other."""
+    """The text of a good row that is one object, from the result of `json_line`; null for any other."""
     return F.when(what.startswith("{"), what)
 
 

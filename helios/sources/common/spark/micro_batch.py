@@ -32,7 +32,7 @@ Planner = Callable[
 
 
 class FollowedSource(Protocol):
-    """The part of its source that a stream needs."""
+    """The methods of its source that a stream needs."""
 
     context: SourceContext
     read_plan: ReadPlan

@@ -29,7 +29,7 @@ class Past:
 
 
 def past_of(spark: SparkSession, source: Source, pin: int | None) -> Past | None:
-    """The past of a source up to its pin; None of one that keeps none."""
+    """The past of a source up to its pin; None if it keeps no history."""
     if not isinstance(source, KeepsHistory):
         return None
     history: KeepsHistory = source

@@ -21,7 +21,7 @@ from helios.table.positions import Lag, Position, Span
 
 
 class ReplanNeeded(RunError):
-    """The error if a batch's planned input is gone or changed, and its source allows for it: a start plans it again."""
+    """Raised if a batch's planned input is gone or changed, and its source allows that: a start plans it again."""
 
 
 class DamagedFile(RunError):
@@ -77,7 +77,7 @@ class Source(Protocol):
         """Called when a run has failed on a planned span: what it reads may be repaired before the next one."""
 
     def give_up(self, span: Span) -> None:
-        """Called when a lost span is going to be planned anew, and nothing of it was written."""
+        """Called before a lost span is planned again, when nothing of it was written."""
 
     def confirm(self, span: Span) -> None:
         """Called when the rows of a span have been read, and before they are committed.
@@ -93,7 +93,7 @@ class Source(Protocol):
         """Called when the target holds everything up to a position: the source may delete older data."""
 
     def left(self) -> str:
-        """The data that a run up to the source's end leaves for a later one, in words; empty if there is none."""
+        """The data that a run up to the source's end leaves for a later run, in words; empty if there is none."""
 
     # sources that are read once
 
@@ -127,7 +127,7 @@ class Source(Protocol):
         """An empty DataFrame with the columns of `read`."""
 
     def set_aside(self, named: str) -> bool:
-        """Leaves a file out from now on that cannot be read to its end, where the source goes on without such files.
+        """Leaves out from now on a file that cannot be read to its end, if the source continues without such files.
 
         Args:
             named: The file, as Spark's message of a failed read names it.
@@ -166,7 +166,7 @@ class HasFiles(Protocol):
     """A source whose spans are data files that can be read without Spark."""
 
     def size(self, span: Span) -> int | None:
-        """At most how many bytes the files of a span have, where that is known before they are planned."""
+        """The upper bound of the bytes in a span's files, if it is known before they are planned."""
 
     def files(self, span: Span) -> SourceFiles:
         """The data files of a span.

@@ -22,7 +22,7 @@ WHY = "_helios_bad_why"
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Which rows are bad, and what becomes of them.
+    """The bad rows, and the policy for them.
 
     Attributes:
         bad: Whether a row is bad.
@@ -43,8 +43,8 @@ class Verdict:
     hidden: tuple[str, ...]
 
 
-def judged(df: DataFrame, verdict: Verdict, aside: RejectedInput) -> DataFrame:
-    """The good rows, without the hidden columns; the others go where the verdict says.
+def judged(df: DataFrame, verdict: Verdict, rejected: RejectedInput) -> DataFrame:
+    """The good rows, without the hidden columns; bad rows are handled by the verdict's policy.
 
     Args:
         df: Rows with the hidden columns.
@@ -58,15 +58,15 @@ def judged(df: DataFrame, verdict: Verdict, aside: RejectedInput) -> DataFrame:
     counted = Observation() if verdict.action == "drop" else None
     df = _seen(df, bad, hidden, counted)
     if counted is not None:
-        aside.counted.append(counted)
+        rejected.counted.append(counted)
     else:
         payload, step = F.to_json(verdict.payload).alias("payload"), F.lit(verdict.step).alias("step")
-        aside.rejected.append(df.where(bad).select(payload, verdict.why.alias("reason"), step))
+        rejected.rejected.append(df.where(bad).select(payload, verdict.why.alias("reason"), step))
     return df.where(~bad).drop(*hidden)
 
 
 def _seen(df: DataFrame, bad: Column, hidden: Sequence[str], counted: Observation | None = None) -> DataFrame:
-    """Rows whose every column is parsed, and every row of which is looked at, whatever the steps after them need.
+    """Rows of which Spark parses every column and every row, whatever the later steps need.
 
     Spark parses only the columns that are asked for, and hands conditions of later steps to the parser: which rows are
     bad would depend on the pipeline. It does neither across an observation that names all columns.

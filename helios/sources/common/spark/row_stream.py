@@ -50,7 +50,7 @@ def streaming(plan: JavaLogicalPlan) -> JavaLogicalPlan | None:
 
 
 class SpannedSource(FollowedSource, Protocol):
-    """The part of its source that a stream of rows needs."""
+    """The methods of its source that a row stream needs."""
 
     def span(self, start: Position | None, end: Position | None) -> Span: ...
 

@@ -138,7 +138,7 @@ class SpanSource:
         raise NotImplementedError
 
     def size(self, span: Span) -> int | None:
-        """Of a source with files: at most how many bytes those of a span have; None where only they tell it."""
+        """For a source with files, the upper bound of the bytes of a span; None if only its files tell."""
         return None
 
     def nothing(self, spark: SparkSession) -> DataFrame:

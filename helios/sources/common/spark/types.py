@@ -53,7 +53,7 @@ def by_name(schema: StructType) -> dict[str, StructField]:
 
 
 def nullable(kind: DataType) -> DataType:
-    """A type without what it says of nulls."""
+    """A type with all parts nullable."""
     if isinstance(kind, StructType):
         return StructType([StructField(f.name, nullable(f.dataType), True) for f in kind.fields])
     if isinstance(kind, ArrayType):
@@ -125,7 +125,7 @@ def _plain_union(a: DataType, b: DataType, inferred: bool) -> DataType | None:
 
 
 def _decimal(kind: DataType) -> DecimalType | None:
-    """A number as a decimal that holds all its values."""
+    """The decimal that holds all values of a whole-number type."""
     if isinstance(kind, DecimalType):
         return kind
     return DecimalType(DIGITS[type(kind)], 0) if type(kind) in DIGITS else None
@@ -318,7 +318,7 @@ def _extras(own: DataType, wanted: DataType, path: str) -> Iterator[str]:
 
 
 def leftover(value: Column, own: DataType, wanted: DataType | None) -> tuple[Column, Column] | None:
-    """The unwanted part of a value, and a condition that it is there; None where its type has nothing else.
+    """The unwanted part of a value, and a condition that it is there; None if all its fields are wanted.
 
     Args:
         value: The value.
@@ -338,7 +338,7 @@ def leftover(value: Column, own: DataType, wanted: DataType | None) -> tuple[Col
 
 
 def leftovers(fields: Iterable[tuple[StructField, Column]], wanted: StructType) -> tuple[Column, Column] | None:
-    """The same of fields and their values, as a struct."""
+    """The same for several fields and their values, as a struct."""
     known = by_name(wanted)
     parts = []
     for field, value in fields:
@@ -365,7 +365,7 @@ def _each(
 
 
 def missing(own: StructType, wanted: StructType) -> list[str]:
-    """The columns that are wanted and not in a file."""
+    """The wanted columns that a file lacks."""
     known = by_name(own)
     return [field.name for field in wanted.fields if field.name.lower() not in known]
 

@@ -59,7 +59,7 @@ def position() -> Column:
     return F.struct(file.alias("file"), F.monotonically_increasing_id().alias("row")).alias(POSITION)
 
 
-def kept(df: DataFrame, source: FilesSource, aside: RejectedInput) -> DataFrame:
+def kept(df: DataFrame, source: FilesSource, rejected: RejectedInput) -> DataFrame:
     """The good rows of files; bad rows go where `.on_bad_row` sends them.
 
     Args:
@@ -78,4 +78,4 @@ def kept(df: DataFrame, source: FilesSource, aside: RejectedInput) -> DataFrame:
         step=f"{source.label()}.on_bad_row",
         hidden=HIDDEN,
     )
-    return rejects.judged(df, verdict, aside)
+    return rejects.judged(df, verdict, rejected)

@@ -1,4 +1,4 @@
-"""The columns that each file has, from one look at its footer or header, and files that cannot be read."""
+"""The columns of each file, from its footer or header, and the files that cannot be read."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class FileColumns:
-    """The result of a look at a file.
+    """The columns of a file, or the reason why it cannot be read.
 
     Attributes:
         file: The file.
@@ -145,15 +145,21 @@ class _Looker:
             first = bytes(stream.readNBytes(4))
         finally:
             stream.close()
-        told = next((kind for magic, kind in MAGIC.items() if first.startswith(magic)), None)
+        compression = next((kind for magic, kind in MAGIC.items() if first.startswith(magic)), None)
         ending = file.path.rsplit(".", 1)[-1].lower()
         if self._format.owns_types:
-            if told != self._source.format:
-                raise Unreadable(f"it is no {self._source.format} file" + (f" but {told}" if told else ""))
+            if compression != self._source.format:
+                raise Unreadable(
+                    f"it is no {self._source.format} file" + (f" but {compression}" if compression else "")
+                )
         elif ending in CODEC_MAGIC and not first.startswith(CODEC_MAGIC[ending]):
-            raise Unreadable(f"its name ends in .{ending}, but has another compression" + (f": {told}" if told else ""))
-        elif ending not in CODECS and told is not None:
-            raise Unreadable(f"it is no {self._source.format} file but {told}: a compressed file needs its ending")
+            raise Unreadable(
+                f"its name ends in .{ending}, but has another compression" + (f": {compression}" if compression else "")
+            )
+        elif ending not in CODECS and compression is not None:
+            raise Unreadable(
+                f"it is no {self._source.format} file but {compression}: a compressed file needs its ending"
+            )
 
     def _parquet(self, file: File, path: JavaPath) -> FileColumns:
         jvm = classes()
@@ -229,7 +235,7 @@ class _Looker:
         return StructType([StructField(name or f"_c{i}", NullType()) for i, name in enumerate(names)])
 
     def _read_through(self, path: JavaPath) -> None:
-        """Reads a compressed file to its end, where damaged files are set aside: only its end says that it is whole."""
+        """Reads a compressed file to its end, if damaged files are quarantined: only its end shows if it is whole."""
         if self._source.bad_file != "quarantine":
             return
         name = str(path.getName())
@@ -296,7 +302,7 @@ def unreadable(source: FilesSource, bad: Sequence[FileColumns]) -> DamagedFile:
 def misfit(
     source: FilesSource, field: StructField, file: File, before: StructField | None, other: File | None
 ) -> InputError:
-    """The error of a column with types of which no type holds both."""
+    """The error for a column with two types that have no common type."""
     assert before is not None
     return InputError(
         f"{source.label()}: {field.name} is {field.dataType.simpleString()} in {file.path} and "

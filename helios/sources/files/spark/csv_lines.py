@@ -80,7 +80,7 @@ def read_csv(
 def _plain(
     spark: SparkSession, source: FilesSource, line: tuple[Column, Column, Column], columns: StructType
 ) -> Column:
-    """The row of a line that is plain, or what the line is."""
+    """The row of a plain line, or the class of any other line."""
     conf, settings = _settings(spark, source, len(columns.fields))
     judge = instance(spark, CSV_LINE, conf, *settings)
     return plain_csv(spark, line, judge, [separator_of(source), *_quoting(source)], columns)
@@ -105,9 +105,9 @@ def _settings(spark: SparkSession, source: FilesSource, width: int) -> tuple[obj
     flags += [options.get("unescapedQuoteHandling", "").upper() == "STOP_AT_CLOSING_QUOTE"]
     flags += [source.flag("ignoreTrailingWhiteSpace")]
     most = int(options.get("maxColumns", MOST_COLUMNS))
-    told = [encoding_of(options), options.get("lineSep", ""), separator_of(source)]
+    settings = [encoding_of(options), options.get("lineSep", ""), separator_of(source)]
     conf = jvm.org.apache.spark.util.SerializableConfiguration(spark._jsparkSession.sessionState().newHadoopConf())
-    return conf, [*told, *texts, *flags, most, width == 1]
+    return conf, [*settings, *texts, *flags, most, width == 1]
 
 
 def separator_of(source: FilesSource) -> str:

@@ -1,4 +1,4 @@
-"""Failures of files: rows that do not parse, and files that are damaged, in words for the user."""
+"""Failures of files as errors for the user: rows that do not parse, and damaged files."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def _lacked(row: dict[str, str], plan: Plan) -> InputError | None:
     fields = json_in(row["why"][len(LACKED) :])
     for flow in flows(plan.stream):
         source = getattr(flow.source, "as_files", lambda: flow.source)()  # noqa: B023
-        told = (getattr(source, "format", None), getattr(source, "extra", None)) == ("json", "fail")
+        stops = (getattr(source, "format", None), getattr(source, "extra", None)) == ("json", "fail")
         lacks = getattr(source, "lacks", None)
-        if told and lacks is not None and source.declared_schema is not None and fields:
+        if stops and lacks is not None and source.declared_schema is not None and fields:
             declared = struct_of(source.declared_schema)
             names = list(dict.fromkeys(_names(fields, declared, "")))
             lacked: InputError = lacks(names, declared.names, unquote(row["file"]))
@@ -62,7 +62,7 @@ def _names(fields: object, kind: DataType, path: str) -> Iterator[str]:
 
 
 def _place(row: dict[str, str]) -> tuple[str, str]:
-    """Where a bad row is, and what to do about it."""
+    """The place of a bad row, and the fix."""
     file = unquote(row["file"])
     line = line_of(file, row["text"])
     # Without a schema such a field is one of which no type was inferred: the file is as it shall be.

@@ -1,4 +1,4 @@
-"""The columns of a followed folder, kept in the checkpoint: a restart looks at the files that no batch has read."""
+"""The columns of a followed folder, kept in the checkpoint: a restart opens only files that no batch has read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class KeptColumns:
         Raises:
             CheckpointError: What the checkpoint keeps cannot be read.
             InputError: A file does not have the declared columns, or two files do not fit together.
-            RunError: A file cannot be read, or the target is to be filled anew, and a file that was read is gone.
+            RunError: A file cannot be read, or the target is to be refilled, and a file that was read is gone.
         """
         checkpoint = context.checkpoint if source.streaming else None
         if checkpoint is None or context.refills:
@@ -74,7 +74,7 @@ class KeptColumns:
         self._kept = kept
 
     def _read(self, checkpoint: Checkpoint, source: FilesSource) -> tuple[StructType, StructType] | None:
-        """The columns of the files and those of their folders; None where they are not known."""
+        """The columns of the files and those of their folders; None if they are unknown."""
         text = checkpoint.files.read(self._name)
         if text is None:
             return None
@@ -92,12 +92,12 @@ class KeptColumns:
 
 
 def _read_as(source: FilesSource) -> dict[str, object]:
-    """The settings that decide which columns files have. If they change, the files are looked at again."""
+    """The settings that decide which columns files have. If they change, the files are opened again."""
     return {"path": source.path, "format": source.format, "options": dict(sorted(source.reader_options().items()))}
 
 
 def _committed(checkpoint: Checkpoint, number: int) -> Known:
-    """The files that committed batches have read; a planned batch may have files that nobody has looked at."""
+    """The files that committed batches have read; files of a planned batch may not have been opened yet."""
     log, batches = FileLog(checkpoint.files, checkpoint.location, number), checkpoint.batches("commits")
     for position in checkpoint.offsets(batches[-1]) if batches else ():
         at = Place.of(position) if position is not None else None

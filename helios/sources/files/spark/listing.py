@@ -116,7 +116,7 @@ def found_under(spark: SparkSession, path: str) -> Listed | None:
 
 
 def _refuse_other_tables(system: JavaFileSystem, root: JavaPath, path: str) -> None:
-    """Refuses the folder of a table whose log says which of its files count, and which rows of them.
+    """Refuses the folder of a table format, whose log decides which files and rows are part of the table.
 
     Raises:
         InputError: It is one.
@@ -134,7 +134,7 @@ def _refuse_other_tables(system: JavaFileSystem, root: JavaPath, path: str) -> N
 
 
 def _refuse_names(path: str, globbing: bool) -> None:
-    """Refuses what at a local path, or below it, Java does not see, or does not see once.
+    """Refuses files below a local path that Java does not see, or sees twice.
 
     Raises:
         InputError: There is a name whose bytes are no text, a link to nothing, or one to a folder around it.
@@ -204,7 +204,7 @@ def _refuse_link(path: str, around: Sequence[str]) -> None:
 
 
 def looked_at(spark: SparkSession, paths: Sequence[str]) -> Listed:
-    """Those of some files that are there, as they are now; one after the other, for at most `MANY` of them."""
+    """The existing ones of some files, as they are now; one by one, for at most `MANY` files."""
     if not paths:
         return {}
     jvm = classes()
@@ -286,7 +286,7 @@ def _parsed(spark: SparkSession, statuses: ScalaText) -> Listed:
 
 
 def _written(spark: SparkSession, statuses: ScalaText) -> Listed:
-    """Many statuses, through a file of the three fields alone: a third of the time that their full text takes."""
+    """Many file statuses, through a file with three fields each: a third of the time that their full text takes."""
     with tempfile.TemporaryDirectory(prefix="helios-") as folder:
         file = Path(folder) / "listing"
         writer = cast("JavaStatusWriter", instance(spark, STATUSES))
@@ -297,7 +297,7 @@ def _written(spark: SparkSession, statuses: ScalaText) -> Listed:
 
 
 def _by_the_second(listed: Listed) -> Listed:
-    """Files of S3 with their times in whole seconds: some servers tell the rest in a listing, and not of one file."""
+    """Files of S3 with their times in whole seconds: some servers give milliseconds only in a listing."""
     if not next(iter(listed), "").startswith("s3"):
         return listed
     return {path: (size, modified - modified % 1000) for path, (size, modified) in listed.items()}
@@ -309,7 +309,7 @@ def as_files(listed: Listed) -> list[File]:
 
 
 def as_uri(path: str) -> str:
-    """A path as Spark's `inputFiles` has it.
+    """A path as Spark's `inputFiles` writes it.
 
     Examples:
         >>> as_uri("file:/in box/ä%.csv")

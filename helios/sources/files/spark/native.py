@@ -1,4 +1,4 @@
-"""Files of a folder as the columnar engine reads them, where no row of theirs can be a bad one."""
+"""Files of a folder for the columnar engine, if none of their rows can be bad."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from helios.spark.native.inputs import FolderFiles
 
 
 def as_they_are(source: FilesSource, reading: Reading) -> FolderFiles:
-    """Files whose columns become those of the reading by promotion alone, or whose lines may be plain.
+    """Files whose columns need only type promotion, or whose lines may be plain.
 
     Raises:
         NotNative: A folder is a column, a file cannot be read, or a value may not fit.

@@ -85,7 +85,7 @@ def pairs(path: str, file: str) -> list[tuple[str, str]]:
 
 
 def fit(path: str, files: Iterable[str], keys: StructType) -> bool:
-    """True if the folders' texts are surely values of their columns: no row of the files is bad by its folder.
+    """True if all folder names are certainly values of their columns, so that no row is bad by its folder.
 
     Args:
         path: The path of the source.
@@ -116,7 +116,7 @@ def _plain(path: str) -> str:
 
 
 def _below(path: str, file: str) -> str:
-    """The part of a file's path below the part of the source's path that is no glob."""
+    """The part of a file's path below the source's path without its glob."""
     parts = path.rstrip("/").split("/")
     fixed = next((i for i, part in enumerate(parts) if has_magic(part) or "{" in part), len(parts))
     root = "/".join(parts[:fixed]) + "/"

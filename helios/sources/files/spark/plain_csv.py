@@ -46,7 +46,7 @@ MOST_DIGITS = 18
 def plain_csv(
     spark: SparkSession, line: tuple[Column, Column, Column], judge: JavaObject, signs: list[str], columns: StructType
 ) -> Column:
-    """Each line as a struct: `ROW`, null where it is not plain, and then `WHAT`; see PlainCsv.java.
+    """Each line as a struct of `ROW`, null if it is not plain, and `WHAT`; see PlainCsv.java.
 
     Args:
         spark: The session.

@@ -106,7 +106,7 @@ class FilesReader(SpanSource):
         self._frozen = files, frozenset(finished)
 
     def _waiting(self) -> Listed:
-        """The files that no batch has planned yet, changed ones among them."""
+        """The files that no batch has planned yet, including changed ones."""
         if self._frozen is not None:
             files, finished = self._frozen
             return {path: stat for path, stat in self._new(files).items() if path in finished}
@@ -120,14 +120,14 @@ class FilesReader(SpanSource):
         return waiting
 
     def _new(self, listed: Listed) -> Listed:
-        """Files that are not known, or not as they are now.
+        """Files that are unknown, or have changed.
 
         Raises:
             RunError: A file that was read has changed, and the source does not reread such files.
         """
         known = self._known
         new = {path: stat for path, stat in listed.items() if known.get(path) != stat}
-        # What was set aside as it was known, and is another now, is repaired.
+        # A rejected file that has changed since is repaired.
         changed = [path for path in new if path in known and self._unread.get(path) != known[path]]
         if changed and self._source.changed == "fail":
             raise changed_error(self._source, {path: known[path] for path in changed}, new, READ)
@@ -162,7 +162,7 @@ class FilesReader(SpanSource):
         return self._log
 
     def _load(self, position: Position) -> Place:
-        """Goes to a position: what was read up to it becomes known."""
+        """Loads a position: the files that were read up to it become known."""
         at = Place.parse(position)
         if self._at is None or (at.entry, at.hash) != (self._at.entry, self._at.hash):
             self._known = self._our_log.load(at, self._other_log(at))
@@ -171,7 +171,7 @@ class FilesReader(SpanSource):
         return self._at
 
     def _other_log(self, at: Place) -> FileLog | None:
-        """The log of the checkpoint that a place is of, if that is another one."""
+        """The log of another checkpoint, if a place belongs to it."""
         root, _, number = at.log.partition("/helios/files/")
         if at.log == self._our_log.location or not number.isdigit():
             return None
@@ -198,7 +198,7 @@ class FilesReader(SpanSource):
         self.context.observer.lagging(self.index, self._lag)
 
     def lag(self, at: Position) -> Lag | None:
-        """The lag that the last look saw beyond the last plan; another listing would cost as much as a batch."""
+        """The lag of the last listing after the last planned batch; another listing would cost as much as a batch."""
         return self._lag
 
     def left(self) -> str:
@@ -233,7 +233,7 @@ class FilesReader(SpanSource):
             self._our_log.fail(Place.parse(span.end))
 
     def give_up(self, span: Span) -> None:
-        """Tells which files of a span that is planned anew are gone."""
+        """Reports the missing files of a span that is planned again."""
         if gone := self._problems(self._planned(span))[0]:
             self.context.observer.files_gone([file.path for file in gone])
 
@@ -256,7 +256,7 @@ class FilesReader(SpanSource):
         return [File(file.path, *now[file.path]) for file in files if file.path in now]
 
     def _unlist(self, gone: Sequence[File]) -> None:
-        """Files that are gone are not known any more; the listing of a moment ago must not plan them again."""
+        """Forgets files that are gone, so that the last listing does not plan them again."""
         for listed in (self._known, *(look[0] for look in (self._frozen, self._listed) if look is not None)):
             for file in gone:
                 listed.pop(file.path, None)

@@ -1,4 +1,4 @@
-"""How files are read: grouped by the columns that their own footers and headers say, and what they give together."""
+"""The reading of files: groups of equal columns by footer or header, and their common columns."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Group:
 
     @property
     def stored(self) -> StructType:
-        """The columns as Spark reads them: it knows nanoseconds as a bigint alone."""
+        """The columns as Spark reads them: nanoseconds are a bigint."""
         as_long = {name: LongType() for name in self.nanos}
         return StructType([StructField(f.name, as_long.get(f.name, f.dataType)) for f in self.own.fields])
 
@@ -114,7 +114,7 @@ def reading_of(
 
 
 def _folders(context: SourceContext, source: FilesSource, files: Sequence[File]) -> StructType:
-    """The columns that folders give, whose types stay for the whole run as those of other texts do."""
+    """The partition columns of folders, whose types stay the same during a run."""
     before = by_name(context.inferred.folders.get(source.path, StructType()))
     widening = context.plan.write.sink.evolution.mode == "full"
     columns = partitions.columns(source.path, [file.path for file in files])
@@ -150,7 +150,7 @@ def _typed(
     declared: StructType | None,
     keys: StructType,
 ) -> tuple[Group, ...]:
-    """The groups with the types of their columns, inferred where neither the files nor the declaration says them."""
+    """The groups with the types of their columns, inferred if neither the files nor the declaration has them."""
     known = by_name(declared or context.inferred.columns.get(source.path, StructType()))
     if source.format == "json":
         if declared is not None and (source.rescued or source.extra == "ignore" or _fails_by_rows(source)):
@@ -198,7 +198,7 @@ def _csv_types(
 
 
 def _wider(known: StructField | None, kind: DataType, widening: bool) -> DataType:
-    """The type of a column: the known one, but under "full" what a wider number asks for."""
+    """The type of a column: the known one, or under "full" a wider number."""
     if known is None:
         return kind
     both = united(known.dataType, kind) if widening and not isinstance(kind, StringType) else None
@@ -266,7 +266,7 @@ def _united(context: SourceContext, source: FilesSource, groups: Sequence[Group]
 def _fitting(
     context: SourceContext, source: FilesSource, groups: Sequence[Group], declared: StructType, keys: StructType
 ) -> tuple[tuple[Group, ...], tuple[FileColumns, ...]]:
-    """The groups whose columns fit the declared ones, and the files that are set aside as they do not.
+    """The groups whose columns fit the declared ones, and the rejected files.
 
     Raises:
         InputError: Those of a file do not, and such files are not set aside; or those of the folders.
@@ -368,7 +368,7 @@ def _refuse_casts(source: FilesSource, group: Group, declared: StructType) -> No
 
 
 def _read_as(source: FilesSource, own: StructType, columns: StructType) -> StructType:
-    """The schema with which files are read: their own types, or for text those that are wanted."""
+    """The schema with which files are read: their own types, or for text files the wanted ones."""
     if FORMATS[source.format].owns_types:
         return own
     wanted = by_name(columns)
@@ -385,7 +385,7 @@ def _read_as(source: FilesSource, own: StructType, columns: StructType) -> Struc
 
 
 def _as_texts(source: FilesSource, group: Group, keys: StructType) -> Group:
-    """A group whose rows are parsed into texts, of which the cast to a column's type loses nothing silently."""
+    """A group whose rows are parsed as strings, so that the cast to a column's type loses nothing silently."""
     if source.format not in READ_AS_TEXT:
         return group
     own = as_texts(group.own, texts(source))

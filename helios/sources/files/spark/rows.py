@@ -1,4 +1,4 @@
-"""The rows of files: each is read as its own footer or header says, and its columns are brought together by name."""
+"""The rows of files: each is read by its own footer or header, and columns are matched by name."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def read_files(
 
 
 def rows_of(context: SourceContext, source: FilesSource, reading: Reading, *, positioned: bool = False) -> DataFrame:
-    """The rows of files as they are read; `read_files` says more of it."""
+    """The rows of files as they are read; see `read_files`."""
     _refuse_taken(source, reading)
     _set_aside(context, source, reading.bad)
     if not reading.groups:
@@ -99,14 +99,14 @@ def _refuse_taken(source: FilesSource, reading: Reading) -> None:
 
 
 def _shown(source: FilesSource, columns: StructType) -> StructType:
-    """The columns with that of rescued fields, and those of `.with_metadata`."""
+    """The columns, with the rescued column and those of `.with_metadata`."""
     rescued = [StructField(source.rescued, StringType())] if source.rescued else []
     ddl = ", ".join(f"{quoted(name)} {METADATA[what]}" for name, what in source.metadata)
     return StructType([*columns.fields, *rescued, *(struct_of(ddl).fields if ddl else [])])
 
 
 class Fitted(NamedTuple):
-    """A group, the wanted columns of its rows, and in what they may not fit, each with the condition."""
+    """A group, the wanted columns of its rows, and the columns that may not fit, each with its condition."""
 
     group: Group
     columns: list[Column]
@@ -125,9 +125,9 @@ def _rows(spark: SparkSession, source: FilesSource, reading: Reading, fitted: Fi
         return df.select(*columns)
     text, why = _verdict(doubtful, _shown_row(source, group))
     if FORMATS[source.format].parsed:
-        told = F.col(rejects.WHY)
+        reason = F.col(rejects.WHY)
         line = F.coalesce(F.col(bad_rows.LINE), F.lit(""))  # a bad row has a text
-        text, why = F.when(told.isNotNull(), line).otherwise(text), F.coalesce(told, why)
+        text, why = F.when(reason.isNotNull(), line).otherwise(text), F.coalesce(reason, why)
     file = F.col(bad_rows.FILE)
     if group.plain:  # nothing else is asked of a good row
         text, why, file = (F.when(F.col(PLAIN).isNull(), column) for column in (text, why, file))
@@ -135,7 +135,7 @@ def _rows(spark: SparkSession, source: FilesSource, reading: Reading, fitted: Fi
 
 
 def _as_stored(spark: SparkSession, source: FilesSource, group: Group) -> DataFrame:
-    """The rows of a group with its own columns, and each one's file; of text, its line and why it is no row."""
+    """The rows of a group with its own columns and the file; for text files also the line and why it is bad."""
     if source.format == "text":
         return read_text(spark, source, group.files)
     if source.format == "csv":
@@ -150,7 +150,7 @@ def _as_stored(spark: SparkSession, source: FilesSource, group: Group) -> DataFr
 
 
 def damage(context: SourceContext, source: FilesSource, file: File) -> str:
-    """Why a file cannot be read, found by reading it alone to its end; empty where it can."""
+    """The reason why a file cannot be read, by reading it alone to its end; empty if it can be read."""
     try:
         [result] = look(context.spark, source, [file])
         if result.cause:
@@ -165,7 +165,7 @@ def damage(context: SourceContext, source: FilesSource, file: File) -> str:
 
 
 def _columns(group: Group, reading: Reading, source: FilesSource) -> Fitted:
-    """The wanted columns of a group's rows, and in what they may not fit."""
+    """The wanted columns of a group's rows, and the columns that may not fit."""
     theirs, keys = by_name(group.own), by_name(reading.keys)
     columns: list[Column] = []
     doubtful: list[tuple[str, Column]] = []
@@ -200,7 +200,7 @@ def _columns(group: Group, reading: Reading, source: FilesSource) -> Fitted:
 def _inferred(
     value: Column, text: Column, field: StructField, reading: Reading, doubtful: list[tuple[str, Column]]
 ) -> Column:
-    """A value of a column whose type was inferred, perhaps: of a text that the type changes, null and a doubt."""
+    """A value of a column whose type may be inferred: null and a doubt for a text that the type would change."""
     lost = zeros_lost(text, field) if field.name.lower() in reading.inferred else None
     if lost is None:
         return value
@@ -209,7 +209,7 @@ def _inferred(
 
 
 def _cast(group: Group, own: StructField, wanted: DataType) -> tuple[Column, Column | None]:
-    """A column of a group as the wanted type, and the condition under which it does not fit; of plain rows as it is."""
+    """A column of a group as the wanted type, and the condition that it does not fit; plain rows are unchanged."""
     value, bad = cast(F.col(quoted(own.name)), own.dataType, wanted)
     if not group.plain:
         return value, bad
@@ -219,7 +219,7 @@ def _cast(group: Group, own: StructField, wanted: DataType) -> tuple[Column, Col
 
 
 def _shown_row(source: FilesSource, group: Group) -> Column:
-    """A row as text: its line, or what its fields would be in one."""
+    """A row as text: its line, or its fields as a line."""
     if FORMATS[source.format].parsed:
         return F.col(bad_rows.LINE)
     row = F.struct(*[F.col(quoted(field.name)) for field in group.own.fields])
@@ -239,7 +239,7 @@ def _where_from(source: FilesSource, group: Group, reading: Reading) -> list[Col
 
 
 def _arrived(group: Group, planned: Mapping[str, int]) -> Column:
-    """When the batch of each row's file was planned; null where no batch has it."""
+    """When the batch of each row's file was planned; null if no batch has the file."""
     times: dict[int | None, list[str]] = {}
     for file in group.files:
         times.setdefault(planned.get(file.path), []).append(as_uri(file.path))
@@ -251,7 +251,7 @@ def _arrived(group: Group, planned: Mapping[str, int]) -> Column:
 
 
 def _verdict(doubtful: list[tuple[str, Column]], text: Column) -> tuple[Column, Column]:
-    """The text of a row that does not fit, and what is wrong with it; nulls for a good one."""
+    """The text of a bad row, and the reason; nulls for a good row."""
     nothing = F.lit(None).cast("string")
     if not doubtful:
         return nothing, nothing
@@ -260,7 +260,7 @@ def _verdict(doubtful: list[tuple[str, Column]], text: Column) -> tuple[Column, 
 
 
 def _rescued(own: StructType, reading: Reading) -> Column:
-    """The fields that are not wanted, as JSON; null where a row has none."""
+    """The undeclared fields as JSON; null if a row has none."""
     extra_fields = leftovers([(field, F.col(quoted(field.name))) for field in own.fields], reading.columns)
     return (
         F.when(extra_fields[1], F.to_json(extra_fields[0], JSON_TIMES))
@@ -270,7 +270,7 @@ def _rescued(own: StructType, reading: Reading) -> Column:
 
 
 def _set_aside(context: SourceContext, source: FilesSource, bad: Sequence[FileColumns]) -> None:
-    """Notes files that cannot be read for the quarantine."""
+    """Records files that cannot be read for the quarantine."""
     context.rejected_input.unread = {file.file: file.cause for file in bad}
     if not bad:
         return

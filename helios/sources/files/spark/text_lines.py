@@ -53,13 +53,13 @@ RECORDS = ArrayType(ArrayType(StringType()))
 
 
 def of_lines(source: FilesSource) -> dict[str, str]:
-    """The options of a source that are about one line, as Spark's parser of one text takes them."""
+    """The options of a source that apply to one line, for Spark's parser of one text."""
     given = {name: text for name, text in source.reader_options().items() if name not in OF_THE_FILE}
     return given | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": rejects.TEXT}
 
 
 def refuse_encoding(source: FilesSource) -> None:
-    """Refuses an encoding in whose bytes no line ends can be found.
+    """Refuses an encoding whose line ends cannot be found by their bytes.
 
     Raises:
         InputError: The source has one, and its rows are lines.
@@ -91,7 +91,7 @@ def lines(
     what: Callable[[Column, Column, Column], Column] | None = None,
     plain: Callable[[Column, Column, Column], Column] | None = None,
 ) -> DataFrame:
-    """The lines of files, each with its file, and why its bytes are no text of the encoding; null if they are.
+    """The lines of files, each with its file, and the reason if its bytes are not text of the encoding.
 
     Args:
         spark: The session.
@@ -147,7 +147,7 @@ def encoding_of(options: Mapping[str, str]) -> str:
 
 
 def _text(spark: SparkSession, options: dict[str, str], value: Column) -> tuple[Column, Column]:
-    """The text of a line, and why it is not what the file holds; null if it is."""
+    """The text of a line, and the reason if it differs from the file's bytes; otherwise null."""
     encoding = encoding_of(options)
     if encoding.lower() in UTF8:
         text, whole = F.make_valid_utf8(value), F.is_valid_utf8(value)

@@ -1,4 +1,4 @@
-"""Which texts are taken for numbers where nobody says their types: those that come back from their numbers.
+"""Which texts are inferred as numbers: those that a number reproduces exactly.
 
 `01234` may be an identifier, and `1.10` a version: as numbers they would be 1234 and 1.1.
 """
@@ -41,7 +41,7 @@ ZEROS = r"^\s*[+-]?0\d"
 
 
 def comes_back(text: str, kind: DataType) -> bool:
-    """True if a text is exactly what a program writes for its number in a type.
+    """True if a text is exactly the canonical form of its number in a type.
 
     Examples:
         >>> texts = ["1234", "01234", "-5", "+5", "1.1", "1.10", "1.0", "12E5", "1e-05", "9007199254740993"]
@@ -55,7 +55,7 @@ def comes_back(text: str, kind: DataType) -> bool:
 
 
 def zeros_lost(text: Column, field: StructField) -> tuple[str, Column] | None:
-    """That a text has zeros which the number of an inferred type lacks, and whether it does; None of other types."""
+    """The message for a text with leading zeros that its number would lose, and the condition; None for other types."""
     if not isinstance(field.dataType, NUMBERS):
         return None
     kind = field.dataType.simpleString()
@@ -96,7 +96,7 @@ def infer_csv(context: SourceContext, source: FilesSource, files: Sequence[File]
 
 
 def _lost(value: Column, kind: DataType, endless: Sequence[str]) -> Column:
-    """A text that does not come back from its number; null for one that does, see `comes_back`."""
+    """A text that its number does not reproduce; null for any other, see `comes_back`."""
     text = F.trim(value)
     if not isinstance(kind, DoubleType):
         kept = text.rlike(f"^{WHOLE}$")

@@ -1,4 +1,4 @@
-"""Which values of csv and json files are read as texts, of which a cast loses nothing silently."""
+"""Values of csv and json files that are read as strings first, so that a cast loses nothing silently."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ def has_plain_lines(source: FilesSource) -> bool:
 
 
 def texts(source: FilesSource) -> tuple[type[DataType], ...]:
-    """The types whose values are read as texts."""
+    """The types whose values are read as strings first."""
     formatted = [kind for option, kind in FORMATTED.items() if option in source.reader_options()]
     return tuple(kind for kind in READ_AS_TEXT[source.format] if kind not in formatted)
 
 
 def as_cast(value: Column, kind: DataType, source: FilesSource) -> Column:
-    """Texts as Spark's casts take them, of those that options of the source write otherwise.
+    """Texts in the form of Spark's casts, from the form that options of the source declare.
 
     Args:
         value: A value, whose inner ones are texts where they are read so.
@@ -128,7 +128,7 @@ def _is_written(kind: DataType, source: FilesSource) -> bool:
 
 
 def _zoned(value: Column, zone: str) -> Column:
-    """A time with the zone that it is meant in; one that its clocks leave out in spring is no time."""
+    """A time with its time zone; a time that the zone skips in spring is invalid."""
     clean = F.regexp_replace(value, r"^[\x00-\x20]+|[\x00-\x20]+$", "")
     # Behind a zone's name Spark's cast wants all of the time.
     whole = (
@@ -144,7 +144,7 @@ def _zoned(value: Column, zone: str) -> Column:
 
 
 def _decimal(value: Column, locale: str) -> Column:
-    """A number as a locale writes it, with a point and without separators; what it does not write so is no number."""
+    """A number in the form of a locale, converted to a point and no separators; other texts are not numbers."""
     jvm = classes()
     symbols = jvm.java.text.DecimalFormatSymbols.getInstance(jvm.java.util.Locale.forLanguageTag(locale))
     apart, point = re.escape(str(symbols.getGroupingSeparator())), re.escape(str(symbols.getDecimalSeparator()))
@@ -154,7 +154,7 @@ def _decimal(value: Column, locale: str) -> Column:
 
 
 def refuse_decimals(source: FilesSource, columns: StructType) -> None:
-    """Refuses decimals of json beside a locale: a number and a text would be read alike, and mean another one.
+    """Refuses decimals of json with a locale: a number and a text would be read alike, and differ in value.
 
     Raises:
         InputError: There are some.

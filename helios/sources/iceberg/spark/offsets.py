@@ -202,7 +202,7 @@ def _refuse_rewrite(snapshot: JavaSnapshot, read: ReadPlan, policy: str) -> None
             "incremental read carries appended rows only.",
             where=read.source.origin,
             fix='leave such commits out, with the rows that they added, with .on_overwrite("skip"); or read the table '
-            "anew with `helios run --full-refresh`, by its row-level changes if you declare .changes(keys=[...]).",
+            "again with `helios run --full-refresh`, by its row-level changes if you declare .changes(keys=[...]).",
         )
 
 

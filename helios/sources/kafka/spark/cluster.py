@@ -145,12 +145,12 @@ class Cluster:
             asked = admin.describeTopics(_list([name])).topicNameValues().get(name)
             assert asked is not None  # there is an answer for each question
             try:
-                told = asked.get()
+                answer = asked.get()
             except Py4JJavaError as error:
                 if any(cause.getClass().getSimpleName() == UNKNOWN for cause in java_causes(error)):
                     return None
                 raise
-            return str(told.topicId().toString()), told.partitions().size()
+            return str(answer.topicId().toString()), answer.partitions().size()
 
         return self._asked(ask)
 
@@ -185,8 +185,8 @@ class Cluster:
             asked.put(parts[part], spec)
 
         def ask(admin: JavaAdmin) -> dict[tuple[str, int], int]:
-            told: JavaListOffsets = admin.listOffsets(asked, options)
-            return {part: int(told.partitionResult(partition).get().offset()) for part, partition in parts.items()}
+            listed: JavaListOffsets = admin.listOffsets(asked, options)
+            return {part: int(listed.partitionResult(partition).get().offset()) for part, partition in parts.items()}
 
         return self._asked(ask) if wanted else {}
 
@@ -275,17 +275,17 @@ class Cluster:
         """The failure of a question, in words for the user."""
         causes = [(str(c.getClass().getSimpleName()), str(c.getMessage() or "")) for c in java_causes(error)]
         name, message = causes[-1]
-        told = next(((n, m) for n, m in causes if n in (*LOGIN, *FORBIDDEN)), None)
+        refusal = next(((n, m) for n, m in causes if n in (*LOGIN, *FORBIDDEN)), None)
         subject = self._label
-        if told is not None and told[0] in LOGIN:
+        if refusal is not None and refusal[0] in LOGIN:
             return RunError(
-                f"{subject}: {self._brokers} refuse the connection: {told[1]}.".replace("..", "."),
+                f"{subject}: {self._brokers} refuse the connection: {refusal[1]}.".replace("..", "."),
                 where=self._source.origin,
                 fix="check .sasl(...) and .tls(...) against the listener of that port.",
             )
-        if told is not None:
+        if refusal is not None:
             return RunError(
-                f"{subject}: {self._brokers} do not permit it: {told[1]}.".replace("..", "."),
+                f"{subject}: {self._brokers} do not permit it: {refusal[1]}.".replace("..", "."),
                 where=self._source.origin,
                 fix="give the principal DESCRIBE and READ on the topics.",
             )

@@ -86,7 +86,7 @@ class KafkaReader(SpanSource):
         try:
             return self._first()
         except RunError as error:
-            # Nothing has begun: a wrong address is told at once, and not waited for.
+            # Nothing has begun: a wrong address is reported at once, without retries.
             raise RunError(error.what, where=error.where, fix=error.fix) from None
 
     def _first(self) -> Position:
@@ -252,7 +252,7 @@ class KafkaReader(SpanSource):
             checkpoint = self.context.checkpoint
             if checkpoint is not None and checkpoint.identity() is not None:
                 raise
-            # Nothing has begun: a wrong address is told at once, and not waited for.
+            # Nothing has begun: a wrong address is reported at once, without retries.
             raise RunError(error.what, where=error.where, fix=error.fix) from None
 
     def _sample(self) -> DataFrame:

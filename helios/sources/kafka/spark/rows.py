@@ -70,7 +70,7 @@ FIELDS = {
 def rows(
     df: DataFrame,
     source: KafkaSource,
-    aside: RejectedInput,
+    rejected: RejectedInput,
     *,
     positioned: bool,
     also: Callable[[DataFrame], DataFrame] | None = None,
@@ -96,7 +96,7 @@ def rows(
     df = df.select(*columns, *carried, *hidden, record.alias(RECORD), why.alias(WHY))
     # Of a good record nothing else is asked: its bytes are not copied.
     df = also(df) if also is not None else df.withColumn(RECORD, F.when(F.col(WHY).isNotNull(), F.col(RECORD)))
-    return rejects.judged(df, verdict(source, f"{source.label()}.on_bad_row"), aside)
+    return rejects.judged(df, verdict(source, f"{source.label()}.on_bad_row"), rejected)
 
 
 def value_columns(source: KafkaSource) -> StructType:
@@ -140,12 +140,12 @@ def _json(source: KafkaSource) -> tuple[list[Column], Column | None]:
         columns.append(F.when(is_plain, fast[field.name]).otherwise(value).alias(field.name))
         misfit = F.lit(f"{field.name} does not fit {field.dataType.simpleString()}")
         # What Spark's parser itself cannot read is null, and the text of the field is not.
-        lost = parsed[CORRUPT].isNotNull() & parsed[field.name].isNull() & there(json, field.name)
+        lost = parsed[CORRUPT].isNotNull() & parsed[field.name].isNull() & has_field(json, field.name)
         unfit.append(F.when(lost | bad if bad is not None else lost, misfit))
         if not field.nullable:
             lacks = F.when(is_plain, fast[field.name].isNull()).otherwise(parsed[field.name].isNull())
             missing.append(F.when(lacks, F.lit(f"{field.name} is missing")))
-    told = F.concat_ws(", ", *unfit)
+    reasons = F.concat_ws(", ", *unfit)
     no_value = F.lit("the record has no value" if missing else None).cast("string")
     absent = F.coalesce(*missing, F.lit(None).cast("string"))
     why = (
@@ -155,15 +155,15 @@ def _json(source: KafkaSource) -> tuple[list[Column], Column | None]:
         .when(json.startswith("!its "), F.concat(F.lit("the value: "), reason(json)))
         .when(json.startswith("[") | json.startswith("!it is no "), F.lit("the value is JSON, but not an object"))
         .when(json.isNull() | json.startswith("!"), F.lit("the value is not one JSON object"))
-        .when(told != "", told)
+        .when(reasons != "", reasons)
         .when(parsed.isNull() | parsed[CORRUPT].isNotNull(), F.lit("the value does not fit the schema"))
         .otherwise(absent)
     )
     if source.values.extra == "fail":
         rest, names = parsed[REST], F.array(*[F.lit(name) for name in wanted.names])
         more = F.array_join(F.array_except(F.json_object_keys(rest), names), ", ")
-        told = F.concat(F.lit("fields that the schema lacks: "), F.when(more == "", rest).otherwise(more))
-        why = F.coalesce(why, F.when(rest.isNotNull(), told))
+        reasons = F.concat(F.lit("fields that the schema lacks: "), F.when(more == "", rest).otherwise(more))
+        why = F.coalesce(why, F.when(rest.isNotNull(), reasons))
     return columns, F.when(is_plain, absent).otherwise(why)
 
 
@@ -177,7 +177,7 @@ def _read_avro(df: DataFrame, source: KafkaSource) -> DataFrame:
     return df.withColumn(PARSED, kafka_avro.parsed(F.col(AVRO), str(source.values.avro)))
 
 
-def there(json: Column, name: str) -> Column:
+def has_field(json: Column, name: str) -> Column:
     """A condition that is true if a JSON object has a field that is not null."""
     return F.get_json_object(json, f"$['{name}']").isNotNull() if "'" not in name else F.lit(False)
 

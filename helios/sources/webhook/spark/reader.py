@@ -101,7 +101,7 @@ class WebhookReader(FilesReader):
     def left(self) -> str:
         hidden = unsealed(self._folder)
         waits = f"deliveries in {', '.join(hidden)} of {self._folder}, which a receiver is writing" if hidden else ""
-        return "; ".join(told for told in (super().left(), waits) if told)
+        return "; ".join(text for text in (super().left(), waits) if text)
 
     @override
     def begin(self) -> StartEntry:

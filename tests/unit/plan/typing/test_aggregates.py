@@ -1,4 +1,4 @@
-"""A streaming aggregate is appended behind a watermark, or upserted by its group columns."""
+"""A streaming aggregate is appended after a watermark, or upserted by its group columns."""
 
 from __future__ import annotations
 
@@ -90,13 +90,13 @@ def test_otherwise_it_is_appended(planned: Any, pipeline: Any) -> None:
 @pytest.mark.parametrize(
     ("pipeline", "message"),
     [
-        (COUNTED >> SINK, 'has no end.*append behind a watermark: .*or upsert by the group columns: .upsert."name".'),
-        (COUNTED >> SINK.upsert("n"), "has no end.*behind a watermark.*upsert by the group columns"),
-        (COUNTED >> SINK.upsert("name", "n"), "has no end.*behind a watermark.*upsert by the group columns"),
+        (COUNTED >> SINK, 'has no end.*append after a watermark: .*or upsert by the group columns: .upsert."name".'),
+        (COUNTED >> SINK.upsert("n"), "has no end.*after a watermark.*upsert by the group columns"),
+        (COUNTED >> SINK.upsert("name", "n"), "has no end.*after a watermark.*upsert by the group columns"),
         (COUNTED >> Iceberg.sink("a.orders").delete("name"), "has no end"),
         (
             FOLLOWED >> sql("SELECT name AS k, count(*) AS n FROM input GROUP BY name") >> SINK,
-            'has no end.*behind a watermark: .*upsert by the group columns: .upsert."k".',
+            'has no end.*after a watermark: .*upsert by the group columns: .upsert."k".',
         ),
         (FOLLOWED >> sql("SELECT max(id) AS m FROM input GROUP BY name") >> SINK.upsert("m"), "has no end"),
         (HOURLY >> SINK.upsert("name"), 'has no end.*upsert."window_start", "window_end", "name".'),

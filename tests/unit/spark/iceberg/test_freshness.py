@@ -40,8 +40,8 @@ SHOWN: dict[str, tuple[Metadata, bool]] = {
     "a much newer one, whose log has an end": (Metadata(location="m900", sequence=900, updated=900), False),
     "a log that ends later": (Metadata(location="m900", sequence=900, updated=900, log=[("m899", 899)]), False),
     "no location told": (Metadata(location=None, sequence=4, updated=40), True),
-    "a table made anew later": (Metadata(uuid="v", location="n1", sequence=0, updated=60), False),
-    "the table before it was made anew": (Metadata(uuid="t", location="l9", sequence=9, updated=20), True),
+    "a table recreated later": (Metadata(uuid="v", location="n1", sequence=0, updated=60), False),
+    "the table before it was recreated": (Metadata(uuid="t", location="l9", sequence=9, updated=20), True),
 }
 
 

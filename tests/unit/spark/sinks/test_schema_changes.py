@@ -13,7 +13,7 @@ from helios.sources.changes.spark.tables import SourceTable
 from helios.sources.changes.spark.types import NAMED, PLAIN, Kind, of_connect
 from helios.sources.changes.spark.versions import Version, columns_of, versions_of
 from helios.spark.checkpoint.mirrored import NewestSchema
-from helios.spark.sinks.schema_changes import compared, told
+from helios.spark.sinks.schema_changes import compared, messages_of
 from tests.kafka.changes import schema
 
 ID, NAME, TITLE = (("id", PLAIN["int32"]), ("name", PLAIN["string"]), ("title", PLAIN["string"]))
@@ -139,7 +139,7 @@ def test_all_that_has_changed_is_told() -> None:
     change = compared(
         [version(ID, NAME, ("n", DOUBLE), first=1, last=2), version(ID, TITLE, ("n", INT), first=3, last=4)], None
     )
-    what, stays, values = told(change, SourceTable("p", "db", "public", "t"), "a.t")
+    what, stays, values = messages_of(change, SourceTable("p", "db", "public", "t"), "a.t")
     assert what == (
         "db.public.t of p no longer has the column name (and new: title): renamed, dropped, or left out by Debezium, "
         "and has columns of another type: n was double and is int"
