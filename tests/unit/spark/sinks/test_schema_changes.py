@@ -11,7 +11,7 @@ from pyspark.sql import Row
 
 from helios.sources.changes.spark.tables import SourceTable
 from helios.sources.changes.spark.types import NAMED, PLAIN, Kind, of_connect
-from helios.sources.changes.spark.versions import Version, columns_of, found_in
+from helios.sources.changes.spark.versions import Version, columns_of, versions_of
 from helios.spark.checkpoint.mirrored import NewestSchema
 from helios.spark.sinks.schema_changes import compared, messages_of
 from tests.kafka.changes import schema
@@ -130,7 +130,7 @@ def test_what_fills_a_new_column_is_read_from_the_schema() -> None:
         snapshot=False,
         taken=None,
     )
-    [found] = found_in([Row(**{**row.asDict(), "begin": Row(timestamp=1, partition=0, offset=3, op="c")})]).versions
+    [found] = versions_of([Row(**{**row.asDict(), "begin": Row(timestamp=1, partition=0, offset=3, op="c")})]).versions
     assert (found.filled, found.first) == ({"a", "b"}, (0, 7))
     assert [name for name, _ in columns_of(text)] == ["a", "b", "c"]
 
