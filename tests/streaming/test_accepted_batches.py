@@ -110,7 +110,7 @@ def test_a_batch_that_is_accepted_behind_a_new_checkpoint_stops_the_run_until_an
     snapshots = world.load("a.t").iceberg.metadata.snapshots
     [mine] = [s.snapshot_id for s in snapshots if s.summary["helios.batch"] == "1"]  # of the former checkpoint
     world.sql(f"CALL local.system.set_current_snapshot('a.t', {mine})")
-    with pytest.raises(LedgerError, match=r"holds batch 1 of local\.a\.t .*written before this checkpoint.*come again"):
+    with pytest.raises(LedgerError, match=r"holds batch 1 of local\.a\.t .*written before this checkpoint.*again"):
         world.run(waits)
     world.run(waits, new_checkpoint=True)  # as the error says
     goes_on(world, waits)

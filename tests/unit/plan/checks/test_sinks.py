@@ -149,7 +149,7 @@ def test_rows_that_may_come_to_an_end(problems: Any, pipeline: Any) -> None:
         (ORDERS >> SINK.merge_sql(BY_ID).route(by="name"), "route() and merge_sql(): "),
         # order, properties and codecs
         (ORDERS >> SINK.sort_by("tss desc"), "sort_by(tss desc): no column 'tss'. Did you mean 'ts'?"),
-        (ORDERS >> SINK.sort_by("lower(name)"), "sort_by(lower(name)): 'lower(name)' is no column"),
+        (ORDERS >> SINK.sort_by("lower(name)"), "sort_by(lower(name)): 'lower(name)' is not a column"),
         (ROWS >> SINK.sort_by("m"), "sort_by(m): map<string,int> has no order in Iceberg."),
         (ORDERS >> SINK.compression("brotli"), "compression('brotli'): this writer has no such codec for parquet."),
         (ORDERS >> SINK.compression("zstd", 40), "compression('zstd', 40): zstd in parquet takes levels 1 to 22."),
