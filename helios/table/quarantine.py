@@ -81,7 +81,7 @@ def groups(table: Table) -> list[Group]:
         InputError: It is no quarantine table.
         RunError: Its files cannot be read.
     """
-    refuse_other(table)
+    _refuse_no_quarantine(table)
     keys = ["pipeline", "step", "reason"]
     with talking(table, "reading it"):
         held = table.iceberg.scan(selected_fields=(*keys, "batch", "at")).to_arrow()
@@ -107,13 +107,13 @@ def rows(table: Table, count: int) -> list[dict[str, Any]]:
         InputError: It is no quarantine table.
         RunError: Its files cannot be read.
     """
-    refuse_other(table)
+    _refuse_no_quarantine(table)
     newest = sorted(_scan(table, COLUMNS), key=lambda row: row["at"], reverse=True)[:count]
     return [{**row, "payload": _value(row["payload"]), "position": _value(row["position"])} for row in newest]
 
 
 def matching(table: Table, pipeline: str | None, step: str | None, reason: str | None) -> list[Group]:
-    """The groups of a quarantine of a pipeline, whose step and reason have a text; None stands for all.
+    """The groups of a pipeline whose step and reason contain the given texts; None stands for all.
 
     Raises:
         InputError: It is no quarantine table.
@@ -131,7 +131,7 @@ def matching(table: Table, pipeline: str | None, step: str | None, reason: str |
 
 
 def clear(table: Table, cleared: Iterable[Group]) -> int:
-    """Deletes the rows of groups from a quarantine, as they are repaired elsewhere; returns their number.
+    """Deletes the rows of groups from a quarantine, once they are repaired elsewhere; returns their number.
 
     Until its snapshots expire they stay readable there.
 
@@ -156,7 +156,7 @@ def clear(table: Table, cleared: Iterable[Group]) -> int:
     return sum(group.rows for group in groups)
 
 
-def refuse_other(table: Table) -> None:
+def _refuse_no_quarantine(table: Table) -> None:
     """Refuses a table that is not a quarantine table.
 
     Raises:
@@ -192,7 +192,7 @@ def shown_time(moment: datetime) -> str:
 # audited batches
 
 
-def set_aside(table: Table, batch: int, pipeline: str | None = None) -> DiscardedBatch:
+def discard_batch(table: Table, batch: int, pipeline: str | None = None) -> DiscardedBatch:
     """Discards an audited batch that failed its audit: its pipeline continues with the next one.
 
     One commit tags the batch's snapshot, removes its branch, and records the batch as done. The commit requires that
@@ -216,29 +216,29 @@ def set_aside(table: Table, batch: int, pipeline: str | None = None) -> Discarde
     tries = COMMIT_TRIES
     while True:
         refresh(table)
-        aside, record = planned(table, batch, pipeline)
-        if aside.again:
-            return aside
+        discarded, record = plan_discard(table, batch, pipeline)
+        if discarded.again:
+            return discarded
         refuse_unwritable(table, f"run `helios quarantine {table.name} --batch {batch}`, which then uses Spark.")
         tries -= 1
         with talking(table, f"discarding batch {batch}"):
             try:
-                _commit(table, aside, record)
+                _commit(table, discarded, record)
             except CommitFailedException:
                 if not tries:
                     raise
                 continue
-        return aside
+        return discarded
 
 
-def take_along(target: Table, aside: DiscardedBatch, quarantine: Table) -> int:
-    """Takes the rows of a batch that was set aside out of the quarantine of its pipeline; returns their number.
+def clear_discarded(target: Table, discarded: DiscardedBatch, quarantine: Table) -> int:
+    """Deletes the rows of a discarded batch from the quarantine of its pipeline; returns their number.
 
     They stay readable under a tag of the same name as the batch's own. A second call finds none.
 
     Args:
         target: The target of the pipeline.
-        aside: The batch.
+        discarded: The batch.
         quarantine: A table, which may be the quarantine of the pipeline.
 
     Raises:
@@ -248,27 +248,27 @@ def take_along(target: Table, aside: DiscardedBatch, quarantine: Table) -> int:
     from pyiceberg.expressions import And, EqualTo, In
 
     refresh(quarantine)
-    keyed = LEDGER + aside.pipeline in quarantine.iceberg.properties
-    if not keyed or not is_quarantine(quarantine):
+    of_pipeline = LEDGER + discarded.pipeline in quarantine.iceberg.properties
+    if not of_pipeline or not is_quarantine(quarantine):
         return 0
-    position = json.loads(stamps_of(target.iceberg.metadata, aside.snapshot).get("helios.position", "null"))
-    own = EqualTo("pipeline", aside.pipeline)  # type: ignore[arg-type, call-arg]
+    position = json.loads(stamps_of(target.iceberg.metadata, discarded.snapshot).get("helios.position", "null"))
+    own = EqualTo("pipeline", discarded.pipeline)  # type: ignore[arg-type, call-arg]
     with talking(quarantine, "reading it"):
         held = quarantine.iceberg.scan(own, selected_fields=("position",)).to_arrow()["position"].to_pylist()
-    # A batch is known by what it read: of a pipeline that is run anew the numbers differ.
+    # By the position, not by the batch's number: a pipeline that begins again counts from 0 again.
     texts = {text for text in held if position is not None and _value(text) == position}
     if not texts:
         return 0
-    refuse_unwritable(quarantine, f"delete the rows of batch {aside.batch} of {aside.pipeline} with Spark.")
+    refuse_unwritable(quarantine, f"delete the rows of batch {discarded.batch} of {discarded.pipeline} with Spark.")
     current = quarantine.iceberg.current_snapshot()
-    with talking(quarantine, f"taking batch {aside.batch} out"):
-        if aside.tag not in quarantine.iceberg.refs() and current is not None:
-            quarantine.iceberg.manage_snapshots().create_tag(current.snapshot_id, aside.tag).commit()
+    with talking(quarantine, f"taking batch {discarded.batch} out"):
+        if discarded.tag not in quarantine.iceberg.refs() and current is not None:
+            quarantine.iceberg.manage_snapshots().create_tag(current.snapshot_id, discarded.tag).commit()
         quarantine.iceberg.delete(And(own, In("position", texts)))  # type: ignore[arg-type, call-arg]
     return sum(text in texts for text in held)
 
 
-def planned(table: Table, batch: int, pipeline: str | None) -> tuple[DiscardedBatch, Record]:
+def plan_discard(table: Table, batch: int, pipeline: str | None) -> tuple[DiscardedBatch, Record]:
     """The effect of discarding a batch on the table as it is now, and the record that it would write.
 
     Raises:
@@ -283,8 +283,8 @@ def planned(table: Table, batch: int, pipeline: str | None) -> tuple[DiscardedBa
     dealt_with = record is not None and record.batch >= batch
     done = metadata.refs.get(tag)
     if record is not None and dealt_with and done is not None:
-        aside = DiscardedBatch(pipeline=name, batch=batch, tag=tag, snapshot=done.snapshot_id, rows=0, again=True)
-        return aside, record
+        discarded = DiscardedBatch(pipeline=name, batch=batch, tag=tag, snapshot=done.snapshot_id, rows=0, again=True)
+        return discarded, record
     if waiting is None or waiting.batch != batch or dealt_with:
         raise _not_waiting(table, name, batch, waiting, record)
     if record is None:
@@ -359,7 +359,7 @@ def _not_waiting(table: Table, name: str, batch: int, found: Staged | None, reco
     )
 
 
-def _commit(table: Table, aside: DiscardedBatch, record: Record) -> None:
+def _commit(table: Table, discarded: DiscardedBatch, record: Record) -> None:
     from pyiceberg.table.update import (
         AssertRefSnapshotId,
         AssertTableUUID,
@@ -368,22 +368,22 @@ def _commit(table: Table, aside: DiscardedBatch, record: Record) -> None:
         SetSnapshotRefUpdate,
     )
 
-    metadata, branch = table.iceberg.metadata, AUDIT + aside.pipeline
+    metadata, branch = table.iceberg.metadata, AUDIT + discarded.pipeline
     main = metadata.refs.get(MAIN)
-    same: Mapping[str, int | None] = {
-        branch: aside.snapshot,
+    required: Mapping[str, int | None] = {
+        branch: discarded.snapshot,
         MAIN: main.snapshot_id if main is not None else None,
-        aside.tag: None,
+        discarded.tag: None,
     }
-    expected = (AssertRefSnapshotId.model_validate({"ref": ref, "snapshot-id": id}) for ref, id in same.items())
-    tag = {"ref-name": aside.tag, "type": "tag", "snapshot-id": aside.snapshot}
+    expected = (AssertRefSnapshotId.model_validate({"ref": ref, "snapshot-id": id}) for ref, id in required.items())
+    tag = {"ref-name": discarded.tag, "type": "tag", "snapshot-id": discarded.snapshot}
     table.iceberg.catalog.commit_table(
         table.iceberg,
         (AssertTableUUID(uuid=metadata.table_uuid), *expected),
         (
             SetSnapshotRefUpdate.model_validate(tag),
             RemoveSnapshotRefUpdate.model_validate({"ref-name": branch}),
-            SetPropertiesUpdate(updates={LEDGER + aside.pipeline: record.as_json()}),
+            SetPropertiesUpdate(updates={LEDGER + discarded.pipeline: record.as_json()}),
         ),
     )
     table.iceberg.refresh()

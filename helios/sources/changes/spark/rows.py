@@ -22,7 +22,7 @@ from helios.sources.common.spark import rejects
 from helios.sources.common.spark.aside import RejectedInput
 from helios.sources.common.spark.json_values import REST, an_object, json_line, reason
 from helios.sources.common.spark.types import by_name, cast, castable, united
-from helios.sources.kafka.spark.rows import CORRUPT, FEATURES, PARSING, RECORD, WHY, there, verdict
+from helios.sources.kafka.spark.rows import CORRUPT, FEATURES, PARSING, RECORD, WHY, has_field, verdict
 from helios.spark.jvm.functions import ddl
 from helios.spark.jvm.sql import struct_of
 
@@ -312,7 +312,7 @@ def _value(field: StructField, name: str, kind: Kind) -> tuple[Column, Column]:
     value, made = values[name], F.col(MADE)[name]
     # What Spark's parser itself cannot read is null, and the text of the field is not.
     bad = connect_types.unfit(value, kind, made) | (
-        values[CORRUPT].isNotNull() & value.isNull() & there(F.col(ROW), name)
+        values[CORRUPT].isNotNull() & value.isNull() & has_field(F.col(ROW), name)
     )
     if castable(kind.made, field.dataType):
         made, changed = cast(made, kind.made, field.dataType)
