@@ -112,7 +112,7 @@ DIAGNOSES = (
         "wrong session",
         r"InvalidToken\b|InvalidTokenId|security token included in the request is invalid",
         "the session token does not belong to these keys",
-        "give the three that were issued together, or leave session_token out",
+        "give the access key, its secret and the session token that were issued together, or leave session_token out",
         settings=True,
     ),
     Diagnosis(
@@ -214,7 +214,7 @@ DIAGNOSES = (
         True,
     ),
     Diagnosis(
-        "no way",
+        "unreachable",
         r"Network is unreachable|No route to host|EHOSTUNREACH|ENETUNREACH",
         "its network is unreachable",
         "check the address, a VPN or a firewall",
@@ -271,17 +271,18 @@ def diagnose(error: BaseException) -> Diagnosis | None:
         >>> diagnose(ConnectionRefusedError(111, "Connection refused")).name
         'refused'
     """
-    symptom = _found(error)
-    return symptom[0] if symptom else None
+    found = _found(error)
+    return found[0] if found else None
 
 
 def evidence(error: BaseException) -> str:
     """The shortest error in the chain that shows the cause, on one line."""
-    symptom = _found(error)
-    return brief(symptom[1] if symptom else error)
+    found = _found(error)
+    return brief(found[1] if found else error)
 
 
 def _found(error: BaseException) -> tuple[Diagnosis, BaseException] | None:
+    """The first diagnosis that matches, and the shortest error that shows it."""
     errors = {f"{type(cause).__name__}: {cause}": cause for cause in chain(error)}
     for row in DIAGNOSES:
         telling = [text for text in errors if re.search(row.symptom, text, re.IGNORECASE)]

@@ -44,8 +44,8 @@ def doctor(
 
     Looks at the catalogs of the script, else of helios.toml: their addresses, which credentials are used (never their
     values), their namespaces. A small file is put on each catalog's storage, read back and deleted. Of a script's Kafka
-    sources the brokers, the topics with their offsets and the schema registry, for which Spark is started. No look
-    takes more than 10 s.
+    sources it looks at the brokers, the topics with their offsets and the schema registry; it starts Spark for that. No
+    look takes more than 10 s.
 
     \b
     Example:
@@ -148,25 +148,29 @@ def _java() -> Check:
 def _spark(catalogs: list[Catalog]) -> list[Check]:
     from helios.environment.jars import cache_folder, installed_spark, missing_components
 
-    coordinates: list[str] = []
+    versions: list[str] = []
 
     def spark() -> str:
         version, folder = installed_spark()
-        coordinates.append(version)
+        versions.append(version)
         return f"{version} at {folder.parent}"
 
     def jars() -> str:
         needed = _components(catalogs)
-        absent = missing_components(needed, spark_version=coordinates[0])
+        absent = missing_components(needed, spark_version=versions[0])
         if absent:
             raise EnvironmentProblem(
-                f"missing in {cache_folder(coordinates[0])}: {', '.join(absent)}.",
+                f"missing in {cache_folder(versions[0])}: {', '.join(absent)}.",
                 fix="run `helios jars` where there is a network; `helios run` also fetches them.",
             )
-        return f"{', '.join(needed)} in {cache_folder(coordinates[0])}"
+        return f"{', '.join(needed)} in {cache_folder(versions[0])}"
 
     first = timed("spark", spark)
-    return [first, timed("jars", jars)] if first.ok else [first, Check("jars", None, "which ones depends on Spark")]
+    return (
+        [first, timed("jars", jars)]
+        if first.ok
+        else [first, Check("jars", None, "not checked: Spark's version decides which are needed")]
+    )
 
 
 def _memory(target: Target | None, profile: str | None) -> Check:
@@ -233,8 +237,8 @@ def _histories(catalog: Catalog) -> list[Check]:
         names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
         tables = [catalog.load(name) for name in names]
         written = [table for table in tables if any(key.startswith(LEDGER) for key in table.iceberg.properties)]
-        told = [(table.name, growth(table.iceberg).advice()) for table in written]
-        return "; ".join(f"{name} has {advice}" for name, advice in told if advice is not None)
+        advised = [(table.name, growth(table.iceberg).advice()) for table in written]
+        return "; ".join(f"{name} has {advice}" for name, advice in advised if advice is not None)
 
     check = timed(f"history of {catalog.name}", look)
     if check.ok is False:
@@ -251,7 +255,7 @@ def _storage(catalog: Catalog, *, listed: bool) -> list[Check]:
     if CATALOGS[catalog.type].temporary:
         return [Check(name, None, "temporary")]
     if not listed and (warehouse(catalog) is None or probe.vends_credentials(catalog)):
-        return [Check(name, None, "only the catalog's server knows it")]
+        return [Check(name, None, "not checked: only the catalog's server knows where it is")]
     declared = storage_of(catalog)
     checks = _addresses(name, probe.storage_addresses(declared) if declared else ())
     checks += _credentials(name, lambda: probe.storage_credentials(catalog))
@@ -273,10 +277,10 @@ def _storage(catalog: Catalog, *, listed: bool) -> list[Check]:
             Check(name, None, "its server does not say where tables are: create a table in it, then run this again"),
         ]
     remedy = f"check the address, the keys and the rights of the storage of [catalogs.{catalog.name}]."
-    return [*checks, *_round(name, *places[0], remedy)]
+    return [*checks, *_round_trip(name, *places[0], remedy)]
 
 
-def _round(name: str, place: str, io: FileIO, remedy: str) -> Iterable[Check]:
+def _round_trip(name: str, place: str, io: FileIO, remedy: str) -> Iterable[Check]:
     location = f"{place.rstrip('/')}/.helios-doctor-{os.urandom(8).hex()}"
     content = os.urandom(64)
 

@@ -117,12 +117,12 @@ def _print_rows(table: Table, count: int, as_json: bool) -> None:
 
 
 def _set_aside(config: Config, found: TableName, table: Table, batch: int, pipeline: str | None) -> DiscardedBatch:
-    from helios.table.quarantine import planned, set_aside
+    from helios.table.quarantine import discard_batch, plan_discard
 
     try:
-        return set_aside(table, batch, pipeline)
+        return discard_batch(table, batch, pipeline)
     except EngineNeeded:
-        discarded, record = planned(table, batch, pipeline)
+        discarded, record = plan_discard(table, batch, pipeline)
         with spark_of(config, found) as spark:
             from helios.spark.replay.discard import commit
 
@@ -132,13 +132,13 @@ def _set_aside(config: Config, found: TableName, table: Table, batch: int, pipel
 
 def _take_along(config: Config, target: Table, discarded: DiscardedBatch) -> int:
     """Removes the batch's rows from its quarantine, a table of a declared catalog."""
-    from helios.table.quarantine import take_along
+    from helios.table.quarantine import clear_discarded
 
     taken = 0
     for catalog in config.catalogs.values():
         try:
             names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
-            taken += sum(take_along(target, discarded, catalog.load(name)) for name in names)
+            taken += sum(clear_discarded(target, discarded, catalog.load(name)) for name in names)
         except HeliosError as error:  # the batch itself is set aside, and the command may be repeated
             what = (
                 f"what catalog {catalog.name} has of the batch in a quarantine stays there: {output.paragraph(error)}"

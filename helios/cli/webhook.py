@@ -21,7 +21,8 @@ from helios.cli.options import Target
 def webhook(target: Target, values: dict[str, str], profile: str | None, as_json: bool) -> None:
     """Receive the deliveries of a script's webhooks, without Spark.
 
-    They wait in their segments until `helios run` has committed them; a run beside it leaves receiving to this command.
+    Deliveries are kept in files, the segments, until `helios run` has committed them. A run at the same time receives
+    none itself: it leaves that to this command.
     Ctrl-C and SIGTERM answer what is under way, and end.
 
     \b
@@ -34,18 +35,18 @@ def webhook(target: Target, values: dict[str, str], profile: str | None, as_json
     from helios.sources.webhook.receiving import RECEIVING, receiving
 
     loaded = options.load(target, profile, values, offline=True)
-    streams: Iterator[Any] = (inner.source for pipeline in loaded.pipelines for inner in flows(pipeline.stream))
-    sources = {source.folder: source for source in streams if source_kind(source).beside == RECEIVING}
+    found: Iterator[Any] = (flow.source for pipeline in loaded.pipelines for flow in flows(pipeline.stream))
+    sources = {source.folder: source for source in found if source_kind(source).beside == RECEIVING}
     if not sources:
         raise InputError(f"{target.path} has no Webhook.source.", fix="name a script that has one.")
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
 
-    def told(line: str) -> None:
+    def say(line: str) -> None:
         click.echo(line, err=True)
 
-    with receiving(list(sources.values()), told, alone=True) as urls:
+    with receiving(list(sources.values()), say, alone=True) as urls:
         if as_json:
             output.to_json([{"url": url, "segments": folder} for url, folder in zip(urls, sources, strict=True)])
         for url, folder in zip(urls, sources, strict=True):

@@ -65,7 +65,7 @@ def readers(kind: str, physical: str, annotation: str) -> Set[str]:
     table, file = _DECIMAL.fullmatch(kind), _DECIMAL.fullmatch(annotation)
     if table is not None:
         same = file is not None and table[2] == file[2] and int(file[1]) <= int(table[1])
-        # The reader of batches fails at decimals in bytes of any length, but for those of a dictionary.
+        # The reader of batches fails at decimals in BINARY, unless they are in a dictionary.
         return frozenset() if not same else ALL if physical != "BINARY" else frozenset({DICTIONARIES, ROWS})
     if not _KNOWN.fullmatch(kind):
         return ALL
@@ -98,7 +98,7 @@ def refuse_misread(parquet: pq.ParquetFile, stored: str, name: str, kind: str, p
         path: The file.
 
     Raises:
-        Misread: It would not.
+        Misread: The column's type is none that is read right as the table's.
     """
     table = kind if kind.startswith("decimal") else _ICEBERG.get(kind)
     at = next((i for i in range(len(parquet.schema)) if parquet.schema.column(i).path == stored), None)

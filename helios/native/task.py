@@ -13,29 +13,29 @@ from helios.native.program import Misread, NotNative
 from helios.native.storage import is_outside
 from helios.native.work import InputFile, Share, Stores, TaskReport, Work
 
-NONE: Stores = ({}, {})
+NO_STORES: Stores = ({}, {})
 SETTINGS = {
     # One task has one core.
     "POLARS_MAX_THREADS": "1",
-    # Polars gives memory back after half a second: to get it again takes a task a sixth of its time. Spark ends workers
-    # that are idle for a minute.
+    # The allocator of Polars keeps freed memory. By default it returns it to the system after half a second, and to get
+    # it again takes a sixth of a task's time. Workers that are idle for a minute are ended by Spark, with their memory.
     "_RJEM_MALLOC_CONF": "dirty_decay_ms:-1",
 }
 """The environment variables that Polars reads when it is first imported."""
 
 
-def run(does: str, work: str, share: Share, name: str, stores: Stores = NONE) -> str:
+def run(kind: str, work: str, share: Share, name: str, stores: Stores = NO_STORES) -> str:
     """Does a share of the work; its files are deleted if it fails.
 
     Args:
-        does: What: a key of `TASKS`.
+        kind: The kind of task: a key of `TASKS`.
         work: What all tasks have in common, as JSON.
-        share: What this one has alone.
-        name: A name of its own for each try of a share.
+        share: The part of the work that this task does.
+        name: A name that no other try of a share has.
         stores: PyIceberg's properties of the stores of the source and of the target, with secrets in clear.
 
     Returns:
-        What the task tells, as JSON, or `refused`: why Spark must do it, or `misread`: why nobody can.
+        The task's report as JSON; or `refused`: why Spark must do the work, or `misread`: why nobody can.
     """
     for key, value in SETTINGS.items():
         os.environ.setdefault(key, value)
@@ -45,7 +45,7 @@ def run(does: str, work: str, share: Share, name: str, stores: Stores = NONE) ->
     except ImportError as error:
         return json.dumps({"refused": f"an executor cannot import {error.name}"})
     try:
-        return json.dumps(TASKS[does](work, share, name, stores))
+        return json.dumps(TASKS[kind](work, share, name, stores))
     except BaseException as error:
         reason = _refusal(error)
         if reason is None:
@@ -56,10 +56,11 @@ def run(does: str, work: str, share: Share, name: str, stores: Stores = NONE) ->
 
 
 def _forget_archives() -> None:
-    """Forgets which archives were looked into for modules.
+    """Drops Python's cached importers of zip archives.
 
-    Before each task Spark's worker has Python read the directories of these again (`importlib.invalidate_caches`), of
-    pyspark's for each of its packages: a tenth of a second. They are found again when a module is looked for.
+    Before each task Spark's worker calls `importlib.invalidate_caches`, and each cached importer reads its archive's
+    directory again. Pyspark's archive has one for each package: a tenth of a second in all. Python makes an importer
+    again when it looks for a module.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):
@@ -72,7 +73,7 @@ def write(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
     Args:
         text: The work.
         share: The files, as the fields of `InputFile`.
-        name: A name of its own for each try of a share.
+        name: A name that no other try of a share has.
         stores: The stores of the source and of the target.
 
     Returns:
@@ -103,7 +104,7 @@ TASKS: Mapping[str, Callable[[str, Share, str, Stores], TaskReport]] = {
 
 
 UNFORESEEN = (ValueError, TypeError, ArithmeticError, LookupError)
-"""The unforeseen errors that a value may raise."""
+"""Python's errors that a value may raise in the engine where nobody foresaw it: Spark does the batch then."""
 
 
 def _refusal(error: BaseException) -> str | None:
@@ -116,7 +117,7 @@ def _refusal(error: BaseException) -> str | None:
     if isinstance(error, ImportError):
         return f"an executor cannot import {error.name}"
     failed = (pl.exceptions.PolarsError, pa.ArrowException, *UNFORESEEN)
-    # What panics in Rust derives from nothing that could be imported.
+    # A panic in Rust raises a class that cannot be imported: it is known by its name.
     if isinstance(error, failed) or type(error).__name__ == "PanicException" or is_outside(error):
         return f"the engine failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     return None

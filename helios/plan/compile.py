@@ -185,7 +185,7 @@ class _Lowering:
             return None
         self.problems += endless_loops(pipeline, self.reads, write)
         given = sink.checkpoint_location
-        identity = pipeline.name or write.identity
+        identity = pipeline.name or write.default_name
         checkpoint = self.checkpoint(given, sink, write, identity)
         former = default_checkpoint(write.table.catalog, pipeline.was) if pipeline.was and not given else None
         self.drop_unsettled(write, [place for place in (checkpoint, former) if place])

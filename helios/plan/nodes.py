@@ -80,7 +80,7 @@ class ReadPlan:
         scan: What the next scan opens; None unless it was planned and predicates leave files out.
         backlog: What the next run reads; None unless it was looked up and the table is followed.
         place: Where the files of a source are, if that is an object store.
-        joined: How it is joined as of a time, as text; None where it is not.
+        joined: Of the right side of a join as of a time: its `as_of=` and how its rows are read; None for others.
         renamed: Former and present name of each column that its table has renamed.
     """
 
@@ -160,7 +160,7 @@ class WritePlan:
     """The target, and how rows are written to it.
 
     Attributes:
-        table: The resolved table; with `.route` the name that the routed tables begin with, of a mirror its namespace.
+        table: The resolved table. Of `.route` it is the prefix of the routed tables' names; of a mirror, its namespace.
         sink: The declared sink.
         exists: Whether the table exists; None when the catalog was not read.
         uuid: The UUID of an existing table.
@@ -203,8 +203,8 @@ class WritePlan:
         return sink
 
     @property
-    def identity(self) -> str:
-        """The name of a pipeline without a given one: its table, with the branch unless that is main."""
+    def default_name(self) -> str:
+        """The name of a pipeline that was given none: that of its table, with the branch unless that is main."""
         return f"{self.table.text}@{self.sink.branch_name}" if self.sink.branch_name else self.table.text
 
     @property
@@ -220,7 +220,28 @@ class WritePlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One compiled pipeline."""
+    """One compiled pipeline.
+
+    Attributes:
+        pipeline: Its name.
+        was: Its former name, as declared; None without one.
+        origin: Where it is declared.
+        stream: The declared source with its steps.
+        reads: The sources, in the order of its flows.
+        path: How rows reach the steps.
+        why: The reason for `path`, as text.
+        schema: The columns that the steps give; None where they are known only at run.
+        write: The target.
+        trigger: The rhythm of a stream; None for a batch pipeline.
+        checkpoint: Where its checkpoint is.
+        former_checkpoint: Where that of its former name is; None without one, or where a location is declared.
+        catalogs: The catalogs of its tables.
+        components: The jars that a run needs.
+        declared: The declaration.
+        neighbours: All catalogs of the configuration and of the script, whether used here or not.
+        engine: The engine that runs it.
+        spill: What goes to a local disk when it exceeds memory.
+    """
 
     pipeline: str
     was: str | None

@@ -69,7 +69,7 @@ def plan_write(
         file_format=default_format(sink),
         quarantine=quarantine,
     )
-    write = replace(write, pipelines=tuple(filter(None, (name or write.identity, was))))
+    write = replace(write, pipelines=tuple(filter(None, (name or write.default_name, was))))
     problems = [*contradictions(sink), *stream_problems(sink, stream), *atomic_problems(sink, table.catalog)]
     if quarantine is not None and quarantine.text == table.text:
         problems.append(

@@ -81,7 +81,7 @@ def groups(table: Table) -> list[Group]:
         InputError: It is not a quarantine table.
         RunError: Its files cannot be read.
     """
-    refuse_other(table)
+    _refuse_no_quarantine(table)
     keys = ["pipeline", "step", "reason"]
     with talking(table, "reading it"):
         held = table.iceberg.scan(selected_fields=(*keys, "batch", "at")).to_arrow()
@@ -107,13 +107,13 @@ def rows(table: Table, count: int) -> list[dict[str, Any]]:
         InputError: It is not a quarantine table.
         RunError: Its files cannot be read.
     """
-    refuse_other(table)
+    _refuse_no_quarantine(table)
     newest = sorted(_scan(table, COLUMNS), key=lambda row: row["at"], reverse=True)[:count]
     return [{**row, "payload": _value(row["payload"]), "position": _value(row["position"])} for row in newest]
 
 
 def matching(table: Table, pipeline: str | None, step: str | None, reason: str | None) -> list[Group]:
-    """The groups of a quarantine of a pipeline, whose step and reason have a text; None stands for all.
+    """The groups of a pipeline whose step and reason contain the given texts; None stands for all.
 
     Raises:
         InputError: It is not a quarantine table.
@@ -131,7 +131,7 @@ def matching(table: Table, pipeline: str | None, step: str | None, reason: str |
 
 
 def clear(table: Table, cleared: Iterable[Group]) -> int:
-    """Deletes the rows of groups from a quarantine, as they are repaired elsewhere; returns their number.
+    """Deletes the rows of groups from a quarantine, once they are repaired elsewhere; returns their number.
 
     Until its snapshots expire they stay readable there.
 
@@ -156,7 +156,7 @@ def clear(table: Table, cleared: Iterable[Group]) -> int:
     return sum(group.rows for group in groups)
 
 
-def refuse_other(table: Table) -> None:
+def _refuse_no_quarantine(table: Table) -> None:
     """Refuses a table that is not a quarantine table.
 
     Raises:
@@ -192,7 +192,7 @@ def shown_time(moment: datetime) -> str:
 # audited batches
 
 
-def set_aside(table: Table, batch: int, pipeline: str | None = None) -> DiscardedBatch:
+def discard_batch(table: Table, batch: int, pipeline: str | None = None) -> DiscardedBatch:
     """Discards an audited batch that failed its audit: its pipeline continues with the next one.
 
     One commit tags the batch's snapshot, removes its branch, and records the batch as done. The commit requires that
@@ -216,7 +216,7 @@ def set_aside(table: Table, batch: int, pipeline: str | None = None) -> Discarde
     tries = COMMIT_TRIES
     while True:
         refresh(table)
-        discarded, record = planned(table, batch, pipeline)
+        discarded, record = plan_discard(table, batch, pipeline)
         if discarded.again:
             return discarded
         refuse_unwritable(table, f"run `helios quarantine {table.name} --batch {batch}`, which then uses Spark.")
@@ -231,14 +231,14 @@ def set_aside(table: Table, batch: int, pipeline: str | None = None) -> Discarde
         return discarded
 
 
-def take_along(target: Table, discarded: DiscardedBatch, quarantine: Table) -> int:
+def clear_discarded(target: Table, discarded: DiscardedBatch, quarantine: Table) -> int:
     """Takes the rows of a batch that was set aside out of the quarantine of its pipeline; returns their number.
 
     They stay readable under a tag of the same name as the batch's own. A second call finds none.
 
     Args:
         target: The target of the pipeline.
-        aside: The batch.
+        discarded: The batch.
         quarantine: A table, which may be the quarantine of the pipeline.
 
     Raises:
@@ -268,7 +268,7 @@ def take_along(target: Table, discarded: DiscardedBatch, quarantine: Table) -> i
     return sum(text in texts for text in held)
 
 
-def planned(table: Table, batch: int, pipeline: str | None) -> tuple[DiscardedBatch, Record]:
+def plan_discard(table: Table, batch: int, pipeline: str | None) -> tuple[DiscardedBatch, Record]:
     """The effect of discarding a batch on the table as it is now, and the record that it would write.
 
     Raises:

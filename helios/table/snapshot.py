@@ -58,7 +58,7 @@ def from_milliseconds(milliseconds: int) -> datetime:
 
 
 def as_moment(ts: datetime | str) -> datetime:
-    """A time in UTC.
+    """A time in UTC, of a datetime or an ISO 8601 text; one without a zone is taken for UTC.
 
     Raises:
         DeclarationError: It is no time.

@@ -12,7 +12,7 @@ from helios import Memory, Pipeline, expect
 from helios.errors import LedgerError, RunError
 from helios.spark.replay.replay import Replay
 from helios.spark.sinks.audit import AuditedSink
-from helios.table.quarantine import set_aside
+from helios.table.quarantine import discard_batch
 from tests.suite.deaths import dies_at, dies_before_commit
 
 pytestmark = pytest.mark.promise("audit", "rollback")
@@ -117,7 +117,7 @@ def test_a_batch_that_is_accepted_behind_a_new_checkpoint_stops_the_run_until_an
 
 
 def test_a_batch_that_was_set_aside_and_is_accepted_after_all(world: Any, waits: Pipeline) -> None:
-    done = set_aside(world.catalog.load("a.t"), 1)
+    done = discard_batch(world.catalog.load("a.t"), 1)
     world.sql(f"CALL local.system.set_current_snapshot(table => 'a.t', ref => '{done.tag}')")
     world.run(waits, new_checkpoint=True)
     goes_on(world, waits)
@@ -166,7 +166,7 @@ def test_deletes_of_a_batch_that_was_set_aside_do_not_count(world: Any, audit: b
     world.fill("a.s", [1, 2], n="500", gone="true")
     world.fill("a.s", [3], n="500", gone="false")
     fails_its_audit(world, upserts(world))
-    set_aside(world.catalog.load("a.t"), 1)
+    discard_batch(world.catalog.load("a.t"), 1)
     world.fill("a.s", [2], n="2", gone="false")
     world.run(upserts(world, audit=audit), new_checkpoint=new_checkpoint)
     assert world.rows("a.t", "id", "n") == Counter({(1, 1): 1, (2, 2): 1})
@@ -257,7 +257,7 @@ def test_a_batch_that_is_set_aside_while_its_driver_publishes_it_leaves_no_delet
     def published(sink: AuditedSink, *args: Any) -> bool:
         if asked.pop():
             asked.append(False)
-            set_aside(world.catalog.load("a.t"), 1)
+            discard_batch(world.catalog.load("a.t"), 1)
             world.fill("a.s", [3], n="1", gone="false")
         else:
             asked.append(False)

@@ -16,7 +16,7 @@ import pytest
 from helios.errors import RunError
 from helios.script import load_script
 from helios.spark.replay.replay import Replay
-from helios.table.quarantine import groups, set_aside
+from helios.table.quarantine import discard_batch, groups
 
 pytestmark = pytest.mark.promise("documents")
 
@@ -100,7 +100,7 @@ def test_doubtful_flights_are_set_aside_and_replayed_and_a_doubled_batch_is_neve
     with pytest.raises(RunError, match="did not pass its audit: once"):
         world.run(checked)
     assert len(shown()) == len(good)
-    assert set_aside(world.catalog.load("nyc.checked"), 1).rows > 0
+    assert discard_batch(world.catalog.load("nyc.checked"), 1).rows > 0
     land(world.folder / "data", 2)
     world.run(checked)
     both = truth[truth["tailnum"].notna() & (truth["cancelled"] | truth["arr_time"].notna())]

@@ -32,7 +32,7 @@ from helios.errors import HeliosError, InputError, LedgerError, NotFound, RunErr
 from helios.spark.replay import discard
 from helios.spark.replay.replay import Replay, Replayed
 from helios.spark.sinks.audit import AuditedSink
-from helios.table.quarantine import groups, planned, rows, set_aside
+from helios.table.quarantine import discard_batch, groups, plan_discard, rows
 
 pytestmark = [pytest.mark.promise("quarantine"), pytest.mark.sampled(2)]
 
@@ -75,14 +75,14 @@ def test_a_batch_that_fails_its_audit_is_set_aside_and_the_next_run_goes_on(worl
     assert world.ids("a.t") == [1, 2]
     before = record(world, "a.t", "local.a.t")
 
-    done = set_aside(world.catalog.load("a.t"), 1)
+    done = discard_batch(world.catalog.load("a.t"), 1)
     assert (done.pipeline, done.batch, done.rows, done.again) == ("local.a.t", 1, 2, False)
     after = record(world, "a.t", "local.a.t")
     assert (after["batch"], after["snapshot"]) == (1, before["snapshot"])
     table = world.catalog.load("a.t")
     assert table.branches().keys() == {"main"}
     assert table.tags() == {"helios_quarantine_local.a.t_1": done.snapshot}
-    assert set_aside(table, 1).again
+    assert discard_batch(table, 1).again
 
     world.fill("a.s", [4])
     world.events.clear()
@@ -97,7 +97,7 @@ def test_the_first_batch_of_a_table_is_set_aside_too(world: Any) -> None:
     world.fill("a.s", [500])
     with pytest.raises(RunError, match="did not pass"):
         world.run(audited(world))
-    set_aside(world.catalog.load("a.t"), 0)
+    discard_batch(world.catalog.load("a.t"), 0)
     world.fill("a.s", [1])
     world.run(audited(world))
     assert world.ids("a.t") == [1]
@@ -107,7 +107,7 @@ def test_a_batch_pipeline_does_not_bring_back_what_was_set_aside(world: Any) -> 
     pipeline = Memory.source([{"id": 500}]) >> world.sink("a.t").audit(AUDIT).publish()
     with pytest.raises(RunError, match="did not pass"):
         world.run(pipeline)
-    set_aside(world.catalog.load("a.t"), 0)
+    discard_batch(world.catalog.load("a.t"), 0)
     world.run(pipeline)
     assert world.ids("a.t") == []
     world.run(Memory.source([{"id": 1}]) >> world.sink("a.t").audit(AUDIT).publish())
@@ -120,7 +120,7 @@ def test_a_rollback_behind_a_batch_that_was_set_aside_is_still_found(world: Any)
         try:
             world.run(audited(world))
         except RunError:
-            set_aside(world.catalog.load("a.t"), 2)
+            discard_batch(world.catalog.load("a.t"), 2)
     first = world.catalog.load("a.t").snapshots()[0].id
     world.sql(f"CALL local.system.rollback_to_snapshot('a.t', {first})")
     world.fill("a.s", [3])
@@ -136,7 +136,7 @@ def test_a_driver_that_audits_meanwhile_does_not_publish_what_is_set_aside(
 
     def slow(self: AuditedSink, *arguments: Any) -> None:
         audit(self, *arguments)
-        set_aside(world.catalog.load("a.t"), 0)
+        discard_batch(world.catalog.load("a.t"), 0)
 
     monkeypatch.setattr(AuditedSink, "_audit", slow)
     world.run(audited(world))
@@ -150,10 +150,10 @@ def test_a_driver_that_stages_the_batch_anew_wins(world: Any) -> None:
     with pytest.raises(RunError):
         world.run(audited(world))
     table = world.catalog.load("a.t")
-    looked, _ = planned(table, 0, None)
+    looked, _ = plan_discard(table, 0, None)
     with pytest.raises(RunError):
         world.run(audited(world))
-    done = set_aside(table, 0)
+    done = discard_batch(table, 0)
     assert done.snapshot != looked.snapshot
 
 
@@ -164,9 +164,9 @@ def test_a_table_of_format_3_is_changed_by_spark(world: Any) -> None:
         world.run(pipeline)
     table = world.catalog.load("a.t")
     with pytest.raises(InputError, match="has format v3"):
-        set_aside(table, 0)
+        discard_batch(table, 0)
     name = world.plan(pipeline).write.table
-    found, written = planned(table, 0, None)
+    found, written = plan_discard(table, 0, None)
     discard.commit(world.spark, name, found, written)
     with pytest.raises(RunError, match="was changed by somebody else"):
         discard.commit(world.spark, name, found, written)

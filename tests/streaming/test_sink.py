@@ -15,7 +15,7 @@ from helios import Memory, Pipeline, expect, where, with_columns
 from helios.errors import CheckFailed, CheckpointError, HeliosError, InputError, RunError
 from helios.spark.maintenance.maintain import orphans
 from helios.spark.sinks.table import TableSink
-from helios.table.quarantine import set_aside
+from helios.table.quarantine import discard_batch
 
 pytestmark = pytest.mark.sampled(2)
 
@@ -266,7 +266,7 @@ def test_keys_of_a_batch_that_was_set_aside_are_forgotten(world: Any) -> None:
     world.fill("a.s", [1, 500], v="'gone'", n="5", op="if(id = 1, 'd', 'u')")
     with pytest.raises(RunError, match="did not pass its audit"):
         world.run(pipeline)
-    set_aside(world.catalog.load("a.t"), 1)
+    discard_batch(world.catalog.load("a.t"), 1)
     world.fill("a.s", [1], v="'b'", n="3", op="'u'")
     world.run(pipeline)
     assert world.rows("a.t", "id", "v") == Counter({(1, "b"): 1, (2, "a"): 1})

@@ -28,12 +28,13 @@ def endless_loops(pipeline: Pipeline, reads: Sequence[ReadPlan], write: WritePla
     sink, (outer, *inner) = write.sink, flows(pipeline.stream)
     if sink.mode.traits.reruns or sink.routing is not None:
         return []  # only an append adds each row once more
-    # What comes in from the side passes steps of several flows: in doubt, of all.
-    everything = [step for flow in (outer, *inner) for step in flow.steps]
-    ways = [(outer.steps, ("left", "full")), *[(everything, ("full",)) for _ in inner]]
+    # The rows of a joined flow pass steps of several flows: in doubt, those of all. Each source has the steps that its
+    # rows pass, and the kinds of join that keep them all.
+    all_steps = [step for flow in (outer, *inner) for step in flow.steps]
+    passed = [(outer.steps, ("left", "full")), *[(all_steps, ("full",)) for _ in inner]]
     loops = any(
         _is_target(read, write) and not read.source.conditions and all(_keeps(step, joins) for step in steps)
-        for read, (steps, joins) in zip(reads, ways, strict=True)
+        for read, (steps, joins) in zip(reads, passed, strict=True)
     )
     what = f"{write.table.text} is both followed and appended to: each batch would be read again, without an end."
     fix = "write into another table, or a branch; or filter such rows out: where(...) after the source."

@@ -23,7 +23,7 @@ def check_upsert(write: WritePlan, mode: Upsert, kinds: Mapping[str, str]) -> No
     if write.left_out:
         raise NotNative(f"the table does not store {', '.join(write.left_out)}")
     if write.format_version < VECTORS_SINCE:
-        raise NotNative(f"the table has format v{write.format_version}, whose deletes it does not write")
+        raise NotNative(f"the table has format v{write.format_version}, whose deletes the engine does not write")
     if write.iceberg.row_changes == "copy-on-write":
         raise NotNative("changed rows are written copy-on-write")
     check_kinds(*columns_of(mode, kinds), kinds)

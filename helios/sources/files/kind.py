@@ -5,12 +5,12 @@ from __future__ import annotations
 from helios.sources.common.kind import SourceKind
 from helios.sources.files.declare import FilesSource
 from helios.sources.files.describe import describe, is_same, nothing_at, place_of
-from helios.sources.files.place import Place
+from helios.sources.files.folder_position import FolderPosition
 
 FILES = SourceKind(
     declared=FilesSource,
     reader="helios.sources.files.spark.reader:FilesReader",
-    position=Place,
+    position=FolderPosition,
     describe=describe,
     place=place_of,
     same=is_same,

@@ -7,15 +7,15 @@ import time
 from collections.abc import Collection, Mapping
 
 from helios.errors import HeliosError, RunError
+from helios.sources.files.folder_position import FolderPosition
 from helios.sources.files.log import FileLog
-from helios.sources.files.place import Place
 from helios.table.file_names import rooted
 from helios.table.positions import Lag, Recorded
 from helios.table.storage import Folder
 from helios.table.view import View
 
 
-class Stored:
+class ReadOnlyLog:
     """The log of a checkpoint, read-only."""
 
     def __init__(self, folder: Folder) -> None:
@@ -34,7 +34,7 @@ class Stored:
         raise RunError(f"{self._folder.location}/{name} is not deleted here.")
 
 
-def folder_lag(path: str, at: Place, properties: Mapping[str, str]) -> Lag | None:
+def folder_lag(path: str, at: FolderPosition, properties: Mapping[str, str]) -> Lag | None:
     """The lag of a folder: its files that are not read yet.
 
     Args:
@@ -50,7 +50,7 @@ def folder_lag(path: str, at: Place, properties: Mapping[str, str]) -> Lag | Non
         return None
     location = f"file:///{root.removeprefix('file:').lstrip('/')}" if root.startswith("file:") else root
     try:
-        known = FileLog(Stored(Folder(location, properties)), root, int(number)).load(at)
+        known = FileLog(ReadOnlyLog(Folder(location, properties)), root, int(number)).load(at)
         folder, glob = rooted(path)
         listed = Folder(folder, properties).files(glob)
     except (HeliosError, re.error):
@@ -75,6 +75,6 @@ def waiting_lag(waiting: Collection[tuple[int, int]]) -> Lag:
 
 def lag(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | None:
     """The files that wait behind the recorded position of a folder."""
-    if not isinstance(entry.position, Place):
+    if not isinstance(entry.position, FolderPosition):
         return None
     return folder_lag(entry.source, entry.position, view.places[0].properties if view.places else {})

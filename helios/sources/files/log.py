@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 from helios.errors import CheckpointError
 from helios.sources.common.file import File
-from helios.sources.files.place import Place
+from helios.sources.files.folder_position import FolderPosition
 
 FANOUT = 32
 """So many files of the log become one: a million entries are about a hundred files."""
@@ -134,7 +134,7 @@ class FileLog:
 
     # reading
 
-    def load(self, at: Place, elsewhere: FileLog | None = None) -> Known:
+    def load(self, at: FolderPosition, elsewhere: FileLog | None = None) -> Known:
         """Every file that was read up to a place, as proven by the log, which continues there.
 
         Args:
@@ -157,7 +157,7 @@ class FileLog:
         self._parts = [Part(name, parts[0].number, parts[-1].number) for name, parts in chain]
         return self._known(entry for _, part in chain for entry in part)
 
-    def _copied(self, at: Place, other: FileLog) -> Known:
+    def _copied(self, at: FolderPosition, other: FileLog) -> Known:
         known = other.load(at)
         whole = [entry for name, part in reversed(list(other._chain(at))) for entry in part]
         if whole[0].previous:
@@ -166,13 +166,13 @@ class FileLog:
         self._store.write(f"{self._folder}/{name}", "".join(entry.text for entry in whole))
         for entry in whole:
             if skipped := other.skipped(entry):
-                self.skip(Place(log="", entry=entry.number, hash=entry.hash), sorted(skipped))
+                self.skip(FolderPosition(log="", entry=entry.number, hash=entry.hash), sorted(skipped))
         if unread := other.unread():
             self.set_aside(at, {File(path, *stat): "" for path, stat in unread.items()})
         self._parts = [Part(name, whole[0].number, at.entry)]
         return known
 
-    def files(self, after: int, at: Place) -> list[File]:
+    def files(self, after: int, at: FolderPosition) -> list[File]:
         """The files of the entries behind `after`, up to a place.
 
         Raises:
@@ -184,7 +184,7 @@ class FileLog:
             kept += [file for file in entry.files if file.path not in skipped]
         return kept
 
-    def planned(self, after: int, at: Place) -> dict[str, int]:
+    def planned(self, after: int, at: FolderPosition) -> dict[str, int]:
         """When each file of the entries behind `after`, up to a place, was planned, in milliseconds since 1970.
 
         Raises:
@@ -192,7 +192,7 @@ class FileLog:
         """
         return {file.path: entry.planned for entry in self._entries_behind(after, at) for file in entry.files}
 
-    def _entries_behind(self, after: int, at: Place) -> list[Entry]:
+    def _entries_behind(self, after: int, at: FolderPosition) -> list[Entry]:
         behind: list[Entry] = []
         for _, some in self._chain(at):
             behind = [entry for entry in some if entry.number > after] + behind
@@ -200,7 +200,7 @@ class FileLog:
                 break
         return behind
 
-    def _chain(self, at: Place) -> Iterator[tuple[str, list[Entry]]]:
+    def _chain(self, at: FolderPosition) -> Iterator[tuple[str, list[Entry]]]:
         """The files of the log up to a place, newest first, each with its entries up to there."""
         names = self._store.names(self._folder)
         number, digest = at.entry, at.hash
@@ -209,7 +209,7 @@ class FileLog:
             yield name, part
             number, digest = part[0].number - 1, part[0].previous
 
-    def _part(self, names: Iterable[str], number: int, digest: str, at: Place) -> tuple[str, list[Entry]]:
+    def _part(self, names: Iterable[str], number: int, digest: str, at: FolderPosition) -> tuple[str, list[Entry]]:
         """The file with the entry of a number and a hash, and its entries up to that one."""
         parsed = [(name, m) for name in names if (m := NAME.fullmatch(name)) is not None]
         around = [(name, m) for name, m in parsed if int(m[1]) <= number <= int(m[2] or m[1])]
@@ -221,7 +221,7 @@ class FileLog:
                 return name, kept
         raise self._damaged(number, bool(around), at)
 
-    def _damaged(self, number: int, there: bool, at: Place) -> CheckpointError:
+    def _damaged(self, number: int, there: bool, at: FolderPosition) -> CheckpointError:
         count = f", which has {at.files:,} files," if number == at.entry else ""
         return CheckpointError(
             f"the log of the files that were read, {self.location}, does not have its entry {number}{count} any more: "
@@ -247,7 +247,7 @@ class FileLog:
 
     # writing
 
-    def append(self, after: Place, files: Sequence[File]) -> Place:
+    def append(self, after: FolderPosition, files: Sequence[File]) -> FolderPosition:
         """Writes the entry of a batch; it must be durable before Spark's log names it.
 
         Args:
@@ -257,7 +257,7 @@ class FileLog:
         entry = Entry.made(after.entry + 1, after.hash, files, time.time_ns() // 1_000_000)
         self._write(entry)
         self._merge(after.entry)
-        place = Place(
+        place = FolderPosition(
             log=self.location,
             entry=entry.number,
             files=len(files),
@@ -267,26 +267,26 @@ class FileLog:
         )
         return place.naming(files)
 
-    def skip(self, at: Place, paths: Sequence[str]) -> None:
+    def skip(self, at: FolderPosition, paths: Sequence[str]) -> None:
         """Notes files of an entry that were gone: they are read if they come again."""
         name = f"{self._folder}/{at.entry}.{at.hash[:12]}{SKIPPED}"
         noted: list[str] = json.loads(self._store.read(name) or "[]")
         self._store.write(name, json.dumps(sorted({*noted, *paths}), ensure_ascii=False))
 
-    def set_aside(self, at: Place, files: Mapping[File, str]) -> None:
+    def set_aside(self, at: FolderPosition, files: Mapping[File, str]) -> None:
         """Notes files of an entry that could not be read, and why: a repaired one is a new file."""
         noted = [[file.path, file.size, file.modified, cause] for file, cause in files.items()]
         self._store.write(f"{self._folder}/{at.entry}.{at.hash[:12]}{UNREAD}", json.dumps(noted, ensure_ascii=False))
 
-    def fail(self, at: Place) -> None:
+    def fail(self, at: FolderPosition) -> None:
         """Notes that a run has failed on an entry, so that its files may change before it is read again."""
         self._store.write(f"{self._folder}/{at.entry}.{at.hash[:12]}{FAILED}", "{}")
 
-    def has_failed(self, at: Place) -> bool:
+    def has_failed(self, at: FolderPosition) -> bool:
         """True if a run has failed on an entry."""
         return self._store.read(f"{self._folder}/{at.entry}.{at.hash[:12]}{FAILED}") is not None
 
-    def unread_of(self, at: Place) -> dict[File, str]:
+    def unread_of(self, at: FolderPosition) -> dict[File, str]:
         """The rejected files of an entry, with their causes; without files whose cause is unknown."""
         damaged = json.loads(self._store.read(f"{self._folder}/{at.entry}.{at.hash[:12]}{UNREAD}") or "[]")
         return {File(*file): cause for *file, cause in damaged if cause}
@@ -300,7 +300,7 @@ class FileLog:
             damaged += json.loads(self._store.read(f"{self._folder}/{name}") or "[]")
         return {path: (size, modified) for path, size, modified, _ in damaged}
 
-    def forget(self, at: Place) -> None:
+    def forget(self, at: FolderPosition) -> None:
         """Deletes the entries before one, whose files are deleted for good: otherwise the log would grow for ever.
 
         Args:

@@ -8,7 +8,7 @@ from helios.plan.nodes import ReadPlan
 from helios.plan.typing.schema import Column, Schema
 from helios.sources.common.describe import declared_columns
 from helios.sources.common.kind import SourceKind
-from helios.sources.files.place import Place
+from helios.sources.files.folder_position import FolderPosition
 from helios.sources.webhook.declare import METADATA as WEBHOOK_METADATA
 from helios.sources.webhook.declare import WebhookSource
 
@@ -24,7 +24,7 @@ def _describe(source: WebhookSource, around: Surroundings) -> tuple[ReadPlan, li
 WEBHOOK = SourceKind(
     declared=WebhookSource,
     reader="helios.sources.webhook.spark.reader:WebhookReader",
-    position=Place,
+    position=FolderPosition,
     describe=_describe,
     counts_rows=False,
     lag="helios.sources.files.lag:lag",

@@ -53,7 +53,7 @@ OUTAGE_MESSAGES = re.compile(
 )
 """Messages of a service that does not answer, in exceptions of other classes."""
 
-OUTAGE_DIAGNOSES = ("dns", "refused", "no way", "connect timeout", "timeout", "reset", "away")
+OUTAGE_DIAGNOSES = ("dns", "refused", "unreachable", "connect timeout", "timeout", "reset", "away")
 """The same from Python's clients, by the names of `helios.catalog.diagnosis`."""
 
 WORKER_ERROR = re.compile(r"PythonException|from the Python worker")

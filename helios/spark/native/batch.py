@@ -175,12 +175,12 @@ class NativeBatch:
         return written
 
 
-def run(spark: SparkSession, does: str, work: str, shares: Sequence[Share], stores: Stores) -> list[TaskReport]:
+def run(spark: SparkSession, kind: str, work: str, shares: Sequence[Share], stores: Stores) -> list[TaskReport]:
     """Runs shares of some work in Spark's tasks.
 
     Args:
         spark: The session of the batch.
-        does: What they do: a key of `helios.native.task.TASKS`.
+        kind: The kind of task: a key of `helios.native.task.TASKS`.
         work: What they have in common, as JSON.
         shares: What each has alone, as plain values.
         stores: The stores of the source and of the target.
@@ -190,7 +190,7 @@ def run(spark: SparkSession, does: str, work: str, shares: Sequence[Share], stor
     """
     rdd = spark.sparkContext.parallelize(shares, len(shares))
     # Pickled by value: an executor without Helios answers too. Keys of stores go with it, as with Iceberg's own tasks.
-    return [json.loads(text) for text in rdd.mapPartitions(_task_of(does, work, stores)).collect()]
+    return [json.loads(text) for text in rdd.mapPartitions(_task_of(kind, work, stores)).collect()]
 
 
 def accepted(reports: list[TaskReport]) -> list[TaskReport]:
@@ -209,7 +209,7 @@ def accepted(reports: list[TaskReport]) -> list[TaskReport]:
     return reports
 
 
-def _task_of(does: str, work: str, stores: Stores) -> Callable[[Iterable[Share]], Iterator[str]]:
+def _task_of(kind: str, work: str, stores: Stores) -> Callable[[Iterable[Share]], Iterator[str]]:
     def task(shares: Iterable[Share]) -> Iterator[str]:
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context is not None else 0
@@ -221,7 +221,7 @@ def _task_of(does: str, work: str, stores: Stores) -> Callable[[Iterable[Share]]
             yield json.dumps({"refused": f"an executor cannot import {error.name}"})
             return
         for index, share in enumerate(shares):
-            yield run(does, work, share, f"{attempt:05}-{index}", stores)
+            yield run(kind, work, share, f"{attempt:05}-{index}", stores)
 
     return task
 

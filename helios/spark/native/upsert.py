@@ -42,9 +42,9 @@ MOST_BYTES = 256 << 20
 MOST_FILES = 1_000
 """Files of the target that may hold a key of the batch: of each that holds one, the JVM is asked several times."""
 TASK_ROWS = 500_000
-"""Rows that a task of its own is worth: each writes files of its own."""
+"""Rows for which one more task that writes is worth it, with the files that it adds."""
 
-Ends = Mapping[str, Sequence[object]]
+KeyBounds = Mapping[str, Sequence[object]]
 """By key: its smallest and its largest value in a batch, as `helios.native.newest.bounds` gives them."""
 
 
@@ -60,7 +60,7 @@ class Keyed:
 
     keys: tuple[str, ...]
     order: str | None
-    scope: Callable[[int, Ends], MergeScope]
+    scope: Callable[[int, KeyBounds], MergeScope]
 
 
 def upserted(pending: Transaction, native: NativeBatch, made: StructType, stored: StructType, keyed: Keyed) -> bool:
@@ -69,7 +69,7 @@ def upserted(pending: Transaction, native: NativeBatch, made: StructType, stored
     Args:
         pending: The transaction.
         native: The batch.
-        made: The columns that Spark's analyzer gives the steps.
+        made: The columns that the steps give, by Spark's analyzer.
         stored: Those of the rows as they are stored.
         keyed: Its keys and its order.
     """
@@ -94,20 +94,20 @@ def _target(pending: Transaction, native: NativeBatch, stored: StructType) -> Ta
     jvm, table = classes(), pending.table
     version = int(jvm.org.apache.iceberg.TableUtil.formatVersion(table))
     if version < VECTORS_SINCE:
-        raise NotNative(f"the table has format v{version}, whose deletes it does not write")
+        raise NotNative(f"the table has format v{version}, whose deletes the engine does not write")
     mode = texts(pending.properties).get("write.merge.mode", "copy-on-write")
     if mode != "merge-on-read":
         raise NotNative(f"changed rows are written {mode}")
     if {ROW_ID, CHANGED} & {field.name.lower() for field in stored.fields}:
-        raise NotNative("the table has a column with the name of one of row lineage")
+        raise NotNative("the table has a column that is named as one of row lineage's")
     store = store_of(table, native.catalog)
     if store.kind != "local":
-        raise NotNative(f"the table is on {store.kind}, and it upserts on local disks alone")
+        raise NotNative(f"the table is on {store.kind}, and the engine upserts on local disks alone")
     target = target_of(pending.spark, table, store, pending.properties, stored)
     if target.sort:
         raise NotNative("the table has a sort order, and changed rows come unsorted")
-    kept = str(jvm.org.apache.iceberg.MetricsConfig.forTable(table).columnMode(ROW_ID))
-    return replace(target, columns=(*target.columns, *lineage(kept)))
+    metrics = str(jvm.org.apache.iceberg.MetricsConfig.forTable(table).columnMode(ROW_ID))
+    return replace(target, columns=(*target.columns, *lineage(metrics)))
 
 
 class _Upserting:
@@ -157,9 +157,9 @@ class _Upserting:
             if name in file and file.removesuffix(".crc").endswith(endings):
                 os.unlink(os.path.join(folder, file))
 
-    def _do(self, does: str, upsert: Upsert, shares: Sequence[Share]) -> list[TaskReport]:
+    def _do(self, kind: str, upsert: Upsert, shares: Sequence[Share]) -> list[TaskReport]:
         stores: Stores = (self._source.store.properties, {})
-        return accepted(run(self._pending.spark, does, upsert.to_json(), shares, stores)) if shares else []
+        return accepted(run(self._pending.spark, kind, upsert.to_json(), shares, stores)) if shares else []
 
     def _reduced(self) -> TaskReport:
         files, commits = list(self._source.files), self._native.files.commits()
@@ -171,7 +171,7 @@ class _Upserting:
         return report
 
     def _changed(self, scan: JavaTableScan) -> _Change:
-        """Writes the files by a scan of those that may hold a key of the batch."""
+        """Writes the files of the change; `scan` reads those of the target that may hold a key of the batch."""
         table = self._pending.table
         if not self._rows:
             return _Change(table, ())
@@ -256,7 +256,7 @@ def _vectored(
         file, deletes = task.file(), task.deletes()
         writer.delete(vector.location, _positions(vector), table.specs().get(file.specId()), file.partition())
         if int(deletes.size()):
-            # What is of several files stays, as with Iceberg's own writer: a vector hides it.
+            # Deletes for several data files stay, as with Iceberg's own writer: a file's vector takes precedence.
             scoped = jvm.org.apache.iceberg.util.ContentFileUtil.isFileScoped
             removed += [delete for delete in listed(deletes) if scoped(delete)]
     writer.close()
@@ -267,13 +267,14 @@ def _vectored(
 def _positions(vector: Vector) -> object:
     """Iceberg's index of the positions that a task has found."""
     blob = base64.b64decode(vector.blob)
-    of_file = {
+    # Only a delete file can be read: this describes one that is not there.
+    descriptor = {
         "spec-id": 0, "content": "position-deletes", "file-path": "none", "file-format": "puffin", "partition": [],
         "file-size-in-bytes": len(blob), "record-count": vector.count, "referenced-data-file": vector.location,
         "content-offset": 0, "content-size-in-bytes": len(blob),
     }  # fmt: skip
     jvm = classes()
-    node = jvm.org.apache.iceberg.util.JsonUtil.mapper().readTree(json.dumps(of_file))
+    node = jvm.org.apache.iceberg.util.JsonUtil.mapper().readTree(json.dumps(descriptor))
     file = jvm.org.apache.iceberg.ContentFileParser.fromJson(node, jvm.org.apache.iceberg.PartitionSpec.unpartitioned())
     return jvm.org.apache.iceberg.deletes.PositionDeleteIndex.deserialize(blob, file)
 

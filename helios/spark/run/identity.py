@@ -49,7 +49,7 @@ def called_as_its_table(plan: Plan, existing: Identity, table: JavaTable | None)
 
     Args:
         plan: The pipeline.
-        existing: The identity, of its given checkpoint; the default one was moved.
+        existing: The identity. It still has the old name if the place of the checkpoint was given: others were moved.
         table: The target; None if it is missing.
     """
     branch = plan.write.sink.branch_name
@@ -66,11 +66,11 @@ def with_renamed_sources(existing: Identity, sources: Sequence[str], uuids: Sequ
 
     Args:
         existing: The identity.
-        sources: The names of the sources that count.
+        sources: The names of the sources by which the pipeline is known.
         uuids: The UUIDs of those that are tables.
 
     Returns:
-        The identity, or an equal one where a source is not the same table.
+        The identity with them; unchanged where a source is another table.
     """
     known = existing.uuids
     if len(sources) != len(existing.sources):
@@ -96,7 +96,7 @@ def refuse_changed(
         plan: The pipeline.
         location: Where the checkpoint is.
         existing: Its identity.
-        sources: The names of the sources that count.
+        sources: The names of the sources by which the pipeline is known.
         table: The target; None if it is missing.
 
     Raises:
@@ -105,7 +105,7 @@ def refuse_changed(
     uuid_now = str(table.uuid()) if table is not None else None
     if existing.target_uuid and uuid_now != existing.target_uuid:
         became = "is gone" if table is None else "was replaced by another table"
-        remedy = "a table that was renamed, name as it is called now" if table is None else "put the former table back"
+        remedy = "if it was renamed, write its new name" if table is None else "put the former table back"
         raise CheckpointError(
             f"the target {existing.target} {became} since the checkpoint {location} was made.",
             where=plan.declared.sink.origin,

@@ -74,8 +74,8 @@ class StartupValidator:
         context: The pipeline and its checkpoint; the validator adds the lease and the checkpoint's id.
         new_checkpoint: Whether to resume with a new checkpoint at the position in the target's record.
         full_refresh: Whether to empty the target and refill it from the start.
-        beside: Pipelines beside which this one is told to write.
-        siblings: What the script declares, with the plans that the run starts: its rows may be in the target, too.
+        beside: The pipelines that `--beside` names: their rows of the same sources may be in the target.
+        siblings: The pipelines of the script by name, with the plans of those that the run starts: their rows, too.
     """
 
     def __init__(
@@ -96,10 +96,10 @@ class StartupValidator:
         self.full_refresh = full_refresh
         self.beside = beside
         self.siblings = siblings
-        self.other = OTHERS.get(plan.write.sink.target)  # None where there is one table to open
+        self.other_sink = OTHERS.get(plan.write.sink.target)  # opens its tables itself; None for one table
         self.branch = plan.write.sink.branch_name
-        self._follows = [read for read in plan.reads if read.source.streaming]
-        self.followed = tuple(read.name for read in self._follows)
+        self._followed_reads = [read for read in plan.reads if read.source.streaming]
+        self.followed = tuple(read.name for read in self._followed_reads)
         # A batch pipeline is identified by all of its sources.
         self.sources = self.followed if plan.streaming else tuple(read.ledger_name for read in plan.reads)
         self.uuids = tuple(read.uuid for read in plan.reads if read.source.streaming or not plan.streaming)
@@ -123,8 +123,8 @@ class StartupValidator:
                 where=plan.origin,
                 fix="choose another pipeline of the script with SCRIPT:name, or read it again with --full-refresh.",
             )
-        # Tables that rows name are opened when a row does.
-        table = tables.load_table(self.spark, plan.write.table) if self.other is None else None
+        # Tables that are named by values in rows are opened when such a row comes.
+        table = tables.load_table(self.spark, plan.write.table) if self.other_sink is None else None
         if self.new_checkpoint or self.full_refresh:
             self._refuse_unresumable(table)
         if table is not None:
@@ -136,7 +136,7 @@ class StartupValidator:
             self.checkpoint.verify()
         if table is not None:
             self._refuse_schema(table, df)
-        elif self.other is None and not (plan.write.iceberg.creates and plan.write.mode.traits.stores):
+        elif self.other_sink is None and not (plan.write.iceberg.creates and plan.write.mode.traits.stores):
             raise InputError(f"table {plan.write.table.text} does not exist.", where=plan.declared.sink.origin)
         self._look_at_others(table)
         lease = Lease(self.checkpoint)
@@ -185,7 +185,7 @@ class StartupValidator:
         return None
 
     def _refuse_schema(self, table: JavaTable, df: DataFrame, *, moved: bool = True) -> None:
-        """Rejects rows that do not fit the table, and lost orders once the checkpoint is moved to where they are."""
+        """Rejects rows that do not fit the table and, once the checkpoint is `moved`, an upsert that lost its order."""
         write = self.plan.write
         if write.mode.traits.stores:
             columns, held = columns_of(df.schema), columns_of(tables.spark_schema(self.spark, table))
@@ -196,8 +196,8 @@ class StartupValidator:
             SchemaAligner(self.spark, self.plan, write.table, table).check(stored_schema(df, write.mode, out))
 
     def _refuse_unresumable(self, table: JavaTable | None) -> None:
-        if self.other is not None:
-            raise self.other.unresumable(self.context)
+        if self.other_sink is not None:
+            raise self.other_sink.unresumable(self.context)
         if self.full_refresh:
             return
         resumable = self.plan.path is ReadPath.RANGES
@@ -224,11 +224,11 @@ class StartupValidator:
         """The table, or the tables of a routed stream that are there."""
         if table is not None:
             yield self.plan.write.table, table
-        if self.other is not None:
-            yield from self.other.existing_tables(self.context)
+        if self.other_sink is not None:
+            yield from self.other_sink.existing_tables(self.context)
 
     def _adopt_former(self, former: str, table: JavaTable | None, df: DataFrame) -> None:
-        """Moves the checkpoint of the pipeline's former name to the new one, once; first it must be this pipeline's."""
+        """Moves the checkpoint of the pipeline's former name to the new one, once; first it is checked."""
         old = Checkpoint(self.spark, former)
         if self._identity(lenient=self.new_checkpoint) is not None or (identity := old.identity()) is None:
             return
@@ -240,9 +240,8 @@ class StartupValidator:
             if table is not None:
                 self._refuse_schema(table, df, moved=False)
             if table is not None and not self.new_checkpoint:
-                guard = RollbackGuard(
-                    table, identity.pipeline, identity.id, lenient=True
-                )  # keeps nothing in a checkpoint
+                # Without landings, so that it keeps nothing in a checkpoint.
+                guard = RollbackGuard(table, identity.pipeline, identity.id, lenient=True)
                 ledger = Ledger(table, identity.pipeline, identity.id, "", self.branch, guard=guard)
                 ledger.refuse_rollback(self._last_record(table))
             self._look_at_others(table)
@@ -257,7 +256,7 @@ class StartupValidator:
         identity = existing or new_identity(self.plan, self.sources, self.uuids)
         old = self._old(table, existing) if table is not None and not self.full_refresh else None
         upserts = plan.write.mode.upsert is not None
-        replaced = self._last_record(table) if table is not None and upserts else None
+        record_before = self._last_record(table) if table is not None and upserts else None
         if table is not None:
             shape(self.spark, plan, table)
         if existing is None:
@@ -271,13 +270,13 @@ class StartupValidator:
         quarantine = QuarantineSink.of(context)
         if quarantine is not None and existing is not None:
             quarantine.verify()
-        if self.other is not None:
+        if self.other_sink is not None:
             if identity.pipeline != plan.pipeline:
                 self.checkpoint.create(replace(identity, pipeline=plan.pipeline))
-            return Started(lease=lease, sink=self.other.open(context, last), planned=last)
+            return Started(lease=lease, sink=self.other_sink.open(context, last), planned=last)
         claim = replace(first_claim(plan, identity, old, self.beside), keys=keys)
         if existing is None and old is not None and table is not None and keeps_inputs(plan):
-            # Judged by the record as the target has it: what was rolled back is no longer there.
+            # By the stored record, as `old` may have been moved to the head: inputs that were rolled back do not count.
             kept = AppendLedger(context, table, plan.write.table, self.branch).carried(self._last_record(table) or old)
             claim = replace(claim, position=kept.position, appended=kept.appended)
         if table is None:
@@ -286,13 +285,13 @@ class StartupValidator:
         ledger = context.ledger(table, self.branch, plan.write.table)
         write_claim(self.spark, plan, ledger, identity, claim, old=old)
         if upserts:
-            drop_former(context, replaced, ledger.load())
+            drop_former(context, record_before, ledger.load())
         if identity.pipeline != plan.pipeline or not identity.target_uuid:
             self.checkpoint.create(replace(identity, pipeline=plan.pipeline, target_uuid=str(table.uuid())))
         if self.followed:
             ledger.refuse_behind(last)
-        sink = TABLES[plan.write.sink.target]
-        return Started(lease=lease, sink=sink(context, plan.write.table, table, self.branch), planned=last)
+        sink_class = TABLES[plan.write.sink.target]
+        return Started(lease=lease, sink=sink_class(context, plan.write.table, table, self.branch), planned=last)
 
     def _old(self, table: JavaTable, existing: Identity | None) -> Record | None:
         """The target's record, after a check that the target holds its batch, or that a new checkpoint continues."""
@@ -336,18 +335,18 @@ class StartupValidator:
         return newest_record(table, self.plan.write.pipelines, self.branch)
 
     def _reset_checkpoint(self, id: str, old: Record | None, table: JavaTable | None) -> None:
-        """Clears the checkpoint for another one's id, and stores the position of the target's record as its start."""
+        """Clears the checkpoint for a new one with this id, whose start is the position in the target's record."""
         entries = list(old.position["sources"]) if old and old.position else []
         start = old.start if old is not None and old.only_began else None
         head = Ledger(table, self.plan.pipeline, "", "", self.branch).head() if table is not None else None
-        refuse_new_checkpoint(self.plan, self._follows, entries, holds_rows=head is not None and start is None)
+        refuse_new_checkpoint(self.plan, self._followed_reads, entries, holds_rows=head is not None and start is None)
         if table is not None:
             forget_lost_replay(table, self.plan.write.pipelines, head)
         state = upsert_state(self.context, old)
-        # Without a record the progress may be another program's.
+        # Without a record nothing tells whose a damaged checkpoint is: it is refused.
         identity = self._identity(lenient=old is not None)
-        kept = old is not None and old.keys is not None  # in a folder of its own, of which nothing is taken over
-        if not kept and (identity is None or old is None or identity.id == old.checkpoint):
+        outside = old is not None and old.keys is not None  # the state of keys, which is not in this checkpoint then
+        if not outside and (identity is None or old is None or identity.id == old.checkpoint):
             state.forget_after(old.batch if old is not None else -1)  # what a batch left that never landed
         if self.plan.write.mode.upsert is not None:
             take_over(self.context, id, old)

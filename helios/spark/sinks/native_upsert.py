@@ -14,7 +14,7 @@ from helios.native.program import NotNative
 from helios.plan.native.upserts import check_mode, columns_of
 from helios.spark.iceberg.merge_scope import Bound, MergeScope
 from helios.spark.jvm.sql import quoted
-from helios.spark.native.upsert import Ends, Keyed, upserted
+from helios.spark.native.upsert import KeyBounds, Keyed, upserted
 from helios.spark.sinks import merge
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def upsert(batch: ModeBatch[Upsert], native: NativeBatch) -> Callable[[Transacti
     return lambda pending: upserted(pending, native, made, stored, keyed)
 
 
-def _scope(batch: ModeBatch[Upsert], keys: tuple[str, ...], rows: int, ends: Ends) -> MergeScope:
+def _scope(batch: ModeBatch[Upsert], keys: tuple[str, ...], rows: int, ends: KeyBounds) -> MergeScope:
     """The scope of a batch's changes: the same as of its MERGE."""
     kinds = {key: batch.df.schema[key].dataType for key in keys}
     given = [key for key, kind in kinds.items() if isinstance(kind, tuple(merge.BOUNDS))]

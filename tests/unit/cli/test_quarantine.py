@@ -249,7 +249,7 @@ def test_the_quarantined_rows_of_the_batch_go_with_it(cli: Run, catalog: Catalog
     assert (again["again"], again["quarantined"]) == (True, 0)
     assert len(rejected.iceberg.metadata.snapshots) == len(rejected.iceberg.refresh().metadata.snapshots)
     table.iceberg.refresh()
-    assert quarantine.set_aside(table, 3, "two").quarantined == 0
+    assert quarantine.discard_batch(table, 3, "two").quarantined == 0
 
 
 def test_another_batch_is_named(cli: Run, catalog: Catalog) -> None:
@@ -297,7 +297,7 @@ def test_the_pipeline_is_said_where_several_wait(cli: Run, catalog: Catalog) -> 
 def test_a_batch_of_another_checkpoint_is_left(catalog: Catalog) -> None:
     table = audited(catalog, "p", checkpoint="old")
     with pytest.raises(LedgerError, match="was staged from the checkpoint old, and the pipeline is driven from c1"):
-        quarantine.set_aside(table, 3)
+        quarantine.discard_batch(table, 3)
 
 
 @pytest.mark.parametrize(
@@ -311,16 +311,16 @@ def test_a_record_that_cannot_be_read(catalog: Catalog, text: str | None, said: 
         else:
             change.set_properties({"helios.ledger.p": text})
     with pytest.raises(LedgerError, match=said):
-        quarantine.set_aside(table, 3)
+        quarantine.discard_batch(table, 3)
 
 
 def test_batches_of_a_new_checkpoint_find_the_tags_of_the_old_one(catalog: Catalog) -> None:
     table = audited(catalog, "p")
-    quarantine.set_aside(table, 3)
+    quarantine.discard_batch(table, 3)
     with table.iceberg.transaction() as change:
         change.set_properties({"helios.ledger.p": record(2, checkpoint="c2")})
     stage(table, "p", 3, "c2")
-    done = quarantine.set_aside(table, 3)
+    done = quarantine.discard_batch(table, 3)
     assert not done.again
     assert done.tag == f"helios_quarantine_p_3_{done.snapshot}"
     assert len(table.tags()) == 2
@@ -359,12 +359,12 @@ def test_what_happens_meanwhile_is_seen(
 
     monkeypatch.setattr(quarantine, "_commit", disturbed)
     if outcome == "done":
-        done = quarantine.set_aside(table, 3)
+        done = quarantine.discard_batch(table, 3)
         assert tries == 2
         assert table.tags() == {done.tag: done.snapshot}
         return
     with pytest.raises(outcome):
-        quarantine.set_aside(table, 3)
+        quarantine.discard_batch(table, 3)
     assert table.tags() == {}
     assert tries == (quarantine.COMMIT_TRIES if meanwhile == "always" else 1)
 

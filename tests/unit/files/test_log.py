@@ -8,8 +8,8 @@ import pytest
 
 from helios.errors import CheckpointError
 from helios.sources.common.file import File
+from helios.sources.files.folder_position import INLINE, FolderPosition
 from helios.sources.files.log import FANOUT, FileLog
-from helios.sources.files.place import INLINE, Place
 
 pytestmark = pytest.mark.promise("files")
 
@@ -50,10 +50,10 @@ def file(number: int) -> File:
     return File(f"file:/in/ü {number}.csv", number, 1_000 + number)
 
 
-def written(disk: Disk, count: int) -> list[Place]:
+def written(disk: Disk, count: int) -> list[FolderPosition]:
     """The places of a log with one file in each of its entries."""
     log = log_of(disk)
-    places = [Place(log=log.location)]
+    places = [FolderPosition(log=log.location)]
     for number in range(1, count + 1):
         places.append(log.append(places[-1], [file(number)]))
     return places
@@ -69,13 +69,13 @@ def parts(disk: Disk) -> list[Path]:
 
 def test_a_place_goes_through_json_and_names_its_files(disk: Disk) -> None:
     place = written(disk, 2)[-1]
-    assert Place.parse(place.as_json()) == place
+    assert FolderPosition.parse(place.as_json()) == place
     assert (place.files, place.bytes, place.read, place.names) == (1, 2, 2, (file(2),))
 
 
 def test_a_place_stays_small(disk: Disk) -> None:
     log = log_of(disk)
-    place = log.append(Place(log=log.location), [file(number) for number in range(100_000)])
+    place = log.append(FolderPosition(log=log.location), [file(number) for number in range(100_000)])
     assert len(str(place.as_json())) < 400
     few = log.append(place, [file(number) for number in range(50)])
     assert len(few.names) == 50
@@ -188,7 +188,7 @@ def test_files_that_were_set_aside_are_known_with_their_cause(disk: Disk) -> Non
 def test_a_log_whose_files_are_gone_stays_small(disk: Disk) -> None:
     """As segments of webhooks go once they are committed."""
     log = log_of(disk)
-    place, sizes = Place(log=log.location), []
+    place, sizes = FolderPosition(log=log.location), []
     for number in range(1, 2_001):
         place = log.append(place, [file(number)])
         if number % FANOUT == 0:
@@ -215,7 +215,7 @@ def test_what_is_left_of_a_forgotten_log_proves_what_it_has(disk: Disk) -> None:
     assert [path.name.partition(".")[0] for path in parts(disk)] == ["2", "3"]
     assert log_of(disk).load(place) == {file(3).path: (3, 1_003)}
     with pytest.raises(CheckpointError, match=r"does not have its entry 2\b"):
-        log_of(disk).load(Place(log=place.log, entry=2, hash="0" * 32))
+        log_of(disk).load(FolderPosition(log=place.log, entry=2, hash="0" * 32))
     parts(disk)[0].write_text("{")
     with pytest.raises(CheckpointError, match=r"does not have its entry 2\b"):
         log_of(disk).load(place)
@@ -223,7 +223,7 @@ def test_what_is_left_of_a_forgotten_log_proves_what_it_has(disk: Disk) -> None:
 
 def test_a_log_without_entries_has_nothing_to_forget(disk: Disk) -> None:
     log = log_of(disk)
-    log.forget(Place(log=log.location))
+    log.forget(FolderPosition(log=log.location))
     assert list(disk.root.iterdir()) == []
 
 

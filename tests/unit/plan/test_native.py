@@ -84,7 +84,10 @@ def test_a_plain_upsert_is_native_too(catalog: Catalog) -> None:
         (FLAT >> SINK.upsert("id", order_by="name", delete_when="name = ''"), "the upsert deletes"),
         (FLAT >> SINK.upsert("id", order_by="id + 1"), "the upsert is ordered by id + 1, which is not a column"),
         (FLAT >> SINK.upsert("id", order_by="name", store_order=False), "the table does not store name"),
-        (FLAT >> SINK.upsert("id").format_version(2), "the table has format v2, whose deletes it does not write"),
+        (
+            FLAT >> SINK.upsert("id").format_version(2),
+            "the table has format v2, whose deletes the engine does not write",
+        ),
         (FLAT >> SINK.upsert("id").write_mode("copy-on-write"), "changed rows are written copy-on-write"),
         (
             FLAT >> with_columns(x="CAST(id AS DOUBLE)") >> SINK.upsert("x"),

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from helios.sources.common.file import File
+from helios.sources.files.folder_position import FolderPosition
 from helios.sources.files.kind import FILES
 from helios.sources.files.lag import folder_lag
 from helios.sources.files.log import FileLog
-from helios.sources.files.place import Place
 from helios.sources.iceberg.kind import ICEBERG
 from helios.sources.iceberg.offsets import IcebergOffset
 from helios.table.positions import recorded
@@ -33,9 +33,9 @@ def inbox(tmp_path: Path) -> Path:
     return tmp_path / "in box"
 
 
-def read(tmp_path: Path, files: list[File]) -> Place:
+def read(tmp_path: Path, files: list[File]) -> FolderPosition:
     log = FileLog(Disk(tmp_path / "check"), f"file:{tmp_path}/check", 0)
-    return log.append(Place(log=log.location), files)
+    return log.append(FolderPosition(log=log.location), files)
 
 
 def test_what_waits_is_counted(tmp_path: Path, inbox: Path) -> None:
@@ -85,7 +85,7 @@ def test_an_unknown_lag_is_none(tmp_path: Path, inbox: Path) -> None:
 
 
 def test_a_recorded_position_names_the_place() -> None:
-    place = Place(log="/c/helios/files/0", entry=1, files=1, bytes=3, hash="ab", read=1)
+    place = FolderPosition(log="/c/helios/files/0", entry=1, files=1, bytes=3, hash="ab", read=1)
     table, folder = recorded(
         {"sources": [{"source": "t", "place": {"snapshot_id": 7}}, {"source": "/in", "place": place.as_json()}]}
     )

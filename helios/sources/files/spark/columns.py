@@ -37,7 +37,7 @@ from helios.spark.jvm.types.hadoop import JavaConfiguration, JavaPath
 from helios.spark.jvm.types.parquet import JavaMessageType
 
 FEW = 100
-"""Local files of text up to which one thread is faster: others would wait for it at every step."""
+"""Up to so many local text files one thread is faster than several, which would wait for one another at each step."""
 
 LOOKS = 16
 """How many files are looked at at the same time; a look is mostly waiting for the storage."""
@@ -49,13 +49,13 @@ MAGIC = {
 """The formats of files, by their first bytes."""
 
 NANOS = "TIMESTAMP(NANOS,"
-"""How a footer's text begins the type of a time in nanoseconds, before whether it is adjusted to UTC."""
+"""The beginning of a nanosecond timestamp's type in a footer's text; `true)` follows if it is adjusted to UTC."""
 
 TIME = '"type":"time('
 """How the JSON of a schema begins the type of a time of day, which Spark knows and does not read."""
 
 NANOS_AS_LONG = "spark.sql.legacy.parquet.nanosAsLong"
-"""Spark's conf to read such a column as a bigint; it refuses it otherwise."""
+"""Spark's conf to read timestamps in nanoseconds as bigint; it refuses them otherwise."""
 
 MOST_WHOLE = 512 << 20
 """The most bytes of a file that one task reads as a whole: it takes up to twenty times as much memory."""
@@ -102,8 +102,8 @@ class _Looker:
         self._state = spark._jsparkSession.sessionState()
         self._conf: JavaConfiguration = self._state.newHadoopConf()
         self._format = FORMATS[source.format]
-        self._converting = self._state.conf().clone()
-        self._converting.setConfString(NANOS_AS_LONG, "true")
+        self._nanos_conf = self._state.conf().clone()
+        self._nanos_conf.setConfString(NANOS_AS_LONG, "true")
 
     def __call__(self, file: File) -> FileColumns:
         try:
@@ -167,8 +167,8 @@ class _Looker:
         footer = jvm.org.apache.parquet.hadoop.ParquetFileReader.readFooter(self._conf, path, skipped)
         # The footer itself, and not the copy of a schema that some writer left in its metadata.
         message: JavaMessageType = footer.getFileMetaData().getSchema()
-        columns, lacking = self._converted(message)
-        self._refuse_lacking(columns, lacking)
+        columns, unsupported = self._converted(message)
+        self._refuse_unsupported(columns, unsupported)
         kind = nullable(columns)
         assert isinstance(kind, StructType)
         nanos = _nanos(message, kind)
@@ -176,9 +176,9 @@ class _Looker:
         return FileColumns(file, StructType(fields), frozenset(nanos))
 
     def _converted(self, message: JavaMessageType) -> tuple[StructType, dict[str, str]]:
-        """The columns of a footer, and those of types that Spark does not have, with these types."""
+        """The columns of a footer that Spark can read, and by name the parquet types of those that it cannot."""
         parquet = classes().org.apache.spark.sql.execution.datasources.parquet
-        converter = parquet.ParquetToSparkSchemaConverter(self._converting)
+        converter = parquet.ParquetToSparkSchemaConverter(self._nanos_conf)
         try:
             text = str(converter.convert(message).json())
             if TIME not in text:
@@ -186,7 +186,7 @@ class _Looker:
         except (Py4JError, PySparkException) as error:
             if is_outage(error):
                 raise
-        columns, lacking = StructType(), dict[str, str]()
+        columns, unsupported = StructType(), dict[str, str]()
         for field in message.getFields():
             alone = classes().java.util.ArrayList()
             alone.add(field)
@@ -195,25 +195,28 @@ class _Looker:
             except (Py4JError, PySparkException):
                 text = TIME
             if TIME in text:
-                lacking[str(field.getName())] = " ".join(str(field.toString()).split())
+                unsupported[str(field.getName())] = " ".join(str(field.toString()).split())
             else:
                 columns = StructType([*columns.fields, *StructType.fromJson(json.loads(text)).fields])
-        return columns, lacking
+        return columns, unsupported
 
-    def _refuse_lacking(self, found: StructType, lacking: Mapping[str, str]) -> None:
+    def _refuse_unsupported(self, found: StructType, unsupported: Mapping[str, str]) -> None:
         """Raises for columns of types that Spark does not have, unless the source leaves them out."""
         declared = self._source.declared_schema
         wanted = set(map(str.lower, struct_of(declared).names)) if declared is not None else set()
-        asked = wanted & {name.lower() for name in lacking}
+        asked = wanted & {name.lower() for name in unsupported}
         left_out = self._source.extra == "ignore" and self._source.rescued is None
-        if not lacking or (declared is not None and left_out and not asked):
+        if not unsupported or (declared is not None and left_out and not asked):
             return
         rest = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in found.fields)
         way = f'; its other columns are read with schema="{rest}", extra="ignore"' if rest and not asked else ""
-        raise Unreadable(f"Spark has no type for {', '.join(lacking.values())}{way}")
+        raise Unreadable(f"Spark has no type for {', '.join(unsupported.values())}{way}")
 
     def _text(self, file: File, path: JavaPath) -> StructType | None:
-        """The header of a csv file; no columns for other text, which is opened where only that tells if it has any."""
+        """The header of a csv file, no columns for other text; None if it is empty.
+
+        Compressed text is opened, as its size does not tell whether it is empty.
+        """
         has_header = self._source.format == "csv" and self._source.flag("header")
         if not has_header and file.path.rsplit(".", 1)[-1].lower() not in CODECS:
             return self._named([])

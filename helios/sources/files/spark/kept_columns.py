@@ -11,8 +11,8 @@ from helios.errors import CheckpointError
 from helios.sources.common.file import File
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.files.declare import FilesSource
+from helios.sources.files.folder_position import FolderPosition
 from helios.sources.files.log import FileLog, Known
-from helios.sources.files.place import Place
 from helios.sources.files.spark import rows as file_rows
 from helios.sources.files.spark.changes import refill_error
 from helios.spark.checkpoint.files import FILES, Checkpoint
@@ -100,7 +100,7 @@ def _committed(checkpoint: Checkpoint, number: int) -> Known:
     """The files that committed batches have read; files of a planned batch may not have been opened yet."""
     log, batches = FileLog(checkpoint.files, checkpoint.location, number), checkpoint.batches("commits")
     for position in checkpoint.offsets(batches[-1]) if batches else ():
-        at = Place.of(position) if position is not None else None
+        at = FolderPosition.of(position) if position is not None else None
         if at is not None and at.log.endswith(f"/{FILES}/{number}"):  # the checkpoint may have been moved since
             return log.load(at)
     return {}

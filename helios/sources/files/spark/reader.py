@@ -19,9 +19,9 @@ from helios.sources.common.spark.context import SourceContext
 from helios.sources.common.spark.row_stream import RowStream
 from helios.sources.common.spark.spans import SpanSource
 from helios.sources.files.declare import FilesSource
+from helios.sources.files.folder_position import FolderPosition
 from helios.sources.files.lag import waiting_lag
 from helios.sources.files.log import FileLog, Known, known_of, lines_of
-from helios.sources.files.place import Place
 from helios.sources.files.settling import APART, Settling
 from helios.sources.files.spark import listing
 from helios.sources.files.spark import rows as file_rows
@@ -55,7 +55,7 @@ class FilesReader(SpanSource):
         self._columns: StructType | None = None
         self._columns_kept = KeptColumns(self._number)
         self._log: FileLog | None = None
-        self._at: Place | None = None
+        self._at: FolderPosition | None = None
         self._known: Known = {}
         self._unread: Known = {}
         self._listed: tuple[Listed, float] | None = None
@@ -136,7 +136,7 @@ class FilesReader(SpanSource):
     # positions
 
     def first(self) -> Position:
-        return Place(log=self._our_log.location).as_json()
+        return FolderPosition(log=self._our_log.location).as_json()
 
     @property
     def declared(self) -> str:
@@ -161,16 +161,16 @@ class FilesReader(SpanSource):
             self._log = FileLog(checkpoint.files, checkpoint.location, self._number)
         return self._log
 
-    def _load(self, position: Position) -> Place:
+    def _load(self, position: Position) -> FolderPosition:
         """Loads a position: the files that were read up to it become known."""
-        at = Place.parse(position)
+        at = FolderPosition.parse(position)
         if self._at is None or (at.entry, at.hash) != (self._at.entry, self._at.hash):
             self._known = self._our_log.load(at, self._other_log(at))
             self._unread = self._our_log.unread()
             self._at = at
         return self._at
 
-    def _other_log(self, at: Place) -> FileLog | None:
+    def _other_log(self, at: FolderPosition) -> FileLog | None:
         """The log of another checkpoint, if a place belongs to it."""
         root, _, number = at.log.partition("/helios/files/")
         if at.log == self._our_log.location or not number.isdigit():
@@ -211,7 +211,9 @@ class FilesReader(SpanSource):
         start, end = span.start, span.end
         if end is None or start == end:
             return []
-        return self._our_log.files(Place.parse(start).entry if start is not None else 0, Place.parse(end))
+        return self._our_log.files(
+            FolderPosition.parse(start).entry if start is not None else 0, FolderPosition.parse(end)
+        )
 
     def _problems(self, files: Sequence[File]) -> tuple[list[File], list[File], Listed]:
         """The files that are gone, those that have changed, and all as they are now."""
@@ -224,13 +226,15 @@ class FilesReader(SpanSource):
     def lost(self, span: Span) -> bool:
         """True if a planned span must be planned again: files are gone or changed, and the source allows for it."""
         gone, changed, _ = self._problems(self._planned(span))
-        repaired = changed and self._our_log.has_failed(Place.parse(span.end or {}))  # as the error of the run said
+        repaired = changed and self._our_log.has_failed(
+            FolderPosition.parse(span.end or {})
+        )  # as the error of the run said
         allowed = not changed or repaired or self._source.changed == "reread"
         return bool(gone or changed) and allowed and (not gone or self._source.missing == "skip")
 
     def failed(self, span: Span) -> None:
         if span.end is not None and span.end != span.start:
-            self._our_log.fail(Place.parse(span.end))
+            self._our_log.fail(FolderPosition.parse(span.end))
 
     def give_up(self, span: Span) -> None:
         """Reports the missing files of a span that is planned again."""
@@ -250,7 +254,7 @@ class FilesReader(SpanSource):
         if gone and self._source.missing == "fail":
             raise gone_error(self._source, [file.path for file in gone])
         if gone:
-            self._our_log.skip(Place.parse(span.end or {}), [file.path for file in gone])
+            self._our_log.skip(FolderPosition.parse(span.end or {}), [file.path for file in gone])
             self._unlist(gone)
             self.context.observer.files_gone([file.path for file in gone])
         return [File(file.path, *now[file.path]) for file in files if file.path in now]
@@ -296,7 +300,7 @@ class FilesReader(SpanSource):
             reading = self._reading_of(span)
         if reading is None:
             return None
-        at = Place.of(span.end) if span is not None else None
+        at = FolderPosition.of(span.end) if span is not None else None
         kept = len(self.context.rejected_input.rejected)
         df = file_rows.rows_of(replace(self.context, spark=spark), self._source, reading, positioned=positioned)
         if at is not None and self.context.rejected_input.unread:
@@ -319,7 +323,7 @@ class FilesReader(SpanSource):
             files = self.verified(span)
             if not files:
                 return None
-        at = Place.of(span.end) if span is not None else None
+        at = FolderPosition.of(span.end) if span is not None else None
         if at is not None and self._source.bad_file == "quarantine":
             self._damaged |= self._our_log.unread_of(at)  # a replay leaves out what the first try did
         self._read = files
@@ -328,9 +332,9 @@ class FilesReader(SpanSource):
 
     def _planned_at(self, span: Span | None, files: Sequence[File]) -> dict[str, int]:
         """When the batch of each file was planned, in milliseconds since 1970; of a folder that is read once, now."""
-        if span is None or (at := Place.of(span.end)) is None:
+        if span is None or (at := FolderPosition.of(span.end)) is None:
             return dict.fromkeys((file.path for file in files), time.time_ns() // 1_000_000)
-        begun = Place.of(span.start) if span.start is not None else None
+        begun = FolderPosition.of(span.start) if span.start is not None else None
         return self._our_log.planned(begun.entry if begun is not None else 0, at)
 
     def files(self, span: Span) -> SourceFiles:

@@ -34,7 +34,11 @@ from helios.spark.jvm.sql import struct_of
 
 RECORD, JSON, AVRO = "__helios_record", "__helios_json", "__helios_avro"
 PARSED, WHY = "__helios_parsed", "__helios_why"
-"""Hidden columns: the record as Kafka has it, its value as JSON or resolved, as it is parsed, and why it is bad."""
+"""Hidden columns.
+
+RECORD: the record as Kafka has it. JSON: its value as JSON. AVRO: its value resolved into the schema of the source.
+PARSED: that value as Spark parses it. WHY: why the record is bad; null for a good one.
+"""
 
 PLAIN = "__helios_plain"
 """The columns of a value that is plain JSON; null where the columns `JSON` and `PARSED` say what it is."""
@@ -42,15 +46,15 @@ PLAIN = "__helios_plain"
 HEADER = 5
 """The bytes before a value with a registry: 0, and the id of its schema."""
 
-MOST = 2**31 - 1
+TO_THE_END = 2**31 - 1
+"""A length that takes all the rest of a value."""
 
 CORRUPT = "__helios_corrupt"
 """The field of a parsed value that has its text where it does not fit."""
 
 PARSING = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowNonNumericNumbers": "false"}
-TEXTS = READ_AS_TEXT_IN_JSON
 FEATURES = ("ALONE",)
-"""Nothing may stand behind a value, and Jackson takes nothing beside JSON; of a file Spark takes single quotes, too."""
+"""For `json_line`: nothing but white space may follow a value. Without features of Jackson, JSON is read strictly."""
 
 SHOWN = 400
 """How many characters or bytes of a bad value an error shows."""
@@ -82,7 +86,7 @@ def rows(
         source: The source, whose columns are known.
         aside: Collects records that are kept out.
         positioned: Whether each row carries its position, which orders the records of a partition.
-        also: What is made of rows with `RECORD` and `WHY` before bad ones are kept out; of values with fields.
+        also: A step on the rows with `RECORD` and `WHY`, before bad ones are kept out; not done where none can be bad.
     """
     record = F.struct(*[F.col(name) for name in df.columns])
     columns, why = VALUES[source.values.format](source)
@@ -94,7 +98,7 @@ def rows(
         df = READERS[source.values.format](df, source)
     # The record is a column beside those of the value, whose names may be the same.
     df = df.select(*columns, *carried, *hidden, record.alias(RECORD), why.alias(WHY))
-    # Of a good record nothing else is asked: its bytes are not copied.
+    # The record is needed of bad rows alone: null in others, so that its bytes are not copied.
     df = also(df) if also is not None else df.withColumn(RECORD, F.when(F.col(WHY).isNotNull(), F.col(RECORD)))
     return rejects.judged(df, verdict(source, f"{source.label()}.on_bad_row"), rejected)
 
@@ -113,7 +117,7 @@ def inferred(df: DataFrame, source: KafkaSource) -> StructType:
     """
     content, _ = _content(source)
     text = F.when(F.is_valid_utf8(content), content)
-    lines = df.select(json_line(df.sparkSession, text, "", TEXTS, FEATURES).alias("line"))
+    lines = df.select(json_line(df.sparkSession, text, "", READ_AS_TEXT_IN_JSON, FEATURES).alias("line"))
     schema = schema_of_json(df.sparkSession, lines.where(F.col("line").startswith("{")), PARSING)
     return StructType([field for field in schema.fields if field.name != CORRUPT])
 
@@ -135,7 +139,7 @@ def _json(source: KafkaSource) -> tuple[list[Column], Column | None]:
     columns, unfit, missing = [], [], []
     wanted = value_columns(source)
     for field in wanted.fields:
-        own = as_texts(field.dataType, TEXTS)
+        own = as_texts(field.dataType, READ_AS_TEXT_IN_JSON)
         value, bad = cast(parsed[field.name], own, field.dataType)
         columns.append(F.when(is_plain, fast[field.name]).otherwise(value).alias(field.name))
         misfit = F.lit(f"{field.name} does not fit {field.dataType.simpleString()}")
@@ -183,16 +187,18 @@ def has_field(json: Column, name: str) -> Column:
 
 
 def _read_json(df: DataFrame, source: KafkaSource) -> DataFrame:
-    """Records with their value as plain JSON, or as JSON that Spark reads without changing it and what it reads."""
+    """Records with `PLAIN`; where it is null, with `JSON`, a line that `from_json` does not change, and `PARSED`."""
     columns = value_columns(source)
     content, _ = _content(source)
     rest = REST if source.values.extra == "fail" else ""
     df = df.withColumn(PLAIN, plain(df.sparkSession, _json_bytes(source), columns, ignores=not rest))
     text = F.when(F.col(PLAIN).isNull() & F.is_valid_utf8(content), content)
     unit = source.values.timestamps
-    line = json_line(df.sparkSession, text, columns.json(), TEXTS, FEATURES, rescued=rest, timestamps=unit)
+    line = json_line(
+        df.sparkSession, text, columns.json(), READ_AS_TEXT_IN_JSON, FEATURES, rescued=rest, timestamps=unit
+    )
     df = df.withColumn(JSON, line)
-    stored = as_texts(columns, TEXTS)
+    stored = as_texts(columns, READ_AS_TEXT_IN_JSON)
     assert isinstance(stored, StructType)
     schema = StructType([*stored.fields, StructField(REST, StringType()), StructField(CORRUPT, StringType())])
     return df.withColumn(PARSED, F.from_json(an_object(F.col(JSON)), ddl(df.sparkSession, schema), PARSING))
@@ -203,14 +209,14 @@ def _text() -> Column:
 
 
 def _content(source: KafkaSource) -> tuple[Column, Column]:
-    """The text of JSON, and whether it stands behind the header that it has with a registry."""
+    """The JSON of a value as text, and whether the header of a registry precedes it; true without a registry."""
     return _json_bytes(source).cast("string"), F.lit(True) if source.values.registry is None else _framed()
 
 
 def _json_bytes(source: KafkaSource) -> Column:
-    """The bytes of JSON; null where the header lacks that they have with a registry."""
+    """The bytes of a value's JSON; null where the source has a registry and the value lacks its header."""
     value = F.col("value")
-    return value if source.values.registry is None else F.when(_framed(), F.substring(value, HEADER + 1, MOST))
+    return value if source.values.registry is None else F.when(_framed(), F.substring(value, HEADER + 1, TO_THE_END))
 
 
 def _framed() -> Column:

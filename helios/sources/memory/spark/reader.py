@@ -40,7 +40,7 @@ class MemoryReader(SpanSource):
 
 
 def _in_utc(value: object) -> object:
-    """A value whose times without a zone are of UTC, inner ones too: PySpark takes them for the machine's own."""
+    """A value with UTC for its times without a zone, nested ones too: PySpark would take the machine's zone."""
     if isinstance(value, datetime) and value.tzinfo is None:
         return value.replace(tzinfo=UTC)
     if isinstance(value, Row):

@@ -16,8 +16,8 @@ from helios.sources.common.file import File
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.files.declare import FilesSource
 from helios.sources.files.durable import sync_folder
+from helios.sources.files.folder_position import FolderPosition
 from helios.sources.files.log import FANOUT
-from helios.sources.files.place import Place
 from helios.sources.files.settling import Settling
 from helios.sources.files.spark.listing import Listed
 from helios.sources.files.spark.reader import FilesReader
@@ -146,7 +146,7 @@ class WebhookReader(FilesReader):
 
         Now and then it also deletes what the log has of them.
         """
-        at = Place.of(position)
+        at = FolderPosition.of(position)
         if at is None or (self._last is not None and self._last[0] == at.entry):
             return
         last = self._our_log.files(at.entry - 1, at)

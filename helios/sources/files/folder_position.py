@@ -17,7 +17,7 @@ INLINE = 8_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place(SourcePosition):
+class FolderPosition(SourcePosition):
     """How far a folder is read: up to an entry of its log.
 
     Attributes:
@@ -42,7 +42,8 @@ class Place(SourcePosition):
         """The files of the entry, for people.
 
         Examples:
-            >>> Place(log="/c", files=2, names=(File("file:/in/a.csv", 1, 2), File("file:/in/b.csv", 1, 2))).text(None)
+            >>> names = (File("file:/in/a.csv", 1, 2), File("file:/in/b.csv", 1, 2))
+            >>> FolderPosition(log="/c", files=2, names=names).text(None)
             '2 files: a.csv, b.csv'
         """
         names = ", ".join(file.path.rpartition("/")[2] for file in self.names[:SHOWN])
@@ -58,7 +59,7 @@ class Place(SourcePosition):
         """The place as Spark's log of offsets and the snapshot summary keep it.
 
         Examples:
-            >>> Place(log="/c/helios/files/0", entry=2, files=1, bytes=5, hash="ab", read=9).as_json()
+            >>> FolderPosition(log="/c/helios/files/0", entry=2, files=1, bytes=5, hash="ab", read=9).as_json()
             {'log': '/c/helios/files/0', 'entry': 2, 'files': 1, 'bytes': 5, 'hash': 'ab', 'read': 9}
         """
         kept = {
@@ -94,7 +95,7 @@ class Place(SourcePosition):
         """The place from JSON of any shape; None if it is not a place.
 
         Examples:
-            >>> Place.of({"snapshot_id": 7}), Place.of(7)
+            >>> FolderPosition.of({"snapshot_id": 7}), FolderPosition.of(7)
             (None, None)
         """
         if isinstance(value, Mapping) and "log" in value and "entry" in value:
