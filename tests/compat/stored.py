@@ -22,6 +22,8 @@ CHANCE = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b[0-9a-f]{3
 """UUIDs, their digits without dashes, snapshot ids and times."""
 
 LEDGER = "helios.ledger."
+ADDED = ("helios.version", "helios/plans")
+"""A stamp and a folder that the older version did not write, and that no record needs."""
 SPARKS_OWN = ("commits", "metadata", "offsets", "sources", "state")
 
 
@@ -72,7 +74,7 @@ def _stamps(snapshot: Any) -> dict[str, Any]:
     """What Helios says in a snapshot's summary, and the operation."""
     assert snapshot.summary is not None
     told = snapshot.summary.additional_properties
-    stamps = {key: _read(told[key]) for key in told if key.startswith("helios.")}
+    stamps = {key: _read(told[key]) for key in told if key.startswith("helios.") and key not in ADDED}
     return {"operation": snapshot.summary.operation.value, **stamps}
 
 
@@ -84,7 +86,7 @@ def _checkpoint(folder: Path) -> Any:
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_dir() or path.name.endswith(".crc"):
+        if path.is_dir() or path.name.endswith(".crc") or name.startswith(ADDED):
             continue
         if name.startswith("offsets/"):
             version, _, *ends = path.read_text().splitlines()  # the second line is Spark's conf
