@@ -116,14 +116,20 @@ class PipelineTest:
                     self.feeds[name] = TopicFeed(name, source, self.lake.topics)
         return named(name, self.feeds, "source")
 
-    def give(self, batch: Batch, *, kill: Kill | None = None) -> None:
-        """Gives prepared rows, and runs."""
+    def give(self, batch: Batch, *, kill: Kill | None = None, strict: bool = True) -> None:
+        """Gives prepared rows, and runs.
+
+        Args:
+            batch: The rows.
+            kill: As for `batch`.
+            strict: Whether a batch that does not come to the moment of its kill is an error.
+        """
         again = batch in self.log.given
         self.log.given.append(batch)
         for name, records in batch.items():
             self._named(name).deliver(records)
         try:
-            self._run(kill, again=again)
+            self._run(kill, again=again, strict=strict)
         except HeliosError as error:
             self.log.error = error
 
@@ -137,14 +143,14 @@ class PipelineTest:
 
         self.settle()
         plans = self.plans()
-        before = [self._held(plan) for plan in plans]
+        before = [self.held(plan) for plan in plans]
         for plan in plans:
             if plan.streaming:
                 forget_last(plan)
         self._run(None, again=False)
         for plan, held in zip(plans, before, strict=True):
             if not isinstance(plan.write.sink, MemorySink):
-                self._compare(plan.write.table.text, held, self._held(plan), plan, "is not the same after a replay")
+                self._compare(plan.write.table.text, held, self.held(plan), plan, "is not the same after a replay")
         return self
 
     # what comes out
@@ -286,6 +292,18 @@ class PipelineTest:
 
     # runs
 
+    def reads(self, name: str) -> bool:
+        """True if a source of this full name is one of the test."""
+        return name in self.feeds
+
+    def like(self, name: str, feed: Feed) -> None:
+        """Takes over what another test knows of a source: the columns of its rows, and topics of a pattern."""
+        own = self.feeds.get(name)
+        if isinstance(own, TableFeed) and isinstance(feed, TableFeed):
+            own.declare(feed.schema())
+        elif own is None and isinstance(feed, TopicFeed):
+            self._named(name)
+
     def plans(self) -> list[Plan]:
         """The plans of the pipelines in the lake.
 
@@ -315,7 +333,7 @@ class PipelineTest:
         table = self.context.resolve(source.table, self._catalog(source), source.origin)
         return TableFeed(table, None).stand_in(source)
 
-    def _run(self, kill: Kill | None, *, again: bool) -> None:
+    def _run(self, kill: Kill | None, *, again: bool, strict: bool = True) -> None:
         from helios.testing.spark import runs
 
         plans = self.plans()
@@ -328,7 +346,7 @@ class PipelineTest:
             if kill is not None:
                 reached = runs.run_killed(plan, spark, emit, kill, repeats) or reached
             runs.run(plan, spark, emit, again=repeats and kill is None)
-        if kill is not None and not reached:
+        if kill is not None and not reached and strict:
             raise InputError(f"no batch came to the moment {kill!r}: it had no rows that reach the target.")
 
     def _stand_in_topics(self) -> None:
@@ -411,7 +429,7 @@ class PipelineTest:
         schema = from_pyiceberg(table.catalog.load(table.within).iceberg.schema())
         return table.text, self.lake.rows_of(table, branch), schema, keys
 
-    def _held(self, plan: Plan) -> tuple[list[Row], Schema]:
+    def held(self, plan: Plan) -> tuple[list[Row], Schema]:
         """The rows of a target in a form that can be counted."""
         if isinstance(plan.write.sink, MemorySink):
             return [], Schema(())

@@ -85,6 +85,10 @@ class TableFeed(Feed):
             self._schema = from_pyiceberg(self.catalog.load(self._table.within).iceberg.schema())
         return self._schema
 
+    def declare(self, schema: Schema | None) -> None:
+        """Sets the columns, where nothing else says them."""
+        self._schema = self._schema or schema
+
     def prepare(self, rows: Any) -> list[Any]:
         schema = self.schema()
         if schema is None:
