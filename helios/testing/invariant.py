@@ -90,6 +90,8 @@ def check(
         notes.append("not shuffled: the rows of its sources have an order")
     ways += [_shuffled(test, batches, chance, number) for number in range(shuffles if shuffled else 0)]
     expected = result(test, test.pipelines, first)
+    if batches == test.log.given and not test.lake.touched:
+        _same(test, plans, {plan.write.table.text: test.held(plan) for plan in plans}, expected, first, ignore)
     for way in ways:
         _compare(test, plans, expected, first, way, ignore)
     return Invariant(tuple(way.text for way in ways), left_out, tuple(notes))
@@ -265,12 +267,24 @@ def _give(test: PipelineTest, batch: Batch, kill: str | None) -> None:
 def _compare(
     test: PipelineTest, plans: Sequence[Plan], expected: Result, first: Way, way: Way, ignore: Sequence[str]
 ) -> None:
-    found = result(test, test.pipelines, way)
+    _same(test, plans, expected, result(test, test.pipelines, way), way, ignore, first)
+
+
+def _same(
+    test: PipelineTest,
+    plans: Sequence[Plan],
+    expected: Result,
+    found: Result,
+    way: Way,
+    ignore: Sequence[str],
+    first: Way | None = None,
+) -> None:
+    """Compares the targets of a way with those of the first one; without one, the first way with the test's own."""
     for number, plan in enumerate(plans):
         name = plan.write.table.text
         lines = _differ(expected[name], found[name], plan.write.mode.keys, ignore)
         if lines:
-            where = _narrowed(test, number, first, way, ignore)
+            where = _narrowed(test, number, first or way, way, ignore)
             raise Different("\n  ".join([f"{name} depends on how its rows come: {way.text}.", *lines, where]))
 
 

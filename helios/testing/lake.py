@@ -71,6 +71,7 @@ class Lake:
         self.declared: dict[str, str] = {}
         self.given: list[tuple[TableName, str | None, list[Mapping[str, Any]]]] = []
         self.moment: str | None = None
+        self.touched = False
         self._catalogs: dict[str, Catalog] = {}
         self._spark: SparkSession | None = None
         self._tests: list[PipelineTest] = []
@@ -147,6 +148,7 @@ class Lake:
 
     def sql(self, text: str) -> list[dict[str, Any]]:
         """Runs Spark SQL over the lake's tables, as another writer would: `DELETE FROM local.shop.orders ...`."""
+        self.touched = True
         return [row.asDict() for row in self.spark.sql(text).collect()]
 
     def clock(self, moment: str | datetime) -> None:
