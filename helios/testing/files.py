@@ -73,7 +73,9 @@ def _columnar(format: str, rows: Sequence[dict[str, Any]], schema: Schema) -> by
     else:
         import pyarrow.orc
 
-        pyarrow.orc.write_table(table, sink)
+        # A time with a zone is a type that Spark's reader of ORC lacks; without one it is of the session's, UTC.
+        plain = [f.with_type(pa.timestamp("us")) if pa.types.is_timestamp(f.type) else f for f in table.schema]
+        pyarrow.orc.write_table(table.cast(pa.schema(plain)), sink)
     return bytes(sink.getvalue())
 
 
