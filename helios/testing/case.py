@@ -4,33 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from helios.catalog.names import TableName
-from helios.errors import HeliosError, InputError, NotFound, near_miss
-from helios.model.flow import Pipeline, Source
+from helios.errors import CheckFailed, HeliosError, InputError, NotFound, near_miss
+from helios.model.flow import Pipeline
 from helios.model.output import MemorySink
-from helios.plan.compile import DOUBTS, compile_pipelines
-from helios.plan.nodes import Plan, ReadPath
+from helios.plan.compile import compile_pipelines
+from helios.plan.nodes import Plan
 from helios.plan.typing.schema import Schema, from_pyiceberg
-from helios.sources.files.declare import FilesSource
-from helios.sources.iceberg.declare import IcebergSource
-from helios.sources.memory.declare import Memory, MemorySource
+from helios.sources.memory.declare import Memory
 from helios.testing.casts import canonical, cast_rows, inferred
 from helios.testing.diff import Different, Row, difference
-from helios.testing.feeds import Feed, FilesFeed, MemoryFeed, TableFeed, TopicFeed, is_topic, topics_of
-from helios.testing.names import named, short_name, sources_of, with_sources
+from helios.testing.names import short_name
+from helios.testing.stage import KILLS, Batch, Kill, Stage
 
 if TYPE_CHECKING:
     from helios.spark.run.events import Event
     from helios.testing.invariant import Invariant
     from helios.testing.lake import Lake
-
-Kill: TypeAlias = Literal["after_rejects", "before_commit", "after_commit"]
-KILLS = ("after_rejects", "before_commit", "after_commit")
-
-Batch: TypeAlias = dict[str, list[Any]]
-"""The prepared rows of a batch, by the full name of their source."""
 
 
 @dataclass
@@ -68,10 +60,7 @@ class PipelineTest:
             )
         self.lake = lake
         self.pipelines = list(pipelines)
-        self.context = lake.context(pipelines)
-        self._here = [lake.sink(one) for one in pipelines]
-        self.feeds: dict[str, Feed] = {}
-        self._slots = [[self._feed(source) for source in sources_of(one)] for one in pipelines]
+        self.stage = Stage(lake, pipelines)
         self.log = Log()
 
     # what goes in
@@ -102,19 +91,13 @@ class PipelineTest:
             given = {**rows, **given}
         elif rows is not None:
             given[self._only()] = rows
-        return {feed.name: feed.prepare(rows) for name, rows in given.items() for feed in [self._named(name)]}
+        return {feed.name: feed.prepare(rows) for name, rows in given.items() for feed in [self.stage.named(name)]}
 
     def _only(self) -> str:
-        if len(self.feeds) != 1:
-            raise InputError(f"the rows name no source, of {', '.join(self.feeds) or 'none'}.", fix="write name=[...].")
-        return next(iter(self.feeds))
-
-    def _named(self, name: str) -> Feed:
-        for slots, pipeline in zip(self._slots, self.pipelines, strict=True):
-            for feed, source in zip(slots, sources_of(pipeline), strict=True):
-                if feed is None and name not in self.feeds and is_topic(name, source):
-                    self.feeds[name] = TopicFeed(name, source, self.lake.topics)
-        return named(name, self.feeds, "source")
+        if len(self.stage.feeds) != 1:
+            known = ", ".join(self.stage.feeds) or "none"
+            raise InputError(f"the rows name no source, of {known}.", fix="write name=[...].")
+        return next(iter(self.stage.feeds))
 
     def give(self, batch: Batch, *, kill: Kill | None = None, strict: bool = True) -> None:
         """Gives prepared rows, and runs.
@@ -127,9 +110,9 @@ class PipelineTest:
         again = batch in self.log.given
         self.log.given.append(batch)
         for name, records in batch.items():
-            self._named(name).deliver(records)
+            self.stage.named(name).deliver(records)
         try:
-            self._run(kill, again=again, strict=strict)
+            self.stage.run(kill, self.log.events.append, again=again, strict=strict)
         except HeliosError as error:
             self.log.error = error
 
@@ -142,12 +125,12 @@ class PipelineTest:
         from helios.testing.spark.runs import forget_last
 
         self.settle()
-        plans = self.plans()
+        plans = self.stage.plans()
         before = [self.held(plan) for plan in plans]
         for plan in plans:
             if plan.streaming:
                 forget_last(plan)
-        self._run(None, again=False)
+        self.stage.run(None, self.log.events.append)
         for plan, held in zip(plans, before, strict=True):
             if not isinstance(plan.write.sink, MemorySink):
                 self._compare(plan.write.table.text, held, self.held(plan), plan, "is not the same after a replay")
@@ -205,7 +188,7 @@ class PipelineTest:
             Different: There are others.
         """
         self.settle()
-        plans = [plan for plan in self.plans() if plan.write.quarantine is not None]
+        plans = [plan for plan in self.stage.plans() if plan.write.quarantine is not None]
         if not plans:
             if reason is not None or rows is not None:
                 raise InputError(
@@ -254,9 +237,7 @@ class PipelineTest:
         return self
 
     def _problems(self) -> HeliosError | None:
-        from helios.errors import CheckFailed
-
-        problems = compile_pipelines(self._pipelines(), self.context)[1]
+        problems = compile_pipelines(self.stage.pipelines(), self.stage.context)[1]
         return CheckFailed(problems) if problems else None
 
     def invariant(
@@ -281,7 +262,7 @@ class PipelineTest:
 
     def schema(self) -> dict[str, str]:
         """The columns that reach the target of the last pipeline, with their Spark SQL types."""
-        found = self.plans()[-1].schema
+        found = self.stage.plans()[-1].schema
         return {one.name: one.type for one in found.columns} if found is not None else {}
 
     def settle(self) -> None:
@@ -292,125 +273,17 @@ class PipelineTest:
 
     # runs
 
-    def reads(self, name: str) -> bool:
-        """True if a source of this full name is one of the test."""
-        return name in self.feeds
-
-    def like(self, name: str, feed: Feed) -> None:
-        """Takes over what another test knows of a source: the columns of its rows, and topics of a pattern."""
-        own = self.feeds.get(name)
-        if isinstance(own, TableFeed) and isinstance(feed, TableFeed):
-            own.declare(feed.schema())
-        elif own is None and isinstance(feed, TopicFeed):
-            self._named(name)
-
-    def plans(self) -> list[Plan]:
-        """The plans of the pipelines in the lake.
-
-        Raises:
-            HeliosError: They do not compile.
-        """
-        from helios.engine import runnable
-
-        for feed in self.feeds.values():
-            feed.is_there()
-        return runnable(*compile_pipelines(self._pipelines(), self.context, lenient=True))
-
-    def _pipelines(self) -> list[Pipeline]:
-        return [
-            with_sources(one, [self._source(feed, source) for feed, source in zip(slots, sources_of(one), strict=True)])
-            for one, slots in zip(self._here, self._slots, strict=True)
-        ]
-
-    def _source(self, feed: Feed | None, source: Source) -> Source:
-        if feed is not None:
-            return feed.stand_in(source)
-        if topics_of(source) is not None:
-            from helios.testing.feeds import with_broker
-
-            return with_broker(source, self.lake.topics.broker)
-        assert isinstance(source, IcebergSource)
-        table = self.context.resolve(source.table, self._catalog(source), source.origin)
-        return TableFeed(table, None).stand_in(source)
-
-    def _run(self, kill: Kill | None, *, again: bool, strict: bool = True) -> None:
-        from helios.testing.spark import runs
-
-        plans = self.plans()
-        spark = self.lake.start([one for plan in plans for one in plan.components])
-        self._stand_in_topics()
-        emit = self.log.events.append
-        reached = False
-        for plan in plans:
-            repeats = again and plan.path is ReadPath.BATCH
-            if kill is not None:
-                reached = runs.run_killed(plan, spark, emit, kill, repeats) or reached
-            runs.run(plan, spark, emit, again=repeats and kill is None)
-        if kill is not None and not reached and strict:
-            raise InputError(f"no batch came to the moment {kill!r}: it had no rows that reach the target.")
-
-    def _stand_in_topics(self) -> None:
-        from helios.sources.kafka.transport import STAND_INS
-        from helios.testing.spark.topics import GivenTopics
-
-        logs = self.lake.topics.logs
-        STAND_INS[self.lake.topics.broker] = lambda source: GivenTopics(source, logs)
-
     # sources and targets
-
-    def _catalog(self, source: IcebergSource) -> Any:
-        from helios.catalog.spec import Catalog
-
-        given = source.catalog
-        return self.lake.catalog(given.name) if isinstance(given, Catalog) else given
-
-    def _feed(self, source: Source) -> Feed | None:
-        """What the test gives to a source; None for a target of another pipeline, and for topics of a pattern."""
-        if isinstance(source, IcebergSource):
-            table = self.context.resolve(source.table, self._catalog(source), source.origin)
-            if table.text in self._written():
-                return None
-            return self._known(table.text, source, TableFeed(table, self.lake.declared.get(table.text)))
-        if isinstance(source, FilesSource):
-            folder = self.lake.folder / "files" / f"{short_name(source.path)}-{abs(hash(source.path)) % 10**8}"
-            return self._known(source.path, source, FilesFeed(source, folder))
-        if isinstance(source, MemorySource):
-            name = "memory" if "memory" not in self.feeds else f"memory{len(self.feeds) + 1}"
-            return self._known(name, source, MemoryFeed(source, name))
-        kafka = topics_of(source)
-        if kafka is None:
-            raise InputError(
-                f"{source.label()} reads what a test cannot replace.",
-                where=source.origin,
-                fix="test the steps behind it over a table or over Memory.source(...).",
-            )
-        made = [self._known(one, source, self._topic(one, source)) for one in kafka.topics]
-        return made[0] if made else None
-
-    def _topic(self, name: str, source: Source) -> TopicFeed:
-        keys = next(
-            (one.sink.mode.keys for one in self._here if source in sources_of(one) and hasattr(one.sink, "mode")), ()
-        )
-        return TopicFeed(name, source, self.lake.topics, keys)
-
-    def _known(self, name: str, source: Source, feed: Feed) -> Feed:
-        found = self.feeds.setdefault(name, feed)
-        found.followed = found.followed or source.streaming
-        return found
-
-    def _written(self) -> set[str]:
-        sinks = [one.sink.iceberg for one in self._here if one.sink.iceberg is not None]
-        return {self.context.resolve(one.table, one.catalog, one.origin).text for one in sinks}
 
     def _target(self, table: str | None) -> tuple[str, list[dict[str, Any]], Schema, Sequence[str]]:
         """The name, rows, columns and keys of a target, or of another table."""
-        plan = self.plans()[-1]
+        plan = self.stage.plans()[-1]
         if table is None and isinstance(plan.write.sink, MemorySink):
             held = Memory.rows(plan.write.sink.held_as)
             return plan.write.table.text, held, plan.schema or inferred(held, plan.write.table.text), ()
         if table is None:
             return self._table(plan.write.table, plan.write.sink.branch_name, plan.write.mode.keys, plan.schema)
-        known = {one.write.table.text: one for one in self.plans()}
+        known = {one.write.table.text: one for one in self.stage.plans()}
         fitting = [name for name in known if name == table or name.endswith(f".{table}") or short_name(name) == table]
         if len(fitting) == 1:
             plan = known[fitting[0]]

@@ -16,14 +16,14 @@ from helios.plan.typing.schema import Schema, from_ddl
 from helios.steps.watermark import Watermark
 from helios.testing.casts import CASTERS, Misfit
 from helios.testing.diff import WAYS, Different, Row, difference
+from helios.testing.names import sources_of
+from helios.testing.stage import KILLS, Batch, Kill
 
 if TYPE_CHECKING:
-    from helios.testing.case import Batch, PipelineTest
+    from helios.testing.case import PipelineTest
 
 PIECES = 4
 """Into how many batches rows are cut at the most."""
-
-KILLS = ("after_rejects", "before_commit", "after_commit")
 
 Result = dict[str, tuple[list[Row], Schema]]
 """The rows and columns of each target."""
@@ -65,13 +65,11 @@ class Invariant:
         return "; ".join(one for one in (f"{len(self.ways)} ways give the same", late, *self.notes) if one)
 
 
-def check(
-    test: PipelineTest, *, cuts: int, replays: int, shuffles: int, ignore: Sequence[str], seed: int
-) -> Invariant:
+def check(test: PipelineTest, *, cuts: int, replays: int, shuffles: int, ignore: Sequence[str], seed: int) -> Invariant:
     """See `PipelineTest.invariant`."""
     if not any(batch for batch in test.log.given):
         raise InputError("invariant() has no rows.", fix="give some first: test.batch(orders=[...]).")
-    plans, chance = test.plans(), random.Random(seed)
+    plans, chance = test.stage.plans(), random.Random(seed)
     batches, left_out = _in_time(test, _standing_first(test, plans))
     notes: list[str] = []
     first = Way("the batches of the test", batches)
@@ -85,7 +83,7 @@ def check(
         plan.path is ReadPath.RANGES for plan in plans
     )
     ways += [_killed(batches, number, twice=twice) for number in range(replays)]
-    shuffled = [feed for feed in test.feeds.values() if not feed.ordered and not _changes(test, feed.name)]
+    shuffled = [feed for feed in test.stage.feeds.values() if not feed.ordered and not _changes(test, feed.name)]
     if shuffles and not shuffled:
         notes.append("not shuffled: the rows of its sources have an order")
     ways += [_shuffled(test, batches, chance, number) for number in range(shuffles if shuffled else 0)]
@@ -107,9 +105,9 @@ def _standing_first(test: PipelineTest, plans: Sequence[Plan]) -> list[Batch]:
     standing: Batch = {}
     moving: list[Batch] = []
     for batch in test.log.given:
-        moving.append({name: rows for name, rows in batch.items() if test.feeds[name].followed})
+        moving.append({name: rows for name, rows in batch.items() if test.stage.feeds[name].followed})
         for name, rows in batch.items():
-            if not test.feeds[name].followed:
+            if not test.stage.feeds[name].followed:
                 standing.setdefault(name, []).extend(rows)
     moving = [batch for batch in moving if batch] or [{}]
     return [{**standing, **moving[0]}, *moving[1:]]
@@ -127,12 +125,12 @@ def _uncut(plans: Sequence[Plan], test: PipelineTest) -> str:
 
 def _followed(test: PipelineTest, batches: Sequence[Batch]) -> tuple[Batch, Batch]:
     """The rows that stand in the first batch, and all that come over time."""
-    moves = any(feed.followed for feed in test.feeds.values())
+    moves = any(feed.followed for feed in test.stage.feeds.values())
     standing: Batch = {}
     coming: Batch = {}
     for batch in batches:
         for name, rows in batch.items():
-            side = coming if test.feeds[name].followed or not moves else standing
+            side = coming if test.stage.feeds[name].followed or not moves else standing
             side.setdefault(name, []).extend(rows)
     return standing, coming
 
@@ -172,10 +170,10 @@ def _killed(batches: list[Batch], number: int, *, twice: bool) -> Way:
 
 def _changes(test: PipelineTest, name: str) -> bool:
     """True if a source is read as changes, whose commits have an order."""
-    from helios.testing.names import sources_of
-
     sources = [source for one in test.pipelines for source in sources_of(one)]
-    return any(source.reads_changes and str(source.reference[0] if source.reference else "") in name for source in sources)
+    return any(
+        source.reads_changes and str(source.reference[0] if source.reference else "") in name for source in sources
+    )
 
 
 def _shuffled(test: PipelineTest, batches: Sequence[Batch], chance: random.Random, number: int) -> Way:
@@ -183,7 +181,7 @@ def _shuffled(test: PipelineTest, batches: Sequence[Batch], chance: random.Rando
     for batch in batches:
         mixed: Batch = {}
         for name, rows in batch.items():
-            keeps = test.feeds[name].ordered or _changes(test, name)
+            keeps = test.stage.feeds[name].ordered or _changes(test, name)
             mixed[name] = rows if keeps else rows[::-1] if number == 0 else chance.sample(rows, len(rows))
         made.append(mixed)
     return Way("the rows of each batch in another order", made)
@@ -210,7 +208,7 @@ def _in_time(test: PipelineTest, batches: list[Batch]) -> tuple[list[Batch], int
     for batch in batches:
         kept: Batch = {}
         for name, rows in batch.items():
-            feed = test.feeds[name]
+            feed = test.stage.feeds[name]
             kept[name] = []
             for row in rows:
                 times = [_seconds(feed.at(row, column)) for column in columns]
@@ -239,26 +237,22 @@ def _seconds(value: object) -> float | None:
 
 def result(test: PipelineTest, pipelines: Sequence[Pipeline], way: Way) -> Result:
     """The targets of pipelines after their rows came in a way, in a lake of its own."""
-    from helios.testing.lake import Lake
-
-    with Lake(config=test.lake.config) as lake:
-        if test.lake.moment is not None:
-            lake.clock(test.lake.moment)
+    with test.lake.fresh() as lake:
         for table, schema, rows in test.lake.given:
             lake.table(table.text, schema, rows)
         lake.declared.update(test.lake.declared)
         other = lake.test(pipelines)
-        for name, feed in test.feeds.items():
-            other.like(name, feed)
+        for name, feed in test.stage.feeds.items():
+            other.stage.like(name, feed)
         for number, batch in enumerate(way.batches):
-            batch = {name: rows for name, rows in batch.items() if other.reads(name)}
+            batch = {name: rows for name, rows in batch.items() if other.stage.reads(name)}
             for _ in range(2 if way.twice else 1):
                 _give(other, batch, KILLS[number % len(KILLS)] if way.killed else None)
-        return {plan.write.table.text: other.held(plan) for plan in other.plans()}
+        return {plan.write.table.text: other.held(plan) for plan in other.stage.plans()}
 
 
-def _give(test: PipelineTest, batch: Batch, kill: str | None) -> None:
-    test.give(batch, kill=kill, strict=False)  # type: ignore[arg-type]
+def _give(test: PipelineTest, batch: Batch, kill: Kill | None) -> None:
+    test.give(batch, kill=kill, strict=False)
     test.settle()
     if kill is not None:
         test.replay()
@@ -346,7 +340,7 @@ def _cut(test: PipelineTest, pipeline: Pipeline, count: int) -> Pipeline:
 
     stream = pipeline.stream
     assert isinstance(stream, Stream)
-    catalog = test.lake.catalog(test.context.config.default_catalog)
+    catalog = test.lake.catalog(test.stage.context.config.default_catalog)
     kept = replace(stream, tail=stream.tail[:count])
     sink = Iceberg.sink("helios_test.cut", catalog=catalog).quarantine("helios_test.rejected")
     return Pipeline(stream=kept, sink=sink, origin=pipeline.origin)

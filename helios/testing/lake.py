@@ -99,6 +99,12 @@ class Lake:
         for test in self._tests if not asked else ():
             test.settle()
 
+    def fresh(self) -> Lake:
+        """Another lake, with the same configuration and the same clock."""
+        made = Lake(config=self.config)
+        made.moment = self.moment
+        return made
+
     # what it holds
 
     def test(self, *pipelines: Pipeline | Iterable[Pipeline]) -> PipelineTest:
@@ -203,8 +209,7 @@ class Lake:
         return self._catalogs[name]
 
     def context(self, pipelines: Iterable[Pipeline] = ()) -> Context:
-        """The context in which names mean the lake's tables: the catalogs of configuration and scripts, by their names.
-        """
+        """The context in which names mean the lake's tables: the catalogs of configuration and scripts, by their names."""
         pipelines = list(pipelines)
         origin = pipelines[0].origin.file if pipelines else ""
         folder = Path(origin).resolve().parent if os.path.exists(origin) else Path.cwd()

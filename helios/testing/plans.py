@@ -62,6 +62,6 @@ def schema(pipeline: Pipeline) -> dict[str, str]:
         raise InputError(
             "the columns of the pipeline are known only with those of its source.",
             where=pipeline.origin,
-            fix='declare these in a lake: lake.table("shop.orders", "id bigint"), and ask lake.test(pipeline).schema().',
+            fix='declare these: lake.table("shop.orders", "id bigint"), and ask lake.test(pipeline).schema().',
         )
     return {one.name: one.type for one in found.columns}

@@ -61,9 +61,7 @@ def _json(value: Any) -> Any:
     raise InputError(f"{value!r} is nothing that JSON has.", fix="give text, numbers, lists and dicts, or raw bytes.")
 
 
-def envelope(
-    change: Any, *, keys: Sequence[str], topic: str, number: int, with_schema: bool
-) -> Record:
+def envelope(change: Any, *, keys: Sequence[str], topic: str, number: int, with_schema: bool) -> Record:
     """The record that Debezium writes for a change of a row.
 
     Args:

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -100,8 +99,7 @@ def run_killed(plan: Plan, spark: SparkSession, emit: Callable[[Event], None], m
     return bool(died)
 
 
-
-MOMENTS: Mapping[str, tuple[Any, str, bool]] = {
+MOMENTS: Mapping[str, tuple[object, str, bool]] = {
     "after_rejects": (batches, "_confirmed", False),
     "before_commit": (Job, "confirm", True),
     "after_commit": (batches, "execute", True),
@@ -121,7 +119,7 @@ def dying(moment: str) -> Iterator[list[str]]:
     died: list[str] = []
 
     @wraps(real)
-    def called(*given: Any, **named: Any) -> Any:
+    def called(*given: object, **named: object) -> object:
         made = real(*given, **named) if behind or died else None
         if died or (moment == "after_commit" and made is None):
             return made
@@ -146,7 +144,6 @@ def forget_last(plan: Plan) -> bool:
     return True
 
 
-
 def set_clock(spark: SparkSession, moment: str) -> None:
     """Has a session's functions of the current time give one that the test says.
 
@@ -158,6 +155,4 @@ def set_clock(spark: SparkSession, moment: str) -> None:
         spark.sql(
             f"CREATE OR REPLACE TEMPORARY FUNCTION {name}() RETURNS TIMESTAMP RETURN TIMESTAMP '{moment}'"
         ).collect()
-    spark.sql(
-        f"CREATE OR REPLACE TEMPORARY FUNCTION current_date() RETURNS DATE RETURN DATE '{moment[:10]}'"
-    ).collect()
+    spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION current_date() RETURNS DATE RETURN DATE '{moment[:10]}'").collect()

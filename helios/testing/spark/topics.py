@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -13,10 +12,9 @@ from helios.errors import NotFound, near_miss
 from helios.sources.kafka.declare import KafkaSource
 from helios.sources.kafka.topics import Log, Range, TopicsPosition
 from helios.spark.jvm.inline import inline
+from helios.testing.records import Record
 
-COLUMNS = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-)
+COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 HEADERS = ", headers array<struct<key: string, value: binary>>"
 
 
@@ -25,10 +23,10 @@ class GivenTopics:
 
     Args:
         source: The source.
-        logs: By topic and partition, the records, each with value, key, at and headers.
+        logs: By topic and partition, the records.
     """
 
-    def __init__(self, source: KafkaSource, logs: Mapping[str, Sequence[Sequence[Any]]]) -> None:
+    def __init__(self, source: KafkaSource, logs: Mapping[str, Sequence[Sequence[Record]]]) -> None:
         self._source = source
         self._logs = logs
 
@@ -61,7 +59,7 @@ class GivenTopics:
             for one in wanted
             for offset in range(one.start, one.end)
         ]
-        columns: dict[str, list[Any]] = {
+        columns: dict[str, list[object]] = {
             "key": [record.key for *_, record in rows],
             "value": [record.value for *_, record in rows],
             "topic": [topic for topic, *_ in rows],
