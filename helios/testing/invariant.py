@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from helios.errors import HeliosError, InputError
@@ -87,11 +88,11 @@ def check(test: PipelineTest, *, cuts: int, replays: int, shuffles: int, ignore:
     if shuffles and not shuffled:
         notes.append("not shuffled: the rows of its sources have an order")
     ways += [_shuffled(test, batches, chance, number) for number in range(shuffles if shuffled else 0)]
-    expected = result(test, test.pipelines, first)
+    expected, comparison = result(test, test.pipelines, first), _Comparison(test, first, ignore)
     if batches == test.log.given and not test.lake.touched:
-        _same(test, plans, {plan.write.table.text: test.held(plan) for plan in plans}, expected, first, ignore)
+        comparison.same({plan.write.table.text: test.held(plan) for plan in plans}, expected, first)
     for way in ways:
-        _compare(test, plans, expected, first, way, ignore)
+        comparison.same(expected, result(test, test.pipelines, way), way)
     return Invariant(tuple(way.text for way in ways), left_out, tuple(notes))
 
 
@@ -145,7 +146,7 @@ def _cuts(test: PipelineTest, batches: Sequence[Batch], cuts: int, chance: rando
         made: list[Batch] = [{} for _ in range(pieces)]
         for name, rows in coming.items():
             places = _places(len(rows), pieces, chance, even=number == 1)
-            for batch, (start, end) in zip(made, zip(places, places[1:], strict=False), strict=True):
+            for batch, (start, end) in zip(made, pairwise(places), strict=True):
                 if end > start:
                     batch[name] = rows[start:end]
         made = [batch for batch in made if batch]
@@ -245,9 +246,9 @@ def result(test: PipelineTest, pipelines: Sequence[Pipeline], way: Way) -> Resul
         for name, feed in test.stage.feeds.items():
             other.stage.like(name, feed)
         for number, batch in enumerate(way.batches):
-            batch = {name: rows for name, rows in batch.items() if other.stage.reads(name)}
+            known = {source: rows for source, rows in batch.items() if other.stage.reads(source)}
             for _ in range(2 if way.twice else 1):
-                _give(other, batch, KILLS[number % len(KILLS)] if way.killed else None)
+                _give(other, known, KILLS[number % len(KILLS)] if way.killed else None)
         return {plan.write.table.text: other.held(plan) for plan in other.stage.plans()}
 
 
@@ -256,30 +257,6 @@ def _give(test: PipelineTest, batch: Batch, kill: Kill | None) -> None:
     test.settle()
     if kill is not None:
         test.replay()
-
-
-def _compare(
-    test: PipelineTest, plans: Sequence[Plan], expected: Result, first: Way, way: Way, ignore: Sequence[str]
-) -> None:
-    _same(test, plans, expected, result(test, test.pipelines, way), way, ignore, first)
-
-
-def _same(
-    test: PipelineTest,
-    plans: Sequence[Plan],
-    expected: Result,
-    found: Result,
-    way: Way,
-    ignore: Sequence[str],
-    first: Way | None = None,
-) -> None:
-    """Compares the targets of a way with those of the first one; without one, the first way with the test's own."""
-    for number, plan in enumerate(plans):
-        name = plan.write.table.text
-        lines = _differ(expected[name], found[name], plan.write.mode.keys, ignore)
-        if lines:
-            where = _narrowed(test, number, first or way, way, ignore)
-            raise Different("\n  ".join([f"{name} depends on how its rows come: {way.text}.", *lines, where]))
 
 
 def _differ(
@@ -296,28 +273,57 @@ def _differ(
     return difference(rows(expected), rows(found), kept, keys, WAYS)
 
 
-def _narrowed(test: PipelineTest, number: int, first: Way, way: Way, ignore: Sequence[str]) -> str:
-    """The step before which two ways still agree, found by cutting the pipeline in front of steps."""
-    pipeline = test.pipelines[number]
-    steps = pipeline.stream.steps
+@dataclass(frozen=True)
+class _Comparison:
+    """Compares the targets of ways with those of the first one.
 
-    def agree(count: int) -> bool:
-        cut = [*test.pipelines[:number], _cut(test, pipeline, count)]
-        try:
-            one, two = result(test, cut, first), result(test, cut, replace(way, twice=False))
-        except HeliosError:
-            return False  # it cannot be written as it is, such as an aggregate without a watermark
-        name = next(reversed(one))
-        return not _differ(one[name], two[name], (), ignore)
+    Attributes:
+        test: The test.
+        first: The first way.
+        ignore: Columns that may differ.
+    """
 
-    last = _last_that_agrees(len(steps), agree)
-    if last == len(steps):
-        write = pipeline.sink.mode.text() if isinstance(pipeline.sink, IcebergSink) else pipeline.sink.label()
-        opaque = [step.text() for step in steps if step.traits.opaque]
-        also = f", or in what {', '.join(opaque)} keeps between runs" if opaque else ""
-        return f"All steps agree; the ways part in the write ({write}){also}."
-    step = steps[last]
-    return f"The ways still agree in front of {step.text()} ({step.origin.file}:{step.origin.line}), and part there."
+    test: PipelineTest
+    first: Way
+    ignore: Sequence[str]
+
+    def same(self, expected: Result, found: Result, way: Way) -> None:
+        """Raises what differs.
+
+        Raises:
+            Different: A target differs.
+        """
+        for number, plan in enumerate(self.test.stage.plans()):
+            name = plan.write.table.text
+            lines = _differ(expected[name], found[name], plan.write.mode.keys, self.ignore)
+            if lines:
+                where = self._narrowed(number, way)
+                raise Different("\n  ".join([f"{name} depends on how its rows come: {way.text}.", *lines, where]))
+
+    def _narrowed(self, number: int, way: Way) -> str:
+        """The step before which two ways still agree, found by cutting the pipeline in front of steps."""
+        test, pipeline = self.test, self.test.pipelines[number]
+        steps = pipeline.stream.steps
+
+        def agree(count: int) -> bool:
+            cut = [*test.pipelines[:number], _cut(test, pipeline, count)]
+            try:
+                one, two = result(test, cut, self.first), result(test, cut, replace(way, twice=False))
+            except HeliosError:
+                return False  # it cannot be written as it is, such as an aggregate without a watermark
+            name = next(reversed(one))
+            return not _differ(one[name], two[name], (), self.ignore)
+
+        last = _last_that_agrees(len(steps), agree)
+        if last == len(steps):
+            write = pipeline.sink.mode.text() if isinstance(pipeline.sink, IcebergSink) else pipeline.sink.label()
+            opaque = [step.text() for step in steps if step.traits.opaque]
+            also = f", or in what {', '.join(opaque)} keeps between runs" if opaque else ""
+            return f"All steps agree; the ways part in the write ({write}){also}."
+        step = steps[last]
+        return (
+            f"The ways still agree in front of {step.text()} ({step.origin.file}:{step.origin.line}), and part there."
+        )
 
 
 def _last_that_agrees(count: int, agree: Callable[[int], bool]) -> int:

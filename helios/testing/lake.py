@@ -209,7 +209,7 @@ class Lake:
         return self._catalogs[name]
 
     def context(self, pipelines: Iterable[Pipeline] = ()) -> Context:
-        """The context in which names mean the lake's tables: the catalogs of configuration and scripts, by their names."""
+        """The context in which the catalogs of configuration and scripts are the lake's, by their names."""
         pipelines = list(pipelines)
         origin = pipelines[0].origin.file if pipelines else ""
         folder = Path(origin).resolve().parent if os.path.exists(origin) else Path.cwd()
