@@ -47,6 +47,7 @@ class Stage:
         self._here = [lake.sink(one) for one in pipelines]
         self.feeds: dict[str, Feed] = {}
         self._slots = [[self._feed(source) for source in sources_of(one)] for one in pipelines]
+        self.pipelines()  # refuses what cannot be replaced
 
     def plans(self) -> list[Plan]:
         """The plans of the pipelines in the lake.

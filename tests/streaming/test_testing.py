@@ -138,7 +138,7 @@ def test_what_cannot_be_replaced_is_refused(lake: Lake) -> None:
         (avro >> sink(), "asks a schema registry"),
     ):
         with pytest.raises(InputError, match=said):
-            lake.test(pipeline).stage.plans()
+            lake.test(pipeline)
 
 
 # sources
@@ -216,7 +216,7 @@ def test_each_write_mode(lake: Lake) -> None:
             one >> sink("shop.versions").upsert("id", order_by="amount", history=True),
             [(1, 1), (2, 2), (1, 3)],
         ),
-        "filtered": (one >> sink("shop.filtered").overwrite("amount > 0"), [(1, 3)]),
+        "filtered": (one >> sink("shop.filtered").overwrite("id > 0"), [(1, 3)]),
         "parts": (one >> sink("shop.parts").partition_by("id").overwrite_partitions(), [(1, 3), (2, 2)]),
         "merged": (one >> sink("shop.merged").merge_sql(merge), [(1, 3), (2, 2)]),
         "erased": (one >> sink("shop.erased").delete("id"), [(9, 1)]),

@@ -15,6 +15,8 @@ from helios.catalog.spec import Catalog
 from helios.config import Config
 from helios.errors import EnvironmentProblem, HeliosError, RunError
 from helios.plan.nodes import Plan
+from helios.spark.jvm.classes import classes
+from helios.spark.jvm.types.spark import JavaSessionState
 from helios.spark.run import batches
 from helios.spark.run.events import Event
 from helios.spark.run.job import Job
@@ -144,6 +146,10 @@ def forget_last(plan: Plan) -> bool:
     return True
 
 
+CLOCKS = {"current_timestamp": "TIMESTAMP", "now": "TIMESTAMP", "current_date": "DATE"}
+"""The functions of the current time, with the types that they give."""
+
+
 def set_clock(spark: SparkSession, moment: str) -> None:
     """Has a session's functions of the current time give one that the test says.
 
@@ -151,8 +157,9 @@ def set_clock(spark: SparkSession, moment: str) -> None:
         spark: The session.
         moment: The time, as ISO text.
     """
-    for name in ("current_timestamp", "now"):
-        spark.sql(
-            f"CREATE OR REPLACE TEMPORARY FUNCTION {name}() RETURNS TIMESTAMP RETURN TIMESTAMP '{moment}'"
-        ).collect()
-    spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION current_date() RETURNS DATE RETURN DATE '{moment[:10]}'").collect()
+    state: JavaSessionState = spark._jsparkSession.sessionState()
+    for name, kind in CLOCKS.items():
+        # Spark's own function of this session, or the one of the last call.
+        state.functionRegistry().dropFunction(classes().org.apache.spark.sql.catalyst.FunctionIdentifier(name))
+        value = moment if kind == "TIMESTAMP" else moment[:10]
+        spark.sql(f"CREATE TEMPORARY FUNCTION {name}() RETURNS {kind} RETURN {kind} '{value}'").collect()
