@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,9 +20,12 @@ from helios.sources.files.declare import FilesSource
 from helios.sources.iceberg.declare import IcebergSource
 from helios.sources.kafka.declare import KafkaSource
 from helios.sources.memory.declare import MemorySource
+from helios.sources.webhook.bodies import line_of, verified
+from helios.sources.webhook.declare import WebhookSource
+from helios.sources.webhook.signatures import Refused
 from helios.testing.casts import arrow_schema, cast_rows, inferred
 from helios.testing.files import write_file
-from helios.testing.records import Record, envelope
+from helios.testing.records import Record, as_bytes, envelope
 
 
 class Feed:
@@ -163,6 +167,45 @@ class FilesFeed(Feed):
         return replace(source, path=str(self._folder), storage=None, max_files=None)
 
 
+class WebhookFeed(Feed):
+    """Deliveries that a receiver has stored. Their bodies are verified as it does; a signature is not asked for."""
+
+    def __init__(self, source: WebhookSource, folder: Path) -> None:
+        super().__init__(source.path)
+        self._source = source
+        self._folder = folder
+        self._segments = 0
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def prepare(self, rows: Any) -> list[Any]:
+        return [self._verified(body) for body in ([rows] if isinstance(rows, str | bytes) else rows)]
+
+    def _verified(self, given: Any) -> bytes:
+        source, body = self._source, as_bytes(given) or b""
+        declared = from_ddl(source.declared_schema) if source.declared_schema is not None else None
+        try:
+            return verified(body, declared, source.extra, source.fraction)
+        except Refused as refused:
+            raise InputError(f"{self.name}: the receiver refuses {given!r}: {refused.reason}.") from None
+
+    def deliver(self, records: Sequence[Any]) -> None:
+        if not records:
+            return
+        self._segments += 1
+        columns, name = self._source.declared_schema is not None, f"{self._segments:06d}"
+        lines = [
+            line_of(f"test-{name}-{number}", datetime.now(UTC), body, columns=columns)
+            for number, body in enumerate(records)
+        ]
+        hidden = self._folder / f".open-{name}.json"
+        hidden.write_bytes(b"".join(line + b"\n" for line in lines))
+        hidden.rename(self._folder / f"{name}.json")
+
+    def stand_in(self, source: Source) -> Source:
+        assert isinstance(source, WebhookSource)
+        return replace(source, folder=str(self._folder), max_files=None)
+
+
 class MemoryFeed(Feed):
     """Rows in memory: each batch has its own. Until the test gives some, they are those of the script."""
 
@@ -255,9 +298,13 @@ class TopicFeed(Feed):
 def with_broker(source: Source, broker: str) -> Source:
     """A source of topics, or of their changes, that reads the stand-in of an address, from the beginning."""
     if isinstance(source, TopicChanges):
-        changed = replace(source, kafka=with_broker(source.kafka, broker), max_rows=None)
+        changed = replace(source, kafka=_of_broker(source.kafka, broker), max_rows=None)
         return replace(changed, replication=None) if isinstance(changed, CdcSource) else changed
     assert isinstance(source, KafkaSource)
+    return _of_broker(source, broker)
+
+
+def _of_broker(source: KafkaSource, broker: str) -> KafkaSource:
     if source.values.registry is not None:
         raise InputError(
             f"{source.label()} asks a schema registry, which a test does not have.",

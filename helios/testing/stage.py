@@ -15,7 +15,18 @@ from helios.sources.files.declare import FilesSource
 from helios.sources.iceberg.declare import IcebergSource
 from helios.sources.kafka.transport import STAND_INS
 from helios.sources.memory.declare import MemorySource
-from helios.testing.feeds import Feed, FilesFeed, MemoryFeed, TableFeed, TopicFeed, is_topic, topics_of, with_broker
+from helios.sources.webhook.declare import WebhookSource
+from helios.testing.feeds import (
+    Feed,
+    FilesFeed,
+    MemoryFeed,
+    TableFeed,
+    TopicFeed,
+    WebhookFeed,
+    is_topic,
+    topics_of,
+    with_broker,
+)
 from helios.testing.names import named, short_name, sources_of, with_sources
 
 if TYPE_CHECKING:
@@ -137,9 +148,12 @@ class Stage:
             if table.text in self._written():
                 return None
             return self._known(table.text, source, TableFeed(table, self.lake.declared.get(table.text)))
-        if isinstance(source, FilesSource):
-            folder = self.lake.folder / "files" / f"{short_name(source.path)}-{abs(hash(source.path)) % 10**8}"
-            return self._known(source.path, source, FilesFeed(source, folder))
+        if isinstance(source, FilesSource | WebhookSource):
+            folder = self.lake.folder / "files" / f"{len(self.feeds)}-{short_name(source.path)}"
+            if source.path in self.feeds:
+                return self._known(source.path, source, self.feeds[source.path])
+            made = FilesFeed(source, folder) if isinstance(source, FilesSource) else WebhookFeed(source, folder)
+            return self._known(source.path, source, made)
         if isinstance(source, MemorySource):
             name = "memory" if "memory" not in self.feeds else f"memory{len(self.feeds) + 1}"
             return self._known(name, source, MemoryFeed(source, name))
@@ -150,8 +164,8 @@ class Stage:
                 where=source.origin,
                 fix="test the steps behind it over a table or over Memory.source(...).",
             )
-        made = [self._known(one, source, self._topic(one, source)) for one in kafka.topics]
-        return made[0] if made else None
+        topics = [self._known(one, source, self._topic(one, source)) for one in kafka.topics]
+        return topics[0] if topics else None
 
     def _topic(self, name: str, source: Source) -> TopicFeed:
         keys = next(

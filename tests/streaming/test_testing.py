@@ -19,6 +19,7 @@ from helios import (
     Kafka,
     Memory,
     Pipeline,
+    Webhook,
     aggregate,
     dedupe,
     expect,
@@ -158,6 +159,15 @@ def test_the_text_of_files_is_judged_by_the_source(lake: Lake) -> None:
     test = lake.test(source.incremental() >> sink().quarantine("shop.bad"))
     test.batch(orders="id,name\n1,ann\nx,bob\n", kill="after_rejects")
     test.expect([{"id": 1, "name": "ann"}]).expect_rejected(["x,bob"], reason="id does not fit bigint")
+
+
+def test_deliveries_of_a_webhook(lake: Lake) -> None:
+    source = Webhook.source("/orders", secret="x" * 32, schema="id bigint, name string")
+    test = lake.test(source >> sink())
+    test.batch(orders=[{"id": 1, "name": "ann"}, b'{"id": 2}'], kill="before_commit").batch([{"id": 3}])
+    test.expect([{"id": 1, "name": "ann"}, {"id": 2, "name": None}, {"id": 3, "name": None}])
+    with pytest.raises(InputError, match="the receiver refuses .*: id is no bigint"):
+        test.batch([{"id": "x"}])
 
 
 def test_rows_of_memory(lake: Lake) -> None:

@@ -100,7 +100,8 @@ LAW: dict[str, tuple[str, ...]] = {
     ),
     "testing": (
         "errors", "model", "steps", "catalog", "config", "plan", "plan.typing", "iceberg", "engine", "sources.iceberg",
-        "sources.files", "sources.kafka", "sources.changes", "sources.memory", "testing.records", "testing.spark",
+        "sources.files", "sources.kafka", "sources.changes", "sources.memory", "sources.webhook",
+        "testing.records", "testing.spark",
     ),
     "cli": (
         "__init__", "errors", "metrics", "environment", "model", "steps", "catalog", "config", "table", "plan",
@@ -240,11 +241,11 @@ NAMING = {
     "spark.sinks.schema_changes": {"changes"},
     "spark.steps.materialized_view": {"iceberg"},
     "testing.case": {"memory"},
-    "testing.feeds": {"changes", "files", "iceberg", "kafka", "memory"},
+    "testing.feeds": {"changes", "files", "iceberg", "kafka", "memory", "webhook"},
     "testing.files": {"files"},
     "testing.lake": {"kafka"},
     "testing.spark.topics": {"kafka"},
-    "testing.stage": {"files", "iceberg", "kafka", "memory"},
+    "testing.stage": {"files", "iceberg", "kafka", "memory", "webhook"},
 }
 """The modules of common rooms that name a kind: a target of that kind, a mirror, a view over a table."""
 
