@@ -12,7 +12,7 @@ from helios.model.flow import Pipeline
 from helios.model.output import MemorySink
 from helios.plan.compile import compile_pipelines
 from helios.plan.nodes import Plan
-from helios.plan.typing.schema import Schema, from_pyiceberg
+from helios.plan.typing.schema import Column, Schema, from_pyiceberg
 from helios.sources.memory.declare import Memory
 from helios.testing.casts import canonical, cast_rows, inferred
 from helios.testing.diff import Different, Row, difference
@@ -306,8 +306,23 @@ class PipelineTest:
         """The rows of a target in a form that can be counted."""
         if isinstance(plan.write.sink, MemorySink):
             return [], Schema(())
+        if plan.write.sink.many_tables:
+            return self._held_of_many(plan.write.table)
         _, held, schema, _ = self._table(plan.write.table, plan.write.sink.branch_name, (), plan.schema)
         return [tuple(canonical(row.get(one.name), one.kind) for one in schema.columns) for row in held], schema
+
+    def _held_of_many(self, target: TableName) -> tuple[list[Row], Schema]:
+        """The rows of all tables of a routed target or a mirror, each as its table and a text."""
+        namespace = target.within.rpartition(".")[0]
+        there = target.catalog.tables(namespace) if namespace in target.catalog.namespaces() else []
+        prefix = target.prefix.partition(".")[2]
+        found = {
+            name: target.catalog.load(name).iceberg.scan().to_arrow().to_pylist()
+            for name in there
+            if name.startswith(prefix)
+        }
+        rows = [(name, repr(sorted(row.items()))) for name, held in found.items() for row in held]
+        return rows, Schema((Column("table", "string"), Column("row", "string")))
 
     def _compare(
         self, name: str, before: tuple[list[Row], Schema], after: tuple[list[Row], Schema], plan: Plan, what: str

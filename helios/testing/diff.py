@@ -113,8 +113,9 @@ def _named(
     lines = []
     for row in sorted(rows, key=_order):
         values = ", ".join(f"{name}={shown(value)}" for name, value in zip(columns, row, strict=True))
-        times = f" (there {found[row]} times, and not {wanted[row]})" if wanted[row] and found[row] else ""
-        times = times or (f" ({rows[row]} times)" if rows[row] > 1 else "")
+        times = f" ({rows[row]} times)" if rows[row] > 1 else ""
+        if wanted[row] and found[row]:
+            times = f" ({found[row]} of it, and not {wanted[row]})"
         lines.append(f"{what}: {values}{times}")
     return lines
 

@@ -72,6 +72,7 @@ class Lake:
         self.given: list[tuple[TableName, str | None, list[Mapping[str, Any]]]] = []
         self.moment: str | None = None
         self.touched = False
+        self.clocks = 0
         self._catalogs: dict[str, Catalog] = {}
         self._spark: SparkSession | None = None
         self._tests: list[PipelineTest] = []
@@ -103,6 +104,8 @@ class Lake:
         """Another lake, with the same configuration and the same clock."""
         made = Lake(config=self.config)
         made.moment = self.moment
+        for name in self._catalogs:
+            made.catalog(name)
         return made
 
     # what it holds
@@ -154,7 +157,7 @@ class Lake:
 
     def sql(self, text: str) -> list[dict[str, Any]]:
         """Runs Spark SQL over the lake's tables, as another writer would: `DELETE FROM local.shop.orders ...`."""
-        self.touched = True
+        self.touched = self.touched or text.split(maxsplit=1)[0].lower() not in ("select", "show", "describe", "with")
         return [row.asDict() for row in self.spark.sql(text).collect()]
 
     def clock(self, moment: str | datetime) -> None:
@@ -165,6 +168,7 @@ class Lake:
         """
         found = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
         aware = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        self.clocks += self.moment != aware.isoformat()
         self.moment = aware.isoformat()
         if self._spark is not None:
             self._set_clock(self._spark)
@@ -214,7 +218,7 @@ class Lake:
         origin = pipelines[0].origin.file if pipelines else ""
         folder = Path(origin).resolve().parent if os.path.exists(origin) else Path.cwd()
         config = self.config or load(folder, env=_Unset(os.environ))
-        names = [*config.catalogs, *(name for one in pipelines for name in _catalogs_of(one))]
+        names = [*self._catalogs, *config.catalogs, *(name for one in pipelines for name in _catalogs_of(one))]
         catalogs = {name: self.catalog(name) for name in dict.fromkeys([config.default_catalog, *names])}
         return Context(config=replace(config, catalogs=catalogs), catalogs={})
 
@@ -240,7 +244,10 @@ class Lake:
     def named(self, name: str) -> TableName:
         """The table that a name means in the lake."""
         tests = [pipeline for test in self._tests for pipeline in test.pipelines]
-        return self.context(tests).resolve(Identifier.parse(name, caller()), None, caller())
+        identifier = Identifier.parse(name, caller())
+        if len(identifier.parts) > 2:
+            self.catalog(identifier.parts[0])
+        return self.context(tests).resolve(identifier, None, caller())
 
 
 def _catalogs_of(pipeline: Pipeline) -> list[str]:

@@ -57,7 +57,7 @@ def test_rows_go_in_and_the_target_is_compared(lake: Lake) -> None:
     test = lake.test(ORDERS >> where("amount > 1") >> sink())
     test.batch(orders=[{"id": 1, "amount": 2.5}, {"id": 1, "amount": 2.5}, {"id": 2, "amount": 0.5}])
     test.expect([{"id": 1, "amount": "2.5"}, {"id": "1", "amount": 2.5}])  # partial, cast, and each as often as it is
-    with pytest.raises(Different, match=r"id=1 \(there 2 times, and not 1\)"):
+    with pytest.raises(Different, match=r"id=1 \(2 of it, and not 1\)"):
         test.expect([{"id": 1}])
     test.batch(orders=[{"id": 3, "amount": 7}])
     with pytest.raises(Different, match=r"id=3: amount is 7\.0, expected 8\.0"):
@@ -166,7 +166,7 @@ def test_deliveries_of_a_webhook(lake: Lake) -> None:
     test = lake.test(source >> sink())
     test.batch(orders=[{"id": 1, "name": "ann"}, b'{"id": 2}'], kill="before_commit").batch([{"id": 3}])
     test.expect([{"id": 1, "name": "ann"}, {"id": 2, "name": None}, {"id": 3, "name": None}])
-    with pytest.raises(InputError, match="the receiver refuses .*: id is no bigint"):
+    with pytest.raises(InputError, match=r"the receiver refuses .*: id is no bigint"):
         test.batch([{"id": "x"}])
 
 

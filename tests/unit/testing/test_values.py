@@ -108,7 +108,7 @@ def test_differences_are_told_by_key_and_count() -> None:
     assert difference(rows, rows[::-1], ["name", "n"]) == []
     assert difference(rows, [("ann", 3), ("bob", 2)], ["name", "n"], ["name"]) == [
         "name='ann': n is 3, expected 1",
-        "missing: name='bob', n=2 (there 1 times, and not 2)",
+        "missing: name='bob', n=2 (1 of it, and not 2)",
     ]
     assert difference([("a", None)], [("b", NOON)], ["name", "at"]) == [
         "missing: name='a', at=None",
