@@ -92,12 +92,16 @@ def check(test: PipelineTest, *, cuts: int, replays: int, shuffles: int, ignore:
     shuffled = [feed for feed in test.stage.feeds.values() if not feed.ordered and not _changes(test, feed.name)]
     if shuffles and not shuffled:
         notes.append("not shuffled: the rows of its sources have an order")
-    ways += [_shuffled(test, batches, chance, number) for number in range(shuffles if shuffled else 0)]
+    whole = batches if why else next(_cuts(test, batches, 1, chance)).batches
+    ways += [
+        _shuffled(test, batches if number % 2 else whole, chance, number)
+        for number in range(shuffles if shuffled else 0)
+    ]
     expected, comparison = result(test, test.pipelines, first), _Comparison(test, first, ignore)
     if batches == test.log.given and test.lake.clocks < 2:
         comparison.same({plan.write.table.text: test.held(plan) for plan in plans}, expected, first)
     for way in ways:
-        comparison.same(expected, result(test, test.pipelines, way), way)
+        comparison.same(expected, comparison.found(way), way)
     return Invariant(tuple(way.text for way in ways), left_out, tuple(notes))
 
 
@@ -190,7 +194,7 @@ def _shuffled(test: PipelineTest, batches: Sequence[Batch], chance: random.Rando
             keeps = test.stage.feeds[name].ordered or _changes(test, name)
             mixed[name] = rows if keeps else rows[::-1] if number == 0 else chance.sample(rows, len(rows))
         made.append(mixed)
-    return Way("the rows of each batch in another order", made)
+    return Way(f"its rows in another order, in {len(made)} batch{'es' if len(made) > 1 else ''}", made)
 
 
 # late rows
@@ -291,6 +295,17 @@ class _Comparison:
     test: PipelineTest
     first: Way
     ignore: Sequence[str]
+
+    def found(self, way: Way) -> Result:
+        """The targets after a way.
+
+        Raises:
+            Different: A run fails in this way, and in the first one none does.
+        """
+        try:
+            return result(self.test, self.test.pipelines, way)
+        except HeliosError as error:
+            raise Different(f"a run fails by how its rows come: {way.text}.\n  {error}") from error
 
     def same(self, expected: Result, found: Result, way: Way) -> None:
         """Raises what differs.
