@@ -393,6 +393,7 @@ def test_a_right_pipeline_is_not(lake: Lake, name: str) -> None:
 @pytest.mark.promise("invariant")
 def test_rows_behind_a_watermark_are_left_out_and_counted(lake: Lake) -> None:
     steps = watermark("ts", "30 minutes") >> window("ts", "1 hour").agg(n="count(*)")
+    lake.table("shop.orders", COLUMNS)
     test = lake.test(ORDERS >> steps >> sink())
     late = {"id": 9, "customer": "a", "amount": 1.0, "ts": "2026-01-01T00:10Z"}
     test.batch(orders=ROWS).batch(orders=[late])
