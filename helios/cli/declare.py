@@ -12,6 +12,7 @@ from helios.errors import CheckFailed, InputError
 
 TEMPLATE = {
     "pipeline.txt": "pipeline.py",
+    "test_pipeline.txt": "test_pipeline.py",
     "helios.toml": "helios.toml",
     "orders.csv": "data/orders.csv",
 }

@@ -129,6 +129,10 @@ SECTIONS: dict[str, dict[str, Promise]] = {
         "doctor-servers": Promise("bad input of real services is one message with its fix", served=True),
         "documents": Promise("the documents' examples run, and they name what there is"),
     },
+    "Tests of pipelines": {
+        "testing": Promise("a pipeline runs over the rows of a test, in a lake that is thrown away"),
+        "invariant": Promise("what depends on batches, order or chance is caught, and a right pipeline is not"),
+    },
     "Snapshots, metrics, security, scale": {
         "kept-plans": Promise("each commit tells what it read, by which steps, and by which version"),
         "snapshots": Promise("snapshots, tags, branches, rollback and expiry"),
@@ -148,7 +152,7 @@ PROMISES = {name: promise for section in SECTIONS.values() for name, promise in 
 LATER = (
     "expressions as values (`col`, `lit`, `fn`)",
     "`rehearse`, `backfill`, `diff`, `why`, `history`, `ui`, `explain`, declarations in YAML",
-    "OpenLineage and OpenTelemetry; `helios.testing`",
+    "OpenLineage and OpenTelemetry",
 )
 """What is planned and not built: no test shows it."""
 

@@ -94,6 +94,16 @@ LAW: dict[str, tuple[str, ...]] = {
         "errors", "model", "catalog", "config", "table", "plan", "iceberg", "sources.common.absent",
         "sources.common.spark", "spark",
     ),
+    "testing.records": ("errors",),
+    "testing.spark": (
+        "environment", "spark.jvm", "spark.session", "spark.run", "sources.common.spark", "sources.kafka.spark",
+        "testing.records",
+    ),
+    "testing": (
+        "errors", "model", "steps", "catalog", "config", "plan", "plan.typing", "iceberg", "engine", "sources.iceberg",
+        "sources.files", "sources.kafka", "sources.changes", "sources.memory", "sources.webhook",
+        "testing.records", "testing.spark",
+    ),
     "cli": (
         "__init__", "errors", "metrics", "environment", "model", "steps", "catalog", "config", "table", "plan",
         "script", "sources.common", "sources.kinds", "sources.webhook", "spark", "engine",
@@ -231,6 +241,12 @@ NAMING = {
     "spark.sinks.output": {"kafka"},
     "spark.sinks.schema_changes": {"changes"},
     "spark.steps.materialized_view": {"iceberg"},
+    "testing.case": {"memory"},
+    "testing.feeds": {"changes", "files", "iceberg", "kafka", "memory", "webhook"},
+    "testing.files": {"files"},
+    "testing.lake": {"kafka"},
+    "testing.spark.topics": {"kafka"},
+    "testing.stage": {"files", "iceberg", "kafka", "memory", "webhook"},
 }
 """The modules of common rooms that name a kind: a target of that kind, a mirror, a view over a table."""
 

@@ -33,7 +33,7 @@ def test_init_writes_a_project_that_checks_and_plans(cli: Run, folder: Path) -> 
     made = cli("init", "demo")
     assert made.exit_code == 0
     found = sorted(str(p.relative_to(folder / "demo")) for p in (folder / "demo").rglob("*") if p.is_file())
-    assert found == [".gitignore", "data/orders.csv", "helios.toml", "pipeline.py"]
+    assert found == [".gitignore", "data/orders.csv", "helios.toml", "pipeline.py", "test_pipeline.py"]
     checked = cli("check", "demo/pipeline.py")
     assert (checked.exit_code, checked.output) == (0, "demo/pipeline.py: no problems: local.shop.orders\n")
     assert "partitioned by day(ts)" in cli("plan", "demo/pipeline.py", "--set", "least=10").output
@@ -64,7 +64,7 @@ def test_init_adds_to_a_gitignore_once(cli: Run, folder: Path) -> None:
     assert ignore.read_text().splitlines()[0] == "*.pyc"
     assert ignore.read_text().splitlines().count(".helios/") == 1
     before = ignore.read_text()
-    for name in ("pipeline.py", "helios.toml", "data/orders.csv"):
+    for name in ("pipeline.py", "test_pipeline.py", "helios.toml", "data/orders.csv"):
         (folder / name).unlink()
     assert cli("init").exit_code == 0
     assert ignore.read_text() == before

@@ -1,7 +1,8 @@
 """The Python of the pages: each block has its imports, and each page is a script that `helios check` accepts.
 
 Beside this, tests/unit/plan/test_docs.py compiles docs/reading.md, tests/streaming/test_docs.py runs docs/writing.md,
-docs/metrics.md and the end of docs/quickstart.md, and tests/integration/test_cli.py runs the README.
+docs/metrics.md and the end of docs/quickstart.md, tests/streaming/test_testing.py docs/testing.md, and
+tests/integration/test_cli.py runs the README.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SCHEMA = pa.schema(
 )
 ELSEWHERE = {
     "docs/reading.md", "docs/kafka.md", "docs/cdc.md", "docs/writing.md", "docs/metrics.md", "docs/recipes.md",
-    "docs/architecture.md", "docs/own-source.md",
+    "docs/architecture.md", "docs/own-source.md", "docs/testing.md",
 }  # fmt: skip
 """Pages that other tests run or compile; architecture.md and own-source.md are compared with code below."""
 

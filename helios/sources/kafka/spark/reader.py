@@ -39,6 +39,7 @@ from helios.sources.kafka.topics import (
     sampled,
     verify,
 )
+from helios.sources.kafka.transport import Topics, stand_in
 from helios.spark.jvm.functions import ddl
 from helios.spark.jvm.sql import struct_of
 from helios.table.positions import Lag, Position, Span
@@ -60,7 +61,7 @@ class KafkaReader(SpanSource):
     def __init__(self, context: SourceContext, index: int) -> None:
         super().__init__(context, index)
         self._frozen: dict[str, Log] | None = None
-        self._found: Cluster | None = None
+        self._found: Topics | None = None
         self._inferred = InferredColumns(context, index)
 
     @property
@@ -69,9 +70,9 @@ class KafkaReader(SpanSource):
         return self.read_plan.source
 
     @property
-    def _cluster(self) -> Cluster:
+    def _cluster(self) -> Topics:
         if self._found is None:
-            self._found = Cluster(self._source)
+            self._found = stand_in(self._source) or Cluster(self._source)
         return self._found
 
     @property
@@ -265,7 +266,7 @@ class KafkaReader(SpanSource):
                 where=self._source.origin,
                 fix='declare the columns: value("json", schema="id bigint, name string").',
             )
-        return _loaded(self.context.spark, self._options(at, wanted))
+        return self._read(self.context.spark, at, wanted)
 
     @override
     def schema(self) -> StructType:
@@ -290,7 +291,13 @@ class KafkaReader(SpanSource):
         return kafka_rows.rows(records, settled, self.context.rejected_input, positioned=positioned)
 
     def _loaded(self, spark: SparkSession, span: Span, wanted: Iterable[Range]) -> DataFrame:
-        return _loaded(spark, self._options(TopicsPosition.parse(span.end or {}), wanted))
+        return self._read(spark, TopicsPosition.parse(span.end or {}), wanted)
+
+    def _read(self, spark: SparkSession, at: TopicsPosition, wanted: Iterable[Range]) -> DataFrame:
+        other = stand_in(self._source)
+        if other is not None:
+            return other.records(spark, at, wanted, "headers" in dict(self._source.carried).values())
+        return _loaded(spark, self._options(at, wanted))
 
     def _ranges(self, span: Span) -> list[Range]:
         assert span.start is not None

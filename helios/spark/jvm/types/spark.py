@@ -68,6 +68,12 @@ class JavaParser(JavaObject, Protocol):
     def parsePlan(self, text: str) -> JavaLogicalPlan: ...
 
 
+class JavaFunctionRegistry(JavaObject, Protocol):
+    """An `org.apache.spark.sql.catalyst.analysis.FunctionRegistry`."""
+
+    def dropFunction(self, name: JavaObject) -> bool: ...
+
+
 class JavaSessionState(JavaObject, Protocol):
     """An `org.apache.spark.sql.internal.SessionState`."""
 
@@ -76,6 +82,8 @@ class JavaSessionState(JavaObject, Protocol):
     def catalogManager(self) -> JavaCatalogManager: ...
 
     def sqlParser(self) -> JavaParser: ...
+
+    def functionRegistry(self) -> JavaFunctionRegistry: ...
 
     def executePlan(self, plan: JavaLogicalPlan, mode: JavaObject) -> JavaQueryExecution: ...
 

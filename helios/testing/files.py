@@ -1,0 +1,93 @@
+"""The files that a test puts into a folder: rows in the format of the source, or the text that it gives."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from helios.errors import InputError
+from helios.plan.typing.schema import Schema, from_ddl
+from helios.sources.files.declare import FilesSource
+from helios.testing.casts import arrow_schema, inferred
+
+
+def write_file(folder: Path, name: str, source: FilesSource, content: Any) -> None:
+    """Writes one file, which readers see when it is whole.
+
+    Args:
+        folder: The folder.
+        name: Its name, without ending.
+        source: The source, whose format and options the file has.
+        content: Text, bytes, or rows as dicts.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    if not isinstance(data, bytes):
+        data = _bytes(source, data)
+    ending = "txt" if source.format == "text" else source.format
+    hidden = folder / f".{name}.{ending}"
+    hidden.write_bytes(data)
+    hidden.rename(folder / f"{name}.{ending}")
+
+
+def _bytes(source: FilesSource, rows: Sequence[dict[str, Any]]) -> bytes:
+    declared = source.declared_schema
+    schema = from_ddl(declared) if declared is not None else inferred(rows, source.path)
+    match source.format:
+        case "csv":
+            return _csv(source, rows, schema)
+        case "json":
+            return "".join(json.dumps(row, default=_json) + "\n" for row in rows).encode()
+        case "parquet" | "orc":
+            return _columnar(source.format, rows, schema)
+        case "text":
+            return "".join(f"{row[schema.names[0]]}\n" for row in rows).encode()
+    raise InputError(f"{source.path}: rows are not written as {source.format}.", fix="give the bytes of a file.")
+
+
+def _csv(source: FilesSource, rows: Sequence[dict[str, Any]], schema: Schema) -> bytes:
+    options = source.reader_options()
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter=options.get("sep", options.get("delimiter", ",")), lineterminator="\n")
+    if source.flag("header"):
+        writer.writerow(schema.names)
+    for row in rows:
+        writer.writerow([_text(row.get(name)) for name in schema.names])
+    return text.getvalue().encode()
+
+
+def _columnar(format: str, rows: Sequence[dict[str, Any]], schema: Schema) -> bytes:
+    import pyarrow as pa
+
+    table = pa.Table.from_pylist(list(rows), schema=arrow_schema(schema))
+    sink = pa.BufferOutputStream()
+    if format == "parquet":
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(table, sink)
+    else:
+        import pyarrow.orc
+
+        # A time with a zone is a type that Spark's reader of ORC lacks; without one it is of the session's, UTC.
+        plain = [f.with_type(pa.timestamp("us")) if pa.types.is_timestamp(f.type) else f for f in table.schema]
+        pyarrow.orc.write_table(table.cast(pa.schema(plain)), sink)
+    return bytes(sink.getvalue())
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.isoformat().replace("+00:00", "Z") if isinstance(value, date) else value
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, date):
+        return value.isoformat().replace("+00:00", "Z")
+    raise InputError(f"{value!r} is nothing that JSON has.", fix="give the text of a file.")

@@ -1,0 +1,85 @@
+"""The sources and targets of pipelines, by the names that tests call them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from helios.errors import InputError, near_miss
+from helios.model.flow import Flow, Pipeline, Source, Stream, flows
+from helios.model.step import Step
+
+T = TypeVar("T")
+
+
+def sources_of(pipeline: Pipeline) -> list[Source]:
+    """The sources of a pipeline, those of its joins and unions too."""
+    return [flow.source for flow in flows(pipeline.stream)]
+
+
+@dataclass
+class Swap:
+    """Replaces the sources of a flow, in the order of `sources_of`."""
+
+    by: list[Source]
+
+    def flow(self, flow: Flow) -> Flow:
+        first = self.by.pop(0)
+        if not isinstance(flow, Stream):
+            return first
+        return replace(flow, start=first, tail=tuple(map(self._step, flow.tail)))
+
+    def _step(self, step: Step) -> Step:
+        other = getattr(step, "other", None)
+        return replace(step, other=self.flow(other)) if isinstance(other, Flow) else step  # type: ignore[call-arg]
+
+
+def with_sources(pipeline: Pipeline, sources: Iterable[Source]) -> Pipeline:
+    """A pipeline with other sources, in the order of `sources_of`."""
+    swapped = Swap(list(sources)).flow(pipeline.stream)
+    assert isinstance(swapped, Stream)
+    return replace(pipeline, stream=swapped)
+
+
+def short_name(text: str) -> str:
+    """The last telling part of a path, a table or a topic.
+
+    Examples:
+        >>> [short_name(text) for text in ("/in/orders/*.csv", "data/orders.csv", "shop.public.orders", "in")]
+        ['orders', 'orders', 'orders', 'in']
+    """
+    parts = [part for part in re.split(r"/+", text.rstrip("/")) if part and not re.search(r"[*?\[\]{}]", part)]
+    last = parts[-1] if parts else text
+    if "/" in text:
+        return re.sub(r"\.(csv|json|parquet|orc|avro|txt|tsv|jsonl|ndjson)(\.\w+)?$", "", last)
+    known = re.sub(r"\.(csv|json|parquet|orc|avro|txt|tsv|jsonl|ndjson)$", "", last)
+    return known.rsplit(".", maxsplit=1)[-1].strip("`")
+
+
+def named(name: str, known: Mapping[str, T], what: str) -> T:
+    """What a name of a test means: a full name, or the end of one.
+
+    Args:
+        name: The name.
+        known: By full name.
+        what: What it is a name of, for errors: "source".
+
+    Raises:
+        InputError: It is none of them, or the end of several; the message names them.
+
+    Examples:
+        >>> named("orders", {"local.shop.orders": 1, "local.shop.users": 2}, "source")
+        1
+    """
+    if name in known:
+        return known[name]
+    fitting = [full for full in known if full.endswith(f".{name}") or short_name(full) == name]
+    if len(fitting) == 1:
+        return known[fitting[0]]
+    if fitting:
+        raise InputError(f"{name!r} is the name of several {what}s.", fix=f"write one of {', '.join(fitting)}.")
+    short = {short_name(full) for full in known}
+    miss = near_miss(name, short if len(short) == len(known) else known)
+    raise InputError(f"{name!r} is no {what} of the pipeline. {miss}", fix=f"{what}s: {', '.join(known) or 'none'}.")

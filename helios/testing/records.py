@@ -1,0 +1,126 @@
+"""Records of topics: values as bytes, and the envelopes that Debezium writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from helios.errors import InputError, near_miss
+
+OPERATIONS = {"c": "c", "r": "r", "u": "u", "d": "d", "insert": "c", "snapshot": "r", "update": "u", "delete": "d"}
+CONNECT = {bool: "boolean", int: "int64", float: "double", str: "string", bytes: "bytes"}
+"""The types of Kafka Connect for values of Python, in the schema part of a record."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A record of a topic, as a producer would send it.
+
+    Attributes:
+        value: Its value: bytes, text, a mapping that becomes JSON, or None for a tombstone.
+        key: Its key: the same.
+        partition: Its partition.
+        at: Its timestamp, a datetime or ISO text; by default the clock's.
+        headers: Names and bytes.
+    """
+
+    value: Any = None
+    key: Any = None
+    partition: int = 0
+    at: datetime | str | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+    @classmethod
+    def of(cls, given: Any) -> Record:
+        """A record of what a test gives: a record, or the value of one; both become bytes.
+
+        Examples:
+            >>> Record.of({"id": 1}).value, Record.of(None).value
+            (b'{"id": 1}', None)
+        """
+        record = given if isinstance(given, Record) else cls(value=given)
+        return replace(record, value=as_bytes(record.value), key=as_bytes(record.key))
+
+
+def as_bytes(value: Any) -> bytes | None:
+    """A value as bytes: text in UTF-8, anything else than bytes as JSON."""
+    if value is None or isinstance(value, bytes):
+        return value
+    return value.encode() if isinstance(value, str) else json.dumps(value, default=_json).encode()
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, date):  # a datetime too
+        return value.isoformat().replace("+00:00", "Z")
+    raise InputError(f"{value!r} is nothing that JSON has.", fix="give text, numbers, lists and dicts, or raw bytes.")
+
+
+def envelope(change: Any, *, keys: Sequence[str], topic: str, number: int, with_schema: bool) -> Record:
+    """The record that Debezium writes for a change of a row.
+
+    Args:
+        change: `(op, before, after)`; a `Record` or raw bytes stay as they are.
+        keys: The key columns; by default the first column.
+        topic: The topic; its last two parts are the table's schema and name.
+        number: The position in the database's log.
+        with_schema: Whether the record has a schema part, from which the columns come.
+
+    Raises:
+        InputError: It is no change.
+    """
+    if isinstance(change, Record | bytes) or change is None:
+        return Record.of(change)
+    if not isinstance(change, tuple | list) or len(change) != 3:
+        raise InputError(f"{topic}: {change!r} is no change.", fix='write (op, before, after): ("c", None, {"id": 1}).')
+    op, before, after = change
+    if op not in OPERATIONS:
+        raise InputError(f"{topic}: {op!r} is no operation of a change. {near_miss(str(op), OPERATIONS)}")
+    row = after if after is not None else before
+    if not isinstance(row, Mapping) or not row:
+        raise InputError(f"{topic}: the change {op!r} has neither a row before nor one after.")
+    named = keys or (next(iter(row)),)
+    prefix, _, rest = topic.partition(".")
+    schema, _, table = rest.rpartition(".")
+    source = {
+        "version": "3.6.0.Final", "connector": "postgresql", "name": prefix, "ts_ms": 0, "db": "postgres",
+        "snapshot": "true" if OPERATIONS[op] == "r" else "false", "lsn": number, "sequence": f'[null,"{number}"]',
+        "schema": schema or "public", "table": table or topic,
+    }  # fmt: skip
+    value: dict[str, Any] = {
+        "before": before, "after": after, "source": source, "transaction": None, "op": OPERATIONS[op], "ts_ms": 1,
+        "ts_us": 1000, "ts_ns": 1000000,
+    }  # fmt: skip
+    key: dict[str, Any] = {name: row.get(name) for name in named}
+    if with_schema:
+        fields = _fields({**(before or {}), **(after or {})}, topic)
+        own = [{**field, "optional": False} for field in fields if field["field"] in named]
+        key = {"schema": {"type": "struct", "fields": own, "optional": False, "name": "Key"}, "payload": key}
+        value = {"schema": _schema(fields), "payload": value}
+    return Record(value=as_bytes(value), key=as_bytes(key))
+
+
+def _fields(row: Mapping[str, Any], topic: str) -> list[dict[str, Any]]:
+    unclear = next((name for name, value in row.items() if type(value) not in CONNECT), None)
+    if unclear is not None:
+        raise InputError(
+            f"{topic}: the type of column {unclear!r} is not clear from {row[unclear]!r}.",
+            fix='declare the columns: Cdc.debezium(..., schema="id bigint, ..."), or give raw bytes.',
+        )
+    return [{"type": CONNECT[type(value)], "optional": True, "field": name} for name, value in row.items()]
+
+
+def _schema(fields: list[dict[str, Any]]) -> dict[str, Any]:
+    row = {"type": "struct", "fields": fields, "optional": True, "name": "Value"}
+    parts = [
+        {**row, "field": "before"},
+        {**row, "field": "after"},
+        {"type": "struct", "fields": [], "optional": False, "field": "source"},
+        {"type": "string", "optional": False, "field": "op"},
+    ]
+    return {"type": "struct", "fields": parts, "optional": False, "name": "Envelope"}

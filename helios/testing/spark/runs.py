@@ -1,0 +1,165 @@
+"""Runs pipelines in a session of their own, kills them at a moment, and has the last batch done again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import wraps
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from helios.catalog.spec import Catalog
+from helios.config import Config
+from helios.errors import EnvironmentProblem, HeliosError, RunError
+from helios.plan.nodes import Plan
+from helios.spark.jvm.classes import classes
+from helios.spark.jvm.types.spark import JavaSessionState
+from helios.spark.run import batches
+from helios.spark.run.events import Event
+from helios.spark.run.job import Job
+from helios.spark.run.run import PipelineRun
+from helios.spark.session import session
+from helios.spark.session.launch import DEFAULTS, EXTENSIONS, STATE
+
+SMALL = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
+"""A test has ten rows: one partition, and no plan that is made anew by their statistics."""
+
+AT_START = {"spark.sql.codegen.wholeStage": "false", **SMALL}
+QUICK = "-XX:TieredStopAtLevel=1"
+"""Code that sees ten rows is not worth compiling well."""
+
+PATIENCE = 300.0
+"""Seconds that a run may take."""
+
+
+class Killed(Exception):
+    """The driver died at the moment that the test named."""
+
+
+def new_session(config: Config, components: Sequence[str]) -> SparkSession:
+    """A session of its own in the JVM of this process, which is started if there is none.
+
+    Raises:
+        EnvironmentProblem: The running session has no Iceberg extensions, or none starts.
+    """
+    if SparkContext._active_spark_context is None:
+        conf = {**AT_START, **config.spark_conf}
+        small = replace(config, master="local[2]", spark_conf=conf)
+        session.start(small, components)
+    base = SparkSession.builder.getOrCreate()
+    if EXTENSIONS not in (base.conf.get("spark.sql.extensions", "") or ""):
+        raise EnvironmentProblem(
+            "the running Spark session has no Iceberg extensions, which are fixed when a session starts.",
+            fix=f'build it with .config("spark.sql.extensions", "{EXTENSIONS}") and Iceberg\'s runtime jar, or let '
+            "helios.testing start it.",
+        )
+    made = base.newSession()
+    for key in ("spark.sql.session.timeZone", "spark.sql.variable.substitute"):
+        made.conf.set(key, DEFAULTS[key])
+    for key, value in {**STATE, **SMALL}.items():
+        made.conf.set(key, value)
+    return made
+
+
+def declare(spark: SparkSession, catalog: Catalog) -> None:
+    """Makes a catalog of the lake known to a session."""
+    from helios.catalog.connections import prepare
+
+    prepare(catalog)
+    session.declare_catalog(spark, catalog)
+
+
+def run(plan: Plan, spark: SparkSession, emit: Callable[[Event], None], *, again: bool = False) -> PipelineRun:
+    """Runs a pipeline until it has drained its sources.
+
+    Raises:
+        HeliosError: It failed.
+    """
+    session.declare_catalogs(spark, [plan])
+    started = PipelineRun(plan, spark, once=True, again=again, emit=emit).start()
+    if not started.await_termination(PATIENCE):
+        started.stop()
+        raise RunError(f"{plan.pipeline} has run for {PATIENCE:.0f} seconds, and has not ended.")
+    return started
+
+
+def run_killed(plan: Plan, spark: SparkSession, emit: Callable[[Event], None], moment: str, again: bool) -> bool:
+    """Runs a pipeline that dies at a moment of its first batch; False where it ends before.
+
+    Raises:
+        HeliosError: It failed of something else.
+    """
+    with dying(moment) as died:
+        try:
+            run(plan, spark, emit, again=again)
+        except HeliosError:
+            if not died:
+                raise
+    return bool(died)
+
+
+MOMENTS: Mapping[str, tuple[object, str, bool]] = {
+    "after_rejects": (batches, "_confirmed", False),
+    "before_commit": (Job, "confirm", True),
+    "after_commit": (batches, "execute", True),
+}
+"""By its name, where a driver dies: the owner of a function, the function, and whether it dies behind it.
+
+Rejected rows are written when a batch is staged, and `_confirmed` comes next. A job confirms what it has read when the
+files of the batch are written. Behind `execute` the target has the batch, and Spark's log does not know it yet.
+"""
+
+
+@contextmanager
+def dying(moment: str) -> Iterator[list[str]]:
+    """The driver dies once at a moment, of the runs inside; the list then holds it."""
+    owner, name, behind = MOMENTS[moment]
+    real = getattr(owner, name)
+    died: list[str] = []
+
+    @wraps(real)
+    def called(*given: object, **named: object) -> object:
+        made = real(*given, **named) if behind or died else None
+        if died or (moment == "after_commit" and made is None):
+            return made
+        died.append(moment)
+        raise Killed(f"the test killed the driver ({moment})")
+
+    setattr(owner, name, called)
+    try:
+        yield died
+    finally:
+        setattr(owner, name, real)
+
+
+def forget_last(plan: Plan) -> bool:
+    """Removes the last batch from Spark's log of committed ones, so that it is done again; False if there is none."""
+    folder = Path(plan.checkpoint.removeprefix("file://")) / "commits"
+    numbers = sorted(int(file.name) for file in folder.glob("[0-9]*")) if folder.is_dir() else []
+    if not numbers:
+        return False
+    for name in (f"{numbers[-1]}", f".{numbers[-1]}.crc"):
+        (folder / name).unlink(missing_ok=True)
+    return True
+
+
+CLOCKS = {"current_timestamp": "TIMESTAMP", "now": "TIMESTAMP", "current_date": "DATE"}
+"""The functions of the current time, with the types that they give."""
+
+
+def set_clock(spark: SparkSession, moment: str) -> None:
+    """Has a session's functions of the current time give one that the test says.
+
+    Args:
+        spark: The session.
+        moment: The time, as ISO text.
+    """
+    state: JavaSessionState = spark._jsparkSession.sessionState()
+    for name, kind in CLOCKS.items():
+        # Spark's own function of this session, or the one of the last call.
+        state.functionRegistry().dropFunction(classes().org.apache.spark.sql.catalyst.FunctionIdentifier(name))
+        value = moment if kind == "TIMESTAMP" else moment[:10]
+        spark.sql(f"CREATE TEMPORARY FUNCTION {name}() RETURNS {kind} RETURN {kind} '{value}'").collect()

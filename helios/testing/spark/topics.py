@@ -1,0 +1,80 @@
+"""Topics without a broker: their records are those of a test, with the columns that Spark's reader of Kafka has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame, SparkSession
+
+from helios.errors import NotFound, near_miss
+from helios.sources.kafka.declare import KafkaSource
+from helios.sources.kafka.topics import Log, Range, TopicsPosition
+from helios.spark.jvm.inline import inline
+from helios.testing.records import Record
+
+COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+HEADERS = ", headers array<struct<key: string, value: binary>>"
+
+
+class GivenTopics:
+    """The topics of a lake, for one source.
+
+    Args:
+        source: The source.
+        logs: By topic and partition, the records.
+    """
+
+    def __init__(self, source: KafkaSource, logs: Mapping[str, Sequence[Sequence[Record]]]) -> None:
+        self._source = source
+        self._logs = logs
+
+    def topics(self) -> list[str]:
+        pattern = self._source.pattern
+        if pattern is None:
+            return list(self._source.topics)
+        return sorted(name for name in self._logs if re.fullmatch(pattern, name))
+
+    def logs(self, names: Iterable[str]) -> dict[str, Log]:
+        return {
+            name: Log(f"test-{name}", (0,) * len(self._logs[name]), tuple(map(len, self._logs[name])))
+            for name in names
+            if name in self._logs
+        }
+
+    def missing(self, names: Iterable[str]) -> NotFound:
+        first = next(iter(names))
+        return NotFound(f"topic {first!r} is not in the test's lake. {near_miss(first, self._logs)}")
+
+    def at(self, names: Iterable[str], logs: Mapping[str, Log], milliseconds: int) -> dict[str, tuple[int, ...]]:
+        return {name: logs[name].earliest for name in names}  # a test's topics are read from their beginning
+
+    def oldest(self, ranges: Sequence[Range]) -> int | None:
+        return None
+
+    def records(self, spark: SparkSession, at: TopicsPosition, wanted: Iterable[Range], headers: bool) -> DataFrame:
+        rows = [
+            (one.topic, one.partition, offset, self._logs[one.topic][one.partition][offset])
+            for one in wanted
+            for offset in range(one.start, one.end)
+        ]
+        columns: dict[str, list[object]] = {
+            "key": [record.key for *_, record in rows],
+            "value": [record.value for *_, record in rows],
+            "topic": [topic for topic, *_ in rows],
+            "partition": [partition for _, partition, *_ in rows],
+            "offset": [offset for *_, offset, _ in rows],
+            "timestamp": [_moment(record.at) for *_, record in rows],
+            "timestampType": [0 for _ in rows],
+        }
+        if headers:
+            columns["headers"] = [
+                [{"key": name, "value": value} for name, value in record.headers] or None for *_, record in rows
+            ]
+        return inline(spark, COLUMNS + (HEADERS if headers else ""), columns)
+
+
+def _moment(at: datetime | str | None) -> datetime:
+    found = datetime.fromisoformat(at) if isinstance(at, str) else at or datetime.fromtimestamp(0, UTC)
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
