@@ -151,7 +151,7 @@ PROMISES = {name: promise for section in SECTIONS.values() for name, promise in 
 
 LATER = (
     "expressions as values (`col`, `lit`, `fn`)",
-    "`rehearse`, `backfill`, `diff`, `why`, `history`, `ui`, `explain`, declarations in YAML",
+    "`rehearse`, `backfill`, `diff`, `why`, `ui`, `explain`, declarations in YAML",
     "OpenLineage and OpenTelemetry",
 )
 """What is planned and not built: no test shows it."""
