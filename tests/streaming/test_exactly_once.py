@@ -503,6 +503,7 @@ def test_a_full_refresh_that_died_after_emptying_is_told_and_done_again(world: A
         Ledger(load_table(world.spark, world.plan(copy).write.table), "local.a.t", "died", ""),
         Record(checkpoint="died"),
         [],
+        Retry(),
     )
     world.fill("a.s", [20])
     with pytest.raises(LeaseError, match="driven from another checkpoint"):
