@@ -16,7 +16,7 @@ import pytest
 from pyiceberg.types import IntegerType, UUIDType
 
 from helios import Memory, select, where, with_columns
-from helios.errors import HeliosError
+from helios.errors import HeliosError, RunError
 from helios.plan.native import engine
 from helios.spark.iceberg import foreign_files
 from helios.spark.iceberg.transaction import Transaction
@@ -485,6 +485,50 @@ def test_nulls_of_a_target_of_the_engine(world: Any, tables: Tables, monkeypatch
     upsert = (world.source("a.keys") >> world.sink("a.s").upsert("id")).named("upsert")
     refused(lambda: world.run(upsert), path, "c")
     assert (did, told(world)) == (["rows"], [])
+
+
+def test_a_condition_asks_a_required_column_for_nulls(world: Any, tables: Tables) -> None:
+    """Iceberg takes it for known that there are none: it would plan no file, or replace each one."""
+    path = with_nulls(tables, mapped=False)
+    rows = Memory.source([{"id": 100, "c": 1}], schema="id bigint, c int")
+    for source in (world.source("a.s").where("c IS NULL"), world.source("a.s").where("c IS NULL").incremental()):
+        refused(lambda source=source: world.run((source >> world.sink("a.t")).named("nulls")), path, "c")
+    before = world.load("a.s").iceberg.current_snapshot()
+    refused(lambda: world.run(rows >> world.sink("a.s").overwrite("c IS NOT NULL")), path, "c")
+    assert world.load("a.s").iceberg.current_snapshot() == before
+
+
+def test_a_table_of_the_same_uuid_and_schema_id_is_checked_by_its_own_columns(world: Any, tables: Tables) -> None:
+    world.sql("CREATE NAMESPACE IF NOT EXISTS local.a")
+    world.sql("CREATE TABLE local.a.s (id bigint, c int) USING iceberg")
+    world.sql("INSERT INTO local.a.s VALUES (1, NULL)")
+    file = world.load("a.s").iceberg.metadata_location
+    world.sql(f"CALL local.system.register_table(table => 'a.twin', metadata_file => '{file}')")
+    world.sql("ALTER TABLE local.a.s ADD COLUMN d int")
+    rows = Memory.source([{"id": 2, "c": 7}], schema="id bigint, c int")
+    world.run((rows >> world.sink("a.s").upsert("id")).named("one"))
+    with world.load("a.twin").iceberg.update_schema(allow_incompatible_changes=True) as update:
+        update.update_column("c", IntegerType(), required=True)
+    assert world.load("a.twin").iceberg.schema().schema_id == world.load("a.s").iceberg.schema().schema_id
+    with pytest.raises(RunError, match="has 1 null in the column c"):
+        world.run((rows >> world.sink("a.twin").upsert("id")).named("two"))
+
+
+def test_the_fix_names_a_column_as_sql_needs_it(world: Any) -> None:
+    world.sql("CREATE NAMESPACE IF NOT EXISTS local.a")
+    world.sql("CREATE TABLE local.a.`my-t` (id bigint, `my c` int) USING iceberg")
+    world.sql("INSERT INTO local.a.`my-t` VALUES (1, NULL)")
+    with world.load("a.my-t").iceberg.update_schema(allow_incompatible_changes=True) as update:
+        update.update_column("my c", IntegerType(), required=True)
+    pipeline = Memory.source([{"id": 1, "my c": 7}], schema="id bigint, `my c` int") >> world.sink("a.my-t").upsert(
+        "id"
+    )
+    with pytest.raises(RunError) as raised:
+        world.run(pipeline)
+    statement = str(raised.value.fix).partition("(")[2].partition(")")[0]
+    assert statement == "ALTER TABLE local.a.`my-t` ALTER COLUMN `my c` DROP NOT NULL"
+    world.sql(statement)
+    world.run(pipeline)
 
 
 def test_nulls_on_a_branch_are_those_of_the_branch(world: Any, tables: Tables) -> None:

@@ -74,8 +74,8 @@ public class ManifestNulls extends NullCounts {
       if (!schema.equals(each.schemaId()) || each.summary() == null || !each.summary().containsKey(stamp)) {
         return false;
       }
-      if (each.parentId() == null) {
-        return true;
+      if (each.parentId() == null || states.containsKey(each.parentId())) {
+        return true; // the parent may have expired since
       }
       each = table.snapshot(each.parentId().longValue());
     }

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from helios.errors import Origin, RunError
 from helios.native.parquet_types import BATCHES, DICTIONARIES, ROWS, readers
+from helios.plan.typing.types import quoted
 from helios.spark.iceberg.file_metadata import (
     CODECS,
     THREE_LEVELS,
@@ -44,7 +45,7 @@ MOST_KNOWN = 200_000
 """Files whose footers have been looked at that are remembered."""
 _SEEN: OrderedDict[tuple[str, str], None] = OrderedDict()
 """Files whose columns are all read right, by what is asked of them."""
-_LOOKS: dict[tuple[str, int, str | None], Look | None] = {}
+_LOOKS: dict[tuple[str, str, str | None], Look | None] = {}
 
 
 class Required(NamedTuple):
@@ -173,14 +174,27 @@ def verify_state(
         _Files(spark, table, look, Reading(str(table.name()))).refuse_nulls(found[0])
 
 
-def verify_bounds(spark: SparkSession, table: JavaTable, snapshot: JavaSnapshot | None) -> None:
-    """Refuses files of a state that are replaced by their bounds unread, if a name mapping gives the bounds.
+def verify_bounds(spark: SparkSession, table: JavaTable, snapshot: JavaSnapshot | None, condition: str) -> None:
+    """Refuses files of a state that a condition replaces unread, where bounds or nulls are not what the table says.
+
+    Args:
+        spark: The session.
+        table: The table.
+        snapshot: The state; None for an empty one.
+        condition: The condition.
 
     Raises:
         RunError: One of them holds something else than the table says.
     """
-    if has_mapping(table):
+    if has_mapping(table) or asks_for_nulls(table, condition):
         verify_state(spark, table, snapshot, by_bounds=True)
+
+
+def asks_for_nulls(table: JavaTable, condition: str) -> bool:
+    """True if a condition may ask a required column for nulls, which Iceberg takes for known: there are none."""
+    look = _look(table)
+    names = [column.name for column in look.required.values()] if look is not None else []
+    return re.search(r"\bnull", condition, re.IGNORECASE) is not None and bool(named_in([condition], names))
 
 
 class _Files:
@@ -261,13 +275,14 @@ class _Files:
 
     def _null(self, location: str, id: int, has: str) -> RunError:
         name, column = self._reading.name, self._look.required[id].name
+        table, field = (".".join(map(quoted, text.split("."))) for text in (name, column))
         keyed = id in self._look.identifiers
-        first = f"ALTER TABLE {name} DROP IDENTIFIER FIELDS {column}, and then " if keyed else ""
+        first = f"ALTER TABLE {table} DROP IDENTIFIER FIELDS {field}, and then " if keyed else ""
         return RunError(
             f"{name}: the file {location} has {has} in the column {column}, which the table requires; they would be "
-            "read as values.",
+            "read as values. Deleted rows count, too.",
             where=self._reading.where,
-            fix=f"let the column be null ({first}ALTER TABLE {name} ALTER COLUMN {column} DROP NOT NULL), or replace "
+            fix=f"let the column be null ({first}ALTER TABLE {table} ALTER COLUMN {field} DROP NOT NULL), or replace "
             "the file by one without nulls.",
         )
 
@@ -297,7 +312,8 @@ class _Files:
 def _look(table: JavaTable) -> Look | None:
     """The checks of the files of a table; None if there are none."""
     schema, mapping = table.schema(), table.properties().get(NAME_MAPPING)
-    key = (str(table.uuid()), int(schema.schemaId()), str(mapping) if mapping is not None else None)
+    # The text of a schema, as another table of the same UUID may have another one under its id.
+    key = (str(table.uuid()), str(schema), str(mapping) if mapping is not None else None)
     if key not in _LOOKS:
         parsed = json.loads(str(classes().org.apache.iceberg.SchemaParser.toJson(schema)))
         required = dict(_required(parsed["fields"], ""))

@@ -146,7 +146,7 @@ class Transaction:
 
     def overwrite(self, df: DataFrame, condition: str, options: Mapping[str, str]) -> None:
         """Replaces the files whose rows all meet a condition; Iceberg refuses a file where only some rows do."""
-        foreign_files.verify_bounds(self.spark, self.table, self._base)
+        foreign_files.verify_bounds(self.spark, self.table, self._base, condition)
         self._write("OverwriteByExpression", df, self._parser().parseExpression(condition), options=options)
 
     def has_former_partitioning(self) -> bool:

@@ -24,7 +24,7 @@ from helios.spark.jvm.types.files import JavaExpression, JavaFileScanTask, JavaS
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaList
 
-_VERIFIED: dict[tuple[str, int, tuple[str, ...], tuple[str, ...]], int] = {}
+_VERIFIED: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], int] = {}
 """The state of each source that was looked at last: a joined table is read in every batch."""
 
 
@@ -63,7 +63,7 @@ def verify_state(spark: SparkSession, read: ReadPlan, table: JavaTable, snapshot
         return
     source, whole = read.source, SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
     assert isinstance(source, IcebergSource)
-    key = (str(table.uuid()), int(table.schema().schemaId()), source.columns, source.conditions)
+    key = (str(table.uuid()), str(table.schema()), source.columns, source.conditions)
     if _VERIFIED.get(key) == snapshot and not foreign_files.has_mapping(table):  # which may change
         return
     SnapshotReader(spark=spark, read=read, predicates=stable(source)).tasks(table, whole)
@@ -205,5 +205,8 @@ class SnapshotReader:
         schema = int(table.schema().schemaId())
         if self.predicates and (self._resolved is None or self._resolved[0] != schema):
             assert self.read.table is not None
-            self._resolved = schema, filters.expression(self.spark, table, self.read.table.sql, self.predicates)
+            # By the others all files are planned that have nulls where the table says there are none, and are refused.
+            pushed = [one for one in self.predicates if not foreign_files.asks_for_nulls(table, one)]
+            resolved = filters.expression(self.spark, table, self.read.table.sql, pushed) if pushed else None
+            self._resolved = schema, resolved
         return self._resolved[1] if self._resolved is not None else None
