@@ -57,7 +57,7 @@ def _csv(source: FilesSource, rows: Sequence[dict[str, Any]], schema: Schema) ->
     if source.flag("header"):
         writer.writerow(schema.names)
     for row in rows:
-        writer.writerow([_text(row.get(name)) for name in schema.names])
+        writer.writerow([_text(row.get(name), options.get("nullValue", "")) for name in schema.names])
     return text.getvalue().encode()
 
 
@@ -79,7 +79,9 @@ def _columnar(format: str, rows: Sequence[dict[str, Any]], schema: Schema) -> by
     return bytes(sink.getvalue())
 
 
-def _text(value: Any) -> Any:
+def _text(value: Any, null: str) -> Any:
+    if value is None:
+        return null
     if isinstance(value, bool):
         return str(value).lower()
     return value.isoformat().replace("+00:00", "Z") if isinstance(value, date) else value
