@@ -96,7 +96,9 @@ def test_names_and_types_that_do_not_fit_are_told_with_the_near_miss(lake: Lake)
 
 
 def test_an_error_is_asked_for_or_raised(lake: Lake) -> None:
+    lake.table("shop.orders", "id bigint, amount double")
     test = lake.test(ORDERS >> where("amont > 0") >> sink())
+    test.expect_error("column 'amont'")  # of `check`, before any row
     test.batch(orders=[{"id": 1, "amount": 2.5}])
     test.expect_error("column 'amont'")
     with pytest.raises(Different, match="no error came"):
