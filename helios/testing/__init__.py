@@ -9,10 +9,32 @@
 The fixture `lake` comes with the package; without pytest it is `with Lake() as lake:`. See docs/testing.md.
 """
 
-from helios.testing.case import PipelineTest
-from helios.testing.diff import Different
-from helios.testing.lake import Lake
-from helios.testing.plans import assert_plan, schema
-from helios.testing.records import Record
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from helios.testing.case import PipelineTest
+    from helios.testing.diff import Different
+    from helios.testing.lake import Lake
+    from helios.testing.plans import assert_plan, schema
+    from helios.testing.records import Record
 
 __all__ = ["Different", "Lake", "PipelineTest", "Record", "assert_plan", "schema"]
+
+_MODULES = {
+    "Different": "diff",
+    "Lake": "lake",
+    "PipelineTest": "case",
+    "Record": "records",
+    "assert_plan": "plans",
+    "schema": "plans",
+}
+
+
+def __getattr__(name: str) -> object:
+    # Each run of pytest loads the plugin, and with it this package: the rest is loaded at its first use.
+    if name in _MODULES:
+        return globals().setdefault(name, getattr(import_module(f"helios.testing.{_MODULES[name]}"), name))
+    raise AttributeError(f"module 'helios.testing' has no attribute {name!r}")

@@ -158,7 +158,7 @@ def _cuts(test: PipelineTest, batches: Sequence[Batch], cuts: int, chance: rando
             for batch, (start, end) in zip(made, pairwise(places), strict=True):
                 if end > start:
                     batch[name] = rows[start:end]
-        made = [batch for batch in made if batch]
+        made = [batch for batch in made if batch] or [{}]
         made[0] = {**standing, **made[0]}
         sizes = ", ".join(str(sum(map(len, batch.values()))) for batch in made)
         yield Way(f"cut into {len(made)} batch{'es' if len(made) > 1 else ''} (rows: {sizes})", made)

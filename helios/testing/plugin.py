@@ -1,17 +1,21 @@
-"""The pytest plugin: the fixture `lake`."""
+"""The pytest plugin: the fixture `lake`. Each run of pytest loads it, so it imports nothing before a test asks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from helios.testing.lake import Lake
+if TYPE_CHECKING:
+    from helios.testing.lake import Lake
 
 
 @pytest.fixture
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """An empty lake for a test of pipelines; all tests of a run share one JVM."""
+    from helios.testing.lake import Lake
+
     made = Lake(tmp_path_factory.mktemp("lake"))
     yield made
     made.close()

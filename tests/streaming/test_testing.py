@@ -202,6 +202,13 @@ def test_changes_of_a_database(lake: Lake, declared: str | None) -> None:
     test.expect([{"id": 1, "name": "eve"}]).replay()
 
 
+def test_a_change_log(lake: Lake) -> None:
+    topic = Kafka.source("orders").servers("b:9092").value("json", schema="op string, id bigint, name string")
+    test = lake.test(Cdc.json(topic).incremental() >> sink().upsert("id"))
+    test.batch([{"op": "c", "id": 1, "name": "ann"}, {"op": "c", "id": 2, "name": "bob"}], kill="after_commit")
+    test.batch([{"op": "u", "id": 1, "name": "eve"}, {"op": "d", "id": 2}]).expect([{"id": 1, "name": "eve"}])
+
+
 def test_a_mirror(lake: Lake) -> None:
     source = Cdc.debezium(Kafka.source(pattern=r"shop\..*").servers("b:9092")).incremental()
     test = lake.test(source >> Iceberg.mirror("local.copy"))
