@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from helios.catalog.names import TableName
 from helios.errors import CheckFailed, HeliosError, InputError, NotFound, near_miss
 from helios.model.flow import Pipeline
-from helios.model.output import MemorySink
 from helios.plan.compile import compile_pipelines
 from helios.plan.nodes import Plan
 from helios.plan.typing.schema import Column, Schema, from_pyiceberg
@@ -132,7 +131,7 @@ class PipelineTest:
                 forget_last(plan)
         self.stage.run(None, self.log.events.append)
         for plan, held in zip(plans, before, strict=True):
-            if not isinstance(plan.write.sink, MemorySink):
+            if plan.write.sink.iceberg is not None:
                 self._compare(plan.write.table.text, held, self.held(plan), plan, "is not the same after a replay")
         return self
 
@@ -278,8 +277,8 @@ class PipelineTest:
     def _target(self, table: str | None) -> tuple[str, list[dict[str, Any]], Schema, Sequence[str]]:
         """The name, rows, columns and keys of a target, or of another table."""
         plan = self.stage.plans()[-1]
-        if table is None and isinstance(plan.write.sink, MemorySink):
-            held = Memory.rows(plan.write.sink.held_as)
+        if table is None and plan.write.sink.iceberg is None:
+            held = Memory.rows(plan.write.table.table)
             return plan.write.table.text, held, plan.schema or inferred(held, plan.write.table.text), ()
         if table is None:
             return self._table(plan.write.table, plan.write.sink.branch_name, plan.write.mode.keys, plan.schema)
@@ -304,7 +303,7 @@ class PipelineTest:
 
     def held(self, plan: Plan) -> tuple[list[Row], Schema]:
         """The rows of a target in a form that can be counted."""
-        if isinstance(plan.write.sink, MemorySink):
+        if plan.write.sink.iceberg is None:
             return [], Schema(())
         if plan.write.sink.many_tables:
             return self._held_of_many(plan.write.table)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
+from zlib import crc32
 
 from helios.catalog.names import TableName
 from helios.catalog.spec import Catalog
@@ -25,7 +26,11 @@ from helios.sources.webhook.declare import WebhookSource
 from helios.sources.webhook.signatures import Refused
 from helios.testing.casts import arrow_schema, cast_rows, inferred
 from helios.testing.files import write_file
+from helios.testing.names import short_name
 from helios.testing.records import Record, as_bytes, envelope
+
+MEMORY = "memory"
+"""The name of rows in memory in a test."""
 
 
 class Feed:
@@ -325,3 +330,26 @@ def is_topic(name: str, source: Source) -> bool:
     """True if the pattern of a source matches a name."""
     kafka = topics_of(source)
     return kafka is not None and kafka.pattern is not None and re.fullmatch(kafka.pattern, name) is not None
+
+
+def feed_of(source: Source, folder: Path, memory: str) -> Feed | None:
+    """What stands in for a source of files, of deliveries or of rows in memory; None for any other.
+
+    Args:
+        source: The source.
+        folder: Where its files are put, in a folder of their own.
+        memory: The name of rows in memory, which have none of their own.
+    """
+    match source:
+        case FilesSource():
+            return FilesFeed(source, folder / _folder_of(source.path))
+        case WebhookSource():
+            return WebhookFeed(source, folder / _folder_of(source.path))
+        case MemorySource():
+            return MemoryFeed(source, memory)
+    return None
+
+
+def _folder_of(path: str) -> str:
+    """The folder that stands for a path: another one for another path of the same last name."""
+    return f"{short_name(path)}-{crc32(path.encode()):08x}"

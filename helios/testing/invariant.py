@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from helios.errors import HeliosError, InputError
 from helios.model.flow import Pipeline, Stream, flows
-from helios.model.sink import IcebergSink
 from helios.plan.nodes import Plan, ReadPath
 from helios.plan.typing.schema import Schema, from_ddl
 from helios.steps.watermark import Watermark
@@ -336,7 +335,7 @@ class _Comparison:
 
         last = _last_that_agrees(len(steps), agree)
         if last == len(steps):
-            write = pipeline.sink.mode.text() if isinstance(pipeline.sink, IcebergSink) else pipeline.sink.label()
+            write = self.test.stage.plans()[number].write.mode.text()
             opaque = [step.text() for step in steps if step.traits.opaque]
             also = f", or in what {', '.join(opaque)} keeps between runs" if opaque else ""
             return f"All steps agree; the ways part in the write ({write}){also}."

@@ -20,9 +20,6 @@ from helios.catalog.spec import Catalog
 from helios.config import Config, load
 from helios.errors import InputError
 from helios.model.flow import Pipeline
-from helios.model.mirror import MirrorSink
-from helios.model.output import ConsoleSink, MemorySink
-from helios.model.sink import IcebergSink
 from helios.model.values import Identifier, caller
 from helios.plan.context import Context
 from helios.sources.kafka.transport import STAND_INS
@@ -229,16 +226,17 @@ class Lake:
             InputError: The target is something that a test cannot replace.
         """
         sink = pipeline.sink
-        if isinstance(sink, MemorySink | ConsoleSink):
-            return pipeline
-        if not isinstance(sink, IcebergSink | MirrorSink):
+        table = sink.iceberg
+        if table is None and not getattr(sink, "lasting", True):
+            return pipeline  # it ends with the process
+        if table is None:
             raise InputError(
                 f"{sink.label()} writes to the outside, which a test does not do.",
                 where=sink.origin,
                 fix='test the stream before it: `lake.test(stream >> Memory.sink("out"))`.',
             )
-        named = self.catalog(sink.catalog.name) if isinstance(sink.catalog, Catalog) else sink.catalog
-        here = replace(sink, catalog=named, checkpoint_location=None, flush_rows=None, maintenance=None)
+        named = self.catalog(table.catalog.name) if isinstance(table.catalog, Catalog) else table.catalog
+        here = replace(table, catalog=named, checkpoint_location=None, flush_rows=None, maintenance=None)
         return replace(pipeline, sink=here)
 
     def named(self, name: str) -> TableName:

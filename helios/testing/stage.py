@@ -5,29 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from helios.catalog.names import TableName
 from helios.catalog.spec import Catalog
 from helios.engine import runnable
 from helios.errors import InputError
 from helios.model.flow import Pipeline, Source
 from helios.plan.compile import compile_pipelines
 from helios.plan.nodes import Plan, ReadPath
-from helios.sources.files.declare import FilesSource
-from helios.sources.iceberg.declare import IcebergSource
 from helios.sources.kafka.transport import STAND_INS
-from helios.sources.memory.declare import MemorySource
-from helios.sources.webhook.declare import WebhookSource
-from helios.testing.feeds import (
-    Feed,
-    FilesFeed,
-    MemoryFeed,
-    TableFeed,
-    TopicFeed,
-    WebhookFeed,
-    is_topic,
-    topics_of,
-    with_broker,
-)
-from helios.testing.names import named, short_name, sources_of, with_sources
+from helios.testing.feeds import MEMORY, Feed, TableFeed, TopicFeed, feed_of, is_topic, topics_of, with_broker
+from helios.testing.names import named, sources_of, with_sources
 
 if TYPE_CHECKING:
     from helios.spark.run.events import Event
@@ -137,35 +124,27 @@ class Stage:
             return feed.stand_in(source)
         if topics_of(source) is not None:
             return with_broker(source, self.lake.topics.broker)
-        assert isinstance(source, IcebergSource)
-        table = self.context.resolve(source.table, self._catalog(source), source.origin)
-        return TableFeed(table, None).stand_in(source)
+        return TableFeed(self._table(source), None).stand_in(source)
 
     def _feed(self, source: Source) -> Feed | None:
         """What the test gives to a source; None for a target of another pipeline, and for topics of a pattern."""
-        if isinstance(source, IcebergSource):
-            table = self.context.resolve(source.table, self._catalog(source), source.origin)
-            if table.text in self._written():
-                return None
-            return self._known(table.text, source, TableFeed(table, self.lake.declared.get(table.text)))
-        if isinstance(source, FilesSource | WebhookSource):
-            folder = self.lake.folder / "files" / f"{len(self.feeds)}-{short_name(source.path)}"
-            if source.path in self.feeds:
-                return self._known(source.path, source, self.feeds[source.path])
-            made = FilesFeed(source, folder) if isinstance(source, FilesSource) else WebhookFeed(source, folder)
-            return self._known(source.path, source, made)
-        if isinstance(source, MemorySource):
-            name = "memory" if "memory" not in self.feeds else f"memory{len(self.feeds) + 1}"
-            return self._known(name, source, MemoryFeed(source, name))
+        if source.reference is not None:
+            table = self._table(source)
+            written = table.text in self._written()
+            return None if written else self._known(TableFeed(table, self.lake.declared.get(table.text)), source)
         kafka = topics_of(source)
-        if kafka is None:
+        if kafka is not None:
+            topics = [self._known(self._topic(one, source), source) for one in kafka.topics]
+            return topics[0] if topics else None
+        others = sum(name.startswith(MEMORY) for name in self.feeds)
+        made = feed_of(source, self.lake.folder / "files", f"{MEMORY}{others + 1 if others else ''}")
+        if made is None:
             raise InputError(
                 f"{source.label()} reads what a test cannot replace.",
                 where=source.origin,
                 fix="test the steps behind it over a table or over Memory.source(...).",
             )
-        topics = [self._known(one, source, self._topic(one, source)) for one in kafka.topics]
-        return topics[0] if topics else None
+        return self._known(made, source)
 
     def _topic(self, name: str, source: Source) -> TopicFeed:
         keys = next(
@@ -173,14 +152,17 @@ class Stage:
         )
         return TopicFeed(name, source, self.lake.topics, keys)
 
-    def _known(self, name: str, source: Source, feed: Feed) -> Feed:
-        found = self.feeds.setdefault(name, feed)
+    def _known(self, feed: Feed, source: Source) -> Feed:
+        found = self.feeds.setdefault(feed.name, feed)
         found.followed = found.followed or source.streaming
         return found
 
-    def _catalog(self, source: IcebergSource) -> Any:
-        given = source.catalog
-        return self.lake.catalog(given.name) if isinstance(given, Catalog) else given
+    def _table(self, source: Source) -> TableName:
+        """The table of the lake that a source reads."""
+        assert source.reference is not None
+        table, catalog = source.reference
+        here = self.lake.catalog(catalog.name) if isinstance(catalog, Catalog) else catalog
+        return self.context.resolve(table, here, source.origin)
 
     def _written(self) -> set[str]:
         sinks = [one.sink.iceberg for one in self._here if one.sink.iceberg is not None]

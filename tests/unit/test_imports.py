@@ -246,7 +246,7 @@ NAMING = {
     "testing.files": {"files"},
     "testing.lake": {"kafka"},
     "testing.spark.topics": {"kafka"},
-    "testing.stage": {"files", "iceberg", "kafka", "memory", "webhook"},
+    "testing.stage": {"kafka"},
 }
 """The modules of common rooms that name a kind: a target of that kind, a mirror, a view over a table."""
 
