@@ -98,6 +98,7 @@ def test_plans_outlive_a_new_checkpoint(world: Any) -> None:
     assert all(c.plan is not None for c in commits(world.load("a.t"), warehouses([world.catalog])))
 
 
+@pytest.mark.short
 def test_no_engine_is_loaded(tmp_path: Path) -> None:
     code = "import helios.table.commits, sys; print([m for m in ('pyspark', 'py4j') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
