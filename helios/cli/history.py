@@ -38,7 +38,8 @@ def history(name: str, last: int, profile: str | None, as_json: bool) -> None:
     config, _, table = opened(name, profile)
     every = commits(table, warehouses(config.catalogs.values()))
     found = every[:last]
-    changes = {made.snapshot: change for made in found if (change := _changed(made, every)) is not None}
+    compared = ((made, _changed(made, every[index:])) for index, made in enumerate(found, start=1))
+    changes = {made.snapshot: change for made, change in compared if change is not None}
     if as_json:
         output.to_json([{**_fields(made), "steps_changed": changes.get(made.snapshot)} for made in found])
     elif not found:
@@ -82,10 +83,9 @@ def _read(made: Commit) -> list[str]:
     ]
 
 
-def _changed(made: Commit, every: Sequence[Commit]) -> list[str] | None:
+def _changed(made: Commit, older: Sequence[Commit]) -> list[str] | None:
     """The steps that a commit's pipeline lost and got since its commit before; None where they are the same."""
-    index = next(i for i, one in enumerate(every) if one.snapshot == made.snapshot)
-    before = next((one for one in every[index + 1 :] if one.pipeline == made.pipeline), None)
+    before = next((one for one in older if one.pipeline == made.pipeline), None)
     if made.pipeline is None or before is None or before.steps == made.steps:
         return None
     if made.plan is None or before.plan is None:

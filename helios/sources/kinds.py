@@ -34,8 +34,8 @@ def source_kind(source: Source) -> SourceKind:
     Raises:
         DeclarationError: It is unknown.
     """
-    kind = _named(source.kind)
-    if kind is None or not isinstance(source, kind.declared):
+    kind = _kind(source)
+    if kind is None:
         raise DeclarationError(
             f"{type(source).__name__} is not a kind of source that Helios knows.",
             where=source.origin,
@@ -46,8 +46,12 @@ def source_kind(source: Source) -> SourceKind:
 
 def is_known(source: Source) -> bool:
     """True if the kind of a declared source is known."""
+    return _kind(source) is not None
+
+
+def _kind(source: Source) -> SourceKind | None:
     kind = _named(source.kind)
-    return kind is not None and isinstance(source, kind.declared)
+    return kind if kind is not None and isinstance(source, kind.declared) else None
 
 
 def position_of(value: object) -> tuple[SourceKind, SourcePosition] | None:

@@ -78,7 +78,8 @@ def lasting(plan: Mapping[str, Any], state: Sequence[str] = ()) -> dict[str, Any
     """
     sources = [{key: value for key, value in one.items() if key not in PASSING} for one in plan.get("sources") or ()]
     target = {k: v for k, v in plan.get("target", {}).items() if k not in ("exists", "changes", "history", "notes")}
-    return {**plan, "sources": sources, "target": target, "state": list(state)}
+    rest = {key: value for key, value in plan.items() if key != "spill"}  # it has the free bytes of a disk
+    return {**rest, "sources": sources, "target": target, "state": list(state)}
 
 
 def last_plan(location: str, properties: Mapping[str, str]) -> KeptPlan | None:
