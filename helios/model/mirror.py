@@ -16,8 +16,8 @@ from helios.model.values import Identifier, caller
 PARTS = ("prefix", "db", "schema", "table")
 """The identity of a table in its changes, as `names=` calls it: the prefix of Debezium's topics, and the others."""
 
-SchemaChange: TypeAlias = Literal["fail", "keep"]
-SCHEMA_CHANGES = ("fail", "keep")
+SchemaChange: TypeAlias = Literal["fail", "snapshot", "keep"]
+SCHEMA_CHANGES = ("fail", "snapshot", "keep")
 
 ANY = "*"
 """Stands for the tables of a namespace."""
@@ -30,8 +30,8 @@ class MirrorSink(IcebergSink):
     Attributes:
         names: How a table is called, by the `{table}`, `{schema}`, `{db}` and `{prefix}` that it comes from.
         atomic: Whether all tables of a batch change in one commit of the catalog.
-        schema_change: What happens where the database changes columns or names otherwise than its log can tell: "fail"
-            or "keep".
+        schema_change: What happens where the database changes columns or names otherwise than its log can tell: "fail",
+            "snapshot" or "keep".
     """
 
     mode: Mode = field(default_factory=Upsert)
@@ -61,22 +61,17 @@ class MirrorSink(IcebergSink):
             choice: "fail" (the default) stops the run before anything of the batch is written. "keep" goes on, and
                 tells it: rows that do not change keep the values that they have, a column that is gone is null in
                 new and changed rows, and a renamed table starts over under its new name beside the former one.
+                "snapshot" goes on in the same way and waits for a snapshot of the table, which gives all its rows
+                their present values: each run names the tables that wait and the signal that has Debezium take it.
 
         Raises:
-            DeclarationError: It is another word; "snapshot" is one, as only Debezium takes snapshots.
+            DeclarationError: It is another word.
 
         Examples:
             >>> from helios.iceberg import Iceberg
             >>> Iceberg.mirror("local.shop").on_schema_change("keep").schema_change
             'keep'
         """
-        if str(choice) == "snapshot":
-            raise DeclarationError(
-                'on_schema_change("snapshot"): Helios cannot make Debezium take a snapshot.',
-                where=caller(),
-                fix='write "fail" or "keep"; a new snapshot under another topic.prefix is mirrored into another '
-                "namespace.",
-            )
         return replace(self, schema_change=one_of(choice, SCHEMA_CHANGES, "on_schema_change"))
 
     # what tables of several schemas cannot share

@@ -24,6 +24,14 @@ def render(plan: Plan) -> str:
     return "\n".join([head, *(f"  {label:<10}{text}" for label, text in _lines(plan))])
 
 
+MIRROR_CHANGES = {
+    "fail": "",
+    "keep": ", keeping what its log does not change",
+    "snapshot": ", awaiting a snapshot for what its log does not change",
+}
+"""The part of a mirror's line that says its `.on_schema_change`."""
+
+
 def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     """Every line as a label and a text; the label is empty where it continues the line above."""
     for index, read in enumerate(plan.reads):
@@ -140,7 +148,7 @@ def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
     if (mirror := sink.mirror) is not None:
         named = mirror.names.replace("{", "<").replace("}", ">")
         together = ", all of a batch in one commit" if mirror.atomic else ""
-        kept = ", keeping what its log does not change" if mirror.schema_change == "keep" else ""
+        kept = MIRROR_CHANGES[mirror.schema_change]
         yield "mirror", f"each table of the database, to {write.table.text}.{named}{together}{kept}"
     if write.quarantine is not None:
         yield "failed", f"rows go to {write.quarantine.text}"

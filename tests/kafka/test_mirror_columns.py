@@ -55,6 +55,88 @@ def test_a_column_that_is_lost_stops_the_run_unless_it_is_kept(world: Any, datab
     assert world.ids("shop.orders") == [1, 2, 3]
 
 
+@pytest.mark.parametrize("together", [pytest.param(False, marks=pytest.mark.landing), True])
+def test_a_snapshot_gives_all_rows_what_the_log_does_not_say(world: Any, database: Database, together: bool) -> None:
+    """The table waits for it, over restarts, and other tables go on; with the change in one batch it does not wait."""
+    pipeline = Cdc.debezium(database.source()) >> mirror(world).on_schema_change("snapshot").exactly_once()
+    for id in (1, 2, 3):
+        database.send("public.orders", {"id": id}, created(id, f"n{id}", lsn=10 + id))
+    database.send("public.other", {"id": 1}, created(1, "a", lsn=14))
+    world.run(pipeline)
+    fields = {"fields": [ID, TITLE]}
+    changed = {"op": "u", "after": {"id": 1, "title": "t1"}, "lsn": 20, **fields}
+    database.send("public.orders", {"id": 1}, changed)
+    database.send("public.orders", {"id": 3}, {"op": "d", "before": {"id": 3}, "lsn": 21, **fields}, None)
+    database.send("public.other", {"id": 2}, created(2, "b", lsn=22))
+    if not together:
+        world.run(pipeline)
+        asked = '{"type": "blocking", "data-collections": ["public.orders"]}'
+        assert [message for message in noted(world) if "until the snapshot of " in message and asked in message]
+        assert world.rows("shop.orders", "id", "name", "title") == Counter({(1, None, "t1"): 1, (2, "n2", None): 1})
+        assert world.ids("shop.other") == [1, 2]
+        world.events.clear()
+        database.send("public.orders", {"id": 1}, changed)  # sent again, and no snapshot
+        database.send("public.orders", {"id": 4}, {"op": "c", "after": {"id": 4, "title": "t4"}, "lsn": 25, **fields})
+        world.run(pipeline)
+        assert [message for message in noted(world) if "waits for a snapshot" in message and asked in message]
+        world.events.clear()
+    snapshot = [(1, "t1", "first_in_data_collection"), (2, "t2", "true"), (4, "t4", "last_in_data_collection")]
+    for id, title, mark in snapshot:
+        row = {"op": "r", "after": {"id": id, "title": title}, "lsn": 30, "snapshot": mark, **fields}
+        database.send("public.orders", {"id": id}, row)
+    world.run(pipeline)
+    assert [message for message in noted(world) if "has been read to its last row" in message]
+    rows = Counter({(1, None, "t1"): 1, (2, None, "t2"): 1, (4, None, "t4"): 1})
+    assert world.rows("shop.orders", "id", "name", "title") == rows
+    world.events.clear()
+    database.send("public.orders", {"id": 2}, {"op": "u", "after": {"id": 2, "title": "new"}, "lsn": 40, **fields})
+    world.run(pipeline)
+    assert noted(world) == []
+    assert world.rows("shop.orders", "id", "title")[(2, "new")] == 1
+
+
+def test_an_earlier_snapshot_is_not_the_one_that_is_awaited(world: Any, database: Database) -> None:
+    """A column that somebody drops in the mirror's table; Debezium sends its first snapshot again, then a new one."""
+    pipeline = Cdc.debezium(database.source()) >> mirror(world).on_schema_change("snapshot")
+    first = {"op": "r", "after": {"id": 1, "name": "a"}, "lsn": 10, "snapshot": "last"}
+    database.send("public.orders", {"id": 1}, first)
+    world.run(pipeline)
+    world.spark.sql("ALTER TABLE local.shop.orders DROP COLUMN name")
+    database.send("public.other", {"id": 1}, created(1, "a", lsn=14))
+    world.run(pipeline)
+    assert [message for message in noted(world) if "somebody has renamed or dropped it; rows that do not" in message]
+    database.send("public.orders", {"id": 1}, first)
+    world.run(pipeline)
+    world.events.clear()
+    world.run(pipeline)
+    assert [message for message in noted(world) if "waits for a snapshot" in message]
+    database.send("public.orders", {"id": 1}, {**first, "lsn": 20})
+    world.run(pipeline)
+    world.events.clear()
+    world.run(pipeline)
+    assert noted(world) == []
+    assert world.rows("shop.orders", "id", "name") == Counter({(1, "a"): 1})
+
+
+def test_a_renamed_table_waits_for_its_rows(world: Any, database: Database) -> None:
+    pipeline = Cdc.debezium(database.source()) >> mirror(world).on_schema_change("snapshot")
+    database.send("public.orders", {"id": 1}, created(1, "a", lsn=10))
+    world.run(pipeline)
+    database.send("public.late", {"id": 2}, {"op": "u", "after": {"id": 2, "name": "b"}, "lsn": 20})
+    world.run(pipeline)
+    assert [message for message in noted(world) if "until the snapshot of postgres.public.late" in message]
+    for id, mark in ((1, "first"), (2, "last")):
+        row = {"op": "r", "after": {"id": id, "name": "s"}, "lsn": 30, "snapshot": mark}
+        database.send("public.late", {"id": id}, row)
+    world.run(pipeline)
+    assert [message for message in noted(world) if "has been read to its last row" in message]
+    assert world.rows("shop.late", "id", "name") == Counter({(1, "s"): 1, (2, "s"): 1})
+
+
+def noted(world: Any) -> list[str]:
+    return [event.message for event in world.events if event.kind == "noted"]
+
+
 def test_a_column_that_comes_back_stops_the_run_unless_it_is_kept(world: Any, database: Database) -> None:
     source = Cdc.debezium(database.source())
     kept, pipeline = source >> mirror(world).on_schema_change("keep"), source >> mirror(world)

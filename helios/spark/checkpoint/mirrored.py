@@ -47,11 +47,13 @@ class Mirrored:
         source: The table of the database that it is of: prefix of the topics, database, schema and table.
         keys: Its key columns.
         newest: Its newest columns; None where no change has said their position in the log.
+        waits: Since which position of the log a snapshot is awaited (`.on_schema_change("snapshot")`); None if none is.
     """
 
     source: tuple[str, str, str, str]
     keys: tuple[str, ...]
     newest: NewestSchema | None = None
+    waits: LogPosition | None = None
 
 
 class MirroredTables:
@@ -112,6 +114,8 @@ def _shown(table: Mirrored) -> dict[str, object]:
             "kept": list(newest.kept),
             "taken": [list(place) for place in newest.taken],
         }
+    if table.waits is not None:
+        shown["waits"] = list(table.waits)
     return shown
 
 
@@ -126,5 +130,6 @@ def _parsed(found: Mapping[str, Any]) -> dict[str, Mirrored]:
             file, position = said["since"]
             taken = tuple((int(taken), int(at)) for taken, at in said["taken"])
             newest = NewestSchema(dict(said["columns"]), (int(file), int(position)), tuple(said["kept"]), taken)
-        tables[name] = Mirrored((prefix, db, schema, table), tuple(one["keys"]), newest)
+        waits = (int(one["waits"][0]), int(one["waits"][1])) if "waits" in one else None
+        tables[name] = Mirrored((prefix, db, schema, table), tuple(one["keys"]), newest, waits)
     return tables

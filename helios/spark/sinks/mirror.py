@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from typing_extensions import override
 
 from helios.catalog.names import Namespace, TableName
@@ -22,16 +21,15 @@ from helios.sources.changes.spark.tables import ChangesByTable, SourceTable
 from helios.sources.common.spark.aside import RejectedInput
 from helios.spark.checkpoint.mirrored import Mirrored, MirroredTables
 from helios.spark.iceberg import tables
-from helios.spark.jvm.sql import quoted
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.alignment import SchemaAligner
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.many_tables import ManyTables
-from helios.spark.sinks.mirrored_columns import ANOTHER, refuse_taken_away, reserved, with_kept
+from helios.spark.sinks.mirrored_columns import ANOTHER, reserved, with_kept
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Found, Staged
 from helios.spark.sinks.routed_tables import open_table
-from helios.spark.sinks.schema_changes import SchemaChange, compared, messages_of, twins
+from helios.spark.sinks.schema_policy import SchemaPolicy
 from helios.spark.sinks.table import TableSink, split_invalid
 from helios.spark.steps.build import Built
 from helios.table.positions import Batch
@@ -68,6 +66,7 @@ class MirrorSink(ManyTables):
     def __init__(self, context: SinkContext) -> None:
         super().__init__(context)
         self._mirrored = MirroredTables(context.checkpoint)
+        self._policy = SchemaPolicy(context, self._declared, self._mirrored, self._name)
 
     @property
     def _declared(self) -> Declared:
@@ -80,10 +79,7 @@ class MirrorSink(ManyTables):
         self._mirrored.verify(self._known())
         for name, table in self._sources().items():
             self._named(table, name)
-            newest = self._mirrored.load()[name].newest
-            keeps = self.context.observer.noted if self._declared.schema_change == "keep" else None
-            where = self._declared.origin
-            refuse_taken_away(self.context.spark, self._name(name), table, newest, where=where, keeps=keeps)
+            self._policy.verify(name, table)
         super().verify()
 
     # the tables
@@ -162,14 +158,14 @@ class MirrorSink(ManyTables):
                 changes.refuse(table, keys, misfit)
                 continue
             named[name] = table, Mirrored(_parts(table), keys)
-        noted = {name: self._with_columns(name, *parts, changes) for name, parts in named.items()}
+        noted = {name: self._policy.updated(name, *parts, changes) for name, parts in named.items()}
         each = {name: self._of(changes, name, table, mirrored.keys) for name, (table, mirrored) in named.items()}
         spark = self.context.spark
         each = {name: with_kept(spark, self._name(name), rows, noted[name].newest) for name, rows in each.items()}
         known_tables = self._mirrored.load()
         now = {**known_tables, **noted}
         for name in (name for name in noted if name not in known_tables):
-            self._begins(name, now, changes)
+            noted[name] = self._policy.begun(name, now, changes)
         self._mirrored.add({name: mirrored for name, mirrored in noted.items() if mirrored != known_tables.get(name)})
         return each
 
@@ -211,94 +207,6 @@ class MirrorSink(ManyTables):
             fix=f"quarantine the changes of {table}, and the other tables continue: "
             f'Kafka.source(...).on_bad_row("quarantine") and {self._declared.label()}.quarantine("bad.rows"); '
             f"a pipeline of its own takes it into another table: Cdc.debezium(...) >> {SINGLE}.",
-        )
-
-    def _with_columns(self, name: str, table: SourceTable, mirrored: Mirrored, changes: ChangesByTable) -> Mirrored:
-        """A table with its newest columns.
-
-        Raises:
-            InputError: One was renamed or dropped, and nothing says that it may be kept.
-        """
-        known = self._mirrored.load().get(name)
-        change = compared(changes.found[table].versions, known.newest if known is not None else None)
-        if change.unsent:
-            self._changed(name, table, change)
-        return replace(mirrored, newest=change.newest)
-
-    def _begins(self, name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> None:
-        """Refuses, or tells, that a table that comes now is likely one of the mirror's under a new name.
-
-        Args:
-            name: The new table.
-            now: All tables of the mirror, with those that come now.
-            changes: The changes of the batch.
-
-        Raises:
-            InputError: `.on_schema_change` says "fail".
-        """
-        table = SourceTable(*now[name].source)
-        seen = changes.found[table]
-        alike = twins(name, now, changes)
-        if len(alike) == 1:  # a key that is in both was not renamed with its table
-            alike = [twin for twin in alike if not self._share_keys(twin, name, now, changes)]
-        # A mirror may begin behind the first changes; one that has begun, or has a snapshot, has them all.
-        whole = bool(self._mirrored.load()) or any(other.snapshot for other in changes.found.values())
-        misses = whole and seen.begins in ("u", "d") and not seen.snapshot
-        if not (misses or alike):
-            return
-        why = f"{table} begins with changes of rows that Debezium never sent" if misses else f"{table} is new"
-        like = [f"{self._name(twin).text} has its columns and its key" for twin in alike[:1]]
-        what = ", and ".join([why, *like]) + ": it may be a table that was renamed"
-        stays = f"{self._name(name).text} begins with these changes"
-        stays += f", and {self._name(alike[0]).text} stays as it is" if alike else ""
-        refused = f"{what}, whose other rows {self._name(name).text} would lack"
-        # Of a family of tables alike, a new one is one more.
-        one_more = len(alike) > 1 and not misses
-        self._keep(f"{what}; {stays}", refused, f", also if it is a table of its own: {stays}", always=one_more)
-
-    def _share_keys(self, twin: str, name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> bool:
-        """True if a table has inserted a key that another one has."""
-        keys = list(now[name].keys)
-        known = twin in self._mirrored.load()
-        if known and tables.load_table(self.context.spark, self._name(twin)) is not None:
-            there = self.context.spark.table(self._name(twin).sql)
-            held = there.select(*[F.col(quoted(key)).cast("string").alias(key) for key in keys])
-        else:  # it comes with this batch
-            held = changes.keys(SourceTable(*now[twin].source), keys, "c", "r", "u")
-        inserted = changes.keys(SourceTable(*now[name].source), keys, "c")
-        return not inserted.join(held, keys, "left_semi").isEmpty()
-
-    def _changed(self, name: str, table: SourceTable, change: SchemaChange) -> None:
-        """Refuses, or tells, that a table's rows cannot follow the database by its log.
-
-        Raises:
-            InputError: `.on_schema_change` says "fail".
-        """
-        here = self._name(name).text
-        what, stays, values = messages_of(change, table, here)
-        refused = f"{what}. Its log has only changed rows: in {here} {values}"
-        self._keep(f"{what}; {stays}", refused, f": {stays}")
-
-    def _keep(self, kept: str, refused: str, means: str, *, always: bool = False) -> None:
-        """Goes on as `.on_schema_change("keep")` says, and tells it.
-
-        Args:
-            kept: The message if the mirror continues.
-            refused: What is said where it does not.
-            means: What "keep" would mean, behind the call.
-            always: Whether it goes on whatever is declared.
-
-        Raises:
-            InputError: `.on_schema_change` says "fail".
-        """
-        if always or self._declared.schema_change == "keep":
-            self.context.observer.noted(kept)
-            return
-        raise InputError(
-            f"{refused}; nothing was written.",
-            where=self._declared.origin,
-            fix=f'write {self._declared.label()}.on_schema_change("keep"){means}; or, for tables that equal the '
-            f"database's, {ANOTHER}.",
         )
 
     def _sources(self) -> dict[str, SourceTable]:

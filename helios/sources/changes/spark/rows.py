@@ -51,6 +51,9 @@ PAYLOAD = StructType([*_texts("op", "before", "after"), StructField("source", SO
 ENVELOPE = StructType([*PAYLOAD.fields, *_texts("schema"), StructField("payload", PAYLOAD)])
 KEYS = StructType(_texts("schema", "payload"))
 
+SNAPSHOT_ENDS = ("last", "last_in_data_collection")
+"""The marks of the last row of a snapshot, and of the last one of a table (Debezium's `SnapshotRecord`)."""
+
 OPERATIONS = ("c", "r", "u", "d")
 BINLOGS = ("mysql", "mariadb")
 
@@ -112,7 +115,8 @@ def kinds(changes: DataFrame, *by: str) -> list[Row]:
     first, last = F.min(at).alias("first"), F.max(at).alias("last")
     snapshot = F.max(F.coalesce(op == "r", F.lit(False))).alias("snapshot")
     taken = F.min(F.when(_of_whole_snapshot(), at)).alias("taken")
-    found = grouped.agg(newest, first, last, begin.alias("begin"), snapshot, taken)
+    ended = F.max(F.when(_ends_snapshot(), at)).alias("ended")
+    found = grouped.agg(newest, first, last, begin.alias("begin"), snapshot, taken, ended)
     return found.orderBy("newest").collect()
 
 
@@ -177,6 +181,12 @@ def _of_whole_snapshot() -> Column:
     """A condition that is true if a record is a row of a snapshot that is not incremental."""
     event = F.col(EVENT)
     return (event["op"] == "r") & (F.coalesce(event["source"]["snapshot"], F.lit("true")) != "incremental")
+
+
+def _ends_snapshot() -> Column:
+    """A condition that is true if a record is the last row that a snapshot has of its table."""
+    event = F.col(EVENT)
+    return (event["op"] == "r") & event["source"]["snapshot"].isin(*SNAPSHOT_ENDS)
 
 
 def _log() -> Column:

@@ -44,6 +44,7 @@ class TableVersions:
         others: Whether there are records that none of the versions is of.
         snapshot: Whether some are rows of a snapshot.
         begins: The operation of the first one in its topic; None where that is not among them.
+        ended: Where in the log a snapshot was taken whose last row is among the records; None without one.
     """
 
     versions: tuple[Version, ...] = ()
@@ -51,6 +52,7 @@ class TableVersions:
     others: bool = True
     snapshot: bool = False
     begins: str | None = None
+    ended: LogPosition | None = None
 
 
 def versions_of(rows: Iterable[Row]) -> TableVersions:
@@ -68,7 +70,8 @@ def versions_of(rows: Iterable[Row]) -> TableVersions:
     begin = min((row["begin"] for row in rows if row["good"]), default=None)
     begins = str(begin["op"]) if begin is not None and begin["offset"] == 0 else None
     made = tuple(_version(fields, same) for fields, same in versions.items())
-    return TableVersions(made, keys, others, snapshot, begins)
+    ended = max(_places([row for row in rows if row["good"]], "ended"), default=None)
+    return TableVersions(made, keys, others, snapshot, begins, ended)
 
 
 def _version(fields: tuple[tuple[str, Kind], ...], rows: list[Row]) -> Version:

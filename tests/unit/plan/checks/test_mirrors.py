@@ -53,13 +53,16 @@ def test_names_need_a_table_and_nothing_else(names: str) -> None:
         Iceberg.mirror("local.shop", names=names)
 
 
-def test_a_schema_change_fails_or_is_kept() -> None:
-    assert (SINK.schema_change, SINK.on_schema_change("keep").schema_change) == ("fail", "keep")
-    wrong: Any = ("snapshot", "kep")
-    with pytest.raises(DeclarationError, match="Helios cannot make Debezium take a snapshot"):
-        SINK.on_schema_change(wrong[0])
+@pytest.mark.parametrize("choice", ["fail", "snapshot", "keep"])
+def test_a_schema_change_has_three_choices(choice: Any) -> None:
+    assert SINK.on_schema_change(choice).schema_change == choice
+
+
+def test_a_schema_change_has_no_other_choice() -> None:
+    wrong: Any = "kep"
+    assert SINK.schema_change == "fail"
     with pytest.raises(DeclarationError, match=r"on_schema_change\('kep'\) is unknown.*keep"):
-        SINK.on_schema_change(wrong[1])
+        SINK.on_schema_change(wrong)
 
 
 def test_a_name_of_a_namespace_is_validated() -> None:
@@ -147,6 +150,7 @@ def test_the_plan_of_tables_that_change_together(planned: Callable[[Any], Plan])
     plan = planned(CHANGES >> Iceberg.mirror("local.shop", atomic=True))
     assert "to local.shop.<table>, all of a batch in one commit" in str(plan)
     assert "<table>, keeping what its log" in str(planned(CHANGES >> SINK.on_schema_change("keep")))
+    assert "<table>, awaiting a snapshot for" in str(planned(CHANGES >> SINK.on_schema_change("snapshot")))
 
 
 def test_a_mirror_in_another_catalog(planned: Callable[[Any], Plan]) -> None:

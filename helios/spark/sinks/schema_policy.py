@@ -1,0 +1,222 @@
+"""The choices of a mirror where the log does not say how rows have changed: stop, keep them, or await a snapshot.
+
+A snapshot that Debezium takes into the same topics sends all rows of a table with their present values, and the log has
+the deletes: once its last row is written, the table equals the database's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from pyspark.sql import functions as F
+
+from helios.catalog.names import TableName
+from helios.errors import InputError
+from helios.model.mirror import MirrorSink
+from helios.sources.changes.spark.tables import ChangesByTable, SourceTable
+from helios.spark.checkpoint.mirrored import Mirrored, MirroredTables
+from helios.spark.iceberg import tables
+from helios.spark.jvm.sql import quoted
+from helios.spark.sinks.context import SinkContext
+from helios.spark.sinks.mirrored_columns import taken_away
+from helios.spark.sinks.schema_changes import SchemaChange, compared, messages_of, twins
+
+
+class SchemaPolicy:
+    """The policy of `.on_schema_change` of a mirror.
+
+    Args:
+        context: What the sinks of the run share.
+        declared: The sink, as it is declared.
+        mirrored: The tables of the mirror.
+        name: The full name of a table of the mirror.
+    """
+
+    def __init__(
+        self, context: SinkContext, declared: MirrorSink, mirrored: MirroredTables, name: Callable[[str], TableName]
+    ) -> None:
+        self._context = context
+        self._declared = declared
+        self._mirrored = mirrored
+        self._name = name
+
+    @property
+    def _fails(self) -> bool:
+        return self._declared.schema_change == "fail"
+
+    @property
+    def _awaits(self) -> bool:
+        return self._declared.schema_change == "snapshot"
+
+    def verify(self, name: str, table: SourceTable) -> None:
+        """Checks a table at the start of a run, and reports a snapshot that has not come yet.
+
+        Raises:
+            InputError: Somebody has renamed or dropped one of its columns, and `.on_schema_change` says "fail".
+        """
+        mirrored = self._mirrored.load()[name]
+        lost = taken_away(self._context.spark, self._name(name), mirrored.newest)
+        if lost is not None:
+            self._taken_away(name, table, lost)
+            if self._awaits and mirrored.newest is not None:
+                file, position = mirrored.newest.since
+                mirrored = replace(mirrored, waits=(file, position + 1))  # a snapshot before this one does not count
+                self._mirrored.add({name: mirrored})
+        if mirrored.waits is not None and self._declared.schema_change != "keep":
+            self._context.observer.noted(
+                f"{self._name(name).text} waits for a snapshot of {table}, and rows that do not change may have former "
+                f"values until then: {signal(table)}"
+            )
+
+    def _taken_away(self, name: str, table: SourceTable, column: str) -> None:
+        """Refuses, or reports, a column that somebody has renamed or dropped in a table of the mirror.
+
+        Raises:
+            InputError: `.on_schema_change` says "fail".
+        """
+        what = (
+            f"{self._name(name).text} has no column {column} any more, which {table} had with its last changes: "
+            "somebody has renamed or dropped it"
+        )
+        if not self._fails:
+            self._context.observer.noted(f"{what}; rows that do not change have null there")
+            return
+        raise InputError(
+            f"{what}, and rows that do not change would have null there; nothing was written.",
+            where=self._declared.origin,
+            fix=f"rename it back: ALTER TABLE ... RENAME COLUMN; where it was dropped, {self._snapshot_of(table)}.",
+        )
+
+    def updated(self, name: str, table: SourceTable, mirrored: Mirrored, changes: ChangesByTable) -> Mirrored:
+        """A table with its newest columns, and the snapshot that it waits for.
+
+        Args:
+            name: The table.
+            table: The table of the database that it is of.
+            mirrored: Its source and its key.
+            changes: The changes of the batch.
+
+        Raises:
+            InputError: The log does not say what became of rows, and `.on_schema_change` says "fail".
+        """
+        known = self._mirrored.load().get(name)
+        found = changes.found[table]
+        change = compared(found.versions, known.newest if known is not None else None)
+        waits = known.waits if known is not None else None
+        if change.unsent and self._awaits:
+            waits = change.newest.since if change.newest is not None else None
+        if waits is not None and found.ended is not None and (found.ended >= waits or _goes_back(known, change)):
+            self._context.observer.noted(
+                f"the snapshot of {table} that {self._name(name).text} waited for has been read to its last row"
+            )
+            return replace(mirrored, newest=change.newest, waits=None)
+        if change.unsent:
+            self._changed(name, table, change)
+        return replace(mirrored, newest=change.newest, waits=waits)
+
+    def begun(self, name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> Mirrored:
+        """A table that comes now, which may be one of the mirror's under a new name.
+
+        Args:
+            name: The new table.
+            now: All tables of the mirror, with those that come now.
+            changes: The changes of the batch.
+
+        Raises:
+            InputError: It likely is, and `.on_schema_change` says "fail".
+        """
+        mirrored = now[name]
+        table = SourceTable(*mirrored.source)
+        seen = changes.found[table]
+        alike = twins(name, now, changes)
+        if len(alike) == 1:  # a key that is in both was not renamed with its table
+            alike = [twin for twin in alike if not self._share_keys(twin, name, now, changes)]
+        # A mirror may begin behind the first changes; one that has begun, or has a snapshot, has them all.
+        whole = bool(self._mirrored.load()) or any(other.snapshot for other in changes.found.values())
+        misses = whole and seen.begins in ("u", "d") and not seen.snapshot
+        if not (misses or alike):
+            return mirrored
+        why = f"{table} begins with changes of rows that Debezium never sent" if misses else f"{table} is new"
+        like = [f"{self._name(twin).text} has its columns and its key" for twin in alike[:1]]
+        what = ", and ".join([why, *like]) + ": it may be a table that was renamed"
+        stays = f"{self._name(name).text} begins with these changes"
+        stays += f", and {self._name(alike[0]).text} stays as it is" if alike else ""
+        refused = f"{what}, whose other rows {self._name(name).text} would lack"
+        if len(alike) > 1 and not misses:  # of a family of tables alike, a new one is one more
+            self._context.observer.noted(f"{what}; {stays}")
+            return mirrored
+        self._go_on(table, f"{what}; {stays}", refused, f", also if it is a table of its own: {stays}")
+        if not self._awaits:
+            return mirrored
+        return replace(mirrored, waits=mirrored.newest.since if mirrored.newest is not None else (0, 0))
+
+    def _share_keys(self, twin: str, name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> bool:
+        """True if a table has inserted a key that another one has."""
+        keys = list(now[name].keys)
+        known = twin in self._mirrored.load()
+        if known and tables.load_table(self._context.spark, self._name(twin)) is not None:
+            there = self._context.spark.table(self._name(twin).sql)
+            held = there.select(*[F.col(quoted(key)).cast("string").alias(key) for key in keys])
+        else:  # it comes with this batch
+            held = changes.keys(SourceTable(*now[twin].source), keys, "c", "r", "u")
+        inserted = changes.keys(SourceTable(*now[name].source), keys, "c")
+        return not inserted.join(held, keys, "left_semi").isEmpty()
+
+    def _changed(self, name: str, table: SourceTable, change: SchemaChange) -> None:
+        """Refuses, or reports, that a table's rows cannot follow the database by its log.
+
+        Raises:
+            InputError: `.on_schema_change` says "fail".
+        """
+        here = self._name(name).text
+        what, stays, values = messages_of(change, table, here)
+        refused = f"{what}. Its log has only changed rows: in {here} {values}"
+        self._go_on(table, f"{what}; {stays}", refused, f": {stays}")
+
+    def _go_on(self, table: SourceTable, kept: str, refused: str, means: str) -> None:
+        """Reports what the mirror continues with.
+
+        Args:
+            table: The table of the database.
+            kept: The message if the mirror continues.
+            refused: The message if it stops.
+            means: What "keep" would mean, behind the call.
+
+        Raises:
+            InputError: `.on_schema_change` says "fail".
+        """
+        if self._fails:
+            raise InputError(
+                f"{refused}; nothing was written.",
+                where=self._declared.origin,
+                fix=f'{self._snapshot_of(table)}; or write .on_schema_change("keep"){means}.',
+            )
+        until = f", until the snapshot of {table} has come: {signal(table)}" if self._awaits else ""
+        self._context.observer.noted(f"{kept}{until}")
+
+    def _snapshot_of(self, table: SourceTable) -> str:
+        """The fix that gives a table equal to the database's."""
+        return f'write {self._declared.label()}.on_schema_change("snapshot"), and {signal(table)}'
+
+
+def _goes_back(known: Mirrored | None, change: SchemaChange) -> bool:
+    """True if the server was restored: its log goes on from a position before the newest columns."""
+    before = known.newest if known is not None else None
+    return before is not None and change.newest is not None and change.newest.since < before.since
+
+
+def signal(table: SourceTable) -> str:
+    """What has Debezium take a snapshot of a table.
+
+    Its `blocking` snapshots mark their last row in the topics; `incremental` ones do not. See
+    https://debezium.io/documentation/reference/stable/configuration/signalling.html.
+
+    Examples:
+        >>> signal(SourceTable("shop", "postgres", "public", "orders"))
+        'send Debezium the signal execute-snapshot with {"type": "blocking", "data-collections": ["public.orders"]}'
+    """
+    collection = f"{table.schema or table.db}.{table.table}"
+    return (
+        f'send Debezium the signal execute-snapshot with {{"type": "blocking", "data-collections": ["{collection}"]}}'
+    )
