@@ -6,8 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from helios.model.arguments import flag
-from helios.model.mirror import ANY, MirrorSink
-from helios.model.mirror import names as table_names
+from helios.model.mirror import ANY_TABLE, MirrorSink, table_names
 from helios.model.modes import Upsert
 from helios.model.sink import IcebergSink
 from helios.model.values import Identifier, duration
@@ -79,7 +78,7 @@ class Iceberg:
             'Iceberg.mirror(local.shop)'
         """
         return MirrorSink(
-            table=Identifier.parse(f"{namespace}.{ANY}"),
+            table=Identifier.parse(f"{namespace}.{ANY_TABLE}"),
             catalog=catalog,
             mode=Upsert(tombstones=duration(tombstones, "tombstones")),
             names=table_names(names),

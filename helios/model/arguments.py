@@ -13,15 +13,14 @@ Number = TypeVar("Number", bound="int | None")
 TimestampUnit: TypeAlias = Literal["s", "ms", "us"]
 
 TIMESTAMPS: Mapping[str, str] = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
-"""The unit of a JSON number that is a timestamp, by the value of `timestamps=`."""
-
+"""The values of `timestamps=`, each with the unit of a JSON number that is a timestamp."""
 
 RESERVED_BY_ICEBERG = ("_file", "_partition")
-"""Names of `.with_metadata` that Iceberg reserves for its own metadata columns: no column of a table has them."""
+"""Metadata fields whose names Iceberg reserves: a table cannot have a column of that name."""
 
 
 def text_pairs(properties: Mapping[str, str], what: str) -> tuple[tuple[str, str], ...]:
-    """Keys and values that must both be text, and not Helios's own keys."""
+    """The pairs of a mapping, checked: keys and values are text, and no key begins with `helios.`."""
     for key, value in properties.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise DeclarationError(
@@ -33,7 +32,7 @@ def text_pairs(properties: Mapping[str, str], what: str) -> tuple[tuple[str, str
 
 
 def listed(values: Sequence[Any]) -> tuple[Any, ...]:
-    """The arguments of a call that takes any number of names, which may also come as one list.
+    """The arguments of a call that takes names one by one or as one list.
 
     Examples:
         >>> listed(("a", "b")), listed((["a", "b"],))
@@ -48,8 +47,8 @@ def metadata_columns(
     """The columns that `.with_metadata` adds, each with its content.
 
     Args:
-        names: Metadata fields that keep their names; also as one list.
-        columns: Column names, each with the metadata field that it stores.
+        names: Metadata fields that keep their names, one by one or as one list.
+        columns: Names of columns, each with the metadata field that the column stores.
         known: The metadata fields of the source.
 
     Raises:
@@ -59,30 +58,30 @@ def metadata_columns(
         >>> metadata_columns(["_file", "_modified"], {"came": "_arrived"}, ["_file", "_modified", "_arrived"])
         (('_source_file', '_file'), ('_modified', '_modified'), ('came', '_arrived'))
     """
-    there = list(known)
-    wanted = {f"_source{name}" if name in RESERVED_BY_ICEBERG else name: name for name in listed(names)} | dict(columns)
-    for what in wanted.values():
-        one_of(what, there, "with_metadata")
-    if not wanted:
+    fields = list(known)
+    added = {f"_source{name}" if name in RESERVED_BY_ICEBERG else name: name for name in listed(names)} | dict(columns)
+    for name in added.values():
+        one_of(name, fields, "with_metadata")
+    if not added:
         raise DeclarationError(
             "with_metadata() needs the names of columns.",
             where=caller(),
-            fix=f"write .with_metadata({', '.join(map(repr, there))}).",
+            fix=f"write .with_metadata({', '.join(map(repr, fields))}).",
         )
-    return tuple(wanted.items())
+    return tuple(added.items())
 
 
 def text(value: str, what: str) -> str:
-    """A text that must not be empty."""
+    """A text, checked: it must not be empty."""
     if not isinstance(value, str) or not value.strip():
         raise DeclarationError(
-            f"{what} takes text, not {shown(value)}.", where=caller(), fix=as_text(value) or "write it in quotes."
+            f"{what} takes text, not {shown(value)}.", where=caller(), fix=column_fix(value) or "write it in quotes."
         )
     return value
 
 
 def shown(value: object) -> str:
-    """A value as messages show it; a column of PySpark by its class, since its text needs a running Spark."""
+    """A value as messages show it. The text of a PySpark Column needs a running Spark, so its class is named."""
     return "a Column of PySpark" if _is_column(value) else repr(value)
 
 
@@ -90,46 +89,46 @@ def _is_column(value: object) -> bool:
     return type(value).__name__ == "Column" and type(value).__module__.partition(".")[0] == "pyspark"
 
 
-def as_text(value: object) -> str | None:
-    """The fix for a value that PySpark takes in the place of a text."""
+def column_fix(value: object) -> str | None:
+    """The fix for a PySpark Column in the place of a text; None for other values."""
     if not _is_column(value):
         return None
     return 'write it as Spark SQL text, such as "amount > 0"; a callable from DataFrame to DataFrame is a step too.'
 
 
 def texts(values: Sequence[str], what: str) -> tuple[str, ...]:
-    """The arguments of a step, each of which must be a text that is not empty."""
+    """The arguments of a step, checked: each must be a text that is not empty."""
     for value in values:
         if not isinstance(value, str) or not value.strip():
             raise DeclarationError(
                 f"{what} takes text, not {shown(value)}.",
                 where=caller(),
-                fix=as_text(value) or "pass column names or SQL expressions as text.",
+                fix=column_fix(value) or "pass column names or SQL expressions as text.",
             )
     return tuple(values)
 
 
 def count(value: Number, what: str) -> Number:
-    """A positive whole number, or None."""
+    """A positive whole number or None, checked."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise DeclarationError(f"{what}={value!r} must be a positive whole number.", where=caller())
     return value
 
 
 def columns_ddl(schema: str | Mapping[str, str] | None) -> str | None:
-    """Columns and their types as Spark writes them."""
+    """Columns as Spark SQL DDL. A mapping of names to types is converted; text and None stay as they are."""
     return ", ".join(f"`{name}` {kind}" for name, kind in schema.items()) if isinstance(schema, Mapping) else schema
 
 
 def flag(value: bool, what: str) -> bool:
-    """A value that must be true or false."""
+    """A value, checked: it must be True or False."""
     if not isinstance(value, bool):
         raise DeclarationError(f"{what} takes True or False, not {value!r}.", where=caller())
     return value
 
 
 def one_of(value: Word, known: Iterable[str], what: str) -> Word:
-    """A name that must be one of the known ones."""
+    """A name, checked: it must be one of the known names."""
     names = tuple(known)
     if value not in names:
         raise DeclarationError(f"{what}({value!r}) is unknown. {near_miss(str(value), names)}", where=caller())
@@ -137,7 +136,7 @@ def one_of(value: Word, known: Iterable[str], what: str) -> Word:
 
 
 def key_columns(keys: Sequence[str | Sequence[str]], what: str) -> tuple[str, ...]:
-    """Key columns: at least one, each once."""
+    """Key columns, checked: at least one, each once."""
     named = tuple(text(key, what) for key in listed(keys))
     if not named or len({key.lower() for key in named}) != len(named):
         raise DeclarationError(f"{what} needs key columns, each once.", where=caller(), fix=f'write {what}("id").')

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 CHANGE_COLUMNS = ("_change_type", "_change_ordinal", "_commit_snapshot_id")
-"""The columns that row-level changes have after those of the table."""
+"""The columns that a read of row-level changes adds to those of the table."""
 
 POSITION = "__helios_position"
 """Hidden column with a row's source position: it orders rows that are otherwise equal."""
 
 LOG, GONE = "__helios_log", "__helios_gone"
-"""Hidden columns of changes: their order, and whether the row is deleted."""
+"""Hidden columns of changes: their order in the database's log, and whether the row is deleted."""

@@ -12,7 +12,13 @@ from helios.model.values import caller, size
 
 
 class Profile(NamedTuple):
-    """The settings of a `.tune` profile: rows of a batch, seconds between batches, bytes of a data file."""
+    """The settings of a `.tune` profile.
+
+    Attributes:
+        rows: The rows of a batch.
+        every: The seconds between batches.
+        file_size: The bytes of a data file.
+    """
 
     rows: int
     every: float
@@ -35,7 +41,7 @@ DISTRIBUTIONS: tuple[Distribution, ...] = get_args(Distribution)
 
 @dataclass(frozen=True, kw_only=True)
 class DataFiles:
-    """The settings of a sink's data files; what is not set is left to the table."""
+    """The settings of a sink's data files; None leaves a setting to the table."""
 
     tuning: ProfileName | None = None
     file_size: int | None = None
@@ -45,7 +51,7 @@ class DataFiles:
     distributes: Distribution | None = None
 
     def tune(self, profile: ProfileName) -> Self:
-        """Sets rows, rhythm and file size together; an explicit call wins.
+        """Sets the rows of a batch, the time between batches and the file size; a call for one of them wins.
 
         Args:
             profile: "low_latency" (1,000 rows, 10 s, 32 MB), "balanced" (10,000, 60 s, 128 MB) or "high_throughput"
@@ -54,15 +60,15 @@ class DataFiles:
         return replace(self, tuning=one_of(profile, PROFILES, "tune"))
 
     def target_file_size(self, bytes: int | str) -> Self:
-        """The size at which a data file is ended: `target_file_size("256MB")`; the default is 128 MB."""
+        """Sets the size at which a data file is closed: `target_file_size("256MB")`; the default is 128 MB."""
         return replace(self, file_size=size(bytes, "target_file_size"))
 
     def compression(self, codec: Codec, level: int | None = None) -> Self:
-        """The codec of data files: none, snappy, gzip, lz4, zstd (the default), brotli.
+        """Sets the codec of data files: none, snappy, gzip, lz4, zstd (the default), brotli.
 
         Args:
-            codec: Its name; `check` refuses a codec that this writer does not support.
-            level: Of gzip (1 to 9) and zstd (1 to 22).
+            codec: The codec; `check` refuses a codec that the file format's writer does not support.
+            level: The level of gzip (1 to 9) or zstd (1 to 22).
         """
         if level is not None and (isinstance(level, bool) or not isinstance(level, int)):
             raise DeclarationError(
@@ -73,13 +79,13 @@ class DataFiles:
         return replace(self, codec=one_of(codec, CODECS, "compression"), codec_level=level)
 
     def sort_by(self, *columns: str | Sequence[str]) -> Self:
-        """The order of rows in data files: `sort_by("country", "ts desc")`."""
+        """Sets the order of rows in data files: `sort_by("country", "ts desc")`."""
         if not listed(columns):
             raise DeclarationError("sort_by() needs at least one column.", where=caller(), fix='write sort_by("ts").')
         return replace(self, sort=tuple(text(column, "sort_by") for column in listed(columns)))
 
     def distribution(self, mode: Distribution) -> Self:
-        """How rows are brought to writers: "none", "hash" (by partition) or "range" (by partition and order)."""
+        """Sets how rows are distributed to writers: "none", "hash" (by partition), "range" (by partition and order)."""
         return replace(self, distributes=one_of(mode, DISTRIBUTIONS, "distribution"))
 
     @property
@@ -88,5 +94,5 @@ class DataFiles:
 
     @property
     def bytes_per_file(self) -> int | None:
-        """The target file size that was asked for; None leaves an existing table's own."""
+        """The declared target file size; None if none is declared: an existing table keeps its own."""
         return self.file_size or (self.profile.file_size if self.profile else None)

@@ -1,4 +1,4 @@
-"""The interface by which a declared value calls the layers above it without importing them."""
+"""The calls of declared values into the layers above them, which this layer must not import."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 class Engine(Protocol):
-    """The calls of a pipeline into the upper layers; provided by `helios/__init__.py`."""
+    """The calls of declared values into the upper layers; `helios/__init__.py` provides them.
+
+    `schema` returns None if the columns are known only at run. `frame` returns the columns of a pandas, Polars or
+    Arrow frame as Spark SQL DDL, and its rows.
+    """
 
     def check(self, pipeline: Pipeline) -> None: ...
 
@@ -39,7 +43,7 @@ _loader: Callable[[], Engine] | None = None
 
 
 def provide(loader: Callable[[], Engine]) -> None:
-    """Sets how the engine is loaded at its first use."""
+    """Sets the function that loads the engine."""
     global _loader
     _loader = loader
 

@@ -12,7 +12,7 @@ from helios.model.engine import engine
 from helios.model.foreign import LikeDataFrame, LikeWriter
 from helios.model.step import Node, Step
 from helios.model.target import Target
-from helios.model.values import Identifier, caller, written_as_name
+from helios.model.values import Identifier, caller, is_pipeline_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from helios.spark.run.run import PipelineRun
 
 DEFAULT_POLL = 60.0
-"""Seconds between two looks at a followed source."""
+"""Seconds between two checks of a followed source for new data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +78,9 @@ class Flow(LikeDataFrame, Node):
         if isinstance(other, Sink):
             return Pipeline(stream=stream, sink=other)
         if isinstance(other, (list, tuple)):
-            wrong_sink = next((o for o in other if not isinstance(o, Sink)), None)
-            if wrong_sink is not None or not other:
-                raise wrong(self, wrong_sink if other else other, "a fan-out is a list of sinks")
+            not_sinks = [value for value in other if not isinstance(value, Sink)]
+            if not_sinks or not other:
+                raise wrong(self, not_sinks[0] if not_sinks else other, "a fan-out is a list of sinks")
             return Pipelines(Pipeline(stream=stream, sink=sink) for sink in other)
         if (following := as_transform(other)) is None:
             raise wrong(self, other, "after a source comes a step, a callable from DataFrame to DataFrame, or a sink")
@@ -90,14 +90,14 @@ class Flow(LikeDataFrame, Node):
         return " >> ".join([self.source.label(), *(s.text() for s in self.steps)])
 
     def schema(self) -> Schema | None:
-        """The columns of the flow, as a `helios.plan.typing.schema.Schema`; None where they are known only at run.
+        """The columns of the flow, as a `helios.plan.typing.schema.Schema`; None if they are known only at run.
 
         Reads catalogs through PyIceberg, without a JVM.
         """
         return engine().schema(self)
 
     def preview(self, n: int = 20, spark: SparkSession | None = None) -> pa.Table:
-        """The first `n` rows as a `pyarrow.Table`, read as a batch; starts Spark, or uses the session given."""
+        """The first `n` rows as a `pyarrow.Table`, read as a batch; starts Spark, or uses the given session."""
         return engine().preview(self, n, spark)
 
 
@@ -106,14 +106,14 @@ class Source(Flow):
     """A source of rows; the concrete ones are in the module of their system.
 
     Attributes:
-        kind: Its name, in plans and stamps.
-        comparable: Whether two equal declarations read the same rows; rows in memory may not.
-        names_tables: Whether its rows may be changes of several tables, and name them.
+        kind: The name of its kind, in plans and commit summaries.
+        comparable: Whether two equal declarations read the same rows; rows in memory may differ.
+        names_tables: Whether its rows may be changes of several tables, each with the name of its table.
         poll: Seconds between checks for new data; None for a source that is read once.
         max_rows: About how many rows a batch reads at most.
         max_files: How many files a batch reads at most.
-        conditions: Predicates that its rows meet.
-        declared_schema: Columns and types as Spark SQL DDL; None where the source knows its own.
+        conditions: SQL conditions; only rows that meet all of them are read.
+        declared_schema: Columns and types as Spark SQL DDL; None if the source knows its own.
     """
 
     kind: ClassVar[str] = ""
@@ -152,12 +152,12 @@ class Source(Flow):
 
     @property
     def carries_order(self) -> bool:
-        """True if its rows are changes that carry their order and deletes, so that an upsert needs neither."""
+        """True if its rows are changes with their own order and deletes: an upsert then declares neither."""
         return False
 
     @property
     def carried_keys(self) -> tuple[str, ...] | None:
-        """The declared key columns of rows that carry their order; None where the rows themselves name them."""
+        """The declared key columns of rows that carry their order; None if the rows themselves name them."""
         return ()
 
     @property
@@ -167,17 +167,20 @@ class Source(Flow):
 
     @property
     def takes_predicates(self) -> bool:
-        """True if its scan takes predicates, so that files that cannot match are not opened."""
+        """True if its scan takes predicates: files without a matching row are then not opened."""
         return False
 
     @property
     def no_past(self) -> str | None:
-        """Why its earlier states cannot be read; None where they can."""
+        """Why its earlier states cannot be read, after the source's name; None if they can."""
         return "keeps no earlier states"
 
     @property
     def file_columns(self) -> tuple[str, ...] | str:
-        """The columns of a table's data files that are read, empty for all; or why its rows are not those of files."""
+        """The columns that are read from the table's data files; empty for all.
+
+        A text says why the rows cannot be read from data files.
+        """
         return f"it reads {self.label()}, and no Iceberg table"
 
     @property
@@ -192,7 +195,7 @@ class Source(Flow):
 
     @property
     def jars(self) -> tuple[str, ...]:
-        """Components of `helios.environment.coordinates` that this source needs beside those of its kind."""
+        """Components of `helios.environment.coordinates` that this source needs, in addition to those of its kind."""
         return ()
 
     @property
@@ -207,7 +210,7 @@ class Source(Flow):
 
     @property
     def service(self) -> str | None:
-        """The service that its rows come from, as messages name it; None for catalogs and storages."""
+        """The service that provides the rows, as messages name it; None for catalogs and storages."""
         return None
 
     @property
@@ -217,15 +220,15 @@ class Source(Flow):
 
     @property
     def step_texts(self) -> tuple[str, ...]:
-        """The transformations by the source itself, as texts like those of steps. A changed text is a changed step."""
+        """The transformations that the source makes, as texts. A changed text counts as a changed step."""
         return ()
 
     def details(self, format_version: int | None = None) -> Iterator[str]:
-        """Lines of the plan about what is read, beside its label; the format version is that of a known table."""
+        """Lines of the plan below the source's label. `format_version` is that of its table, if the table is known."""
         yield from ()
 
     def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """The values that `plan --json` adds to kind, name and schema. `found` has the results of compiling."""
+        """The values that `plan --json` adds to kind, name and schema. `found` has the values known by compiling."""
         return {}
 
     def label(self) -> str:
@@ -251,7 +254,7 @@ class Stream(Flow):
 
 @dataclass(frozen=True, kw_only=True)
 class Sink(Target, LikeWriter, Node):
-    """Where rows go; the concrete ones are in the module of their system."""
+    """The target of rows; the concrete ones are in the module of their system."""
 
     def label(self) -> str:
         raise NotImplementedError
@@ -277,13 +280,13 @@ class Pipeline(Node):
 
         Args:
             name: The name.
-            was: Its former name, whose ledger record and checkpoint the next run takes over, once.
+            was: Its former name. The next run takes over the ledger record and the checkpoint of that name, once.
 
         Raises:
             DeclarationError: The name is empty or not made of letters, digits, `_`, `-` and `.`.
         """
         for given, former in ((name, False), (was, True)):
-            if given is not None and not written_as_name(given, former=former):
+            if given is not None and not is_pipeline_name(given, former=former):
                 raise DeclarationError(
                     f"{given!r} is not a pipeline name.", where=caller(), fix="use letters, digits, '_', '-' and '.'."
                 )
@@ -296,7 +299,7 @@ class Pipeline(Node):
         return f"{self.stream.text()} >> {self.sink.label()}"
 
     def schema(self) -> Schema | None:
-        """The columns that reach the sink; None where they are known only at run."""
+        """The columns that reach the sink; None if they are known only at run."""
         return engine().schema(self.stream)
 
     def check(self) -> None:
@@ -319,8 +322,9 @@ class Pipeline(Node):
         Args:
             once: Process what is available now, then stop; otherwise follow the source.
             spark: A session to use; it is cloned, never altered. By default a new one is created.
-            again: Append the inputs of a batch pipeline even if they were appended before, which doubles their rows.
-            beside: Pipelines beside which it may write the same source, or the same keys, as `helios run --beside`.
+            again: Append the inputs of a batch pipeline even if they were appended before, which duplicates their rows.
+            beside: Pipelines that may write rows of the same source, or the same keys, into the same table. They are
+                those of `helios run --beside`.
         """
         return engine().run(self, once, spark, again, [beside] if isinstance(beside, str) else list(beside))
 
@@ -348,8 +352,8 @@ def as_transform(other: Any) -> Transform | None:
     """A transform as it is, a callable as a transform of one step; None for anything else."""
     if isinstance(other, Transform):
         return other
-    calls = callable(other) and not isinstance(other, type)
-    return as_step(Call(function=other)) if calls else None
+    is_function = callable(other) and not isinstance(other, type)
+    return as_step(Call(function=other)) if is_function else None
 
 
 def wrong(left: Any, right: Any, why: str, fix: str | None = None) -> DeclarationError:
@@ -372,7 +376,7 @@ def describe(value: Any) -> str:
 
 
 def flows(flow: Flow) -> Iterator[Flow]:
-    """The flow and, depth first, the flows that its joins and unions bring in."""
+    """The flow itself, then the flows that it joins or unites with, depth first."""
     yield flow
     for step in flow.steps:
         if isinstance(inner := getattr(step, "other", None), Flow):

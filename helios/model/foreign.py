@@ -1,4 +1,4 @@
-"""Calls that users know from PySpark, and what Helios calls them."""
+"""Calls that users know from PySpark, and the same calls in Helios."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STEPS: Mapping[str, str] = {
     "collect": ".preview(20), or a Memory.sink",
     "toPandas": ".preview(20).to_pandas()",
 }
-"""Methods of a DataFrame, and how the same is written here."""
+"""Methods of a DataFrame, each with the same call in Helios."""
 
 SINK: Mapping[str, str] = {
     "order_by": 'it as an argument: .upsert("id", order_by="updated_at")',
@@ -58,7 +58,7 @@ SINK: Mapping[str, str] = {
     "option": ".table_properties({...})",
     "tableProperty": ".table_properties({...})",
 }
-"""Calls of a writer, and arguments that are taken for calls."""
+"""Calls of a DataFrameWriter, and arguments of a sink that users write as calls; each with the call to write."""
 
 
 class UnknownCall(DeclarationError, AttributeError):
@@ -75,7 +75,7 @@ class LikeDataFrame:
 
 
 class LikeWriter:
-    """A target of writes: it refuses a method that only a DataFrameWriter has, and names the call to use."""
+    """A sink: it refuses a method that only a DataFrameWriter has, and names the call to use."""
 
     if not TYPE_CHECKING:
 
@@ -84,21 +84,22 @@ class LikeWriter:
 
 
 def _refuse(value: Any, name: str, known: Mapping[str, str]) -> NoReturn:
-    """Raises the error of a method that is not there.
+    """Raises the error of a method that does not exist.
 
     Raises:
-        UnknownCall: With the call that does the same, or the nearest one.
-        AttributeError: The name is none that a user writes.
+        UnknownCall: Names the call that does the same, or the method with the most similar name.
+        AttributeError: The name begins with `_`, or a property of that name has failed.
     """
     if name.startswith("_"):
         raise AttributeError(f"{type(value).__name__!r} object has no attribute {name!r}", name=name, obj=value)
-    if hasattr(type(value), name):  # a property has raised
+    if hasattr(type(value), name):  # a property, which has raised an AttributeError
         raise AttributeError(f"{type(value).__name__}.{name} is not known yet", name=name, obj=value)
     try:
         what = value.label() if hasattr(type(value), "label") else value.text()
     except AttributeError:
         what = type(value).__name__
     fix = known.get(name)
+    # Not every sink has the method that the fix calls.
     called = re.match(r"(?:it as an argument: )?\.(\w+)\(", fix or "")
     if fix is not None and (called is None or hasattr(type(value), called[1])):
         raise UnknownCall(f"{what} has no .{name}().", where=caller(), fix=f"write {fix}.")

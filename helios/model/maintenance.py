@@ -15,13 +15,13 @@ ORPHAN_SECONDS = 86400.0
 
 @dataclass(frozen=True, kw_only=True)
 class Maintenance:
-    """Upkeep of a target between its writer's own batches.
+    """The maintenance of a table by its writer, between batches.
 
     Attributes:
-        compact: The size in bytes that small files are rewritten to; 0 for the table's own target, None for never.
+        compact: The size in bytes to which small files are rewritten; 0 for the table's target size, None for never.
         expire: The age in seconds at which snapshots expire; None for never.
         orphans: The age in seconds at which files that no snapshot names are deleted; None for never.
-        readers: Checkpoints of readers elsewhere, whose next snapshots are kept.
+        readers: Checkpoints of other readers of the table. The snapshots that they read next do not expire.
     """
 
     compact: int | None = None
@@ -39,10 +39,10 @@ def maintenance(
     """The settings as a user writes them.
 
     Args:
-        compact: Rewrites small files: True for the table's own target size, or a size such as "512MB".
-        expire: Expires snapshots that are older: "7d".
-        orphans: Deletes files that no snapshot names and that are older, a day at least: "3d".
-        readers: Checkpoints of readers elsewhere, whose next snapshots are kept.
+        compact: Rewrites small files: True for the table's target size, or a size such as "512MB".
+        expire: Expires snapshots older than this: "7d".
+        orphans: Deletes files that no snapshot names and that are older than this, at least a day: "3d".
+        readers: Checkpoints of other readers of the table. The snapshots that they read next do not expire.
 
     Raises:
         DeclarationError: No setting, or an invalid value.
@@ -57,23 +57,23 @@ def maintenance(
             where=caller(),
             fix='write readers=["/data/checkpoints/orders"].',
         )
-    made = Maintenance(
-        compact=_bytes(compact),
+    settings = Maintenance(
+        compact=_compact_size(compact),
         expire=None if expire is None else duration(expire, "expire"),
         orphans=None if orphans is None else orphan_age(orphans, "orphans"),
         readers=tuple(readers),
     )
-    if made.compact is None and made.expire is None and made.orphans is None:
+    if settings.compact is None and settings.expire is None and settings.orphans is None:
         raise DeclarationError(
             "maintain() needs at least one setting.", where=caller(), fix='write maintain(compact=True, expire="7d").'
         )
-    if made.readers and made.expire is None:
+    if settings.readers and settings.expire is None:
         raise DeclarationError(
             "maintain(readers=...) has no effect without expire=.",
             where=caller(),
             fix='add expire="7d", or leave readers out.',
         )
-    return made
+    return settings
 
 
 def orphan_age(value: float | str | timedelta, what: str) -> float:
@@ -84,7 +84,7 @@ def orphan_age(value: float | str | timedelta, what: str) -> float:
         what: The name of the argument, for the error.
 
     Raises:
-        DeclarationError: It is no duration, or less than a day.
+        DeclarationError: The value is not a duration, or is less than a day.
     """
     seconds = duration(value, what)
     if seconds < ORPHAN_SECONDS:
@@ -96,7 +96,7 @@ def orphan_age(value: float | str | timedelta, what: str) -> float:
     return seconds
 
 
-def _bytes(compact: bool | int | str | None) -> int | None:
+def _compact_size(compact: bool | int | str | None) -> int | None:
     if compact is None or compact is False:
         return None
     return 0 if compact is True else size(compact, "compact")

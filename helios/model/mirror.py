@@ -14,13 +14,13 @@ from helios.model.target import TargetKind
 from helios.model.values import Identifier, caller
 
 PARTS = ("prefix", "db", "schema", "table")
-"""The identity of a table in its changes, as `names=` calls it: the prefix of Debezium's topics, and the others."""
+"""The fields of `names=`: the prefix of Debezium's topics, and the database, schema and name of the source table."""
 
 SchemaChange: TypeAlias = Literal["fail", "snapshot", "keep"]
 SCHEMA_CHANGES = ("fail", "snapshot", "keep")
 
-ANY = "*"
-"""Stands for the tables of a namespace."""
+ANY_TABLE = "*"
+"""The table name in the identifier of a mirror, which stands for every table of the namespace."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,10 +28,10 @@ class MirrorSink(IcebergSink):
     """The tables of a namespace, one for each table of a database. Made by `Iceberg.mirror`.
 
     Attributes:
-        names: How a table is called, by the `{table}`, `{schema}`, `{db}` and `{prefix}` that it comes from.
+        names: The pattern of the tables' names, with the fields `{table}`, `{schema}`, `{db}` and `{prefix}`.
         atomic: Whether all tables of a batch change in one commit of the catalog.
-        schema_change: What happens where the database changes columns or names otherwise than its log can tell: "fail",
-            "snapshot" or "keep".
+        schema_change: The policy for changes of columns or names that the database's log does not fully describe:
+            "fail", "snapshot" or "keep".
     """
 
     mode: Mode = field(default_factory=Upsert)
@@ -54,18 +54,18 @@ class MirrorSink(IcebergSink):
     def on_schema_change(self, choice: SchemaChange) -> Self:
         """Sets the policy for changes of columns or names in the database that its log does not fully describe.
 
-        A column is renamed, dropped, or added with a default, a type rounds values, or a table is renamed. The log has
-        changed rows alone: it does not say what became of the other ones.
+        Such a change renames or drops a column, adds one with a default, rounds values by a new type, or renames a
+        table. The log has only the changed rows: it does not say how the other rows have changed.
 
         Args:
-            choice: "fail" (the default) stops the run before anything of the batch is written. "keep" goes on, and
-                tells it: rows that do not change keep the values that they have, a column that is gone is null in
-                new and changed rows, and a renamed table starts over under its new name beside the former one.
-                "snapshot" goes on in the same way and waits for a snapshot of the table, which gives all its rows
-                their present values: each run names the tables that wait and the signal that has Debezium take it.
+            choice: "fail" (the default) stops the run before anything of the batch is written. "keep" goes on and
+                reports the change: unchanged rows keep their values, a dropped column is null in new and changed
+                rows, and a renamed table starts again under its new name, beside the table of the former name.
+                "snapshot" goes on in the same way, and the table waits for a snapshot by Debezium, which sends all its
+                rows: each run names the waiting tables and the signal to send.
 
         Raises:
-            DeclarationError: It is another word.
+            DeclarationError: The choice is not one of the three.
 
         Examples:
             >>> from helios.iceberg import Iceberg
@@ -74,7 +74,7 @@ class MirrorSink(IcebergSink):
         """
         return replace(self, schema_change=one_of(choice, SCHEMA_CHANGES, "on_schema_change"))
 
-    # what tables of several schemas cannot share
+    # refused calls: they need one schema or one key for all tables
 
     def append(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Is refused, as all write modes are: each table is upserted by its own key."""
@@ -89,7 +89,7 @@ class MirrorSink(IcebergSink):
         raise _keyed("overwrite_partitions")
 
     def upsert(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Is refused: it is what a mirror does, by the key of each table."""
+        """Is refused: a mirror always upserts, by the key of each table."""
         raise _keyed("upsert")
 
     def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -101,7 +101,7 @@ class MirrorSink(IcebergSink):
         raise _keyed("merge_sql")
 
     def partition_by(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Is refused: tables have different columns. One that is there, and is empty, keeps its partitioning."""
+        """Is refused: the tables have different columns. An existing empty table keeps its partitioning."""
         raise _one_table("partition_by", "create the table with its partitioning before the mirror begins")
 
     def sort_by(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -133,7 +133,7 @@ class MirrorSink(IcebergSink):
         raise DeclarationError(
             "Iceberg.mirror() takes no .route(): each change names its table.",
             where=caller(),
-            fix='leave it out; names= says how tables are called: Iceberg.mirror(..., names="{schema}_{table}").',
+            fix='leave it out; names= sets the names of the tables: Iceberg.mirror(..., names="{schema}_{table}").',
         )
 
 
@@ -155,19 +155,19 @@ def _one_table(call: str, instead: str = "") -> DeclarationError:
     )
 
 
-def names(value: str) -> str:
-    """How tables are called.
+def table_names(value: str) -> str:
+    """The pattern of the tables' names, checked.
 
     Raises:
-        DeclarationError: It leaves `{table}` out, or has other fields than those of `PARTS`.
+        DeclarationError: The pattern has no `{table}`, or a field that is not in `PARTS`.
 
     Examples:
-        >>> names("{schema}_{table}")
+        >>> table_names("{schema}_{table}")
         '{schema}_{table}'
     """
     wrong = DeclarationError(
-        f"Iceberg.mirror(names={value!r}): a name is made of {{table}}, and of {{schema}}, {{db}} and {{prefix}} as "
-        "they are wanted, with letters, digits, '_' and '-' between them.",
+        f"Iceberg.mirror(names={value!r}): a pattern has {{table}}, may have {{schema}}, {{db}} and {{prefix}}, and "
+        "has only letters, digits, '_' and '-' between them.",
         where=caller(),
         fix='write names="{schema}_{table}".',
     )
@@ -176,8 +176,8 @@ def names(value: str) -> str:
     except ValueError:
         raise wrong from None
     fields = {name for _, name, _, _ in parts if name is not None}
-    plain = all(not (spec or conversion) for _, _, spec, conversion in parts)
-    between = all(c.isalnum() or c in "_-" for literal, _, _, _ in parts for c in literal)
-    if "table" not in fields or not fields <= set(PARTS) or not plain or not between:
+    unformatted = all(not (spec or conversion) for _, _, spec, conversion in parts)
+    valid_literals = all(c.isalnum() or c in "_-" for literal, _, _, _ in parts for c in literal)
+    if "table" not in fields or not fields <= set(PARTS) or not unformatted or not valid_literals:
         raise wrong
     return value

@@ -12,16 +12,16 @@ VALID_FROM, VALID_TO = "valid_from", "valid_to"
 """The columns that `upsert(history=True)` adds."""
 
 
-class Traits(NamedTuple):
-    """The traits of a write mode: a row of `MODES`.
+class ModeTraits(NamedTuple):
+    """The properties of a write mode: a row of `MODES`.
 
     Attributes:
         reruns: Whether a batch pipeline writes identical inputs again when it is run again.
         stores: Whether the target gets the stream's columns.
-        erases: Whether it replaces rows of other writers, so that it must have read their commits.
-        idempotent: Whether rows that arrive again do no harm.
+        erases: Whether the mode replaces rows of other writers: its commit fails if they have committed meanwhile.
+        idempotent: Whether writing the same rows again changes nothing.
         keyed: Whether every row needs a key that is not null.
-        clears: Whether a routed table is cleared when no row has its value any more.
+        clears: Whether a routed table is emptied when no row has its value any more.
         partitioned: Whether the target needs partitions.
         routable: Whether `.route` can name the table.
         columnar: Whether the columnar engine writes it.
@@ -42,7 +42,7 @@ class Traits(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Mode:
-    """A write mode: each has the fields of its call, and answers what is asked of all modes.
+    """A write mode: a value with the arguments of its call. All modes have the properties below.
 
     Attributes:
         call: The method of the sink that declares it.
@@ -51,7 +51,7 @@ class Mode:
     call: ClassVar[str] = ""
 
     @property
-    def traits(self) -> Traits:
+    def traits(self) -> ModeTraits:
         return MODES[type(self)]
 
     @property
@@ -61,37 +61,37 @@ class Mode:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The key columns; none where rows are not told apart by keys."""
+        """The key columns; empty if the mode has no keys."""
         return ()
 
     @property
     def order_by(self) -> str | None:
-        """SQL expression whose largest value marks the newest row; None where the order of rows is not declared."""
+        """SQL expression whose largest value marks the newest row; None if no order is declared."""
         return None
 
     @property
     def condition(self) -> str | None:
-        """SQL condition of the rows that are replaced, which every row of a batch meets; None without one."""
+        """SQL condition of the rows that are replaced; every row of a batch meets it. None without a condition."""
         return None
 
     @property
     def merge(self) -> str | None:
-        """The user's own MERGE; None where Helios writes the change."""
+        """The user's own MERGE; None for modes that Helios writes itself."""
         return None
 
     @property
-    def adds(self) -> tuple[str, ...]:
-        """The columns that the target has beside those of the stream."""
+    def added_columns(self) -> tuple[str, ...]:
+        """The columns that the table has in addition to those of the stream."""
         return ()
 
     @property
     def sql_texts(self) -> tuple[str, ...]:
-        """The SQL that Spark evaluates when it writes."""
+        """The SQL of the mode, which Spark evaluates when it writes."""
         return tuple(text for text in (self.condition, self.order_by, self.merge) if text)
 
     @property
-    def whole(self) -> bool:
-        """True if it replaces the whole table."""
+    def replaces_table(self) -> bool:
+        """True if every batch replaces the whole table."""
         return self.traits.clears and self.condition is None
 
     def text(self) -> str:
@@ -110,7 +110,7 @@ class Append(Mode):
 
 @dataclass(frozen=True, kw_only=True)
 class Overwrite(Mode):
-    """Replaces the rows that a filter names; all of them without one."""
+    """Replaces the rows that a filter selects; all rows without a filter."""
 
     call: ClassVar[str] = "overwrite"
 
@@ -138,11 +138,11 @@ class Upsert(Mode):
     """Keeps the newest row per key, or all its versions.
 
     Attributes:
-        keys: The key columns; none where the records have their own.
-        order_by: SQL expression whose largest value marks the newest row; None: rows of a later batch win.
+        keys: The key columns; empty if the records carry their own key.
+        order_by: SQL expression whose largest value marks the newest row; without it, rows of a later batch win.
         delete_when: SQL condition of rows that delete their key.
         tombstones: How many seconds a delete is remembered.
-        history: Whether versions are kept, from `valid_from` to `valid_to`.
+        history: Whether all versions of a row are kept, with `valid_from` and `valid_to`.
         stores_order: Whether the columns of `order_by` are stored in the table.
     """
 
@@ -160,7 +160,7 @@ class Upsert(Mode):
         return self
 
     @property
-    def adds(self) -> tuple[str, ...]:
+    def added_columns(self) -> tuple[str, ...]:
         return (VALID_FROM, VALID_TO) if self.history else ()
 
     @property
@@ -168,8 +168,8 @@ class Upsert(Mode):
         return (*super().sql_texts, *([self.delete_when] if self.delete_when else []))
 
     @property
-    def more(self) -> tuple[str, ...]:
-        """The names of the arguments that make it more than the newest row of each key."""
+    def extra_arguments(self) -> tuple[str, ...]:
+        """The names of the given arguments that change how the newest row of a key is found or kept."""
         return tuple(name for name in ("order_by", "delete_when", "history") if getattr(self, name))
 
     def text(self) -> str:
@@ -197,7 +197,7 @@ class Delete(Mode):
 
 @dataclass(frozen=True, kw_only=True)
 class MergeSql(Mode):
-    """The user's own MERGE, whose target is called `target` and whose rows are called `batch`."""
+    """The user's own MERGE. The query calls the table `target`, and the rows of the batch `batch`."""
 
     call: ClassVar[str] = "merge_sql"
 
@@ -213,7 +213,7 @@ class MergeSql(Mode):
 
 @dataclass(frozen=True, kw_only=True)
 class Groups(Mode):
-    """Keeps the groups of a materialized view, where null is a group too; a run makes it of the view's upsert."""
+    """Upserts the groups of a materialized view; null is a group too. A run uses this mode for the view's `Upsert`."""
 
     call: ClassVar[str] = "upsert"
 
@@ -223,14 +223,14 @@ class Groups(Mode):
         return f"the groups of {', '.join(self.keys)}"
 
 
-MODES: Mapping[type[Mode], Traits] = {
-    Append: Traits(reruns=False, columnar=True),
-    Overwrite: Traits(erases=True, idempotent=True, clears=True),
-    OverwritePartitions: Traits(erases=True, idempotent=True, partitioned=True, columnar=True),
+MODES: Mapping[type[Mode], ModeTraits] = {
+    Append: ModeTraits(reruns=False, columnar=True),
+    Overwrite: ModeTraits(erases=True, idempotent=True, clears=True),
+    OverwritePartitions: ModeTraits(erases=True, idempotent=True, partitioned=True, columnar=True),
     # On v2 each batch writes the deletes since the last compaction again; deletion vectors need v3.
-    Upsert: Traits(idempotent=True, keyed=True, columnar=True, format=3),
-    Delete: Traits(stores=False, keyed=True),
-    MergeSql: Traits(stores=False, routable=False),
-    Groups: Traits(idempotent=True, format=3),
+    Upsert: ModeTraits(idempotent=True, keyed=True, columnar=True, format=3),
+    Delete: ModeTraits(stores=False, keyed=True),
+    MergeSql: ModeTraits(stores=False, routable=False),
+    Groups: ModeTraits(idempotent=True, format=3),
 }
-"""Every write mode: one row each."""
+"""The traits of every write mode."""

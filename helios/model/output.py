@@ -1,4 +1,4 @@
-"""Sinks that are not tables: they keep no record of their batches, so rows reach them at least once."""
+"""Sinks that are not tables. They keep no record of their batches, so rows are delivered at least once."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Output(Sink):
     """A sink without a record of its batches: it cannot tell whether a repeated batch was delivered already.
 
     Attributes:
-        lasting: Whether what it gets outlives the process, so that the progress of a pipeline is kept too.
-        mode: Every row is added.
-        evolution: How the columns of its rows may change: as those of a table by default.
-        retrying: How long an unreachable service is waited for.
+        lasting: Whether its rows outlive the process; then the pipeline's progress is kept too.
+        mode: The write mode: every row is appended.
+        evolution: How the columns of its rows may change: like those of a table by default.
+        retrying: How long the run waits for an unreachable service.
     """
 
     lasting: ClassVar[bool] = False
@@ -87,10 +87,10 @@ class Console:
         """Prints the rows of each batch.
 
         Args:
-            rows: How many rows of a batch are printed; of more it says how many there are.
+            rows: How many rows of a batch are printed at most. The number of the other rows is printed below them.
 
         Raises:
-            DeclarationError: The number is none.
+            DeclarationError: `rows` is not a positive whole number.
 
         Examples:
             >>> Console.sink().label()
@@ -101,10 +101,10 @@ class Console:
 
 @dataclass
 class MemoryRows:
-    """The rows that pipelines have put under one name: by pipeline, then by batch.
+    """The rows that pipelines have written under one name.
 
     Attributes:
-        batches: The rows of each batch. One that is run again replaces its rows.
+        batches: Rows by pipeline, then by the number of the batch. A repeated batch replaces its rows.
     """
 
     batches: dict[str, dict[int, list[dict[str, Any]]]] = field(default_factory=dict)
@@ -114,15 +114,15 @@ class MemoryRows:
         return [row for batches in self.batches.values() for number in sorted(batches) for row in batches[number]]
 
 
-HELD: dict[str, MemoryRows] = {}
-"""By name, what `Memory.sink` holds in this process."""
+MEMORY_ROWS: dict[str, MemoryRows] = {}
+"""The rows of each `Memory.sink` in this process, by its name."""
 
 
-def named(name: str) -> str:
-    """The name of a sink in memory.
+def memory_name(name: str) -> str:
+    """The name of a sink in memory, checked.
 
     Raises:
-        DeclarationError: It is empty, or has other signs than letters, digits, `_`, `-` and `.`.
+        DeclarationError: The name is empty, or has other characters than letters, digits, `_`, `-` and `.`.
     """
     if not all(c.isalnum() or c in "_-." for c in text(name, "Memory.sink()")):
         raise DeclarationError(

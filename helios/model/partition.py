@@ -79,17 +79,17 @@ def truncate(width: int, column: str) -> PartitionField:
 
 
 def by_name(column: str) -> PartitionField:
-    """A bare column name: its identity.
+    """The identity transform of a column.
 
     Raises:
-        DeclarationError: It is the text of a transform.
+        DeclarationError: The name is a transform as text, such as `"day(ts)"`.
     """
     name, width = r"[`\"']?(\w+)[`\"']?", r"(\d+)"
     call = re.fullmatch(rf"({'|'.join(TRANSFORMS)})s?\(({width},)?{name}(,{width})?\)", "".join(column.split()))
     if call is None:
         return identity(column)
-    transform, _, before, named, _, behind = call.groups()
-    size = f"{before or behind}, " if before or behind else ""
+    transform, _, first, named, _, last = call.groups()  # a width stands first or last
+    size = f"{first or last}, " if first or last else ""
     raise DeclarationError(
         f"partition_by takes a transform as a call, and {column!r} is text: it would be a column of that name.",
         where=caller(),

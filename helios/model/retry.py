@@ -7,18 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 FIRST_OUTAGE_PAUSE = 0.5
-"""Seconds before a run is started again whose catalog or storage is unreachable; each later pause is twice as long."""
+"""Seconds before the first restart of a run whose catalog or storage is unreachable; later pauses double."""
 LONGEST_OUTAGE_PAUSE = 10.0
 LOOKUP_PAUSES = (0.0, 0.2, 0.5, 1.0, 2.0)
-"""Seconds before each look whether a commit has landed whose outcome is unknown."""
+"""If the outcome of a commit is unknown, the table is loaded after each of these seconds to find the commit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Retry:
-    """Retries: conflicts after `backoff`, then twice and four times that; an unreachable service for `outage`.
+    """The retry policy of a sink, for conflicts of commits and for unreachable services.
 
     Attributes:
-        retries: Tries after the first one.
+        retries: Tries after the first one when a commit conflicts.
         backoff: Seconds before the second try; each later pause is twice as long.
         outage: Seconds for which an unreachable catalog or storage is retried.
     """
@@ -28,7 +28,7 @@ class Retry:
     outage: float = 300.0
 
     def pause(self, number: int) -> float:
-        """The seconds before a retry, of which 1 is the first."""
+        """The seconds before a retry; the first one has the number 1."""
         return self.backoff * 2.0 ** (number - 1)
 
 
@@ -39,10 +39,10 @@ COMMIT_TRIES = 1 + Retry.retries
 
 
 class CommitRetries:
-    """The retries of a commit: a single budget, shared by every loop that tries it again.
+    """The retries of a commit: one budget, which all loops that retry the commit share.
 
     Args:
-        policy: How often, and after which pauses.
+        policy: The number of retries, and the pauses before them.
         on_retry: Called for each retry.
 
     Attributes:
@@ -65,7 +65,7 @@ class CommitRetries:
         """Waits before the next retry, and counts it; returns False at once when none is left.
 
         Args:
-            pause: Whether there is a pause at all.
+            pause: False retries without a pause.
         """
         if self.used >= self._policy.retries:
             return False
@@ -77,10 +77,11 @@ class CommitRetries:
 
 
 def outage_pause(number: int) -> float:
-    """The seconds before a run is started again during an outage, of which 1 is the first.
+    """The seconds before a restart during an outage; the first one has the number 1.
 
     Examples:
         >>> [outage_pause(number) for number in (1, 2, 3, 4, 5, 6, 99)]
         [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
     """
-    return min(FIRST_OUTAGE_PAUSE * 2.0 ** min(number - 1, 10), LONGEST_OUTAGE_PAUSE)
+    doublings = min(number - 1, 10)  # enough to reach the longest pause; 2.0 ** 1024 would overflow
+    return min(FIRST_OUTAGE_PAUSE * 2.0**doublings, LONGEST_OUTAGE_PAUSE)

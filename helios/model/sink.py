@@ -15,7 +15,7 @@ from helios.model.maintenance import Maintenance, maintenance
 from helios.model.partition import PartitionField, by_name
 from helios.model.retry import Retry
 from helios.model.target import TargetKind
-from helios.model.values import Identifier, caller, duration, names_ref
+from helios.model.values import Identifier, caller, duration, is_ref_name
 from helios.model.write_modes import WriteModes
 
 if TYPE_CHECKING:
@@ -72,14 +72,14 @@ class IcebergSink(WriteModes, DataFiles, Sink):
     def partition_by(
         self, *fields: PartitionField | str | Sequence[PartitionField | str], evolve: bool = False
     ) -> Self:
-        """How the table is partitioned; an existing table with another spec is an error, or evolves.
+        """Sets the partition spec. An existing table with another spec is an error, or evolves with `evolve=True`.
 
         Args:
             fields: `day("ts")`, `bucket(16, "id")`, or a bare column name for its identity.
             evolve: Whether an existing table gets this spec for the data that is written from now on.
 
         Raises:
-            DeclarationError: A field that is no transform, or the same field twice.
+            DeclarationError: A field is not a transform, or occurs twice.
         """
         spec = tuple(by_name(f) if isinstance(f, str) else f for f in listed(fields))
         for item in spec:
@@ -95,7 +95,10 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         return replace(self, partitioning=spec, evolves_partitioning=flag(evolve, "partition_by(evolve=)"))
 
     def exactly_once(self) -> Self:
-        """Makes `check` fail where a source or a step cannot keep it. Iceberg sinks are always written exactly once."""
+        """Makes `check` refuse sources and steps that cannot give the same rows again.
+
+        Iceberg sinks are always written exactly once, with or without this call.
+        """
         return replace(self, demands_exactly_once=True)
 
     def create(self, create: bool = True) -> Self:
@@ -105,8 +108,8 @@ class IcebergSink(WriteModes, DataFiles, Sink):
     def format_version(self, version: Literal[2, 3]) -> Self:
         """The Iceberg format of a new table: 2 or 3.
 
-        The default is 3 with `.upsert`, whose deletes are then deletion vectors, and else 2, which every reader knows.
-        A table that exists keeps its own: Helios never upgrades one.
+        The default is 3 with `.upsert`, whose deletes are then deletion vectors, and otherwise 2, which every reader
+        supports. An existing table keeps its version: Helios never upgrades a table.
 
         Args:
             version: 2 or 3.
@@ -115,11 +118,11 @@ class IcebergSink(WriteModes, DataFiles, Sink):
             DeclarationError: Another version.
         """
         if isinstance(version, bool) or version not in (2, 3):
-            raise DeclarationError(f"format_version({version!r}): new tables are 2 or 3.", where=caller())
+            raise DeclarationError(f"format_version({version!r}): new tables have version 2 or 3.", where=caller())
         return replace(self, format=version)
 
     def checkpoint(self, location: str) -> Self:
-        """Where the pipeline's progress is kept: a path or URI on a file system that Spark can write."""
+        """Sets where the pipeline's progress is kept: a path or URI on a file system that Spark can write."""
         if not isinstance(location, str) or not location.strip():
             raise DeclarationError(
                 "checkpoint() needs a location.", where=caller(), fix='write checkpoint("/data/cp").'
@@ -127,11 +130,11 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         return replace(self, checkpoint_location=location)
 
     def flush(self, rows: int | None = None, every: float | str | timedelta | None = None) -> Self:
-        """The rhythm of commits.
+        """Sets how often the pipeline commits.
 
         Args:
-            rows: A soft bound on the rows of a batch, by whole files.
-            every: The time between batches; default is the smallest `poll` of the sources, else 60 s.
+            rows: About how many rows a batch has at most. A batch reads whole files, so it may have more.
+            every: The time between batches; by default the smallest `poll` of the sources, else 60 s.
         """
         if rows is None and every is None:
             raise DeclarationError(
@@ -167,11 +170,11 @@ class IcebergSink(WriteModes, DataFiles, Sink):
     # columns
 
     def evolve_schema(self, mode: EvolutionMode) -> Self:
-        """How the table's columns follow the stream's: "strict", "add_columns" (the default) or "full".
+        """Sets how the table's columns follow the stream's: "strict", "add_columns" (the default) or "full".
 
-        strict stops at any difference. add_columns adds new columns as optional ones, and null for missing ones. full
-        also widens types (int to long, float to double, decimal precision), makes required columns optional, and does
-        what `.renames` and `.drops` say. Nothing is ever dropped silently.
+        strict stops at any difference. add_columns adds new columns as optional columns, and writes null into columns
+        that the stream lacks. full also widens types (int to long, float to double, decimal precision), makes required
+        columns optional, and applies `.renames` and `.drops`. No column is dropped without `.drops`.
         """
         return replace(self, evolution=replace(self.evolution, mode=one_of(mode, EVOLUTIONS, "evolve_schema")))
 
@@ -194,25 +197,25 @@ class IcebergSink(WriteModes, DataFiles, Sink):
     # branches and other tables
 
     def branch(self, name: str) -> Self:
-        """Rows land on that branch, made from main when it is missing; main stays untouched.
+        """Writes to a branch, which is created from main when it is missing. Main stays as it is.
 
         Raises:
             DeclarationError: The name is invalid, or reserved by Helios.
         """
-        if not names_ref(text(name, "branch")) or name.startswith(RESERVED_BRANCHES):
+        if not is_ref_name(text(name, "branch")) or name.startswith(RESERVED_PREFIX):
             raise DeclarationError(
                 f"{name!r} is not a branch beside main: names have no '/', '..' or control characters, are not digits "
-                f"alone, and do not begin with {RESERVED_BRANCHES!r}.",
+                f"alone, and do not begin with {RESERVED_PREFIX!r}.",
                 where=caller(),
                 fix='write branch("audit").',
             )
         return replace(self, branch_name=name)
 
     def audit(self, checks: Mapping[str, str]) -> Self:
-        """Write-audit-publish: conditions on aggregates of each batch, checked before main shows it.
+        """Write-audit-publish: conditions on aggregates of a batch, checked before the batch is on main.
 
         Args:
-            checks: Name and SQL condition: `audit({"no_dup": "count(*) = count(DISTINCT id)"}).publish()`.
+            checks: SQL conditions by name: `audit({"no_dup": "count(*) = count(DISTINCT id)"}).publish()`.
         """
         if not checks:
             raise DeclarationError(
@@ -232,7 +235,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         return replace(self, routing=text(by, "route"))
 
     def quarantine(self, table: str) -> Self:
-        """Where rows go that fail an expectation: with payload, reason, source position and batch."""
+        """Sets the table for rejected rows; each is stored with payload, reason, source position and batch."""
         return replace(self, quarantine_table=Identifier.parse(table, caller()))
 
     # failures and maintenance
@@ -251,16 +254,16 @@ class IcebergSink(WriteModes, DataFiles, Sink):
             outage: For how long an unreachable catalog or storage is retried: seconds, text or a timedelta; 0 for
                 never.
         """
-        counted = isinstance(retries, int) and not isinstance(retries, bool) and retries >= 0
-        timed = isinstance(backoff, (int, float)) and not isinstance(backoff, bool) and 0 < backoff < float("inf")
-        if not counted or not timed:
+        is_count = isinstance(retries, int) and not isinstance(retries, bool) and retries >= 0
+        is_time = isinstance(backoff, (int, float)) and not isinstance(backoff, bool) and 0 < backoff < float("inf")
+        if not is_count or not is_time:
             raise DeclarationError(
                 f"retry(retries={retries!r}, backoff={backoff!r}) needs a count and a positive number of seconds.",
                 where=caller(),
                 fix=f"write retry(retries={Retry.retries}, backoff={Retry.backoff}).",
             )
-        away = 0.0 if outage == 0 else duration(outage, "outage")
-        return replace(self, retrying=Retry(retries=retries, backoff=float(backoff), outage=away))
+        outage_seconds = 0.0 if outage == 0 else duration(outage, "outage")
+        return replace(self, retrying=Retry(retries=retries, backoff=float(backoff), outage=outage_seconds))
 
     def maintain(
         self,
@@ -274,12 +277,12 @@ class IcebergSink(WriteModes, DataFiles, Sink):
 
         Args:
             compact: Rewrites small files: True for the sink's target file size, or a size such as "512MB".
-            expire: Expires snapshots that are older: "7d".
-            orphans: Deletes files that no snapshot names and that are older: "3d".
-            readers: Checkpoints of readers elsewhere, whose next snapshots are kept.
+            expire: Expires snapshots older than this: "7d".
+            orphans: Deletes files that no snapshot names and that are older than this: "3d".
+            readers: Checkpoints of other readers of the table. The snapshots that they read next do not expire.
         """
-        kept = maintenance(compact=compact, expire=expire, orphans=orphans, readers=readers)
-        return replace(self, maintenance=kept)
+        settings = maintenance(compact=compact, expire=expire, orphans=orphans, readers=readers)
+        return replace(self, maintenance=settings)
 
     # derived from several calls
 
@@ -296,8 +299,10 @@ class IcebergSink(WriteModes, DataFiles, Sink):
     @property
     def new_format(self) -> int:
         """The format version of a table that this sink creates."""
-        said = dict(self.properties).get(FORMAT_PROPERTY, "")
-        return self.format or (int(said) if said in ("2", "3") else self.mode.traits.format)
+        if self.format is not None:
+            return self.format
+        value = dict(self.properties).get(FORMAT_PROPERTY, "")
+        return int(value) if value in ("2", "3") else self.mode.traits.format
 
     @property
     def max_rows(self) -> int | None:
@@ -309,8 +314,8 @@ class IcebergSink(WriteModes, DataFiles, Sink):
 
 FORMAT_PROPERTY = "format-version"
 
-RESERVED_BRANCHES = "helios_"
-"""The prefix of branches and tags of audited and discarded batches."""
+RESERVED_PREFIX = "helios_"
+"""The prefix of the names of branches and tags that Helios makes, for audited and discarded batches."""
 
 RESERVED_SUMMARY_KEYS = frozenset(
     {"operation", "changed-partition-count", "wap.id", "published-wap-id", "source-snapshot-id"}

@@ -1,4 +1,4 @@
-"""A step between source and sink: the base class, and what the planner and the runs need to know of each kind."""
+"""A step between source and sink: its base class, and the traits that the planner and the runs ask for."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from helios.model.values import caller
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """The properties of a kind of step. Planner and runs ask these, and name no kind.
+    """The properties of a kind of step. The planner and the runs ask for traits, not for kinds.
 
     Attributes:
         row_by_row: The result of each row does not depend on other rows.
         keeps_rows: Each row gives at least one row, unless an expression generates rows or leaves some out.
         generates: A row may give several rows.
         judges: A row may fail the batch, or be dropped or quarantined with a reason.
-        combines: The result of some rows is not a part of the result of all rows, as for an aggregate.
-        stateful: It keeps state between the batches of a stream that Spark runs.
-        shuffles: It sorts or shuffles, and may need a local disk.
-        opaque: It sees all columns, also hidden ones, and may return any columns.
+        combines: The result depends on all rows together, as for an aggregate: parts of the rows give other results.
+        stateful: The step keeps state between the batches of a stream that Spark runs.
+        shuffles: The step sorts or shuffles, and may need a local disk.
+        opaque: The step sees all columns, also hidden ones, and may return any columns.
         passes_hidden: The hidden columns of a row (position, order, delete flag) stay valid.
     """
 
@@ -40,7 +40,7 @@ class Traits:
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A declared value that knows the line that declared it."""
+    """A declared value, with the line of the script that declares it."""
 
     origin: Origin = field(default_factory=caller, compare=False, repr=False)
 
@@ -58,7 +58,7 @@ class Step(Node):
 
     @classmethod
     def call(cls) -> str:
-        """The call that declares it."""
+        """The name of the function that declares the step."""
         return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     @property
@@ -68,7 +68,7 @@ class Step(Node):
 
     @property
     def file(self) -> str:
-        """The name of its file, and of those with its columns and its lowering."""
+        """The name of the step's file, which the files with its columns and its lowering have too."""
         return type(self).__module__.rpartition(".")[2]
 
     @property
@@ -77,14 +77,10 @@ class Step(Node):
         return self.traits.keeps_rows
 
     def text(self) -> str:
-        """The step as the plan shows it; two steps of one text are equal."""
+        """The step as the plan shows it. Steps with the same text are the same step."""
         raise NotImplementedError
 
 
-def kinds(having: Callable[[Traits], bool]) -> list[type[Step]]:
-    """The kinds of steps with some traits, by name.
-
-    Args:
-        having: Whether the traits are those.
-    """
-    return sorted((kind for kind in Step.__subclasses__() if having(kind.traits)), key=lambda kind: kind.call())
+def step_kinds(accepts: Callable[[Traits], bool]) -> list[type[Step]]:
+    """The kinds of steps whose traits a test accepts, sorted by name."""
+    return sorted((kind for kind in Step.__subclasses__() if accepts(kind.traits)), key=lambda kind: kind.call())

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TargetKind(Enum):
-    """The kinds of targets. `helios.spark.sinks.kinds` names what writes each."""
+    """The kinds of targets. `helios.spark.sinks.kinds` has the writer of each."""
 
     TABLE = auto()
     AUDITED = auto()
@@ -26,12 +26,12 @@ class TargetKind(Enum):
 
     @property
     def one_table(self) -> bool:
-        """True if it is one table, whose name is known before a run."""
+        """True if the target is one table, whose name is known before a run."""
         return self in (TargetKind.TABLE, TargetKind.AUDITED)
 
     @property
     def keeps_record(self) -> bool:
-        """True if it records its batches, so that each is written exactly once."""
+        """True if the target records its batches, so that each batch is written exactly once."""
         return self is not TargetKind.OUTPUT
 
 
@@ -41,7 +41,7 @@ class Target:
 
     Attributes:
         kind: The name of its kind, in plans.
-        why: Why rows may reach it more than once; empty where each is written once.
+        why: Why a row may be delivered more than once; empty if each row is written once.
         demands_exactly_once: Whether `.exactly_once()` was called.
         checkpoint_location: Where the progress of the pipeline is kept; None for the default.
     """
@@ -58,7 +58,7 @@ class Target:
 
     @property
     def iceberg(self) -> IcebergSink | None:
-        """The sink itself if it writes tables, with its own fields; None for all other sinks."""
+        """The sink itself if it writes tables; None for all other sinks."""
         return None
 
     @property
@@ -68,32 +68,32 @@ class Target:
 
     @property
     def mirrors(self) -> bool:
-        """True if it writes the tables of a database, as `Iceberg.mirror` declares it."""
+        """True if the sink writes the tables of a database, as `Iceberg.mirror` does."""
         return self.mirror is not None
 
     @property
     def many_tables(self) -> bool:
-        """True if its rows name their target tables."""
+        """True if each row names its target table."""
         return self.target.keeps_record and not self.target.one_table
 
     @property
     def routing(self) -> str | None:
-        """The expression whose values name the tables of its rows; None without one."""
+        """The expression whose value names the table of a row; None without `.route`."""
         return None
 
     @property
     def branch_name(self) -> str | None:
-        """The branch of its table that is written; None for main, and without a table."""
+        """The branch that is written; None for main, and for sinks without a table."""
         return None
 
     @property
     def quarantine_table(self) -> Identifier | None:
-        """The table of rejected rows; None without one."""
+        """The table of rejected rows; None without `.quarantine`."""
         return None
 
     @property
     def jars(self) -> tuple[str, ...]:
-        """Components of `helios.environment.coordinates` that writing it needs, beside those of its catalog."""
+        """Components of `helios.environment.coordinates` that its writer needs, in addition to those of its catalog."""
         return ()
 
     @property
@@ -102,5 +102,5 @@ class Target:
         return None
 
     def details(self) -> Iterator[str]:
-        """Lines of the plan about how it is written."""
+        """Lines of the plan about how the target is written."""
         yield from ()

@@ -24,15 +24,15 @@ class WriteModes:
     row_changes: RowChanges | None = None
 
     def append(self) -> Self:
-        """Adds rows and changes none: the default."""
+        """Adds the rows and changes no others. This is the default."""
         return replace(self, mode=Append())
 
     def overwrite(self, filter: str | None = None) -> Self:
-        """Replaces the whole table, from a batch source; or the rows that a filter names.
+        """Replaces the rows that a filter selects; without a filter, the whole table, which needs a batch source.
 
         Args:
             filter: SQL condition on the table's columns: `overwrite("d = DATE '2026-01-01'")`. Every row of the batch
-                must meet it. The run fails if others have committed such rows meanwhile.
+                must meet it. The run fails if another writer commits such rows at the same time.
         """
         return replace(self, mode=Overwrite(filter=text(filter, "overwrite") if filter is not None else None))
 
@@ -53,16 +53,16 @@ class WriteModes:
 
         Args:
             keys: The key columns, `"id", "line"` or `["id", "line"]`; a null key is refused, or goes to the quarantine.
-                After `Cdc.debezium(...)` they may be left out: then they are the key of its records, and order and
-                deletes are those of the database.
-            order_by: SQL expression whose greatest value is the newest row; ties go to the later source position.
-                Without it a later batch wins, and two rows of a key in one batch are an error.
+                After `Cdc.debezium(...)` they may be left out: the records then bring their key, order and deletes.
+            order_by: SQL expression whose greatest value marks the newest row. Of equal values, the one with the later
+                source position wins. Without `order_by` a later batch wins, and two rows of a key in one batch are an
+                error.
             delete_when: SQL condition of rows that delete their key: `delete_when="op = 'd'"`.
             tombstones: How long a delete is remembered, so that an older row does not bring the key back.
-            history: Keeps all versions, with the columns `valid_from` (the order) and `valid_to` (null for the current
-                one); needs `order_by`.
-            store_order: Whether the columns of `order_by` are stored, so that late rows are compared in the table;
-                otherwise the order of every key is remembered beside the deletes.
+            history: Keeps all versions of a row, with the columns `valid_from` (the value of `order_by`) and
+                `valid_to` (null for the current version); needs `order_by`.
+            store_order: Whether the table stores the columns of `order_by`, with which late rows are compared.
+                Otherwise Helios remembers the newest order of every key, as it remembers deletes.
 
         Columns that only `delete_when` uses are not stored, unless the table has them. The same holds for the columns
         of a change read, such as `_change_ordinal`, and for an order that an earlier run did not store.
@@ -87,7 +87,7 @@ class WriteModes:
         return replace(self, mode=mode)
 
     def delete(self, *keys: str | Sequence[str]) -> Self:
-        """Deletes every row whose key arrives, as for erasure requests; the keys are not kept.
+        """Deletes every row whose key arrives, as for erasure requests. The keys themselves are not stored.
 
         Raises:
             DeclarationError: No key, or a key twice.
@@ -95,12 +95,12 @@ class WriteModes:
         return replace(self, mode=Delete(keys=key_columns(keys, "delete")))
 
     def merge_sql(self, query: str) -> Self:
-        """Runs your own MERGE for every batch, once: `merge_sql("MERGE INTO target USING batch ON ...")`.
+        """Runs your own MERGE once for every batch: `merge_sql("MERGE INTO target USING batch ON ...")`.
 
-        The table is called `target` in it, and the rows of the batch `batch`.
+        The query calls the table `target`, and the rows of the batch `batch`.
 
         Raises:
-            DeclarationError: The text is no MERGE into `target`.
+            DeclarationError: The text is not a MERGE INTO `target`.
         """
         if [word.lower() for word in text(query, "merge_sql").split()[:3]] != ["merge", "into", "target"]:
             raise DeclarationError(
@@ -111,8 +111,8 @@ class WriteModes:
         return replace(self, mode=MergeSql(query=query))
 
     def write_mode(self, mode: RowChanges) -> Self:
-        """How changed rows are stored: "merge-on-read" (what tables that Helios creates get) or "copy-on-write".
+        """Sets how changed rows are stored: "merge-on-read" (the default of new tables) or "copy-on-write".
 
-        An existing table keeps its own property; this pipeline's commits follow what is said here.
+        The setting applies to the commits of this pipeline. The properties of an existing table do not change.
         """
         return replace(self, row_changes=one_of(mode, ROW_CHANGES, "write_mode"))

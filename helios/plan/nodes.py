@@ -302,7 +302,7 @@ class Plan:
 
     def _state_of(self, step: Step) -> str:
         if isinstance(step, Watermark):
-            return step.kept
+            return step.state_text
         by_time = isinstance(step, Dedupe) and step.within is not None
         return f"{step.text()} by event time" if by_time else step.text()
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from helios.model.flow import Flow, Source
-from helios.model.values import written_as_name
+from helios.model.values import is_pipeline_name
 from helios.plan.nodes import Plan, ReadPlan
 from helios.sources.kinds import source_kind
 from helios.steps.union import Union
@@ -99,8 +99,8 @@ def _sources(flow: Flow) -> Iterator[Source]:
 
 
 def renaming_call(plan: Plan, was: str) -> str | None:
-    """The call that declares a pipeline's former name; None if that cannot be written."""
-    name = plan.pipeline if written_as_name(plan.pipeline) else plan.write.table.table
-    if not (written_as_name(name) and written_as_name(was, former=True)):
+    """The call that declares a pipeline's former name; None if `.named` refuses one of the two names."""
+    name = plan.pipeline if is_pipeline_name(plan.pipeline) else plan.write.table.table
+    if not (is_pipeline_name(name) and is_pipeline_name(was, former=True)):
         return None
     return f'.named("{name}", was="{was}")'

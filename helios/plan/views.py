@@ -11,7 +11,7 @@ from helios.model.call import Call
 from helios.model.columns import CHANGE_COLUMNS
 from helios.model.flow import Pipeline, flows
 from helios.model.sink import IcebergSink
-from helios.model.step import Step, Traits, kinds
+from helios.model.step import Step, Traits, step_kinds
 from helios.plan.typing.aggregates import group_columns, stateful_steps
 from helios.steps.aggregate import Aggregate
 from helios.steps.cast import Cast
@@ -112,7 +112,7 @@ def _misplaced(view: View) -> Iterator[tuple[str, Origin, str]]:
     for steps, allowed, place in ((view.before, _before, "before"), (view.after, _after, "after")):
         for step in steps:
             if not allowed(step.traits):
-                names = ", ".join(kind.call() for kind in kinds(allowed))
+                names = ", ".join(kind.call() for kind in step_kinds(allowed))
                 yield (
                     f"{step.text()}: this cannot come {place} the aggregate of a view, which computes groups again.",
                     step.origin,
@@ -167,9 +167,9 @@ def _wrong_sink(view: View, sink: IcebergSink) -> Iterator[tuple[str, Origin, st
     keys = ", ".join(f'"{name}"' for name in kept)
     if mode is None or {k.lower() for k in mode.keys} != {k.lower() for k in kept}:
         yield f"{named} is upserted by exactly its groups.", sink.origin, f"write .upsert({keys})."
-    elif mode.more:
+    elif mode.extra_arguments:
         yield (
-            f"{named} knows the value of each group, so {mode.more[0]}= has no effect.",
+            f"{named} knows the value of each group, so {mode.extra_arguments[0]}= has no effect.",
             sink.origin,
             f"write .upsert({keys}).",
         )

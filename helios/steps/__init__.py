@@ -1,5 +1,5 @@
-"""The declared steps, one in each file: its value and its traits.
+"""The declared steps: each file has the value and the traits of one step.
 
-The columns that a step gives are in the file of the same name in `helios.plan.typing.steps`, and the calls of Spark
-that it becomes in `helios.spark.steps`. Strings are Spark SQL expressions, and their text shows in the plan.
+The file of the same name in `helios.plan.typing.steps` has the columns of the step's result, and that in
+`helios.spark.steps` the calls of Spark. Strings are Spark SQL expressions; the plan shows their text.
 """

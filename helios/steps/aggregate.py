@@ -5,29 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from helios.model.arguments import listed, texts
 from helios.model.flow import Transform, as_step
 from helios.model.step import Step, Traits
 from helios.model.values import duration, show_seconds
-from helios.steps.pairs import Pairs, expressions, named, shown
+from helios.steps.pairs import Pairs, column_pairs, expressions, shown
+
+
+class TimeWindow(NamedTuple):
+    """A time window: the column of the event time, the size in seconds (of a session: the gap), and the slide."""
+
+    column: str
+    size: float
+    slide: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregate(Step):
-    """Groups by expressions, and by a time window when `window` is set; that of a session has the gap as its size."""
+    """Groups by expressions, and by a time window or a session if `window` is set."""
 
     traits: ClassVar[Traits] = Traits(combines=True, stateful=True, shuffles=True)
 
     by: tuple[str, ...]
     columns: Pairs
-    window: tuple[str, float, float | None] | None = None
+    window: TimeWindow | None = None
     session: bool = False
 
     @property
     def sql_texts(self) -> tuple[str, ...]:
-        return (*self.by, *expressions(self.columns), *(self.window[:1] if self.window is not None else ()))
+        return (*self.by, *expressions(self.columns), *([self.window.column] if self.window is not None else []))
 
     def text(self) -> str:
         if self.window is None:
@@ -42,7 +50,7 @@ class Aggregate(Step):
 def aggregate(by: str | Sequence[str], columns: Mapping[str, str] | None = None, /, **expressions: str) -> Transform:
     """Groups by columns and aggregates: `aggregate(["country"], n="count(*)", total="sum(amount)")`."""
     keys = (by,) if isinstance(by, str) else tuple(by)
-    return as_step(Aggregate(by=texts(keys, "aggregate"), columns=named(columns, "aggregate", expressions)))
+    return as_step(Aggregate(by=texts(keys, "aggregate"), columns=column_pairs(columns, "aggregate", expressions)))
 
 
 @dataclass(frozen=True)
@@ -61,14 +69,13 @@ class Window:
 
     def agg(self, columns: Mapping[str, str] | None = None, /, **expressions: str) -> Transform:
         """Aggregates per window and group: `window_start`, `window_end`, the groups, then these columns."""
-        pairs = named(columns, "agg", expressions)
-        return as_step(
-            Aggregate(by=self.by, columns=pairs, window=(self.column, self.size, self.slide), session=self.session)
-        )
+        pairs = column_pairs(columns, "agg", expressions)
+        window = TimeWindow(self.column, self.size, self.slide)
+        return as_step(Aggregate(by=self.by, columns=pairs, window=window, session=self.session))
 
 
 def window(column: str, size: float | str | timedelta, slide: float | str | timedelta | None = None) -> Window:
-    """Event-time windows of a size, sliding when `slide` is given: `window("ts", "1 hour").agg(n="count(*)")`."""
+    """Event-time windows of a size, which slide if `slide` is given: `window("ts", "1 hour").agg(n="count(*)")`."""
     return Window(
         texts([column], "window")[0],
         duration(size, "size"),
@@ -77,8 +84,8 @@ def window(column: str, size: float | str | timedelta, slide: float | str | time
 
 
 def session_window(column: str, gap: float | str | timedelta) -> Window:
-    """Event-time sessions: rows of a group of which none is more than the gap behind the one before.
+    """Event-time sessions: in a session, each row of a group follows the row before within the gap.
 
-    A session ends a gap behind its last row: `session_window("ts", "30 minutes").group_by("user").agg(n="count(*)")`.
+    A session ends one gap after its last row: `session_window("ts", "30 minutes").group_by("user").agg(n="count(*)")`.
     """
     return Window(texts([column], "session_window")[0], duration(gap, "gap"), None, session=True)

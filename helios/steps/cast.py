@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from helios.model.flow import Transform, as_step
 from helios.model.step import Step, Traits
-from helios.steps.pairs import Pairs, named, shown
+from helios.steps.pairs import Pairs, column_pairs, shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,4 +23,4 @@ class Cast(Step):
 
 def cast(columns: Mapping[str, str] | None = None, /, **types: str) -> Transform:
     """Changes types, named as in Spark SQL: `cast(id="bigint", price="decimal(10,2)")`."""
-    return as_step(Cast(types=named(columns, "cast", types)))
+    return as_step(Cast(types=column_pairs(columns, "cast", types)))

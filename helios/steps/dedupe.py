@@ -30,11 +30,11 @@ def dedupe(*keys: str | Sequence[str], within: float | str | timedelta | None = 
     """Keeps one row of each key: `watermark("ts", "10 minutes") >> dedupe("id", within="1 day")`.
 
     Args:
-        keys: The columns that rows of one key have in common; nulls are equal.
-        within: A row is kept if its event time, that of the watermark's column, is later than this after the last kept
-            row of its key. How rows are cut into batches does not matter. On a followed source a row is written when
-            the watermark has passed it. Without `within` one row of each key is kept for good; on a followed source
-            the watermark's column must then be among the keys.
+        keys: The key columns; two nulls are equal.
+        within: Drops a row whose event time is at most this later than that of the last kept row of its key. The event
+            time is the watermark's column. The batches in which rows come do not matter. On a followed source a row is
+            written when the watermark has passed it. Without `within` one row of each key is kept for ever; on a
+            followed source the keys must then include the watermark's column.
 
     Raises:
         DeclarationError: There is no key.

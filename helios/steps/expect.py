@@ -10,7 +10,7 @@ from helios.errors import DeclarationError, near_miss
 from helios.model.flow import Transform, as_step
 from helios.model.step import Step, Traits
 from helios.model.values import caller
-from helios.steps.pairs import Pairs, expressions, named, shown
+from helios.steps.pairs import Pairs, column_pairs, expressions, shown
 
 OnFail: TypeAlias = Literal["fail", "drop", "quarantine"]
 ON_FAIL: tuple[OnFail, ...] = get_args(OnFail)
@@ -41,7 +41,7 @@ def expect(conditions: Mapping[str, str], *, on_fail: OnFail = "fail") -> Transf
     """Conditions that every row must meet: `expect({"positive": "amount > 0"}, on_fail="drop")`.
 
     Args:
-        conditions: Name and SQL condition; a row for which it is false or null fails.
+        conditions: SQL conditions by name; a row fails if one of them is false or null.
         on_fail: What happens to such a row: "fail" stops the run before anything of the batch is written, "drop"
             leaves the row out and counts it, "quarantine" writes it to the sink's `.quarantine(table)`.
 
@@ -54,4 +54,4 @@ def expect(conditions: Mapping[str, str], *, on_fail: OnFail = "fail") -> Transf
         raise DeclarationError(
             "expect() needs at least one condition.", where=caller(), fix='write expect({"positive": "amount > 0"}).'
         )
-    return as_step(Expect(conditions=named(conditions, "expect"), on_fail=on_fail))
+    return as_step(Expect(conditions=column_pairs(conditions, "expect"), on_fail=on_fail))

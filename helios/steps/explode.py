@@ -30,13 +30,13 @@ def explode(column: str, *, as_: str, keep_empty: bool = False) -> Transform:
     """Gives a row for each element of an array, beside the other columns: `explode("items", as_="item")`.
 
     Args:
-        column: The array, which stays unless `as_` has its name.
+        column: The array. The column stays, unless `as_` has the same name.
         as_: The column of the element.
-        keep_empty: Whether a row whose array is empty or null gives one row, with a null; else it gives none, as in
-            Spark.
+        keep_empty: Whether a row whose array is empty or null gives one row with a null element. Otherwise the row is
+            left out, as in Spark.
 
     Raises:
         DeclarationError: A name is empty.
     """
-    named, made = texts([column, as_], "explode")
-    return as_step(Explode(column=named, as_=made, keep_empty=keep_empty))
+    array, element = texts([column, as_], "explode")
+    return as_step(Explode(column=array, as_=element, keep_empty=keep_empty))

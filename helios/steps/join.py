@@ -25,10 +25,10 @@ JOIN_ALIASES: Mapping[JoinKind | JoinAlias, JoinKind] = {
     "fullouter": "full", "full_outer": "full", "leftsemi": "semi", "left_semi": "semi", "leftanti": "anti",
     "left_anti": "anti",
 }  # fmt: skip
-"""Spark's other names of a join, and the one under which it is in plans and checkpoints."""
+"""Spark's other names of the kinds of join, each with the name that plans and checkpoints have."""
 
 TIMED_KINDS: tuple[JoinKind, ...] = ("inner", "left")
-"""The joins that go by event time too."""
+"""The kinds of join that may have `as_of` or `within`."""
 
 Duration: TypeAlias = "float | str | timedelta"
 
@@ -40,9 +40,9 @@ class Join(Step):
     Attributes:
         other: The right side.
         on: The columns that are equal.
-        how: The kind.
-        as_of: The column of event time at which the right side, a table, is read; None for a plain join.
-        within: How many seconds the right side's event time may lie before and after the left's; None for any.
+        how: The kind of join.
+        as_of: The left side's column of the time at which the right side, a table, is read; None for a plain join.
+        within: By how many seconds the right side's event time may lie before and after the left's; None for any.
     """
 
     traits: ClassVar[Traits] = Traits(shuffles=True)
@@ -55,21 +55,22 @@ class Join(Step):
 
     def text(self) -> str:
         as_of = f", as_of={self.as_of}" if self.as_of is not None else ""
-        return f"join({self.other.text()}, on={', '.join(self.on)}, how={self.how}{as_of}{self._bounds})"
+        within = f", within={self._bounds}" if self.within is not None else ""
+        return f"join({self.other.text()}, on={', '.join(self.on)}, how={self.how}{as_of}{within})"
 
     @property
     def short(self) -> str:
-        """The join without its right side, as graphs and messages have it."""
+        """The join without its right side, as graphs and messages show it."""
         on = f" on {', '.join(self.on)}" if self.on else ""
         as_of = f" as of {self.as_of}" if self.as_of is not None else ""
-        return f"{self.how} join{on}{as_of}{self._bounds.replace(', within=', ' within ')}"
+        within = f" within {self._bounds}" if self.within is not None else ""
+        return f"{self.how} join{on}{as_of}{within}"
 
     @property
     def _bounds(self) -> str:
-        if self.within is None:
-            return ""
+        assert self.within is not None
         before, after = (show_seconds(seconds) if seconds else "0" for seconds in self.within)
-        return f", within={before}" if before == after else f", within=({before}, {after})"
+        return before if before == after else f"({before}, {after})"
 
 
 def join(
@@ -82,27 +83,29 @@ def join(
 ) -> Transform:
     """Joins another source or stream: `join(airlines, on="carrier", how="left")`.
 
-    With `as_of=` each row sees a table as it was at the row's own time: `join(prices, on="item", as_of="ts")`. Where
-    the right side has `valid_from` and `valid_to`, as `.upsert(..., history=True)` writes them, a row is there while
-    `valid_from <= ts < valid_to`, and a null border is open. Otherwise it goes by the commits of the table's main: the
-    snapshot that was current at the time counts, from the millisecond of its commit on. A time before the first commit
-    sees nothing, one before the retained history stops the run, and one behind the last sees the newest that the batch
-    reads. All rows that are there with one key match; a null key or time matches none. Times without a zone are UTC.
+    With `as_of=` each row of the left side is joined with the right table as of the row's own time:
+    `join(prices, on="item", as_of="ts")`. If the right side has `valid_from` and `valid_to`, as
+    `.upsert(..., history=True)` writes them, a row is valid while `valid_from <= ts < valid_to`; a null bound is open.
+    Otherwise the commit times of the table's main decide: a snapshot is current from the millisecond of its commit on.
+    A time before the first commit matches no row. A time before the retained history stops the run. A time after the
+    last commit reads the newest snapshot of the batch. All valid rows of a key match; a null key or time matches none.
+    Times without a zone are UTC.
 
-    With `within=` two streams are joined whose event times, those of both watermarks, are near each other, so that
-    neither waits for ever: `join(clicks, on="ad", how="left", within=(0, "1 hour"))`.
+    With `within=` two streams are joined, and the event times of two matching rows must be near each other:
+    `join(clicks, on="ad", how="left", within=(0, "1 hour"))`. Each side has a watermark, whose column is the event
+    time, so that no row waits for ever.
 
     Args:
-        right: The other side. A batch source is read again, at one snapshot, for every batch of a stateless pipeline.
+        right: The other side. Every batch of a stateless pipeline reads a batch source again, at one snapshot.
         on: Column names that both sides have. They appear once in the result.
-        how: inner, left, right, full, semi, anti or cross; or another name that Spark has for one, such as outer,
-            left_outer or left_anti. With `as_of` or `within` it is inner or left.
-        as_of: The column of the left side, a timestamp, at whose time the right side is read.
+        how: inner, left, right, full, semi, anti or cross; or Spark's other name for one of these, such as outer,
+            left_outer or left_anti. With `as_of` or `within`: inner or left.
+        as_of: The left side's column, a timestamp, with the time at which the right side is read.
         within: How far the right side's event time may lie before and after the left's, as one duration or a pair;
-            both borders match.
+            the bounds are included.
 
     Raises:
-        DeclarationError: `right` is not a source or stream, or `how` is unknown, or does not go by time.
+        DeclarationError: `right` is not a source or stream, or `how` is unknown or does not fit `as_of` or `within`.
     """
     kind = _kind(right, how)
     keys = (on,) if isinstance(on, str) else tuple(on)
@@ -129,7 +132,7 @@ def _kind(right: Flow, how: JoinKind | JoinAlias) -> JoinKind:
 
 
 def _refuse_untimed(kind: JoinKind, as_of: object, within: object) -> None:
-    """Raises if a join is to go by time in two ways, or is of a kind that does not."""
+    """Raises if `as_of` and `within` are both given, or if the kind of join cannot have the given one."""
     named = [name for name, value in (("as_of", as_of), ("within", within)) if value is not None]
     if len(named) == 2:
         raise DeclarationError(
@@ -146,11 +149,11 @@ def _refuse_untimed(kind: JoinKind, as_of: object, within: object) -> None:
 
 
 def _within(given: Duration | tuple[Duration, Duration]) -> tuple[float, float]:
-    """Seconds before and after; one of them may be 0."""
+    """The seconds before and after, of which one may be 0."""
     pair = given if isinstance(given, tuple) else (given, given)
     if len(pair) != 2 or all(bound == 0 for bound in pair):
         raise DeclarationError(
-            f"join(within={given!r}) is not how far two times may lie apart.",
+            f"join(within={given!r}) is not a duration, or a pair of durations, between two times.",
             where=caller(),
             fix='write within="1 hour", or before and after: within=(0, "1 hour").',
         )

@@ -1,4 +1,4 @@
-"""Columns by name, with an expression or a type each, as most steps take them."""
+"""Pairs of a column's name and its expression or type, which most steps have."""
 
 from __future__ import annotations
 
@@ -12,26 +12,20 @@ from helios.model.values import caller
 Pairs: TypeAlias = "tuple[tuple[str, str], ...]"
 
 
-def named(values: Mapping[str, str] | None, what: str, more: Mapping[str, str] | None = None) -> Pairs:
-    """The columns that a call names, by a mapping or by keywords.
-
-    Args:
-        values: The mapping.
-        what: The call.
-        more: The keywords.
+def column_pairs(values: Mapping[str, str] | None, call: str, keywords: Mapping[str, str] | None = None) -> Pairs:
+    """The columns that a call names, in a mapping and by keywords.
 
     Raises:
-        DeclarationError: It names none, or they are no texts.
+        DeclarationError: No column is named, or a name or a value is not text.
     """
     if values is not None and not isinstance(values, Mapping):
         raise DeclarationError(
-            f"{what} takes columns by name, not {values!r}.", where=caller(), fix=f'name it: {what}(..., n="{values}").'
+            f"{call} takes columns by name, not {values!r}.", where=caller(), fix=f'name it: {call}(..., n="{values}").'
         )
-    values = {**(values or {}), **(more or {})}
+    values = {**(values or {}), **(keywords or {})}
     if not values:
-        raise DeclarationError(f"{what} needs at least one column.", where=caller())
-    texts(list(values), what)
-    texts(list(values.values()), what)
+        raise DeclarationError(f"{call} needs at least one column.", where=caller())
+    texts([*values, *values.values()], call)
     return tuple(values.items())
 
 
@@ -41,5 +35,5 @@ def shown(pairs: Pairs) -> str:
 
 
 def expressions(pairs: Pairs) -> tuple[str, ...]:
-    """The second of each pair."""
+    """The expressions of pairs, without the names."""
     return tuple(expression for _, expression in pairs)

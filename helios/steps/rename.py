@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from helios.model.flow import Transform, as_step
 from helios.model.step import Step, Traits
-from helios.steps.pairs import Pairs, named
+from helios.steps.pairs import Pairs, column_pairs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,9 +18,9 @@ class Rename(Step):
     names: Pairs
 
     def text(self) -> str:
-        return f"rename({', '.join(f'{a} -> {b}' for a, b in self.names)})"
+        return f"rename({', '.join(f'{old} -> {new}' for old, new in self.names)})"
 
 
 def rename(names: Mapping[str, str]) -> Transform:
     """Renames columns: `rename({"old": "new"})`."""
-    return as_step(Rename(names=named(names, "rename")))
+    return as_step(Rename(names=column_pairs(names, "rename")))

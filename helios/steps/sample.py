@@ -13,7 +13,7 @@ from helios.model.values import caller
 
 @dataclass(frozen=True, kw_only=True)
 class Sample(Step):
-    """A part of the rows: with a seed by their values, without one by chance."""
+    """A random part of the rows. With a seed, the values of a row decide whether it is kept."""
 
     traits: ClassVar[Traits] = Traits(row_by_row=True)
 
@@ -31,15 +31,16 @@ class Sample(Step):
 def sample(fraction: float, seed: int | None = None) -> Transform:
     """Keeps a part of the rows: `sample(0.01, seed=7)`.
 
-    With a seed the values of a row decide, those in maps aside: each run keeps the same rows, however they are cut into
-    batches, and equal rows together. Without a seed chance decides, so that `.exactly_once()` refuses it.
+    With a seed, the values of a row decide whether it is kept; values of maps do not count. Each run then keeps the
+    same rows, in whatever batches they come. Equal rows are all kept or all dropped. Without a seed each run keeps
+    other rows, so `.exactly_once()` refuses the step.
 
     Args:
         fraction: The part, from 0 to 1.
-        seed: Another seed keeps other rows.
+        seed: A whole number; another seed keeps other rows.
 
     Raises:
-        DeclarationError: The fraction is none, or the seed is not a whole number.
+        DeclarationError: The fraction is not a number from 0 to 1, or the seed is not a whole number.
     """
     if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
         raise DeclarationError(

@@ -24,12 +24,13 @@ class Watermark(Step):
     on_late: OnLate = "drop"
 
     @property
-    def kept(self) -> str:
-        """The watermark alone, on which the state depends, as text."""
+    def state_text(self) -> str:
+        """The part of the text on which Spark's state depends: `on_late` is not part of it."""
         return f"watermark({self.column}, {show_seconds(self.delay)})"
 
     def text(self) -> str:
-        return self.kept if self.on_late == "drop" else f"{self.kept[:-1]}, on_late={self.on_late})"
+        on_late = "" if self.on_late == "drop" else f", on_late={self.on_late}"
+        return f"watermark({self.column}, {show_seconds(self.delay)}{on_late})"
 
 
 def watermark(column: str, delay: float | str | timedelta, *, on_late: OnLate = "drop") -> Transform:
@@ -37,9 +38,9 @@ def watermark(column: str, delay: float | str | timedelta, *, on_late: OnLate = 
 
     Args:
         column: The event time.
-        delay: How far a row may lie behind the newest one before it.
-        on_late: What happens to a row that a window or `dedupe` of a followed source takes no more: "drop" leaves it
-            out and counts it, "quarantine" counts it and writes it to the sink's `.quarantine(table)`.
+        delay: How much earlier than the newest event time so far a row's event time may be.
+        on_late: What happens to a row that comes too late for a window or `dedupe` of a followed source: "drop" leaves
+            the row out and counts it, "quarantine" counts it and writes it to the sink's `.quarantine(table)`.
 
     Raises:
         DeclarationError: `on_late` is unknown.

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from helios.model.flow import Transform, as_step
 from helios.model.step import Step, Traits
-from helios.steps.pairs import Pairs, expressions, named, shown
+from helios.steps.pairs import Pairs, column_pairs, expressions, shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,6 @@ class WithColumns(Step):
 def with_columns(columns: Mapping[str, str] | None = None, /, **expressions: str) -> Transform:
     """Adds or replaces columns by SQL expressions: `with_columns(total="price * qty")`.
 
-    A mapping serves names that are not Python words: `with_columns({"unit price": "price / qty"})`.
+    Use a mapping for names that are not Python identifiers: `with_columns({"unit price": "price / qty"})`.
     """
-    return as_step(WithColumns(columns=named(columns, "with_columns", expressions)))
+    return as_step(WithColumns(columns=column_pairs(columns, "with_columns", expressions)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from helios.errors import DeclarationError, EngineNeeded, HeliosError, InputError, NotFound, RunError, near_miss
-from helios.model.values import Point, caller, names_ref
+from helios.model.values import Point, caller, is_ref_name
 from helios.table.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def new(table: Table, action: str, name: str, point: Point | None) -> RefChange:
     Raises:
         InputError: The name exists or is invalid, there is no such snapshot, or the table is empty.
     """
-    if not names_ref(name):
+    if not is_ref_name(name):
         raise DeclarationError(
             f"{name!r} cannot be the name of a tag or a branch.",
             where=caller(),

@@ -9,7 +9,7 @@ import pytest
 
 from helios import Console, Files, Memory, expect, watermark, where, window
 from helios.errors import CheckFailed, InputError, NotFound, RunError
-from helios.model.output import HELD
+from helios.model.output import MEMORY_ROWS
 from tests.suite.waiting import until
 
 pytestmark = pytest.mark.promise("outputs")
@@ -43,7 +43,7 @@ def test_rows_of_a_followed_source_come_batch_by_batch(world: Any) -> None:
     pipeline = world.source("a.s").incremental(poll=0.1) >> Memory.sink("followed")
     run = world.start(pipeline)
     try:
-        until(lambda: "followed" in HELD and ids("followed") == Counter(range(3)))
+        until(lambda: "followed" in MEMORY_ROWS and ids("followed") == Counter(range(3)))
         world.fill("a.s", range(3, 7))
         until(lambda: ids("followed") == Counter(range(7)))
     finally:

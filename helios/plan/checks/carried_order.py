@@ -75,13 +75,13 @@ def _written(source: Source, steps: Sequence[Step], sink: IcebergSink) -> list[H
                 fix="write .upsert(), or read the records themselves: Kafka.source(...) >> ....",
             )
         ]
-    if mode.upsert.more:
-        said = mode.upsert.more[0]
+    if mode.upsert.extra_arguments:
+        argument = mode.upsert.extra_arguments[0]
         return [
             DeclarationError(
-                f"upsert({said}=): the changes of {source.label()} carry their own order and deletes.",
+                f"upsert({argument}=): the changes of {source.label()} carry their own order and deletes.",
                 where=sink.origin,
-                fix=f"leave {said}= out.",
+                fix=f"leave {argument}= out.",
             )
         ]
     if sink.routing is not None:

@@ -148,7 +148,7 @@ def uncounted_rows(sink: IcebergSink, sources: Iterable[Source]) -> list[HeliosE
 def pipeline_problems(pipeline: Pipeline, sink: IcebergSink | Output, path: ReadPath) -> list[HeliosError]:
     """The problems of sources and steps that do not fit the sink."""
     problems: list[HeliosError] = []
-    if sink.mode.whole and path is not ReadPath.BATCH:
+    if sink.mode.replaces_table and path is not ReadPath.BATCH:
         problems.append(
             DeclarationError(
                 "overwrite() of the whole table from a followed source: each batch would erase the one before it.",

@@ -150,11 +150,11 @@ def _mode_problems(sink: IcebergSink, stream: Schema | None) -> list[HeliosError
     if mode.upsert is not None and mode.upsert.delete_when is not None:
         named = label("delete_when", mode.upsert.delete_when)
         problems += condition_problems(mode.upsert.delete_when, named, stream, sink.origin)
-    taken = [name for name in mode.adds if stream is not None and stream.get(name)]
+    taken = [name for name in mode.added_columns if stream is not None and stream.get(name)]
     if taken:
         problems.append(
             DeclarationError(
-                f"{mode.call}(history=True) adds {' and '.join(mode.adds)}, and the stream carries "
+                f"{mode.call}(history=True) adds {' and '.join(mode.added_columns)}, and the stream carries "
                 f"{' and '.join(taken)} already.",
                 where=sink.origin,
                 fix=f'rename or drop it first: rename({{"{taken[0]}": "source_{taken[0]}"}}).',
@@ -388,7 +388,7 @@ def stored(sink: IcebergSink, stream: Schema, out: tuple[str, ...]) -> Schema:
     gone = {name.lower() for name in out}
     columns = tuple(c for c in stream.columns if c.name.lower() not in gone)
     mode = sink.mode
-    if mode.adds and mode.order_by is not None:
+    if mode.added_columns and mode.order_by is not None:
         kind, _ = typed(mode.order_by, "order_by", stream, sink.origin)
-        columns += tuple(Column.of(name, kind) for name in mode.adds if stream.get(name) is None)
+        columns += tuple(Column.of(name, kind) for name in mode.added_columns if stream.get(name) is None)
     return Schema(columns)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypeVar, get_args
 
 from helios.errors import DeclarationError, near_miss
-from helios.model.arguments import as_text, count, listed
+from helios.model.arguments import column_fix, count, listed
 from helios.model.flow import DEFAULT_POLL, Source
 from helios.model.values import Identifier, Point, caller, duration, show_seconds
 
@@ -265,7 +265,7 @@ class IcebergSource(Source):
     def where(self, condition: str) -> Self:
         """Only rows that meet a Spark SQL predicate; files and partitions without any are not opened."""
         if not isinstance(condition, str) or not condition.strip():
-            fix = as_text(condition) or 'write where("amount > 0").'
+            fix = column_fix(condition) or 'write where("amount > 0").'
             raise DeclarationError("where() needs a predicate.", where=caller(), fix=fix)
         return replace(self, conditions=(*self.conditions, condition))
 

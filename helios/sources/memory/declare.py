@@ -10,7 +10,7 @@ from helios.errors import DeclarationError, NotFound, near_miss
 from helios.model.arguments import columns_ddl
 from helios.model.engine import engine
 from helios.model.flow import Source
-from helios.model.output import HELD, MemorySink, named
+from helios.model.output import MEMORY_ROWS, MemorySink, memory_name
 from helios.model.values import caller
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Memory:
             >>> Memory.sink("big_orders").label()
             'Memory.sink(big_orders)'
         """
-        return MemorySink(held_as=named(name))
+        return MemorySink(held_as=memory_name(name))
 
     @staticmethod
     def rows(name: str) -> list[dict[str, Any]]:
@@ -119,10 +119,10 @@ class Memory:
         Raises:
             NotFound: No pipeline of this process has written into a sink of this name.
         """
-        if name not in HELD:
+        if name not in MEMORY_ROWS:
             raise NotFound(
-                f"Memory.rows({name!r}): no pipeline of this process has written it. {near_miss(name, HELD)}",
+                f"Memory.rows({name!r}): no pipeline of this process has written it. {near_miss(name, MEMORY_ROWS)}",
                 where=caller(),
                 fix="run the pipeline first, in this process.",
             )
-        return HELD[name].rows()
+        return MEMORY_ROWS[name].rows()

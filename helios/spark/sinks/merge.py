@@ -173,7 +173,7 @@ def invalid_reason(mode: Mode) -> Column:
     """Why a row is invalid: a null in its key, or a null order where versions are kept; null if it is valid."""
     names = [F.when(F.col(quoted(key)).isNull(), F.lit(key)) for key in mode.keys]
     reason = F.when(null_key(mode.keys), F.concat(F.lit("null key: "), F.concat_ws(", ", *names)))
-    if mode.adds:
+    if mode.added_columns:
         reason = reason.when(F.expr(str(mode.order_by)).isNull(), F.lit(f"null order: {mode.order_by}"))
     return reason
 

@@ -90,9 +90,9 @@ def stored_schema(df: DataFrame, mode: Mode, left_out: tuple[str, ...]) -> Struc
     """The schema of a new table for a batch's rows."""
     hidden = {name.lower() for name in (*left_out, POSITION)}
     fields = [field for field in df.schema.fields if field.name.lower() not in hidden]
-    if mode.adds:
+    if mode.added_columns:
         kind = df.select(F.expr(str(mode.order_by))).schema.fields[0].dataType
-        fields += [StructField(name, kind) for name in mode.adds]
+        fields += [StructField(name, kind) for name in mode.added_columns]
     return StructType(fields)
 
 

@@ -15,7 +15,7 @@ from helios.catalog.names import TableName
 from helios.errors import InputError
 from helios.model.columns import POSITION
 from helios.model.flow import Sink
-from helios.model.output import HELD, ConsoleSink, MemoryRows, MemorySink
+from helios.model.output import MEMORY_ROWS, ConsoleSink, MemoryRows, MemorySink
 from helios.sources.kafka.sink import KafkaSink
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks import kafka_output, protocol
@@ -97,7 +97,7 @@ class OutputSink(protocol.Sink):
 def _emptied(pipeline: str, output: MemorySink, restarted: bool) -> None:
     """Lets the rows go that a run before has put into this process's memory."""
     if restarted:
-        HELD.setdefault(output.name, MemoryRows()).batches[pipeline] = {}
+        MEMORY_ROWS.setdefault(output.name, MemoryRows()).batches[pipeline] = {}
 
 
 def _verified(pipeline: str, output: KafkaSink, restarted: bool) -> None:
@@ -109,7 +109,7 @@ BEGINNINGS: Mapping[type[Sink], Callable[[str, OfItsType, bool], None]] = {Memor
 
 
 def _held(pipeline: str, output: MemorySink, df: DataFrame, number: int, count: int) -> None:
-    HELD[output.name].batches[pipeline][number] = [row.asDict(recursive=True) for row in df.collect()]
+    MEMORY_ROWS[output.name].batches[pipeline][number] = [row.asDict(recursive=True) for row in df.collect()]
 
 
 def _printed(pipeline: str, output: ConsoleSink, df: DataFrame, number: int, count: int) -> None:

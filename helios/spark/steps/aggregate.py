@@ -16,13 +16,13 @@ from helios.steps.aggregate import Aggregate
 
 def lower(df: DataFrame, step: Aggregate, scope: Scope) -> DataFrame:
     if step.window is not None:
-        df = dated(df, _window_time(df, step), step.window[0], step)  # Spark drops rows without a time
+        df = dated(df, _window_time(df, step), step.window.column, step)  # Spark drops rows without a time
     df, keys = _grouped_by(df, step)
     aggregates = [F.expr(e).alias(name) for name, e in step.columns]
     if step.window is None:
         return df.groupBy(*keys).agg(*aggregates)
-    _, size, slide = step.window
-    size_text = f"{round(size * 1000)} milliseconds"
+    slide = step.window.slide
+    size_text = f"{round(step.window.size * 1000)} milliseconds"
     slide_text = f"{round(slide * 1000)} milliseconds" if slide else None
     time = _window_time(df, step)
     window = F.session_window(time, size_text) if step.session else F.window(time, size_text, slide_text)
@@ -34,7 +34,7 @@ def lower(df: DataFrame, step: Aggregate, scope: Scope) -> DataFrame:
 def _window_time(df: DataFrame, step: Aggregate) -> Column:
     """The time of a window: a column by its quoted name; a field of a struct, say, as Spark parses it."""
     assert step.window is not None
-    column = step.window[0]
+    column = step.window.column
     return F.col(quoted(column)) if column in df.columns else F.col(column)
 
 

@@ -17,7 +17,7 @@ def columns(step: Aggregate, schema: Schema | None, other: Schema | None) -> Res
     if step.window is not None:
         # Spark casts text to timestamps here.
         allowed = ("timestamp", "timestamp_ntz", "date", "string", "struct")
-        column, problems = event_time(step, step.window[0], schema, allowed)
+        column, problems = event_time(step, step.window.column, schema, allowed)
         bound = str(window_bound(column.kind))
         columns = [Column("window_start", bound), Column("window_end", bound)]
         scope = with_alias(scope, (*columns, Column("window", str(UNKNOWN))))
