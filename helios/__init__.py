@@ -36,6 +36,7 @@ from helios.errors import (
 )
 from helios.iceberg import Iceberg
 from helios.model import engine as _engine
+from helios.model.expressions import col, fn, lit
 from helios.model.flow import Pipeline, Pipelines, Stream, Transform, step
 from helios.model.output import Console
 from helios.model.partition import bucket, day, hour, identity, month, truncate, year
@@ -101,14 +102,17 @@ __all__ = [
     "aggregate",
     "bucket",
     "cast",
+    "col",
     "day",
     "dedupe",
     "drop",
     "expect",
     "explode",
+    "fn",
     "hour",
     "identity",
     "join",
+    "lit",
     "month",
     "param",
     "rename",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from helios.errors import DeclarationError, near_miss
+from helios.model.expressions import Expression, SqlText
 from helios.model.values import caller
 
 Word = TypeVar("Word", bound=str)
@@ -93,7 +94,10 @@ def column_fix(value: object) -> str | None:
     """The fix for a PySpark Column in the place of a text; None for other values."""
     if not _is_column(value):
         return None
-    return 'write it as Spark SQL text, such as "amount > 0"; a callable from DataFrame to DataFrame is a step too.'
+    return (
+        'write it as Spark SQL text, "amount > 0", or with the columns of Helios: from helios import col, and '
+        'col("amount") > 0. A callable from DataFrame to DataFrame is a step too.'
+    )
 
 
 def texts(values: Sequence[str], what: str) -> tuple[str, ...]:
@@ -106,6 +110,16 @@ def texts(values: Sequence[str], what: str) -> tuple[str, ...]:
                 fix=column_fix(value) or "pass column names or SQL expressions as text.",
             )
     return tuple(values)
+
+
+def expression(value: SqlText, what: str) -> str:
+    """The text of an expression, checked: it must not be empty."""
+    return text(str(value) if isinstance(value, Expression) else value, what)
+
+
+def expression_texts(values: Sequence[SqlText], what: str) -> tuple[str, ...]:
+    """The texts of the expressions of a step, checked: none may be empty."""
+    return texts([str(value) if isinstance(value, Expression) else value for value in values], what)
 
 
 def count(value: Number, what: str) -> Number:

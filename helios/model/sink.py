@@ -8,8 +8,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias, get_args
 
 from helios.errors import DeclarationError
-from helios.model.arguments import count, flag, listed, one_of, text, text_pairs
+from helios.model.arguments import count, expression, flag, listed, one_of, text, text_pairs
 from helios.model.data_files import CODECS, DEFAULT_FILE_SIZE, PROFILES, DataFiles, Profile
+from helios.model.expressions import SqlText
 from helios.model.flow import Sink
 from helios.model.maintenance import Maintenance, maintenance
 from helios.model.partition import PartitionField, by_name
@@ -211,7 +212,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
             )
         return replace(self, branch_name=name)
 
-    def audit(self, checks: Mapping[str, str]) -> Self:
+    def audit(self, checks: Mapping[str, SqlText]) -> Self:
         """Write-audit-publish: conditions on aggregates of a batch, checked before the batch is on main.
 
         Args:
@@ -221,7 +222,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
             raise DeclarationError(
                 "audit() needs at least one check.", where=caller(), fix='write audit({"some": "count(*) > 0"}).'
             )
-        return replace(self, audits=tuple((text(n, "audit"), text(c, "audit")) for n, c in checks.items()))
+        return replace(self, audits=tuple((text(n, "audit"), expression(c, "audit")) for n, c in checks.items()))
 
     def publish(self) -> Self:
         """Fast-forwards main to a batch that passed its `.audit(...)`."""

@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import Literal, Self, TypeAlias, get_args
 
 from helios.errors import DeclarationError
-from helios.model.arguments import flag, key_columns, listed, one_of, text
+from helios.model.arguments import expression, flag, key_columns, listed, one_of, text
+from helios.model.expressions import SqlText
 from helios.model.modes import Append, Delete, MergeSql, Mode, Overwrite, OverwritePartitions, Upsert
 from helios.model.values import caller, duration
 
@@ -27,14 +28,14 @@ class WriteModes:
         """Adds the rows and changes no others. This is the default."""
         return replace(self, mode=Append())
 
-    def overwrite(self, filter: str | None = None) -> Self:
+    def overwrite(self, filter: SqlText | None = None) -> Self:
         """Replaces the rows that a filter selects; without a filter, the whole table, which needs a batch source.
 
         Args:
             filter: SQL condition on the table's columns: `overwrite("d = DATE '2026-01-01'")`. Every row of the batch
                 must meet it. The run fails if another writer commits such rows at the same time.
         """
-        return replace(self, mode=Overwrite(filter=text(filter, "overwrite") if filter is not None else None))
+        return replace(self, mode=Overwrite(filter=expression(filter, "overwrite") if filter is not None else None))
 
     def overwrite_partitions(self) -> Self:
         """Replaces the partitions that a batch touches, and leaves the others."""
@@ -43,8 +44,8 @@ class WriteModes:
     def upsert(
         self,
         *keys: str | Sequence[str],
-        order_by: str | None = None,
-        delete_when: str | None = None,
+        order_by: SqlText | None = None,
+        delete_when: SqlText | None = None,
         tombstones: float | str | timedelta = "7d",
         history: bool = False,
         store_order: bool = True,
@@ -78,8 +79,8 @@ class WriteModes:
             )
         mode = Upsert(
             keys=key_columns(keys, "upsert") if listed(keys) else (),
-            order_by=text(order_by, "order_by") if order_by is not None else None,
-            delete_when=text(delete_when, "delete_when") if delete_when is not None else None,
+            order_by=expression(order_by, "order_by") if order_by is not None else None,
+            delete_when=expression(delete_when, "delete_when") if delete_when is not None else None,
             tombstones=duration(tombstones, "tombstones"),
             history=flag(history, "upsert(history=)"),
             stores_order=flag(store_order, "upsert(store_order=)"),

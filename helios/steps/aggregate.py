@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import ClassVar, NamedTuple
 
-from helios.model.arguments import listed, texts
+from helios.model.arguments import expression_texts, listed, texts
+from helios.model.expressions import Expression, SqlText
 from helios.model.flow import Transform, as_step
 from helios.model.step import Step, Traits
 from helios.model.values import duration, show_seconds
@@ -47,10 +48,14 @@ class Aggregate(Step):
         return f"{kind}({column}, {show_seconds(size)}{every}){grouped}.agg({shown(self.columns)})"
 
 
-def aggregate(by: str | Sequence[str], columns: Mapping[str, str] | None = None, /, **expressions: str) -> Transform:
+def aggregate(
+    by: SqlText | Sequence[SqlText], columns: Mapping[str, SqlText] | None = None, /, **expressions: SqlText
+) -> Transform:
     """Groups by columns and aggregates: `aggregate(["country"], n="count(*)", total="sum(amount)")`."""
-    keys = (by,) if isinstance(by, str) else tuple(by)
-    return as_step(Aggregate(by=texts(keys, "aggregate"), columns=column_pairs(columns, "aggregate", expressions)))
+    keys = (by,) if isinstance(by, (str, Expression)) else tuple(by)
+    return as_step(
+        Aggregate(by=expression_texts(keys, "aggregate"), columns=column_pairs(columns, "aggregate", expressions))
+    )
 
 
 @dataclass(frozen=True)
@@ -63,11 +68,11 @@ class Window:
     by: tuple[str, ...] = ()
     session: bool = False
 
-    def group_by(self, *by: str | Sequence[str]) -> Window:
+    def group_by(self, *by: SqlText | Sequence[SqlText]) -> Window:
         """Groups by columns in addition to the window."""
-        return replace(self, by=self.by + texts(listed(by), "group_by"))
+        return replace(self, by=self.by + expression_texts(listed(by), "group_by"))
 
-    def agg(self, columns: Mapping[str, str] | None = None, /, **expressions: str) -> Transform:
+    def agg(self, columns: Mapping[str, SqlText] | None = None, /, **expressions: SqlText) -> Transform:
         """Aggregates per window and group: `window_start`, `window_end`, the groups, then these columns."""
         pairs = column_pairs(columns, "agg", expressions)
         window = TimeWindow(self.column, self.size, self.slide)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias, get_args
 
 from helios.errors import DeclarationError, near_miss
+from helios.model.expressions import SqlText
 from helios.model.flow import Transform, as_step
 from helios.model.step import Step, Traits
 from helios.model.values import caller
@@ -37,7 +38,7 @@ class Expect(Step):
         return f"expect({shown(self.conditions)}, on_fail={self.on_fail})"
 
 
-def expect(conditions: Mapping[str, str], *, on_fail: OnFail = "fail") -> Transform:
+def expect(conditions: Mapping[str, SqlText], *, on_fail: OnFail = "fail") -> Transform:
     """Conditions that every row must meet: `expect({"positive": "amount > 0"}, on_fail="drop")`.
 
     Args:

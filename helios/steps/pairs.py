@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from helios.errors import DeclarationError
-from helios.model.arguments import texts
+from helios.model.arguments import expression_texts
+from helios.model.expressions import SqlText
 from helios.model.values import caller
 
 Pairs: TypeAlias = "tuple[tuple[str, str], ...]"
 
 
-def column_pairs(values: Mapping[str, str] | None, call: str, keywords: Mapping[str, str] | None = None) -> Pairs:
+def column_pairs(
+    values: Mapping[str, SqlText] | None, call: str, keywords: Mapping[str, SqlText] | None = None
+) -> Pairs:
     """The columns that a call names, in a mapping and by keywords.
 
     Raises:
@@ -25,8 +28,8 @@ def column_pairs(values: Mapping[str, str] | None, call: str, keywords: Mapping[
     values = {**(values or {}), **(keywords or {})}
     if not values:
         raise DeclarationError(f"{call} needs at least one column.", where=caller())
-    texts([*values, *values.values()], call)
-    return tuple(values.items())
+    checked = expression_texts([*values, *values.values()], call)
+    return tuple(zip(values, checked[len(values) :], strict=True))
 
 
 def shown(pairs: Pairs) -> str:

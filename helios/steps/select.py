@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from helios.errors import DeclarationError
-from helios.model.arguments import listed, texts
+from helios.model.arguments import expression_texts, listed
+from helios.model.expressions import SqlText
 from helios.model.flow import Transform, as_step
 from helios.model.step import Step, Traits
 from helios.model.values import caller
@@ -27,8 +28,8 @@ class Select(Step):
         return f"select({', '.join(self.expressions)})"
 
 
-def select(*expressions: str | Sequence[str]) -> Transform:
+def select(*expressions: SqlText | Sequence[SqlText]) -> Transform:
     """Keeps columns, or SQL expressions with an alias: `select("id", "price * qty AS total")`."""
     if not listed(expressions):
         raise DeclarationError("select() needs at least one column.", where=caller(), fix='write select("id").')
-    return as_step(Select(expressions=texts(listed(expressions), "select")))
+    return as_step(Select(expressions=expression_texts(listed(expressions), "select")))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from helios.model.arguments import texts
+from helios.model.arguments import expression
+from helios.model.expressions import SqlText
 from helios.model.flow import Transform, as_step
 from helios.model.step import Step, Traits
 
@@ -24,6 +25,6 @@ class Where(Step):
         return f"where({self.condition})"
 
 
-def where(condition: str) -> Transform:
-    """Keeps the rows for which a SQL condition is true: `where("amount > 0")`."""
-    return as_step(Where(condition=texts([condition], "where")[0]))
+def where(condition: SqlText) -> Transform:
+    """Keeps the rows for which a SQL condition is true: `where("amount > 0")`, or `where(col("amount") > 0)`."""
+    return as_step(Where(condition=expression(condition, "where")))

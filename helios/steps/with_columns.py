@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from helios.model.expressions import SqlText
 from helios.model.flow import Transform, as_step
 from helios.model.step import Step, Traits
 from helios.steps.pairs import Pairs, column_pairs, expressions, shown
@@ -25,8 +26,9 @@ class WithColumns(Step):
         return f"with_columns({shown(self.columns)})"
 
 
-def with_columns(columns: Mapping[str, str] | None = None, /, **expressions: str) -> Transform:
-    """Adds or replaces columns by SQL expressions: `with_columns(total="price * qty")`.
+def with_columns(columns: Mapping[str, SqlText] | None = None, /, **expressions: SqlText) -> Transform:
+    """Adds or replaces columns by SQL expressions: `with_columns(total="price * qty")`,
+    or by values: `with_columns(total=col("price") * col("qty"))`.
 
     Use a mapping for names that are not Python identifiers: `with_columns({"unit price": "price / qty"})`.
     """

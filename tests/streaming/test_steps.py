@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -11,10 +13,13 @@ from helios import (
     Memory,
     aggregate,
     cast,
+    col,
     dedupe,
     drop,
     explode,
+    fn,
     join,
+    lit,
     rename,
     sample,
     select,
@@ -39,6 +44,22 @@ ROWS = [{"id": i, "kind": "ab"[i % 2], "unit price": float(i)} for i in range(6)
         (where("id = 1") >> rename({"unit price": "price"}) >> select("price"), {(1.0,): 1}),
         (where("id = 1") >> drop("unit price"), {(1, "b"): 1}),
         (where("id = 1") >> cast({"unit price": "int"}), {(1, "b", 1): 1}),
+        (
+            where((col("unit price") >= 4.0) & ~col("kind").isin("a'\\"))
+            >> select("id", (-col("id") - -1).alias("a b")),
+            {(4, -3): 1, (5, -4): 1},
+        ),
+        (
+            where(col("id") == 1)
+            >> select(
+                (lit(date(2026, 1, 2)) > date(2026, 1, 1)).alias("later"),
+                fn.coalesce(lit(None), lit("it's \\n") == "it's \\n").alias("text"),
+                (lit(datetime(2026, 1, 2)) == datetime(2026, 1, 2, tzinfo=UTC)).alias("moment"),
+                fn.typeof(lit(0.1)).alias("double"),
+                (lit(Decimal("1.10")) * 2).cast("string").alias("decimal"),
+            ),
+            {(True, True, True, "double", "2.20"): 1},
+        ),
         (sql("SELECT kind, sum(id) AS s FROM input GROUP BY kind"), {("a", 6): 1, ("b", 9): 1}),
         (aggregate("kind", n="count(*)", top="max(id)"), {("a", 3, 4): 1, ("b", 3, 5): 1}),
         (select("kind") >> dedupe("kind"), {("a",): 1, ("b",): 1}),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypeV
 
 from helios.errors import DeclarationError, near_miss
 from helios.model.arguments import column_fix, count, listed
+from helios.model.expressions import Expression, SqlText
 from helios.model.flow import DEFAULT_POLL, Source
 from helios.model.values import Identifier, Point, caller, duration, show_seconds
 
@@ -262,8 +263,9 @@ class IcebergSource(Source):
 
     # what of its rows
 
-    def where(self, condition: str) -> Self:
+    def where(self, condition: SqlText) -> Self:
         """Only rows that meet a Spark SQL predicate; files and partitions without any are not opened."""
+        condition = str(condition) if isinstance(condition, Expression) else condition
         if not isinstance(condition, str) or not condition.strip():
             fix = column_fix(condition) or 'write where("amount > 0").'
             raise DeclarationError("where() needs a predicate.", where=caller(), fix=fix)

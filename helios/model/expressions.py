@@ -1,0 +1,310 @@
+"""Expressions as values: Python operators over columns, which print as Spark SQL.
+
+Each place that takes an expression as text takes such a value too, and keeps its text: plans, checks and checkpoints
+know text alone. The nodes are sqlglot's, which is imported at the first use (0.3 s).
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from helios.errors import DeclarationError
+from helios.model.values import caller
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Value: TypeAlias = "Expression | bool | int | float | Decimal | str | date | None"
+SqlText: TypeAlias = "str | Expression"
+"""A Spark SQL expression: as text, or as a value."""
+
+BINDING = {"Mul": 2, "Div": 2, "Mod": 2, "Add": 1, "Sub": 1}
+"""How strongly operators bind, by sqlglot's classes; all others get parentheses in an operand."""
+ANY = 9
+
+LONG = 1 << 63
+"""Whole numbers from here on are decimals in Spark."""
+
+
+class Expression:
+    """A Spark SQL expression. Made by `col`, `lit` and `fn`, and by the operators of Python between them.
+
+    `+ - * / %`, comparisons, and `& | ~` for AND, OR and NOT, which need parentheses around comparisons:
+    `(col("amount") > 0) & (col("country") == "IS")`. `==` compares as SQL does: null is not equal to null.
+
+    Args:
+        node: The node of sqlglot.
+
+    Examples:
+        >>> from helios import col, fn, lit
+        >>> print((col("price") * col("qty") > 100) & ~col("country").isin("IS", "NO"))
+        price * qty > 100 AND NOT country IN ('IS', 'NO')
+        >>> print(fn.coalesce(col("unit price"), lit(0)) / (col("qty") + 1))
+        coalesce(`unit price`, 0) / (qty + 1)
+    """
+
+    __slots__ = ("_node",)
+    __hash__ = None  # type: ignore[assignment]  # `==` is SQL's
+
+    def __init__(self, node: Any) -> None:
+        self._node = node
+
+    def __str__(self) -> str:
+        from sqlglot.dialects.spark import Spark
+
+        return str(self._node.sql(dialect=Spark, normalize_functions=False))
+
+    def __repr__(self) -> str:
+        return f"Expression({str(self)!r})"
+
+    def __bool__(self) -> bool:
+        raise DeclarationError(
+            f"{self} has no truth before the pipeline runs: `and`, `or`, `not`, `in` and chains such as 0 < x < 9 need "
+            "it.",
+            where=caller(),
+            fix="write & | ~ with parentheses around comparisons, .isin(...) and .between(...).",
+        )
+
+    # arithmetic
+
+    def __add__(self, other: Value) -> Expression:
+        return self._binary("Add", other)
+
+    def __radd__(self, other: Value) -> Expression:
+        return lit(other)._binary("Add", self)
+
+    def __sub__(self, other: Value) -> Expression:
+        return self._binary("Sub", other)
+
+    def __rsub__(self, other: Value) -> Expression:
+        return lit(other)._binary("Sub", self)
+
+    def __mul__(self, other: Value) -> Expression:
+        return self._binary("Mul", other)
+
+    def __rmul__(self, other: Value) -> Expression:
+        return lit(other)._binary("Mul", self)
+
+    def __truediv__(self, other: Value) -> Expression:
+        return self._binary("Div", other)
+
+    def __rtruediv__(self, other: Value) -> Expression:
+        return lit(other)._binary("Div", self)
+
+    def __mod__(self, other: Value) -> Expression:
+        return self._binary("Mod", other)
+
+    def __neg__(self) -> Expression:
+        return Expression(_nodes().Neg(this=_wrapped(self._node)))
+
+    # conditions
+
+    def __eq__(self, other: Value) -> Expression:  # type: ignore[override]
+        return self._compared("EQ", other)
+
+    def __ne__(self, other: Value) -> Expression:  # type: ignore[override]
+        return self._compared("NEQ", other)
+
+    def __lt__(self, other: Value) -> Expression:
+        return self._compared("LT", other)
+
+    def __le__(self, other: Value) -> Expression:
+        return self._compared("LTE", other)
+
+    def __gt__(self, other: Value) -> Expression:
+        return self._compared("GT", other)
+
+    def __ge__(self, other: Value) -> Expression:
+        return self._compared("GTE", other)
+
+    def __and__(self, other: Value) -> Expression:
+        return Expression(_nodes().and_(self._node.copy(), lit(other)._node.copy()))
+
+    def __or__(self, other: Value) -> Expression:
+        return Expression(_nodes().or_(self._node.copy(), lit(other)._node.copy()))
+
+    def __invert__(self) -> Expression:
+        return Expression(_nodes().not_(self._node.copy()))
+
+    def isin(self, *values: Value) -> Expression:
+        """True where it equals one of the values; they may also be one list."""
+        given = values[0] if len(values) == 1 and isinstance(values[0], (list, tuple)) else values
+        nodes = [lit(value)._node.copy() for value in given]
+        if not nodes:
+            raise DeclarationError("isin() needs at least one value.", where=caller())
+        return Expression(_nodes().In(this=_wrapped(self._node), expressions=nodes))
+
+    def between(self, low: Value, high: Value) -> Expression:
+        """True from the lower to the upper value, both included."""
+        low_node, high_node = _wrapped(lit(low)._node), _wrapped(lit(high)._node)
+        return Expression(_nodes().Between(this=_wrapped(self._node), low=low_node, high=high_node))
+
+    def is_null(self) -> Expression:
+        """True where it is null."""
+        return Expression(_nodes().Is(this=_wrapped(self._node), expression=_nodes().Null()))
+
+    def is_not_null(self) -> Expression:
+        """True where it is not null."""
+        return ~self.is_null()
+
+    def like(self, pattern: str) -> Expression:
+        """True where it matches a pattern of SQL, with `%` and `_`."""
+        return self._binary("Like", pattern)
+
+    # types and names
+
+    def cast(self, type: str) -> Expression:
+        """With another type, by Spark's name of it: `col("amount").cast("decimal(10, 2)")`."""
+        from sqlglot.dialects.spark import Spark
+        from sqlglot.errors import SqlglotError
+
+        try:
+            return Expression(_nodes().cast(self._node.copy(), type, dialect=Spark))
+        except SqlglotError:
+            raise DeclarationError(f"cast({type!r}): there is no such type.", where=caller()) from None
+
+    def alias(self, name: str) -> Expression:
+        """With a name, for `select`: `(col("price") * col("qty")).alias("total")`."""
+        return Expression(_nodes().alias_(self._node.copy(), _identifier(name)))
+
+    def _binary(self, kind: str, other: Value) -> Expression:
+        made, binds = getattr(_nodes(), kind), BINDING.get(kind, 0)
+        left, right = _wrapped(self._node, binds or 1), _wrapped(lit(other)._node, binds + 1)
+        return Expression(made(this=left, expression=right))
+
+    def _compared(self, kind: str, other: Value) -> Expression:
+        if other is None:
+            raise DeclarationError(
+                f"{self} is compared with None, and nothing equals null in SQL.",
+                where=caller(),
+                fix="write .is_null() or .is_not_null().",
+            )
+        return self._binary(kind, other)
+
+
+def col(name: str) -> Expression:
+    """A column; a dot goes into a struct: `col("address.city")`. Backticks keep a dot in a name: col("`a.b`").
+
+    Raises:
+        DeclarationError: The name is not text, or empty.
+    """
+    if not isinstance(name, str) or not name.strip() or name.strip() == "*":
+        raise DeclarationError(f"col({name!r}) needs the name of a column.", where=caller())
+    parts = _parts(name)
+    nodes = _nodes()
+    first = nodes.Column(this=_identifier(parts[0]))
+    return Expression(nodes.Dot.build([first, *map(_identifier, parts[1:])]) if parts[1:] else first)
+
+
+def lit(value: Value) -> Expression:
+    """A value of Python as an expression; an expression stays as it is.
+
+    A float is a double, a `Decimal` a decimal, a naive datetime is UTC.
+
+    Raises:
+        DeclarationError: Values of its type have no place in SQL.
+    """
+    nodes = _nodes()
+    if isinstance(value, Expression):
+        return value
+    if value is None:
+        return Expression(nodes.Null())
+    if isinstance(value, bool):
+        return Expression(nodes.Boolean(this=value))
+    if isinstance(value, str):
+        return Expression(nodes.Literal.string(value))
+    if isinstance(value, int) and -LONG <= value < LONG:
+        return Expression(_number(abs(value), value < 0))
+    if isinstance(value, Decimal) and value.is_finite():
+        return Expression(_number(f"{abs(value):f}", value.is_signed() and value != 0))
+    if isinstance(value, float):
+        text = repr(value) if math.isfinite(value) else str(value)
+        return Expression(nodes.cast(nodes.Literal.string(text), "double"))
+    if isinstance(value, datetime):
+        moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        return Expression(nodes.cast(nodes.Literal.string(moment.isoformat(" ")), "timestamptz"))
+    if isinstance(value, date):
+        return Expression(nodes.cast(nodes.Literal.string(value.isoformat()), "date"))
+    raise DeclarationError(
+        f"{value!r} is no value of an expression.",
+        where=caller(),
+        fix="pass text, a number, a date, a time, True, False, None, or an expression.",
+    )
+
+
+class _Functions:
+    """Spark's functions by name: `fn.coalesce(col("a"), 0)`, `fn.sum(col("amount"))`, `fn.count("*")`.
+
+    One whose name is a word of Python has an underscore behind it: `fn.if_(col("a") > 0, 1, 2)`.
+    """
+
+    def __getattr__(self, name: str) -> Callable[..., Expression]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *arguments: _called(name.rstrip("_"), arguments)
+
+
+fn = _Functions()
+"""Spark's functions by name: `fn.coalesce(col("a"), 0)`, `fn.sum(col("amount"))`, `fn.count("*")`. A text among the
+arguments is refused, since it may be a column or a value: write `col("a")` or `lit("a")`."""
+
+
+def _called(name: str, arguments: tuple[Any, ...]) -> Expression:
+    nodes = _nodes()
+    given = []
+    for argument in arguments:
+        if isinstance(argument, str) and argument == "*":
+            given.append(nodes.Star())
+        elif isinstance(argument, str):
+            raise DeclarationError(
+                f"fn.{name}({argument!r}): a text may be a column or a value.",
+                where=caller(),
+                fix=f'write fn.{name}(col("{argument}")) for the column, or fn.{name}(lit("{argument}")) for the text.',
+            )
+        else:
+            given.append(lit(argument)._node.copy())
+    return Expression(nodes.Anonymous(this=name, expressions=given))
+
+
+def _nodes() -> Any:
+    from sqlglot import exp
+
+    return exp
+
+
+def _number(digits: object, negative: bool) -> Any:
+    literal = _nodes().Literal.number(str(digits))
+    return _nodes().Neg(this=literal) if negative else literal
+
+
+def _wrapped(node: Any, least: int = ANY) -> Any:
+    """A copy of an operand, in parentheses unless its own operator binds as strongly as `least`."""
+    nodes = _nodes()
+    compound = isinstance(node, (nodes.Binary, nodes.Not, nodes.In, nodes.Between, nodes.Neg, nodes.Alias))
+    if not compound or isinstance(node, nodes.Dot) or BINDING.get(type(node).__name__, 0) >= least:
+        return node.copy()
+    return nodes.Paren(this=node.copy())
+
+
+def _identifier(name: str) -> Any:
+    from sqlglot.dialects.spark import Spark
+
+    keywords = {keyword.partition(" ")[0] for keyword in Spark.Tokenizer.KEYWORDS}
+    plain = name.isascii() and name.isidentifier() and name.upper() not in keywords
+    return _nodes().to_identifier(name, quoted=not plain)
+
+
+def _parts(name: str) -> list[str]:
+    """The names of a path: dots part them, but for those within backticks."""
+    parts, quoted = [""], False
+    for char in name:
+        if char == "`":
+            quoted = not quoted
+        elif char == "." and not quoted:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return parts
