@@ -18,8 +18,8 @@ def quarantine_of(sink: IcebergSink, context: Context) -> TableName | None:
     name = sink.quarantine_table
     if name is None:
         return None
-    named = len(name.parts) > 2 and name.parts[0] in {**context.config.catalogs, **context.catalogs}
-    catalog = None if named else sink.catalog
+    has_catalog = len(name.parts) > 2 and name.parts[0] in {**context.config.catalogs, **context.catalogs}
+    catalog = None if has_catalog else sink.catalog
     return context.resolve(name, catalog, sink.origin)
 
 
@@ -38,7 +38,7 @@ def components_ahead(pipelines: Sequence[Pipeline], context: Context) -> tuple[s
             try:
                 jars |= dict.fromkeys(_components(node, context))
             except InputError:
-                continue  # reported with the other problems, by compile_pipelines
+                continue  # `compile_pipelines` reports the error
     return tuple(jars)
 
 

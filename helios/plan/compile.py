@@ -62,7 +62,7 @@ from helios.steps.join import Join
 from helios.steps.union import Union
 
 NOT_FATAL = (UnparsedExpression, Unsettled)
-"""Problems that do not stop a run: Spark's parser may know the syntax, and a checkpoint the first position."""
+"""Problems that do not stop a run: Spark's parser may accept the text, and a checkpoint may replace the start."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Compiled:
 
     @property
     def name(self) -> str:
-        """The pipeline's identity, or its sink where that is not known."""
+        """The pipeline's identity; without a plan, its declared name or its sink."""
         return self.plan.pipeline if self.plan is not None else self.pipeline.name or self.pipeline.sink.label()
 
     @property
@@ -89,8 +89,8 @@ def compile_pipelines(
 ) -> tuple[list[Plan], list[HeliosError]]:
     """Compiles pipelines, and returns the plans and every problem found in any of them.
 
-    A pipeline with problems has no plan; of two that clash, such as by their name, neither has one. A table that
-    another pipeline of the same call writes may be missing.
+    A pipeline with problems has no plan. If two pipelines clash, such as by their name, neither has a plan. A source
+    table may be missing if another of the pipelines writes it.
 
     Args:
         pipelines: The pipelines.
@@ -101,9 +101,9 @@ def compile_pipelines(
         RunError: A catalog or a storage cannot be reached.
         ConfigError: The declaration of a catalog is wrong, such as its credential.
     """
-    compiled = compile_each(pipelines, context)
-    plans = [c.plan for c in compiled if c.plan is not None and not (c.faults if lenient else c.problems)]
-    return plans, once([problem for c in compiled for problem in c.problems])
+    results = compile_each(pipelines, context)
+    plans = [r.plan for r in results if r.plan is not None and not (r.faults if lenient else r.problems)]
+    return plans, once([problem for result in results for problem in result.problems])
 
 
 def compile_each(pipelines: Sequence[Pipeline], context: Context) -> list[Compiled]:
@@ -115,19 +115,20 @@ def compile_each(pipelines: Sequence[Pipeline], context: Context) -> list[Compil
         compiled.append(Compiled(pipeline, lowering.plan(), lowering.problems))
     _find_clashes(compiled)
     if not context.offline:
-        sound = {id(c.plan): c for c in compiled if c.plan is not None and not c.faults}
-        for problem, users in unusable_storages([c.plan for c in sound.values() if c.plan is not None]).items():
-            for plan in users:
-                sound[id(plan)].problems.append(problem)
+        runnable = [(result.plan, result) for result in compiled if result.plan is not None and not result.faults]
+        for problem, users in unusable_storages([plan for plan, _ in runnable]).items():
+            for plan, result in runnable:
+                if any(plan is user for user in users):
+                    result.problems.append(problem)
     return compiled
 
 
 def _find_clashes(compiled: Sequence[Compiled]) -> None:
-    """Adds the problems of pipelines that clash to each of them."""
+    """Adds the problems of pipelines that clash to all of these pipelines."""
     seen: dict[str, Pipeline] = {}
     checkpoints: dict[str, Plan] = {}
     catalogs: dict[str, Catalog] = {}
-    for at, result in enumerate(compiled):
+    for index, result in enumerate(compiled):
         if result.plan is None:
             continue
         clashes: list[HeliosError] = []
@@ -136,16 +137,16 @@ def _find_clashes(compiled: Sequence[Compiled]) -> None:
         seen.setdefault(result.plan.pipeline, result.pipeline)
         clashes += shared_checkpoint(result.plan, checkpoints) + ambiguous_catalogs(result.plan, catalogs)
         result.problems.extend(clashes)
-        for other in compiled[:at] if clashes else ():
+        for other in compiled[:index] if clashes else ():
             if other.plan is not None and clash(result.plan, other.plan):
                 other.problems.extend(clashes)
 
 
 def infer_schema(flow: Flow, context: Context) -> Schema | None:
-    """The columns of a flow; None where they are known only at run.
+    """The columns of a flow; None if they are known only at run.
 
     Raises:
-        CheckFailed: With the problems found.
+        CheckFailed: The flow has problems.
     """
     lowering = _Lowering(None, context, NOTHING)
     schema = lowering.schema_of(flow)
@@ -160,7 +161,7 @@ def once(problems: Iterable[HeliosError]) -> list[HeliosError]:
 
 
 class _Lowering:
-    """Compiles one pipeline, or one flow, and collects its problems and reads."""
+    """Compiles one pipeline, or one flow if `pipeline` is None, and collects problems and reads."""
 
     def __init__(self, pipeline: Pipeline | None, context: Context, produced: Writers) -> None:
         self.pipeline = pipeline
@@ -168,7 +169,7 @@ class _Lowering:
         self.produced = produced
         self.problems: list[HeliosError] = []
         self.reads: list[ReadPlan] = []
-        self.by_commits: list[Join] = []
+        self.joins_by_commits: list[Join] = []
 
     def plan(self) -> Plan | None:
         pipeline = self.pipeline
@@ -184,10 +185,10 @@ class _Lowering:
         if write is None:
             return None
         self.problems += endless_loops(pipeline, self.reads, write)
-        given = sink.checkpoint_location
+        declared = sink.checkpoint_location
         identity = pipeline.name or write.default_name
-        checkpoint = self.checkpoint(given, sink, write, identity)
-        former = default_checkpoint(write.table.catalog, pipeline.was) if pipeline.was and not given else None
+        checkpoint = self.checkpoint(declared, sink, write, identity)
+        former = default_checkpoint(write.table.catalog, pipeline.was) if pipeline.was and not declared else None
         self.drop_unsettled(write, [place for place in (checkpoint, former) if place])
         tables = [*(read.table for read in self.reads), write.table, write.quarantine]
         catalogs = dict.fromkeys(table.catalog for table in tables if table is not None)
@@ -218,10 +219,10 @@ class _Lowering:
         return replace(plan, engine=engine, spill=spill_of(plan, self.context.config))
 
     def check(self, pipeline: Pipeline, path: ReadPath, sources: Sequence[Source]) -> None:
-        """The problems of sources, steps and sink together."""
+        """Adds the problems of sources, steps and sink together."""
         sink = pipeline.sink
         if path is ReadPath.STREAM:
-            self.problems += [stateful_as_of(step) for step in self.by_commits]
+            self.problems += [stateful_as_of(step) for step in self.joins_by_commits]
             self.problems += view_problems(pipeline) or [
                 *endless_aggregates(pipeline.stream, sink),
                 *distinct_aggregates(pipeline.stream),
@@ -232,6 +233,7 @@ class _Lowering:
     # sources and steps
 
     def schema_of(self, flow: Flow) -> Schema | None:
+        """The columns of a flow; adds its reads and problems."""
         try:
             kind = source_kind(flow.source)
             mirrored = self.pipeline is not None and self.pipeline.sink.mirrors
@@ -247,8 +249,9 @@ class _Lowering:
         return schema
 
     def after(self, step: Step, schema: Schema | None, flow: Flow) -> Schema | None:
+        """The columns after a step; adds its reads and problems."""
         other: Schema | None = None
-        at = len(self.reads)
+        index = len(self.reads)
         if isinstance(step, (Join, Union)):
             other = self.schema_of(step.other)
             if isinstance(step, Union) and is_streaming(step.other) != is_streaming(flow):
@@ -260,24 +263,24 @@ class _Lowering:
                     )
                 )
         result, problems = infer(step, schema, other)
-        timed = timed_join_problems(step, flow, schema, other)
-        if isinstance(step, Join) and step.as_of is not None and not timed:
-            self.joined_as_of(step, at, other)
-        self.problems += problems + timed + unmarked_dedupe(step, flow, schema)
+        time_problems = timed_join_problems(step, flow, schema, other)
+        if isinstance(step, Join) and step.as_of is not None and not time_problems:
+            self.note_as_of(step, index, other)
+        self.problems += problems + time_problems + unmarked_dedupe(step, flow, schema)
         return result
 
-    def joined_as_of(self, step: Join, at: int, right: Schema | None) -> None:
+    def note_as_of(self, step: Join, index: int, right: Schema | None) -> None:
         """Notes how the right side of a join as of a time is read.
 
         Args:
             step: The join.
-            at: The number of its source.
-            right: Its columns.
+            index: The index of the right side's source in `reads`.
+            right: The right side's columns.
         """
-        way = as_of_read(step, right)
-        self.reads[at] = replace(self.reads[at], joined=f"as of {step.as_of}: {way.value}")
-        if way is AsOfRead.COMMITS:
-            self.by_commits.append(step)
+        as_of = as_of_read(step, right)
+        self.reads[index] = replace(self.reads[index], joined=f"as of {step.as_of}: {as_of.value}")
+        if as_of is AsOfRead.COMMITS:
+            self.joins_by_commits.append(step)
 
     # sinks
 
@@ -289,9 +292,9 @@ class _Lowering:
             self.problems.append(problem)
             return None
         name, was = (self.pipeline.name, self.pipeline.was) if self.pipeline is not None else (None, None)
-        how = {"name": name, "was": was}
+        offline = self.context.offline
         write, problems = plan_write(
-            sink, table, quarantine, schema, reads=self.reads, offline=self.context.offline, **how
+            sink, table, quarantine, schema, reads=self.reads, offline=offline, name=name, was=was
         )
         self.problems += problems
         return write
@@ -315,10 +318,11 @@ class _Lowering:
             self.problems.append(problem)
             return None
 
-    # how it runs
+    # the checkpoint
 
-    def checkpoint(self, given: str | None, sink: Sink, write: WritePlan, identity: str) -> str:
-        location = hadoop_uri(given) if given else default_checkpoint(write.table.catalog, identity)
+    def checkpoint(self, declared: str | None, sink: Sink, write: WritePlan, identity: str) -> str:
+        """The location of the checkpoint; adds its problems."""
+        location = hadoop_uri(declared) if declared else default_checkpoint(write.table.catalog, identity)
         catalog = write.table.catalog
         example = f'.checkpoint("/shared/checkpoints/{file_name(identity, also="@")}")'
         if not location and not CATALOGS[catalog.type].temporary:
@@ -339,8 +343,8 @@ class _Lowering:
                     fix=f"give one on {', '.join(checkpoint_schemes())}: {example}.",
                 )
             )
-        known = [catalog, *(read.table.catalog for read in self.reads if read.table is not None)]
-        reason = no_checkpoint(location, known)
+        catalogs = [catalog, *(read.table.catalog for read in self.reads if read.table is not None)]
+        reason = no_checkpoint(location, catalogs)
         if reason:
             self.problems.append(
                 ConfigError(
@@ -362,11 +366,11 @@ class _Lowering:
 
 
 class SinkRow(NamedTuple):
-    """How a sink is compiled.
+    """The functions that compile a kind of sink.
 
     Attributes:
-        write: Gives its plan; None where it has problems.
-        problems: The problems of sources, steps and sink together.
+        write: Returns the write plan; None if it cannot be made.
+        problems: Returns the problems of sources, steps and sink together.
     """
 
     write: Callable[[_Lowering, Any, Schema | None], WritePlan | None]

@@ -16,7 +16,7 @@ from helios.plan.typing.schema import Schema
 
 @dataclass(frozen=True)
 class Context:
-    """The configuration and the catalogs that names are resolved with.
+    """The configuration and the catalogs with which names are resolved.
 
     Attributes:
         config: The configuration that applies to the script.
@@ -29,12 +29,12 @@ class Context:
     offline: bool = False
 
     def resolve(self, name: Identifier, catalog: Catalog | str | None, where: Origin) -> TableName:
-        """The table that a name means.
+        """The table with a name.
 
         Args:
-            name: The name as it was written.
-            catalog: The catalog that was given with it.
-            where: The line that wrote the name.
+            name: The name as the user wrote it.
+            catalog: The catalog that was declared with the name.
+            where: The line with the name.
 
         Raises:
             NotFound: The catalog is not declared.
@@ -48,7 +48,7 @@ class Writers(Protocol):
     def __contains__(self, table: object) -> bool: ...
 
     def columns(self, table: TableName) -> Schema | None:
-        """The columns that a table which does not exist will have; None where they are known only at run."""
+        """The columns of a table that a pipeline will create; None if they are known only at run."""
 
 
 class _Nothing:
@@ -71,7 +71,7 @@ class Surroundings:
     Attributes:
         context: The configuration and the catalogs.
         produced: The tables that pipelines of the same call write, which may not exist yet.
-        mirrored: Whether the rows may be changes of several tables, which go to tables of their own.
+        mirrored: Whether a mirror writes the rows, which may then be changes of several tables.
     """
 
     context: Context
@@ -80,4 +80,4 @@ class Surroundings:
 
 
 class Unsettled(NotFound):
-    """A start that does not exist, or no longer; a pipeline that has begun continues without it."""
+    """The problem of a declared start that does not exist. A pipeline that has begun no longer needs its start."""

@@ -17,7 +17,7 @@ UNREADABLE_BY: Mapping[int, tuple[str, ...]] = {
         "engines with Iceberg's Java library before 1.8",
     ),
 }
-"""Who cannot read a table of a format version, or not rightly; docs/writing.md says what each of them does."""
+"""The readers that fail on a table of a format version, or misread it; docs/writing.md has the details."""
 
 
 def show_format(version: int) -> str:

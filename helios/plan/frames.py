@@ -17,7 +17,7 @@ def rows_of(frame: Any, declared: str | None = None) -> tuple[str, tuple[tuple[A
     """The columns of a frame as Spark SQL DDL, and its rows; the index of pandas is left out.
 
     Args:
-        frame: A pandas or Polars DataFrame, a `pyarrow.Table`, or whatever else gives Arrow's stream.
+        frame: A pandas or Polars DataFrame, a `pyarrow.Table`, or an object with Arrow's stream interface.
         declared: The columns to take, with types, as Spark SQL DDL; None for all columns with the frame's types.
 
     Raises:
@@ -45,7 +45,7 @@ def rows_of(frame: Any, declared: str | None = None) -> tuple[str, tuple[tuple[A
 
 
 def _selected(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """The columns of some names, in their order."""
+    """The table with only the named columns, in the order of the names."""
     for name in names:
         if table.column_names.count(name) != 1:
             raise DeclarationError(
@@ -74,12 +74,12 @@ def _microseconds(table: pa.Table) -> pa.Table:
         if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
             kind = pa.timestamp("us", tz=field.type.tz)
             try:
-                made = table.column(index).cast(kind)
+                column = table.column(index).cast(kind)
             except pa.ArrowInvalid:
                 raise DeclarationError(
                     f"Memory.source: column {field.name!r} has times finer than a microsecond, which Spark lacks.",
                     where=caller(),
                     fix="round them in the frame first.",
                 ) from None
-            table = table.set_column(index, pa.field(field.name, kind, field.nullable), made)
+            table = table.set_column(index, pa.field(field.name, kind, field.nullable), column)
     return table

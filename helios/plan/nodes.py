@@ -35,15 +35,15 @@ from helios.steps.where import Where
 from helios.table.growth import Growth
 
 VERSION = 1
-"""The version of what Helios writes into summaries, properties and checkpoints."""
+"""The version of the formats that Helios writes into summaries, properties and checkpoints."""
 
 
 class StoreFolder(NamedTuple):
     """A folder of files on an object store.
 
     Attributes:
-        location: Where, with the scheme of Hadoop's file system.
-        storage: The storage that was given for it; None for that of the pipeline's catalogs at the same place.
+        location: The folder's URI, with the scheme of Hadoop's file system.
+        storage: The storage declared for the folder; None to use the storage of a catalog in the same bucket.
     """
 
     location: str
@@ -59,7 +59,7 @@ class ReadPath(Enum):
 
     @property
     def columnar(self) -> bool:
-        """True if the columnar engine may run it: rows are read in bounded batches, and Spark keeps no state."""
+        """True if the columnar engine may run a batch: rows are read in bounded batches, and Spark keeps no state."""
         return self in (ReadPath.BATCH, ReadPath.RANGES)
 
 
@@ -72,16 +72,16 @@ class ReadPlan:
         table: The resolved table of an Iceberg source.
         uuid: The table's UUID, when the catalog could be read.
         snapshot: The current snapshot of the branch that is read.
-        schema: The columns of the source; None where they are known only at run.
+        schema: The columns of the source; None if they are known only at run.
         branch: The branch that is read or followed; None for main.
-        state: The snapshot whose state is read, or is read first, where the source names one.
+        state: The snapshot that is read as a whole, or first, if the source names one.
         span: The snapshots `(after, to]` of a source that reads history; `after` is None for all up to `to`.
         format_version: The format version of the table, when the catalog could be read.
-        scan: What the next scan opens; None unless it was planned and predicates leave files out.
-        backlog: What the next run reads; None unless it was looked up and the table is followed.
-        place: Where the files of a source are, if that is an object store.
-        joined: Of the right side of a join as of a time: its `as_of=` and how its rows are read; None for others.
-        renamed: Former and present name of each column that its table has renamed.
+        scan: The files that the next scan opens; None unless the scan was planned and predicates leave files out.
+        backlog: The rows that the next run reads; None unless it was looked up and the table is followed.
+        place: The folder of a source's files, if they are on an object store.
+        joined: For the right side of a join as of a time: the `as_of=` column and how rows are read, as text.
+        renamed: Former and present name of each column that the source's table has renamed.
     """
 
     source: Source
@@ -101,7 +101,7 @@ class ReadPlan:
 
     @property
     def name(self) -> str:
-        """The source's name in plans and stamps."""
+        """The source's name in plans and commit summaries."""
         return self.table.text if self.table is not None else self.source.plan_name
 
     @property
@@ -138,13 +138,13 @@ class ReadPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Trigger:
-    """The rhythm of a stream and the size of its batches, each with the setting that decides it.
+    """The time between the batches of a stream and their size, each with the setting that decides it.
 
     Attributes:
         every: Seconds between batches.
         why: The setting that decides `every`.
-        max_rows: About how many rows a batch has at most; None where nothing bounds them.
-        bound: The setting that decides `max_rows`; empty where there is none.
+        max_rows: About how many rows a batch has at most; None if nothing bounds them.
+        bound: The setting that decides `max_rows`; empty without one.
         max_files: How many files a batch has at most: the smallest `max_files=` of the sources read by spans.
     """
 
@@ -160,20 +160,20 @@ class WritePlan:
     """The target, and how rows are written to it.
 
     Attributes:
-        table: The resolved table. Of `.route` it is the prefix of the routed tables' names; of a mirror, its namespace.
+        table: The resolved table. For `.route`, the prefix of the routed tables' names; for a mirror, its namespace.
         sink: The declared sink.
         exists: Whether the table exists; None when the catalog was not read.
         uuid: The UUID of an existing table.
         format_version: The format version of the existing table, or of the new one.
         partitioning: The partition fields of the existing table, or of the new one.
-        file_format: The format of its data files.
-        changes: What a run alters before it writes, as text.
+        file_format: The format of the data files.
+        changes: The changes to the table that a run makes before it writes, as text.
         left_out: Columns that only `order_by` and `delete_when` use, and that are not stored.
         quarantine: The resolved table of rejected rows.
         growth: The history of the existing table.
-        bytes: The size of the data files of the existing table; None where it is unknown.
-        pipelines: The names under which the table may have a record of the pipeline: its own, and its former one.
-        notes: What other pipelines, and earlier runs, have written into the table, and what that means.
+        bytes: The size of the data files of the existing table; None if unknown.
+        pipelines: The names under which the table may have a record of the pipeline: its own and its former name.
+        notes: Notes on the rows of other pipelines and of earlier runs in the table.
     """
 
     table: TableName
@@ -197,24 +197,24 @@ class WritePlan:
 
     @property
     def iceberg(self) -> IcebergSink:
-        """The declared sink, of a pipeline that is known to write tables."""
+        """The declared sink; only for pipelines that write tables."""
         sink = self.sink.iceberg
         assert sink is not None
         return sink
 
     @property
     def default_name(self) -> str:
-        """The name of a pipeline that was given none: that of its table, with the branch unless that is main."""
+        """The name of a pipeline without a declared name: its table, with the branch unless that is main."""
         return f"{self.table.text}@{self.sink.branch_name}" if self.sink.branch_name else self.table.text
 
     @property
     def makes_tables(self) -> bool:
-        """True if the run may create a table: it is missing, was not looked up, or is named by values."""
+        """True if the run may create a table: the table is missing, was not looked up, or is named by rows."""
         return not self.exists or self.sink.many_tables
 
     @property
     def unreadable_by(self) -> tuple[str, ...]:
-        """Who cannot read a table of this format version."""
+        """The readers that cannot read a table of this format version."""
         return UNREADABLE_BY.get(self.format_version, ())
 
 
@@ -225,22 +225,23 @@ class Plan:
     Attributes:
         pipeline: Its name.
         was: Its former name, as declared; None without one.
-        origin: Where it is declared.
+        origin: The line that declares the pipeline.
         stream: The declared source with its steps.
-        reads: The sources, in the order of its flows.
+        reads: The sources, in the order of the pipeline's flows.
         path: How rows reach the steps.
         why: The reason for `path`, as text.
-        schema: The columns that the steps give; None where they are known only at run.
+        schema: The columns after the last step; None if they are known only at run.
         write: The target.
-        trigger: The rhythm of a stream; None for a batch pipeline.
-        checkpoint: Where its checkpoint is.
-        former_checkpoint: Where that of its former name is; None without one, or where a location is declared.
-        catalogs: The catalogs of its tables.
+        trigger: The time between batches and their size; None for a batch pipeline.
+        checkpoint: The location of the checkpoint.
+        former_checkpoint: The location of the checkpoint under the former name; None without a former name, or if a
+            location is declared.
+        catalogs: The catalogs of the pipeline's tables.
         components: The jars that a run needs.
         declared: The declaration.
-        neighbours: All catalogs of the configuration and of the script, whether used here or not.
-        engine: The engine that runs it.
-        spill: What goes to a local disk when it exceeds memory.
+        neighbours: All catalogs of the configuration and of the script, used by this pipeline or not.
+        engine: The engine that runs the pipeline.
+        spill: The data that goes to a local disk when it exceeds memory.
     """
 
     pipeline: str
@@ -274,7 +275,7 @@ class Plan:
 
     @property
     def view(self) -> View | None:
-        """The materialized view that the pipeline maintains; None where it maintains none."""
+        """The materialized view that the pipeline maintains; None if it maintains none."""
         return view_of(self.declared)
 
     @property
@@ -288,29 +289,29 @@ class Plan:
 
     @property
     def state(self) -> tuple[str, ...]:
-        """The texts that the checkpoint of a stateful pipeline depends on: its keyed steps, joins and sources."""
+        """The parts of a stateful pipeline that its checkpoint depends on, as text: stateful steps and sources."""
         if self.view is not None:
-            # Groups without changed rows are not computed again when a step changes.
+            # A changed step would be applied only to groups with changed rows.
             return (*step_texts(self.stream), *(read.name for read in self.reads))
         if self.path is not ReadPath.STREAM:
             return ()
         steps = [step for flow in flows(self.stream) for step in flow.steps]
-        keyed = [self._state_of(s) for s in steps if s.traits.stateful or s.traits.shuffles]
-        # Spark keeps a query's output mode with its checkpoint.
-        keyed += [self.output_mode] if self.output_mode != "append" else []
-        return (*keyed, *(read.name for read in self.reads if read.source.streaming))
+        state = [self._state_text(s) for s in steps if s.traits.stateful or s.traits.shuffles]
+        # Spark's state also depends on the output mode of the query.
+        state += [self.output_mode] if self.output_mode != "append" else []
+        return (*state, *(read.name for read in self.reads if read.source.streaming))
 
-    def _state_of(self, step: Step) -> str:
+    def _state_text(self, step: Step) -> str:
         if isinstance(step, Watermark):
             return step.state_text
         by_time = isinstance(step, Dedupe) and step.within is not None
         return f"{step.text()} by event time" if by_time else step.text()
 
     def pushed(self, index: int) -> tuple[str, ...]:
-        """The predicates that are pushed into the scan of a source, so that files that cannot match are not opened.
+        """The predicates that are pushed into the scan of a source: files without a matching row are not opened.
 
-        They are those of its `.where(...)` and of the `where` steps directly after it, unless they are
-        nondeterministic: the next batch would need other files.
+        They are the conditions of the source's `.where(...)` and of the `where` steps directly after the source. A
+        nondeterministic condition is not pushed: a repeated batch would open other files.
 
         Args:
             index: The index of the source in `reads`.
@@ -379,11 +380,11 @@ _renderer: Callable[[Plan], str] = repr
 
 
 def rendered_by(renderer: Callable[[Plan], str]) -> None:
-    """Sets the renderer of plans: it is a layer above the nodes, and `helios.plan` registers it."""
+    """Sets the renderer of plans, whose module imports this one; `helios.plan` calls this."""
     global _renderer
     _renderer = renderer
 
 
 def step_texts(flow: Flow) -> list[str]:
-    """The transformations of a flow, as texts. Two plans are compared by them."""
+    """The transformations of a flow, as texts; they are equal in two plans of the same steps."""
     return [*flow.source.step_texts, *(step.text() for step in flow.steps)]

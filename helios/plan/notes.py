@@ -1,4 +1,4 @@
-"""The notes on a coming run from the records of a table, for `check` and `plan`; without a JVM."""
+"""The notes of `check` and `plan` on the next run, from the ledger records of its table; without a JVM."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def lost_checkpoint(plan: Plan, table: str, record: Record) -> CheckpointError | None:
-    """The error of a pipeline whose record a table has, and whose checkpoint is gone; None where it may begin.
+    """The error of a pipeline that has a record in a table, but no checkpoint; None if the record has no position.
 
     Args:
         plan: The pipeline.
@@ -37,20 +37,21 @@ def lost_checkpoint(plan: Plan, table: str, record: Record) -> CheckpointError |
     """
     if record.position is None and record.start is None:
         return None
-    at = "where it began" if record.only_began else "at the target's position"
-    resumed = f"resume {at} with `helios run --new-checkpoint`"
+    position, state = "at the target's position", f"{table} holds rows of {plan.pipeline}"
+    if record.only_began:
+        position, state = "where it began", f"{plan.pipeline} began to write {table}"
+    resume = f"resume {position} with `helios run --new-checkpoint`"
     if plan.write.sink.many_tables:
-        resumed = "run under a new name into new tables"
-    there = f"{plan.pipeline} began to write {table}" if record.only_began else f"{table} holds rows of {plan.pipeline}"
+        resume = "run under a new name into new tables"
     return CheckpointError(
-        f"{there}, but its checkpoint {plan.checkpoint} is lost.",
+        f"{state}, but its checkpoint {plan.checkpoint} is lost.",
         where=plan.declared.sink.origin,
-        fix=f"restore the checkpoint, or {resumed}.",
+        fix=f"restore the checkpoint, or {resume}.",
     )
 
 
 def _has_checkpoint(plan: Plan) -> bool:
-    """True if a pipeline has its checkpoint. Also true where that cannot be read from here."""
+    """True if a pipeline has its checkpoint, or if its location cannot be read from here."""
     from helios.table.readers import text_in
 
     places = [place for place in (plan.checkpoint, plan.former_checkpoint) if place]
@@ -62,26 +63,28 @@ def _has_checkpoint(plan: Plan) -> bool:
 
 
 def with_notes(plan: Plan, plans: Sequence[Plan]) -> tuple[Plan, list[HeliosError]]:
-    """The plan with notes from the records of its table, and the problems: other writers, and inputs that repeat.
+    """The plan with notes from the records of its table, and the problems that the records show.
 
     Args:
         plan: The pipeline.
-        plans: All of its script.
+        plans: All pipelines of the script.
     """
     write = plan.write
     if not write.sink.target.one_table:
         return plan, []
-    own, others, held = _recorded(plan) if write.exists else (None, {}, frozenset())
+    own, others, on_branch = _recorded(plan) if write.exists else (None, {}, frozenset())
     siblings = {other.pipeline: other for other in plans if other.pipeline not in (plan.pipeline, plan.was)}
-    there = {name: record for name, record in others.items() if name in held}
-    notes = (*_notes(plan, own, there, siblings), *declared_notes(plan, own, others, siblings.values()))
+    writers = {name: record for name, record in others.items() if name in on_branch}
+    notes = (*_notes(plan, own, writers, siblings), *declared_notes(plan, own, others, siblings.values()))
     known = {name: upserts_of(record) for name, record in others.items()}
     upserts = upserts_alongside(plan, siblings.values(), known, ())
     before = upserts_of(own) if own is not None else None
     notes = (*notes, *sharing(plan, before, upserts))
     problems: list[HeliosError] = []
-    if plan.streaming and own is not None and (lost := lost_checkpoint(plan, write.table.text, own)) is not None:
-        problems += [lost] if not _has_checkpoint(plan) else []
+    if plan.streaming and own is not None:
+        lost = lost_checkpoint(plan, write.table.text, own)
+        if lost is not None and not _has_checkpoint(plan):
+            problems.append(lost)
     try:
         refuse_other_upserts(plan, before, upserts, ())
     except InputError as refused:
@@ -90,25 +93,28 @@ def with_notes(plan: Plan, plans: Sequence[Plan]) -> tuple[Plan, list[HeliosErro
 
 
 def _recorded(plan: Plan) -> tuple[Record | None, dict[str, Record], Collection[str]]:
-    """The record of a pipeline in its target, those of others, and the pipelines whose rows its branch may hold."""
-    from helios.table.ledger import records  # a plan of new tables reads no table
+    """The record of a pipeline in its target, the records of others, and the others whose rows its branch may hold."""
+    from helios.table.ledger import records  # not needed for new tables
 
     table = plan.write.table
     known = records(table.catalog.load(table.within).iceberg.properties, table.text)
     own = next((known[name] for name in plan.write.pipelines if name in known), None)
     branch, others = plan.write.sink.branch_name, other_records(known, plan)
-    same = {name for name, record in others.items() if record.branch == branch}
-    if own is not None or len(same) == len(others):
-        return own, others, same
-    written = _writers(table.catalog.load(table.within).iceberg.metadata, branch)
-    held = {
-        name for name, record in others.items() if None in written or not written.isdisjoint((name, *record.formerly))
-    }
-    return own, others, same | held
+    same_branch = {name for name, record in others.items() if record.branch == branch}
+    if own is not None or len(same_branch) == len(others):
+        return own, others, same_branch
+    writers = _writers(table.catalog.load(table.within).iceberg.metadata, branch)
+    if writers is None:
+        return own, others, set(others)
+    in_history = {name for name, record in others.items() if not writers.isdisjoint((name, *record.formerly))}
+    return own, others, same_branch | in_history
 
 
-def _writers(metadata: TableMetadata, branch: str | None) -> set[str | None]:
-    """The pipelines whose commits a branch holds, and None where some have expired; one that is missing is main's."""
+def _writers(metadata: TableMetadata, branch: str | None) -> set[str] | None:
+    """The pipelines whose commits are in the history of a branch, or of main if the branch does not exist.
+
+    None if a part of the history has expired.
+    """
     from helios.table.ledger import stamps_of
     from helios.table.refs import MAIN, ancestors
 
@@ -117,25 +123,27 @@ def _writers(metadata: TableMetadata, branch: str | None) -> set[str | None]:
         return set()
     history = list(ancestors(metadata, ref.snapshot_id))
     oldest = metadata.snapshot_by_id(history[-1]) if history else None
-    expired = oldest is None or oldest.parent_snapshot_id is not None
-    written: set[str | None] = {stamps_of(metadata, snapshot).get("helios.pipeline", "") for snapshot in history}
-    return written | ({None} if expired else set())
+    if oldest is None or oldest.parent_snapshot_id is not None:
+        return None
+    return {stamps_of(metadata, snapshot).get("helios.pipeline", "") for snapshot in history}
 
 
 def declared_notes(
     plan: Plan, own: Record | None, others: Collection[str], siblings: Iterable[Plan | None]
 ) -> Iterator[str]:
-    """The notes of a run on pipelines that it starts beside one, before either has a record in their table.
+    """The notes on pipelines of the same run that write the same rows, and have no record in the table yet.
 
     Args:
         plan: The pipeline.
-        own: Its record.
-        others: The pipelines that have one.
-        siblings: Those of the run.
+        own: The pipeline's record.
+        others: The other pipelines that have a record.
+        siblings: The other pipelines of the run.
     """
     traits = plan.write.mode.traits
-    adds = traits.stores and (not traits.reruns or (traits.erases and plan.streaming))
-    for other in alongside(plan, siblings) if own is None and adds else ():
+    adds_rows = traits.stores and (not traits.reruns or (traits.erases and plan.streaming))
+    if own is not None or not adds_rows:
+        return
+    for other in alongside(plan, siblings):
         entry = source_of_both(plan, other) if other.pipeline not in others else None
         if entry is not None and other.write.mode.traits.stores:
             source = entry["source"]
@@ -143,6 +151,7 @@ def declared_notes(
 
 
 def _notes(plan: Plan, own: Record | None, others: Mapping[str, Record], siblings: Collection[str]) -> Iterator[str]:
+    """The notes on rows of the same sources that other pipelines or earlier runs have written."""
     traits = plan.write.mode.traits
     for name, record in others.items():
         source = shared_source(plan, record)
@@ -151,8 +160,8 @@ def _notes(plan: Plan, own: Record | None, others: Mapping[str, Record], sibling
         if traits.erases and not plan.streaming:
             if any("place" in entry for entry in entries(record)):
                 yield (
-                    f"{name} follows {source} into this table: it appends what it has not read yet, and the rows of "
-                    "this run replace what it wrote. A run that would read further than it is refused"
+                    f"{name} follows {source} into this table: the rows of this run replace the rows of {name}, which "
+                    f"goes on with newer rows. A run that would read further than {name} is refused"
                 )
         elif own is not None or name in siblings:
             what = (
@@ -167,20 +176,19 @@ def _notes(plan: Plan, own: Record | None, others: Mapping[str, Record], sibling
                 f"refused, unless it declares its former name, {renaming_call(plan, name) or '.named(new, was=old)'}, "
                 f"or runs with --beside {name}"
             )
-    yield from _once_more(plan, own)
+    yield from _appended_again(plan, own)
 
 
-def _once_more(plan: Plan, own: Record | None) -> Iterator[str]:
-    """The sources that a batch pipeline appends again, as they have grown since."""
+def _appended_again(plan: Plan, own: Record | None) -> Iterator[str]:
+    """The note on a source that has changed since a batch pipeline has appended it: the next run appends it again."""
     if own is None or plan.streaming or plan.write.mode.traits.reruns:
         return
     from helios.table.appended import earlier_state
 
-    states = [read for read in written_reads(plan) if read.state is None and read.span is None]
-    now = [{"source": read.ledger_name, "uuid": read.uuid, SNAPSHOT: read.snapshot} for read in states if read.uuid]
-    found = earlier_state(own.position, {"sources": now})
-    if found is not None and SNAPSHOT in found[0]:
-        before, after = found
+    reads = [read for read in written_reads(plan) if read.state is None and read.span is None and read.uuid]
+    now = [{"source": read.ledger_name, "uuid": read.uuid, SNAPSHOT: read.snapshot} for read in reads]
+    before, after = earlier_state(own.position, {"sources": now}) or ({}, {})
+    if SNAPSHOT in before:
         yield (
             f"the table holds the rows of {after['source']} as of snapshot {before[SNAPSHOT]}, and the next run "
             f"appends those of snapshot {after[SNAPSHOT]}: rows in both are duplicated. To append only what is new, "

@@ -1,4 +1,4 @@
-"""Other pipelines that write a pipeline's table, from the records of the table; without a JVM."""
+"""Finds other pipelines that write a pipeline's table, from the ledger records of the table; without a JVM."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ Entry: TypeAlias = "Mapping[str, Any]"
 
 
 def other_records(known: Mapping[str, Record], plan: Plan) -> dict[str, Record]:
-    """The records of other pipelines; those of replays tell of rows that a run had rejected.
+    """The records of other pipelines, without those of replays: a replay only writes rows that a run has rejected.
 
     Args:
         known: The records of a table, by pipeline.
         plan: The pipeline.
     """
-    own = {f"{name}{end}" for name in (plan.pipeline, plan.was) if name for end in ("", REPLAY)}
+    own = {f"{name}{suffix}" for name in (plan.pipeline, plan.was) if name for suffix in ("", REPLAY)}
 
-    def is_replay(name: str) -> bool:  # a table may be called so, too
+    def is_replay(name: str) -> bool:
+        # A pipeline's own name may end like that of a replay: then no pipeline has the name without the suffix.
         return name.endswith(REPLAY) and name.removesuffix(REPLAY) in known
 
     return {name: record for name, record in known.items() if name not in own and not is_replay(name)}
@@ -42,12 +43,12 @@ def entries(record: Record) -> Iterator[Entry]:
 
 
 def shared_source(plan: Plan, record: Record) -> str | None:
-    """The name of a source that both a pipeline and a record read; None if there is none."""
+    """The name of a source of a record whose rows the pipeline writes too; None if there is none."""
     return next((str(entry["source"]) for entry in entries(record) if _reads(plan, entry)), None)
 
 
 def _reads(plan: Plan, entry: Entry) -> bool:
-    """True if the pipeline writes rows of the source of an entry: a source of its name, or a table of its UUID."""
+    """True if the pipeline writes rows of an entry's source: the names or the UUIDs of the tables are equal."""
     return any(
         read.source.comparable
         and (
@@ -60,13 +61,13 @@ def _reads(plan: Plan, entry: Entry) -> bool:
 
 
 def written_reads(plan: Plan) -> list[ReadPlan]:
-    """The reads whose rows a pipeline writes, without those that it only joins."""
+    """The reads whose rows a pipeline writes, without reads that it only joins."""
     sources = list(_sources(plan.stream))
     return [r for r in plan.reads if (r.source.streaming if plan.streaming else r.source in sources)]
 
 
 def alongside(plan: Plan, plans: Iterable[Plan | None]) -> list[Plan]:
-    """Those of some pipelines that write the same branch of the same table."""
+    """The other pipelines among `plans` that write the same branch of the same table."""
     write = plan.write
     if not write.sink.target.one_table:
         return []
@@ -82,7 +83,7 @@ def alongside(plan: Plan, plans: Iterable[Plan | None]) -> list[Plan]:
 
 
 def source_of_both(plan: Plan, other: Plan) -> Entry | None:
-    """A source whose rows two pipelines write, as a record would name it; None if there is none."""
+    """A source whose rows two pipelines write, as an entry of a record; None if there is none."""
     for read in written_reads(other):
         entry = {"source": read.ledger_name, "uuid": read.uuid, **source_kind(read.source).entry}
         if _reads(plan, entry):
@@ -91,7 +92,7 @@ def source_of_both(plan: Plan, other: Plan) -> Entry | None:
 
 
 def _sources(flow: Flow) -> Iterator[Source]:
-    """The source of a flow, and those of flows that are united with it; others are joined."""
+    """The source of a flow and of the flows that it unites with, without flows that it joins."""
     yield flow.source
     for step in flow.steps:
         if isinstance(step, Union):

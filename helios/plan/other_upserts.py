@@ -1,4 +1,7 @@
-"""Upserts of several pipelines into one table, and the keys that they share; without a JVM."""
+"""Upserts of several pipelines into one table: whether each knows the keys that the others remember; without a JVM.
+
+An upsert remembers deleted keys, or the newest order of each key, outside of the table.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,11 @@ class Upserts(NamedTuple):
     """The upserts of a pipeline into a table.
 
     Attributes:
-        terms: What decides which row of a key wins, as `upsert_terms` gives it; None without upserts.
-        branch: The branch that it writes.
-        beside: The pipelines beside which it was told to write.
-        formerly: What it was called before.
-        shares: Whether others can read what it remembers, and it reads what they do.
+        terms: The terms that decide which row of a key wins, by `upsert_terms`; None if the pipeline does not upsert.
+        branch: The branch that is written.
+        beside: The other pipelines that the user has accepted with `--beside`.
+        formerly: The former names of the pipeline.
+        shares: Whether the pipeline and others can read the keys that each other remembers.
     """
 
     terms: Mapping[str, Any] | None
@@ -44,29 +47,29 @@ def upserts_of(record: Record) -> Upserts:
 
 
 def begins_sharing(plan: Plan) -> bool:
-    """True if other pipelines can read the keys that a pipeline remembers, from its next checkpoint on."""
+    """True if a new checkpoint of the pipeline stores the remembered keys where other pipelines can read them."""
     return keys_folder(plan.write.table.catalog, plan.checkpoint, "") is not None
 
 
 def upserts_alongside(
     plan: Plan, plans: Iterable[Plan | None], known: Mapping[str, Upserts], beside: Collection[str]
 ) -> dict[str, Upserts]:
-    """The upserts of others into the table, with those of pipelines of the same run that have no record yet.
+    """The upserts of other pipelines into the table: of those with a record, and of those in the same run.
 
     Args:
         plan: The pipeline.
-        plans: Those of the run.
-        known: The upserts of others, as their records tell.
-        beside: Those beside which the run may write; that is said to each of its pipelines.
+        plans: The pipelines of the run.
+        known: The upserts of pipelines with a record.
+        beside: The pipelines of `--beside`, which every pipeline of the run accepts.
     """
-    begun = {}
+    of_run = {}
     for other in alongside(plan, plans):
-        was = known.get(other.was or "")
-        accepted = (*beside, *(was.beside if was is not None else ()))  # under a former name, too
+        former = known.get(other.was or "")
+        accepted = (*beside, *(former.beside if former is not None else ()))
         names = (other.was,) if other.was else ()
-        shares = was.shares if was is not None else begins_sharing(other)
-        begun[other.pipeline] = Upserts(upsert_terms(other), other.write.sink.branch_name, accepted, names, shares)
-    return {**begun, **known}
+        shares = former.shares if former is not None else begins_sharing(other)
+        of_run[other.pipeline] = Upserts(upsert_terms(other), other.write.sink.branch_name, accepted, names, shares)
+    return {**of_run, **known}
 
 
 def upsert_terms(plan: Plan) -> Mapping[str, Any] | None:
@@ -76,11 +79,11 @@ def upsert_terms(plan: Plan) -> Mapping[str, Any] | None:
 
 
 def terms_of(mode: Mode, *, ordered_by_log: bool = False) -> Mapping[str, Any] | None:
-    """As `upsert_terms`, of a mode.
+    """The terms of a mode, as `upsert_terms` returns them for a plan.
 
     Args:
         mode: The mode.
-        ordered_by_log: Whether rows are changes in the order of their log, which no table stores.
+        ordered_by_log: Whether the database's log orders the rows; the table does not store this order.
 
     Examples:
         >>> from helios.model.modes import Upsert
@@ -90,57 +93,61 @@ def terms_of(mode: Mode, *, ordered_by_log: bool = False) -> Mapping[str, Any] |
     upsert = mode.upsert
     if upsert is None:
         return None
-    plain = re.fullmatch(r"`[^`]+`|\w+", upsert.order_by or "") is not None
-    stored = upsert.stores_order and plain and not ordered_by_log
+    is_column = re.fullmatch(r"`[^`]+`|\w+", upsert.order_by or "") is not None
+    order_stored = upsert.stores_order and is_column and not ordered_by_log
     remembers = None
-    if ordered_by_log or (upsert.order_by is not None and (upsert.delete_when is not None or not stored)):
-        remembers = "deleted keys" if stored or upsert.history else ORDERS
-    terms = {KEYS: sorted(key.lower() for key in upsert.keys), NEWEST: upsert.order_by, REMEMBERS: remembers}
-    versions = {VERSIONS: True} if upsert.history else {}
-    return {**terms, **versions, **({TOMBSTONES: upsert.tombstones} if upsert.delete_when is not None else {})}
+    if ordered_by_log or (upsert.order_by is not None and (upsert.delete_when is not None or not order_stored)):
+        remembers = "deleted keys" if order_stored or upsert.history else ORDERS
+    terms: dict[str, Any] = {KEYS: sorted(key.lower() for key in upsert.keys)}
+    terms |= {NEWEST: upsert.order_by, REMEMBERS: remembers}
+    if upsert.history:
+        terms[VERSIONS] = True
+    if upsert.delete_when is not None:
+        terms[TOMBSTONES] = upsert.tombstones
+    return terms
 
 
 def shares_keys(mine: Mapping[str, Any], theirs: Mapping[str, Any] | None) -> bool:
-    """True if two pipelines can compare the keys they remember: same keys, same order, and both or neither store it.
+    """True if two pipelines can use the keys that each other remembers.
+
+    They then have the same keys and the same order, and either both or neither remember the order of each key.
 
     Args:
-        mine: What the upserts of one go by, as `terms_of` gives it.
-        theirs: That of the other; None without upserts.
+        mine: The terms of one pipeline, as `terms_of` returns them.
+        theirs: The terms of the other; None if it does not upsert.
 
     Examples:
         >>> mine = {"keys": ["id"], "newest": "n", "remembers": "deleted keys"}
         >>> shares_keys(mine, {**mine, "remembers": None}), shares_keys(mine, {**mine, "newest": "m"})
         (True, False)
     """
-    if theirs is None or mine[NEWEST] in (None, LOG):  # the order of a log says nothing of another one
+    if theirs is None or mine[NEWEST] in (None, LOG):  # positions in two logs cannot be compared
         return False
-    kinds = {terms.get(REMEMBERS) == ORDERS for terms in (mine, theirs)}
-    return len(kinds) == 1 and all(mine.get(name) == theirs.get(name) for name in (KEYS, NEWEST, VERSIONS))
+    both_or_neither = (mine.get(REMEMBERS) == ORDERS) == (theirs.get(REMEMBERS) == ORDERS)
+    return both_or_neither and all(mine.get(name) == theirs.get(name) for name in (KEYS, NEWEST, VERSIONS))
 
 
 def refuse_other_upserts(
     plan: Plan, own: Upserts | None, others: Mapping[str, Upserts], beside: Collection[str]
 ) -> None:
-    """Rejects upserts into a table beside another pipeline that cannot read the keys that these remember.
-
-    What an upsert remembers is shared by upserts of equal keys and order; it does not say anything to others.
+    """Refuses upserts beside those of another pipeline if the two cannot use the keys that each other remembers.
 
     Args:
         plan: The pipeline.
-        own: Its own upserts until now; None before its first start.
-        others: The upserts of the others.
-        beside: More pipelines beside which it may write.
+        own: The pipeline's upserts by its record; None before its first start.
+        others: The upserts of the other pipelines.
+        beside: Pipelines that the user accepts with `--beside`.
 
     Raises:
-        InputError: There is such a pipeline, and it is none of these.
+        InputError: There is such a pipeline, and the user has not accepted it.
     """
     mine = upsert_terms(plan)
     if mine is None:
         return
     shares = own.shares if own is not None else begins_sharing(plan)
     accepted = {*beside, *(own.beside if own is not None else ())}
-    called = {plan.pipeline, plan.was, *(own.formerly if own is not None else ())}
-    others_terms = {
+    own_names = {plan.pipeline, plan.was, *(own.formerly if own is not None else ())}
+    refused = {
         name: upserts.terms
         for name, upserts in others.items()
         if upserts.terms is not None
@@ -148,30 +155,32 @@ def refuse_other_upserts(
         and (mine[REMEMBERS] or upserts.terms.get(REMEMBERS))
         and not (shares and upserts.shares and shares_keys(mine, upserts.terms))
         and not accepted & {name, *upserts.formerly}
-        and not called & set(upserts.beside)  # it was accepted beside this one
+        and not own_names & set(upserts.beside)  # the user has accepted this pipeline for the other
     }
-    if others_terms:
-        raise _refused(plan, own, others_terms, mine, shares=shares)
+    if refused:
+        raise _refused(plan, own, refused, mine, shares=shares)
 
 
 def _refused(
-    plan: Plan, own: Upserts | None, found: Mapping[str, Mapping[str, Any]], mine: Mapping[str, Any], *, shares: bool
+    plan: Plan, own: Upserts | None, others: Mapping[str, Mapping[str, Any]], mine: Mapping[str, Any], *, shares: bool
 ) -> InputError:
     """The error for upserts beside those of other pipelines.
 
     Args:
         plan: The pipeline.
-        own: Its own upserts until now.
-        found: What the upserts of the others go by.
-        mine: What those of the pipeline do.
-        shares: Whether others can read what it remembers.
+        own: The pipeline's upserts by its record; None before its first start.
+        others: The terms of the other pipelines' upserts.
+        mine: The terms of the pipeline's upserts.
+        shares: Whether other pipelines can read the keys that the pipeline remembers.
     """
-    other = min(found)
-    theirs = found[other].get(REMEMBERS)
-    who, whose, what = (other, plan.pipeline, theirs) if theirs is not None else (plan.pipeline, other, mine[REMEMBERS])
-    accepted_by = " ".join(f"--beside {name}" for name in sorted(found))
+    other = min(others)
+    theirs = others[other].get(REMEMBERS)
+    who, whose, what = plan.pipeline, other, mine[REMEMBERS]
+    if theirs is not None:
+        who, whose, what = other, plan.pipeline, theirs
+    accepted_by = " ".join(f"--beside {name}" for name in sorted(others))
     filled = "filled with --full-refresh" if own is None else "under a new name, into a new table"
-    comparable = shares_keys(mine, found[other])
+    comparable = shares_keys(mine, others[other])
     how = "" if comparable else " by other keys or another order,"
     where = " where the other does not find them" if comparable else ""
     choices = [
@@ -192,18 +201,18 @@ def _refused(
 
 
 def sharing(plan: Plan, own: Upserts | None, others: Mapping[str, Upserts]) -> list[str]:
-    """The notes of a plan on other pipelines that share the keys that they remember with it.
+    """The notes of a plan on other pipelines that use the keys it remembers, and the other way round.
 
     Args:
         plan: The pipeline.
-        own: Its own upserts until now; None before its first start.
-        others: The upserts of the others.
+        own: The pipeline's upserts by its record; None before its first start.
+        others: The upserts of the other pipelines.
     """
     mine = upsert_terms(plan)
     if mine is None or (own is not None and not own.shares):
         return []
     return [
         f"{name} upserts by the same keys and order: each knows the keys that the other has deleted"
-        for name, one in sorted(others.items())
-        if one.shares and one.branch == plan.write.sink.branch_name and shares_keys(mine, one.terms)
+        for name, other in sorted(others.items())
+        if other.shares and other.branch == plan.write.sink.branch_name and shares_keys(mine, other.terms)
     ]

@@ -17,7 +17,7 @@ from helios.sources.kafka.sink import KafkaSink
 from helios.steps.expect import Expect
 
 TEMPORARY = "helios_output"
-"""The name of the catalog of a sink whose progress ends with its run."""
+"""The name of the in-memory catalog of a sink whose progress is lost when its run ends."""
 
 
 def plan_output(sink: Output, home: Catalog) -> WritePlan:
@@ -25,7 +25,7 @@ def plan_output(sink: Output, home: Catalog) -> WritePlan:
 
     Args:
         sink: The sink.
-        home: The catalog whose warehouse keeps the progress, if that is kept.
+        home: The catalog whose warehouse keeps the progress of a lasting sink.
     """
     catalog = home if sink.lasting else Catalog.memory(TEMPORARY)
     return WritePlan(
@@ -52,7 +52,7 @@ def output_problems(pipeline: Pipeline, sink: Output) -> Iterator[HeliosError]:
         yield DeclarationError(
             f"{changes.label()} are changes, with deletes and updates, which {sink.label()} cannot apply.",
             where=sink.origin,
-            fix="upsert them into a table and follow that, or read the records themselves: Kafka.source(...).",
+            fix="upsert them into a table and follow that table, or read the records themselves: Kafka.source(...).",
         )
     steps = [step for flow in inner for step in flow.steps]
     rejecting = [
@@ -71,4 +71,4 @@ def output_problems(pipeline: Pipeline, sink: Output) -> Iterator[HeliosError]:
 CHECKS: Mapping[type[Output], Callable[[Any], Iterable[HeliosError]]] = {
     KafkaSink: lambda sink: connection_problems(sink, sink.label()),
 }
-"""By the type of the sink, the problems of its own settings; none of the others."""
+"""The check of a sink's own settings, by the type of the sink. Other sinks have nothing to check."""

@@ -1,4 +1,4 @@
-"""The tables that the pipelines of a script write, and the columns of those that do not exist yet."""
+"""The tables that the pipelines of a script write, and the columns of tables that do not exist yet."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from helios.plan.typing.schema import Schema
 
 
 class Produced:
-    """The tables that pipelines write; of routed and mirrored ones the beginning of the name is known.
+    """The tables that pipelines write. Only the prefix of a routed or mirrored table's name is known.
 
     Args:
         pipelines: The pipelines.
         context: The configuration and the catalogs.
-        schema_of: Gives the columns of a flow; None where they are known only at run.
+        schema_of: Returns the columns of a flow; None if they are known only at run.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Produced:
             try:
                 target, quarantine = target_of(sink, context), quarantine_of(sink, context)
             except HeliosError:
-                continue  # reported where the pipeline itself is compiled
+                continue  # the compilation of that pipeline reports the error
             self._writers.setdefault(target.text, []).append((target, sink, pipeline.stream))
             if quarantine is not None:
                 self._others.add(quarantine.text)
@@ -51,13 +51,13 @@ class Produced:
         return text in self._writers or text in self._others or text.startswith(self._prefixes)
 
     def columns(self, table: TableName) -> Schema | None:
-        """The columns of a table that its only writer will create; None if they are known only at run."""
+        """The columns of a table that its only writer creates; None if they are known only at run."""
         writers = self._writers.get(table.text, ())
         if table.text in self._others or len(writers) != 1:
             return None
         if table.text not in self._columns:
-            self._columns[table.text] = None  # of pipelines that read each other's targets
+            self._columns[table.text] = None  # ends the recursion of pipelines that read each other's targets
             [(name, sink, stream)] = writers
-            made = self._schema_of(stream)
-            self._columns[table.text] = columns_of_new(sink, name, made) if made is not None else None
+            schema = self._schema_of(stream)
+            self._columns[table.text] = columns_of_new(sink, name, schema) if schema is not None else None
         return self._columns[table.text]

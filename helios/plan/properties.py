@@ -1,4 +1,4 @@
-"""Iceberg table properties for what a sink declares about writing."""
+"""The Iceberg table properties for a sink's settings of writing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WRITER_CODECS: dict[str, dict[str, str]] = {
     "orc": {"none": "none", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd", "gzip": "zlib"},
     "avro": {"none": "uncompressed", "snappy": "snappy", "gzip": "gzip", "zstd": "zstd"},
 }
-"""By file format: the name of each codec in it. A codec that is missing has no implementation in Spark's jars."""
+"""The codecs of each file format, with their names in Iceberg. Spark's jars have no implementation of other codecs."""
 
 LEVELS = {"gzip": range(1, 10), "zstd": range(1, 23)}
 GZIP_LEVELS = ("BEST_SPEED", "TWO", "THREE", "FOUR", "FIVE", "SIX", "SEVEN", "EIGHT", "BEST_COMPRESSION")
@@ -27,13 +27,13 @@ METADATA_FILES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
-"""Iceberg keeps the metadata file of every commit, each with all snapshots. A followed source makes commits for years;
-20 files outlast any reader that has just asked the catalog for one.
+"""By default, Iceberg keeps the metadata file of every commit, and each file lists all snapshots. A followed source
+makes commits for years. 20 files are enough for readers, which load a file right after the catalog has named it.
 
-Not Iceberg's default of 100: `helios.table.ancestry` needs earlier files only behind the oldest snapshot that `expire=`
-keeps. At a commit a minute 20 reach back 20 minutes and 100 not two hours, where `5d` keeps 7,200 snapshots; a batch
-behind those is proven by the head that the checkpoint has noted, or by a file of it. Where these fail too a run is
-refused, and no row is lost: no reason for 80 more files of up to 1 MB."""
+Iceberg's own limit of 100 would not help: `helios.table.ancestry` needs an earlier file only for snapshots that have
+expired. With a commit a minute, 20 files reach back 20 minutes and 100 files less than two hours, but `expire="5d"`
+keeps 7,200 snapshots. The checkpoint proves older batches, by the snapshot or the file that it has noted. If this
+fails too, the run is refused and no row is lost. This is no reason for 80 more files of up to 1 MB."""
 
 
 def created(sink: IcebergSink, *, followed: bool = False) -> dict[str, str]:
@@ -56,7 +56,7 @@ def created(sink: IcebergSink, *, followed: bool = False) -> dict[str, str]:
 
 
 def default_format(sink: IcebergSink, properties: Mapping[str, str] | None = None) -> str:
-    """The format of data files: that of an existing table's properties, else that of the sink's."""
+    """The format of data files, by an existing table's properties, or else by the sink's."""
     table = dict(sink.properties) if properties is None else properties
     return table.get("write.format.default", "parquet").lower()
 
@@ -86,8 +86,8 @@ def presented(sink: IcebergSink, file_format: str | None = None) -> dict[str, st
 
 
 def _level(codec: str, level: int, file_format: str) -> str:
-    named = (codec, file_format) == ("gzip", "parquet") and level in LEVELS["gzip"]
-    return GZIP_LEVELS[level - 1] if named else str(level)
+    has_name = (codec, file_format) == ("gzip", "parquet") and level in LEVELS["gzip"]
+    return GZIP_LEVELS[level - 1] if has_name else str(level)
 
 
 def codec_problems(sink: IcebergSink, file_format: str) -> list[HeliosError]:
@@ -111,7 +111,7 @@ def codec_problems(sink: IcebergSink, file_format: str) -> list[HeliosError]:
                 fix=f"use one of {', '.join(known)}.",
             )
         ]
-    # ORC has a strategy where the others have levels.
+    # The codecs of ORC have no levels.
     levels = LEVELS.get(sink.codec, range(0)) if file_format != "orc" else range(0)
     if sink.codec_level is not None and sink.codec_level not in levels:
         takes = f"takes levels {levels.start} to {levels.stop - 1}" if levels else "has no levels"

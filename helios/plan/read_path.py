@@ -1,4 +1,4 @@
-"""How the rows of a pipeline reach its steps, how often, and how many at a time."""
+"""How the rows of a pipeline reach its steps: the read path, the time between batches, and their size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def path_of(pipeline: Pipeline, sources: Sequence[Source]) -> tuple[ReadPath, st
 
     Args:
         pipeline: The pipeline.
-        sources: All its sources.
+        sources: All sources of the pipeline.
     """
     followed = [source for source in sources if source.streaming]
     if not followed:
@@ -26,20 +26,21 @@ def path_of(pipeline: Pipeline, sources: Sequence[Source]) -> tuple[ReadPath, st
         return ReadPath.RANGES, "a view: groups with changed rows are recomputed at each batch's last snapshot"
     stateful = stateful_steps(pipeline.stream)
     if stateful:
-        kept = ", ".join(s.text().split("(")[0] for s in stateful)
+        calls = ", ".join(s.text().split("(")[0] for s in stateful)
         groups = ", whose groups are upserted" if upserts_groups(pipeline.stream, pipeline.sink) else ""
-        return ReadPath.STREAM, f"{kept} keeps state between batches{groups}"
+        return ReadPath.STREAM, f"{calls} keeps state between batches{groups}"
     trigger = trigger_of(pipeline, sources)
     bounds = [trigger.bound] if trigger.bound else []
-    bounds += [_FILES] if trigger.max_files is not None else []
-    rows = [source_kind(source) for source in followed]
-    whys, units = {row.why for row in rows}, " and ".join(sorted({row.units for row in rows}))
+    bounds += ["incremental(max_files=)"] if trigger.max_files is not None else []
+    kinds = [source_kind(source) for source in followed]
+    whys = {kind.why for kind in kinds}
     why = whys.pop() if len(whys) == 1 else WHY_SPANS
+    units = " and ".join(sorted({kind.units for kind in kinds}))
     return ReadPath.RANGES, why + (f", cut between {units} by {' and '.join(bounds)}" if bounds else "")
 
 
 def trigger_of(pipeline: Pipeline, sources: Sequence[Source]) -> Trigger:
-    """The rhythm and the bounds of a pipeline that follows sources, with the settings that decide them."""
+    """The time between batches and their size in a pipeline that follows sources, with the deciding settings."""
     sink = pipeline.sink.iceberg
     polls = [source.poll for source in sources if source.poll is not None]
     every, why = min(polls, default=DEFAULT_POLL), "the smallest poll of the sources"
@@ -47,19 +48,15 @@ def trigger_of(pipeline: Pipeline, sources: Sequence[Source]) -> Trigger:
         every, why = sink.profile.every, f"tune({sink.tuning})"
     if sink is not None and sink.flush_every is not None:
         every, why = sink.flush_every, "flush(every=)"
-    smallest = min(_rows(pipeline, sources), key=lambda found: found[0], default=None)
     files = min((s.max_files for s in sources if s.streaming and s.max_files is not None), default=None)
-    rows, bound = smallest if smallest is not None else (None, "")
+    rows, bound = min(_row_bounds(pipeline, sources), key=lambda bound: bound[0], default=(None, ""))
     return Trigger(every=every, why=why, max_rows=rows, bound=bound, max_files=files)
 
 
-_FILES = "incremental(max_files=)"
+def _row_bounds(pipeline: Pipeline, sources: Sequence[Source]) -> list[tuple[int, str]]:
+    """Every bound on the rows of a batch, with the name of its setting.
 
-
-def _rows(pipeline: Pipeline, sources: Sequence[Source]) -> list[tuple[int, str]]:
-    """Every setting that bounds the rows of a batch, with its name.
-
-    The rows of a profile bound neither sources whose rows are not counted before they are read, nor stateful steps.
+    A profile does not bound the rows of stateful steps, or of sources that do not count rows before reading them.
     """
     sink = pipeline.sink.iceberg
     bounds: list[tuple[int, str]] = [

@@ -10,9 +10,9 @@ class Scan:
     """The files and partitions that the next scan of a table opens.
 
     Attributes:
-        files: The number of files that may have matching rows; None where they were not compared with the predicates.
+        files: The number of files that may have matching rows; None if they were not compared with the predicates.
         of_files: The number of all files.
-        partitions: The number of partitions that those files belong to.
+        partitions: The number of partitions of the files that may have matching rows.
         of_partitions: The number of all partitions; 0 of an unpartitioned table.
         bytes: The size of the files that are opened.
     """
@@ -26,18 +26,18 @@ class Scan:
 
 @dataclass(frozen=True, kw_only=True)
 class Backlog:
-    """The backlog of a followed table for the next run: a state first, perhaps, then commits.
+    """The rows of a followed table that the next run reads: perhaps all rows of one snapshot first, then commits.
 
     Attributes:
-        state: The snapshot whose state is read first; None where none is.
+        state: The snapshot that is read as a whole first; None if the run reads only commits.
         state_rows: The rows of that state.
         state_files: The data files of that state.
         since: The snapshot after which commits are read; None for all commits.
         snapshots: The number of commits.
         rows: The rows that the commits added.
         files: The files that the commits added, or changed where changes are read.
-        begun: How many files of the state, or of the first commit, are already read.
-        lost: Whether the commits after `since` are unknown, because they have expired or were rolled back.
+        begun: How many files of the state, or of the first commit, an earlier run has read.
+        lost: Whether the commits after `since` are unknown: the snapshot has expired or was rolled back.
     """
 
     state: int | None = None

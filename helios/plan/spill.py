@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Spill:
-    """The local disk of a pipeline's batches.
+    """The use of a local disk by a pipeline's batches.
 
     Attributes:
-        folder: Spark's folder for it; None on a cluster, where each executor has its own.
-        free: The bytes that are free there; None where that is unknown.
-        what: What is sorted or shuffled, and goes there where it exceeds memory.
-        target: The bytes of the target's files whose keys a batch is joined with; None where it is joined with none.
+        folder: Spark's folder on the local disk; None on a cluster, where each executor has its own.
+        free: The free bytes of the disk; None if unknown.
+        what: The sorts and shuffles, whose data goes to the disk when it exceeds memory.
+        target: The bytes of the target's data files, which a batch is joined with by key; None without keys.
     """
 
     folder: str | None
@@ -35,10 +35,10 @@ class Spill:
 
 
 def spill_of(plan: Plan, config: Config) -> Spill | None:
-    """The spill of a pipeline; None if its batches need no memory that grows with their size.
+    """The use of a local disk by a pipeline; None if its batches are neither sorted nor shuffled.
 
-    Spark writes shuffles to `spark.local.dir` always, and sorts and hash tables where they exceed memory (Spark's
-    configuration, "Application Properties").
+    Spark always writes shuffles to `spark.local.dir`. It also writes sorts and hash tables there when they exceed
+    memory (Spark's configuration, "Application Properties").
     """
     what = tuple(dict.fromkeys((*_steps(plan), *_writes(plan.write))))
     if not what:
@@ -46,8 +46,8 @@ def spill_of(plan: Plan, config: Config) -> Spill | None:
     target = plan.write.bytes if plan.write.mode.traits.keyed else None
     if not config.master.startswith("local"):
         return Spill(folder=None, free=None, what=what, target=target)
-    folder = os.environ.get("SPARK_LOCAL_DIRS") or config.spark_conf.get("spark.local.dir") or tempfile.gettempdir()
-    folder = folder.partition(",")[0]
+    folders = os.environ.get("SPARK_LOCAL_DIRS") or config.spark_conf.get("spark.local.dir") or tempfile.gettempdir()
+    folder = folders.partition(",")[0]
     return Spill(folder=folder, free=_free(Path(folder)), what=what, target=target)
 
 

@@ -1,4 +1,4 @@
-"""The target of an Iceberg sink: the table as it is, and how a run changes it."""
+"""The write plan of an Iceberg sink: its table, and the changes that a run makes to the table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from helios.plan.checks.sinks import (
     existing_key_problems,
     left_out,
     sort_terms,
-    stored,
+    stored_columns,
     stream_problems,
     table_problems,
 )
@@ -49,15 +49,15 @@ def plan_write(
     name: str | None = None,
     was: str | None = None,
 ) -> tuple[WritePlan, list[HeliosError]]:
-    """How a stream is written to a table, and the problems with that.
+    """The write plan of a stream into a table, and its problems.
 
     Args:
         sink, table, quarantine: The declared sink, its table, and its table of rejected rows.
-        stream: The columns of the stream; None where they are known only at run.
+        stream: The columns of the stream; None if they are known only at run.
         reads: The sources, as far as they are known.
         offline: Whether the catalog may not be read.
-        name: The pipeline's given name; None where it goes by its table.
-        was: Its former name.
+        name: The pipeline's declared name; None if the pipeline is named after its table.
+        was: The pipeline's former name.
     """
     write = WritePlan(
         table=table,
@@ -79,7 +79,7 @@ def plan_write(
                 fix='give rejected rows a table of their own: quarantine("ns.rejected").',
             )
         )
-    # Routed and mirrored tables are named by rows, which are known only at run.
+    # The rows name routed and mirrored tables: these are known only at run.
     if not offline and not sink.many_tables:
         if table.catalog.exists(table.within):
             write, faults = existing(write, stream, reads)
@@ -90,13 +90,13 @@ def plan_write(
 
 
 def _new(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[HeliosError]]:
-    """A table that the run creates, or one whose catalog was not read."""
+    """The write plan of a table that the run creates, or whose catalog was not read."""
     sink = write.iceberg
     problems: list[HeliosError] = [*codec_problems(sink, write.file_format)]
     columns = None
     if stream is not None and sink.mode.traits.stores:
         write = replace(write, left_out=left_out(sink, stream, None))
-        columns = stored(sink, stream, write.left_out)
+        columns = stored_columns(sink, stream, write.left_out)
         problems += partition_problems(sink, columns)
         problems += _unstorable(write, columns)
     if write.exists is False:
@@ -107,7 +107,7 @@ def _new(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[Helio
 
 
 def _missing(write: WritePlan) -> list[HeliosError]:
-    """The problem of a table that does not exist and that the sink does not create."""
+    """The problem of a missing table that the sink does not create."""
     sink = write.iceberg
     if sink.creates and sink.mode.traits.stores:
         return []
@@ -127,14 +127,16 @@ def _unstorable(write: WritePlan, columns: Schema) -> list[HeliosError]:
 
 
 def columns_of_new(sink: IcebergSink, table: TableName, stream: Schema) -> Schema | None:
-    """The columns of the table that a sink makes for a stream; None where they are known only at run, or it makes none.
+    """The columns of the table that a sink creates for a stream.
+
+    None if the columns are known only at run, or if the sink creates no table.
 
     Args:
         sink: The sink.
-        table: Its table.
+        table: The sink's table.
         stream: The columns of the stream.
     """
-    columns = stored(sink, stream, left_out(sink, stream, None)) if sink.mode.traits.stores else None
+    columns = stored_columns(sink, stream, left_out(sink, stream, None)) if sink.mode.traits.stores else None
     if columns is None or not columns.exact or not sink.creates:
         return None
     empty = Target(name=table.text, fields=(), format_version=sink.new_format)
@@ -157,11 +159,11 @@ def _unpartitioned(write: WritePlan, partitioning: Sequence[object]) -> list[Hel
 def existing(
     write: WritePlan, stream: Schema | None, reads: Sequence[ReadPlan] = ()
 ) -> tuple[WritePlan, list[HeliosError]]:
-    """How a stream is written to a table that exists, and the problems with that.
+    """The write plan of a stream into an existing table, and its problems.
 
     Args:
-        write: What is known without reading the table.
-        stream: The columns of the stream; None where they are known only at run.
+        write: The plan before the table is read.
+        stream: The columns of the stream; None if they are known only at run.
         reads: The sources.
     """
     iceberg = write.table.catalog.load(write.table.within).iceberg
@@ -192,35 +194,39 @@ def existing(
         else:
             write = replace(write, changes=tuple(map(str, evolution.changes)))
             after = _as_schema(evolution.fields)
-    changed, misplaced = _partitioning(write, after)
-    problems += misplaced
+    spec_changes, spec_problems = _partitioning(write, after)
+    problems += spec_problems
     problems += _unpartitioned(write, sink.partitioning or actual)
-    branch, taken = _branch(sink, iceberg)
-    problems += taken
+    branch_changes, branch_problems = _branch(sink, iceberg)
+    problems += branch_problems
     problems += existing_key_problems(sink, stream, _renamed(sink, before))
     problems += table_problems(sink, stream, after)
-    changes = (*write.changes, *changed, *_sorting(sink, iceberg), *branch)
+    changes = (*write.changes, *spec_changes, *_sorting(sink, iceberg), *branch_changes)
     return replace(write, changes=changes), problems
 
 
 def _evolution(write: WritePlan, stream: Schema, iceberg: Table, reads: Sequence[ReadPlan]) -> Evolution | None:
-    """How the table evolves for the stream; None where the names are known only at run, or evolution is refused."""
+    """The evolution of the table for the stream.
+
+    None if the names of columns are known only at run, or if the sink's calls contradict each other.
+    """
     sink = write.iceberg
     declared = sink.evolution
-    names_nothing = declared.mode == "full" or not (declared.renames or declared.drops)
-    expected = stored(sink, stream, write.left_out)
-    if not expected.exact or not names_nothing:
+    contradictory = declared.mode != "full" and (declared.renames or declared.drops)
+    expected = stored_columns(sink, stream, write.left_out)
+    if not expected.exact or contradictory:
         return None
     schema = iceberg.schema()
     spec = [field for field in iceberg.spec().fields if str(field.transform) != "void"]
-    names = {schema.find_column_name(field.source_id) for field in spec}
+    partitioned_by = {schema.find_column_name(field.source_id) for field in spec}
+    partitioned_by |= {item.column for item in sink.partitioning or ()}
     sorted_by = {schema.find_column_name(field.source_id) for field in iceberg.sort_order().fields}
-    wanted = {item.column for item in sink.partitioning or ()}
+    sorted_by |= {term.by for term in sort_terms(sink)}
     target = Target(
         name=write.table.text,
         fields=fields.from_pyiceberg(schema),
-        partitioned_by=frozenset(name for name in names | wanted if name),
-        sorted_by=frozenset(name for name in sorted_by | {t.by for t in sort_terms(sink)} if name),
+        partitioned_by=frozenset(filter(None, partitioned_by)),
+        sorted_by=frozenset(filter(None, sorted_by)),
         identifiers=frozenset(schema.identifier_field_names()),
         format_version=write.format_version,
     )
@@ -234,7 +240,7 @@ def _as_schema(columns: fields.Fields) -> Schema:
 
 
 def _renamed(sink: IcebergSink, columns: Schema) -> Schema:
-    """The table's columns, renamed as the run renames them."""
+    """The table's columns after the renames of the run."""
     names = {old.lower(): new for old, new in sink.evolution.renames}
     return Schema(tuple(replace(c, name=names.get(c.name.lower(), c.name)) for c in columns.columns))
 
@@ -250,7 +256,7 @@ def _partitioning(write: WritePlan, columns: Schema | None) -> tuple[list[str], 
                 f"{write.table.text} is partitioned by [{show_fields(actual)}], not by "
                 f"[{show_fields(sink.partitioning)}].",
                 where=sink.origin,
-                fix="declare the partitioning that it has, leave partition_by out, or change it for new data: "
+                fix="declare the table's partitioning, leave partition_by out, or change it for new data: "
                 "partition_by(..., evolve=True).",
             )
         ]
@@ -259,7 +265,7 @@ def _partitioning(write: WritePlan, columns: Schema | None) -> tuple[list[str], 
 
 
 def _folded(spec: Iterable[PartitionField]) -> list[PartitionField]:
-    """Partition fields with columns in lower case, to be compared."""
+    """Partition fields with columns in lower case: two specs are compared without regard to case."""
     return [replace(item, column=item.column.lower()) for item in spec]
 
 
@@ -306,7 +312,9 @@ def _row_changes(write: WritePlan) -> list[HeliosError]:
 
 
 def _size(table: Table) -> int | None:
-    """The bytes of a table's data files, where its newest snapshot says."""
+    """The bytes of a table's data files; None if the summary of the newest snapshot does not have them."""
     current = table.current_snapshot()
-    said = current.summary.get("total-files-size") if current is not None and current.summary is not None else None
-    return int(said) if said is not None else None
+    if current is None or current.summary is None:
+        return None
+    size = current.summary.get("total-files-size")
+    return int(size) if size is not None else None

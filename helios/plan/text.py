@@ -40,7 +40,7 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
             yield "", f"{read.table.text}, {_place(read)}"
         if read.joined is not None:
             yield "", f"joined {read.joined}"
-        yield from (("", text) for text in (*_reading(read, plan.pushed(index)), *_ahead(read)))
+        yield from (("", text) for text in (*_settings_of_read(read, plan.pushed(index)), *_next_scan(read)))
     yield "path", f"{plan.path.value}: {plan.why}"
     if plan.engine.setting != "off":
         yield "engine", str(plan.engine)
@@ -63,7 +63,7 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _place(read: ReadPlan) -> str:
-    """The snapshot of a table, or the range, that is read."""
+    """The snapshot, or the range of snapshots, that is read from a table."""
     if read.uuid is None:
         return "made by this script"
     branch = f"branch {read.branch}, " if read.branch else ""
@@ -76,27 +76,29 @@ def _place(read: ReadPlan) -> str:
     return branch + (f"snapshot {read.snapshot}" if read.snapshot is not None else "empty")
 
 
-def _reading(read: ReadPlan, pushed: tuple[str, ...]) -> Iterator[str]:
+def _settings_of_read(read: ReadPlan, pushed: tuple[str, ...]) -> Iterator[str]:
     """Predicates, columns and other settings of a read."""
     if pushed:
         yield "pushed: " + ", ".join(pushed)
     yield from read.source.details(read.format_version)
 
 
-def _ahead(read: ReadPlan) -> Iterator[str]:
+def _next_scan(read: ReadPlan) -> Iterator[str]:
     """The backlog and the scan of the next run."""
     if read.backlog is not None:
-        yield f"backlog: {', then '.join(_waiting(read.backlog))}"
+        yield f"backlog: {', then '.join(_backlog(read.backlog))}"
     if read.scan is not None:
-        yield f"scan: {_matching(read.scan)}"
+        yield f"scan: {_scan(read.scan)}"
 
 
-def _waiting(backlog: Backlog) -> Iterator[str]:
+def _backlog(backlog: Backlog) -> Iterator[str]:
     if backlog.lost:
         yield f"unknown, since snapshot {backlog.since} has expired or was rolled back"
         return
-    read = f", of which {counted(backlog.begun, 'file')} has been read" if backlog.begun == 1 else ""
-    read = f", of which {backlog.begun:,} files have been read" if backlog.begun > 1 else read
+    read = ""
+    if backlog.begun:
+        have = "has" if backlog.begun == 1 else "have"
+        read = f", of which {counted(backlog.begun, 'file')} {have} been read"
     if backlog.state is not None:
         amount = f"{counted(backlog.state_rows, 'row')} in {counted(backlog.state_files, 'file')}"
         yield f"the state of snapshot {backlog.state}, {amount}{read}"
@@ -110,7 +112,7 @@ def _waiting(backlog: Backlog) -> Iterator[str]:
         yield f"nothing since snapshot {backlog.since}"
 
 
-def _matching(scan: Scan) -> str:
+def _scan(scan: Scan) -> str:
     if scan.files is None or scan.bytes is None:
         return f"unknown which of {counted(scan.of_files, 'file')} match"
     parts = [f"{scan.files:,} of {counted(scan.of_files, 'file')}"]
@@ -126,11 +128,11 @@ def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
         yield from (("", line) for line in write.sink.details())
         return
     branch = f", branch {sink.branch_name}" if sink.branch_name else ""
-    yield "write", f"{write.table.text}{branch}, {write.mode.text()}, exactly once; {_found(write)}"
+    yield "write", f"{write.table.text}{branch}, {write.mode.text()}, exactly once; {_existence(write)}"
     yield "", f"{_format(write)}, {_partitioning(write)}"
     if write.unreadable_by:
-        kept = "; .format_version(2) keeps to v2" if write.makes_tables else ""
-        yield "", f"not read by {', '.join(write.unreadable_by)}{kept}"
+        advice = "; .format_version(2) keeps to v2" if write.makes_tables else ""
+        yield "", f"not read by {', '.join(write.unreadable_by)}{advice}"
     yield "", ", ".join(_files(write))
     if sink.properties:
         yield "", "properties " + ", ".join(f"{k}={v}" for k, v in sink.properties)
@@ -169,20 +171,20 @@ def _spilled(spill: Spill) -> str:
 
 
 def _history(plan: Plan) -> Iterator[tuple[str, str]]:
-    """A note on a followed pipeline's history where no snapshot expires: each commit writes the metadata of all."""
+    """A note on the snapshots of a followed pipeline's table if none expires: each commit writes all of them again."""
     sink = plan.write.sink.iceberg
     if plan.trigger is None or sink is None or (sink.maintenance is not None and sink.maintenance.expire is not None):
         return
     advice = plan.write.growth.advice() if plan.write.growth is not None else None
-    most = max(1, round(DAY / plan.trigger.every))
-    yield "history", advice or f"up to {most:,} commits a day, and no snapshot expires: {REMEDY} bounds that"
+    commits = max(1, round(DAY / plan.trigger.every))
+    yield "history", advice or f"up to {commits:,} commits a day, and no snapshot expires: {REMEDY} bounds that"
 
 
-def _found(write: WritePlan) -> str:
+def _existence(write: WritePlan) -> str:
     sink = write.iceberg
     if sink.many_tables:
         named = "first changes" if sink.mirrors else "values"
-        return f"tables are created as their {named} come" if sink.creates else "tables that are there"
+        return f"tables are created as their {named} come" if sink.creates else "only existing tables"
     missing = "will be created" if sink.creates else "is missing"
     return {True: "exists", False: missing, None: "not looked up"}[write.exists]
 
@@ -202,15 +204,15 @@ def _partitioning(write: WritePlan) -> str:
 
 
 def _files(write: WritePlan) -> Iterator[str]:
-    """The settings of data files, with what decided them."""
+    """The settings of data files; a declared size with the call that sets it."""
     sink = write.iceberg
     size = sink.bytes_per_file
     if size is not None:
-        said = "target_file_size()" if sink.file_size else f"tune({sink.tuning})"
-        yield f"{write.file_format} files of about {show_bytes(size)} ({said})"
+        call = "target_file_size()" if sink.file_size else f"tune({sink.tuning})"
+        yield f"{write.file_format} files of about {show_bytes(size)} ({call})"
     elif write.exists is False or sink.many_tables:
-        made = int(created(sink)["write.target-file-size-bytes"])
-        yield f"{write.file_format} files of about {show_bytes(made)}"
+        size = int(created(sink)["write.target-file-size-bytes"])
+        yield f"{write.file_format} files of about {show_bytes(size)}"
     else:
         yield f"{write.file_format} files of the table's target size"
     yield from _settings(sink)
@@ -228,6 +230,7 @@ def _settings(sink: IcebergSink) -> Iterator[str]:
 
 
 def _bounds(plan: Plan) -> str:
+    """The bounds on the size of a batch."""
     assert plan.trigger is not None
     rows, bound = plan.trigger.max_rows, plan.trigger.bound
     parts = [f"at most about {counted(rows, 'row')} a batch ({bound})"] if rows is not None else []
@@ -236,14 +239,14 @@ def _bounds(plan: Plan) -> str:
     return "".join(f", {text}" for text in parts)
 
 
-def _maintenance(asked: Maintenance) -> Iterator[str]:
-    if asked.compact is not None:
-        yield f"compact small files to {show_bytes(asked.compact) if asked.compact else 'the target file size'}"
-    if asked.expire is not None:
-        kept = f", but for the readers at {', '.join(asked.readers)}" if asked.readers else ""
-        yield f"expire snapshots after {show_seconds(asked.expire)}{kept}"
-    if asked.orphans is not None:
-        yield f"delete orphan files after {show_seconds(asked.orphans)}"
+def _maintenance(settings: Maintenance) -> Iterator[str]:
+    if settings.compact is not None:
+        yield f"compact small files to {show_bytes(settings.compact) if settings.compact else 'the target file size'}"
+    if settings.expire is not None:
+        kept = f", except those for the readers at {', '.join(settings.readers)}" if settings.readers else ""
+        yield f"expire snapshots after {show_seconds(settings.expire)}{kept}"
+    if settings.orphans is not None:
+        yield f"delete orphan files after {show_seconds(settings.orphans)}"
 
 
 def _retries(retry: Retry) -> Iterator[str]:

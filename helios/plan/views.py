@@ -20,9 +20,9 @@ from helios.steps.rename import Rename
 from helios.steps.select import Select
 from helios.steps.with_columns import WithColumns
 
-_CHANGE = re.compile(rf"\b({'|'.join(CHANGE_COLUMNS)})\b", re.IGNORECASE)
-_QUOTED = re.compile(r"'[^']*'")
-_ALIASED = re.compile(r"\s*(`[^`]+`|\w+)(?:\s+(?:as\s+)?(`[^`]+`|\w+))?\s*", re.IGNORECASE)
+_CHANGE_COLUMN = re.compile(rf"\b({'|'.join(CHANGE_COLUMNS)})\b", re.IGNORECASE)
+_TEXT_LITERAL = re.compile(r"'[^']*'")
+_COLUMN_AND_ALIAS = re.compile(r"\s*(`[^`]+`|\w+)(?:\s+(?:as\s+)?(`[^`]+`|\w+))?\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class View:
     """An aggregate whose groups are recomputed when one of their rows has changed.
 
     Attributes:
-        before: The steps from the rows of the table to those that are aggregated.
+        before: The steps before the aggregate.
         aggregate: The aggregate.
-        after: The steps from the groups to the rows of the view.
+        after: The steps after the aggregate.
     """
 
     before: tuple[Step, ...]
@@ -41,7 +41,7 @@ class View:
 
 
 def view_of(pipeline: Pipeline) -> View | None:
-    """The view that a pipeline maintains; None where it maintains none.
+    """The view that a pipeline maintains; None if it maintains none.
 
     Examples:
         >>> from helios import Iceberg, aggregate
@@ -57,7 +57,7 @@ def view_of(pipeline: Pipeline) -> View | None:
 
 
 def view_problems(pipeline: Pipeline) -> list[HeliosError]:
-    """Why a stateful pipeline over followed changes is not a view."""
+    """The problems of a stateful pipeline over followed changes that is not a view."""
     if not _followed_changes(pipeline):
         return []
     return [DeclarationError(what, where=where, fix=fix) for what, where, fix in _obstacles(pipeline)]
@@ -69,22 +69,20 @@ def _followed_changes(pipeline: Pipeline) -> bool:
 
 
 def _split(steps: Sequence[Step]) -> View | None:
-    """The only aggregate, and the steps before and after it; None where there is not exactly one."""
-    aggregates = [index for index, step in enumerate(steps) if isinstance(step, Aggregate)]
+    """The only aggregate, and the steps before and after it; None if there is no or more than one aggregate."""
+    aggregates = [(index, step) for index, step in enumerate(steps) if isinstance(step, Aggregate)]
     if len(aggregates) != 1:
         return None
-    (at,) = aggregates
-    aggregate = steps[at]
-    assert isinstance(aggregate, Aggregate)
-    return View(tuple(steps[:at]), aggregate, tuple(steps[at + 1 :]))
+    ((index, aggregate),) = aggregates
+    return View(tuple(steps[:index]), aggregate, tuple(steps[index + 1 :]))
 
 
 def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
     """Why followed changes are not a view: the problem, its line and the fix."""
-    kept = stateful_steps(pipeline.stream)
+    stateful = stateful_steps(pipeline.stream)
     view = _split(pipeline.stream.steps)
-    others = [step for step in kept if view is None or step is not view.aggregate]
-    if not kept:
+    others = [step for step in stateful if view is None or step is not view.aggregate]
+    if not stateful:
         yield (
             "the changes of a table cannot be followed together with a source that Spark has to stream itself.",
             pipeline.stream.source.origin,
@@ -92,34 +90,34 @@ def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
         )
         return
     if view is None or others or view.aggregate.window is not None:
-        culprit = others[0] if others else view.aggregate if view is not None else pipeline.stream
-        named = f"{culprit.text()}: " if isinstance(culprit, Step) else ""
+        wrong = next(iter(others), view.aggregate if view is not None else None)
+        named = f"{wrong.text()}: " if wrong is not None else ""
         yield (
-            f"{named}over followed changes rows are removed as well as added, which Spark's stateful operators do "
-            "not support; only one aggregate without a time window is possible, as a view.",
-            culprit.origin,
+            f"{named}followed changes remove rows as well as add them, which Spark's stateful operators do not "
+            "support; only one aggregate without a time window is possible, as a view.",
+            (wrong or pipeline.stream).origin,
             "leave .changes(...) out where the table is only appended to; or write one aggregate(...) >> "
             ".upsert(<its groups>).",
         )
         return
-    yield from _misplaced(view)
-    yield from _beside(pipeline)
+    yield from _wrong_steps(view)
+    yield from _other_followed(pipeline)
     if (sink := pipeline.sink.iceberg) is not None:
         yield from _wrong_sink(view, sink)
 
 
-def _misplaced(view: View) -> Iterator[tuple[str, Origin, str]]:
-    for steps, allowed, place in ((view.before, _before, "before"), (view.after, _after, "after")):
+def _wrong_steps(view: View) -> Iterator[tuple[str, Origin, str]]:
+    for steps, allowed, place in ((view.before, _allowed_before, "before"), (view.after, _allowed_after, "after")):
         for step in steps:
             if not allowed(step.traits):
                 names = ", ".join(kind.call() for kind in step_kinds(allowed))
                 yield (
-                    f"{step.text()}: this cannot come {place} the aggregate of a view, which computes groups again.",
+                    f"{step.text()}: this cannot come {place} the aggregate of a view, which recomputes groups.",
                     step.origin,
                     f"{place} it, use {names}; put the rest into a pipeline that reads the view's table.",
                 )
     for step in (*view.before, view.aggregate):
-        used = _CHANGE.search(_QUOTED.sub("''", step.text())) if not isinstance(step, Call) else None
+        used = _CHANGE_COLUMN.search(_TEXT_LITERAL.sub("''", step.text())) if not isinstance(step, Call) else None
         if used:
             yield (
                 f"{step.text()}: {used[0]} is not a column of a view, which is computed from the rows of the table.",
@@ -128,17 +126,17 @@ def _misplaced(view: View) -> Iterator[tuple[str, Origin, str]]:
             )
 
 
-def _before(traits: Traits) -> bool:
+def _allowed_before(traits: Traits) -> bool:
     """True if a step may come before the aggregate: groups are recomputed from the rows of the table."""
     return traits.row_by_row and not (traits.stateful or traits.judges)
 
 
-def _after(traits: Traits) -> bool:
+def _allowed_after(traits: Traits) -> bool:
     """True if a step may come after the aggregate: it keeps one row per group."""
     return traits.passes_hidden and traits.keeps_rows
 
 
-def _beside(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
+def _other_followed(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
     for inner in flows(pipeline.stream):
         if inner.source is not pipeline.stream.source and inner.source.streaming:
             yield (
@@ -150,22 +148,21 @@ def _beside(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
 
 def _wrong_sink(view: View, sink: IcebergSink) -> Iterator[tuple[str, Origin, str]]:
     groups = group_columns(view.aggregate) or ()
-    kept = _keys(groups, view.after)
+    final_names = _final_names(groups, view.after)
     mode = sink.mode.upsert
     named = f"{view.aggregate.text()} over followed changes is a view, which"
     if not groups:
         yield f"{named} needs groups.", view.aggregate.origin, 'group by a column: aggregate("country", ...).'
         return
-    if kept is None:
-        lost = ", ".join(groups)
+    if final_names is None:
         yield (
-            f"{named} is upserted by its groups ({lost}), and a later step changes or drops one of them.",
+            f"{named} is upserted by its groups ({', '.join(groups)}), and a later step changes or drops one of them.",
             view.aggregate.origin,
             "keep the group columns as they are; they may be renamed.",
         )
         return
-    keys = ", ".join(f'"{name}"' for name in kept)
-    if mode is None or {k.lower() for k in mode.keys} != {k.lower() for k in kept}:
+    keys = ", ".join(f'"{name}"' for name in final_names)
+    if mode is None or {key.lower() for key in mode.keys} != {name.lower() for name in final_names}:
         yield f"{named} is upserted by exactly its groups.", sink.origin, f"write .upsert({keys})."
     elif mode.extra_arguments:
         yield (
@@ -178,35 +175,36 @@ def _wrong_sink(view: View, sink: IcebergSink) -> Iterator[tuple[str, Origin, st
         yield f"{named} is one table, without {call}.", sink.origin, f"leave .{call} out."
 
 
-def _keys(groups: tuple[str, ...], after: Sequence[Step]) -> tuple[str, ...] | None:
-    """The final names of the group columns; None where a step changes or drops one."""
+def _final_names(groups: tuple[str, ...], after: Sequence[Step]) -> tuple[str, ...] | None:
+    """The names of the group columns after the last step; None if a step changes or drops one."""
     names = list(groups)
     for step in after:
         if isinstance(step, Rename):
             renamed = {old.lower(): new for old, new in step.names}
             names = [renamed.get(name.lower(), name) for name in names]
         elif isinstance(step, Select):
-            given = dict(pair for text in step.expressions for pair in _plain(text))
+            selected = dict(pair for text in step.expressions for pair in _selected_column(text))
             star = any(text.strip() == "*" for text in step.expressions)
-            if not star and any(name.lower() not in given for name in names):
+            if not star and any(name.lower() not in selected for name in names):
                 return None
-            names = [given.get(name.lower(), name) for name in names]
-        elif {name.lower() for name in _touched(step)} & {name.lower() for name in names}:
+            names = [selected.get(name.lower(), name) for name in names]
+        elif {name.lower() for name in _changed_columns(step)} & {name.lower() for name in names}:
             return None
     return tuple(names)
 
 
-def _touched(step: Step) -> Sequence[str]:
+def _changed_columns(step: Step) -> Sequence[str]:
     """The columns that a step changes or drops."""
     if isinstance(step, Drop):
         return step.columns
-    pairs = step.columns if isinstance(step, WithColumns) else step.types if isinstance(step, Cast) else ()
-    return [name for name, _ in pairs]
+    if isinstance(step, WithColumns):
+        return [name for name, _ in step.columns]
+    return [name for name, _ in step.types] if isinstance(step, Cast) else []
 
 
-def _plain(text: str) -> list[tuple[str, str]]:
-    """A column in lower case and its name in the result, where an expression is only a column or an alias of one."""
-    match = _ALIASED.fullmatch(text)
+def _selected_column(text: str) -> list[tuple[str, str]]:
+    """A column in lower case and its name in the result, if an expression is only a column; otherwise empty."""
+    match = _COLUMN_AND_ALIAS.fullmatch(text)
     if match is None:
         return []
     column = match[1].strip("`")

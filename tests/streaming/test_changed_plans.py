@@ -66,7 +66,7 @@ def test_a_state_that_does_not_fit_is_told_before_the_run(world: Any) -> None:
     found = changed(world.plan(hourly("2h")))
     assert found is not None
     (state,) = (one for one in found[1] if one.part == "state")
-    assert state.means.startswith("refused: the state in the checkpoint is that of before")
+    assert state.means.startswith("refused: the checkpoint has the state of the last run")
     assert not state.additive
     assert "=> refused" in as_text(found)
 

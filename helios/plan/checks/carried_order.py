@@ -1,4 +1,4 @@
-"""Checks of pipelines whose source carries the order and the deletes of its rows, as a database's changes do."""
+"""Checks of pipelines whose rows carry their own order and deletes, such as the changes of a database."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helios.steps.rename import Rename
 
 
 def change_problems(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
-    """The problems of a pipeline of changes; those of an upsert without keys whose source has none."""
+    """The problems of a pipeline of changes, and of an upsert that has keys neither declared nor in its records."""
     source, mode = pipeline.stream.source, sink.mode
     if sink.mirrors:
         return list(mirror_problems(pipeline, sink))
@@ -28,12 +28,14 @@ def change_problems(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
         ]
     if not source.carries_order:
         return [_no_keys(sink)] if mode.upsert and not mode.keys else []
-    unnamed = mode.upsert and not mode.keys and source.carried_keys == ()
-    return [*([_no_keys(sink)] if unnamed else []), *_written(source, pipeline.stream.steps, sink), *_steps(pipeline)]
+    problems = _sink_problems(source, pipeline.stream.steps, sink) + _step_problems(pipeline)
+    if mode.upsert and not mode.keys and source.carried_keys == ():
+        return [_no_keys(sink), *problems]
+    return problems
 
 
 def renamed(keys: Sequence[str], steps: Iterable[Step]) -> tuple[str, ...]:
-    """The names that the key columns of records have behind steps."""
+    """The names that key columns have after the steps."""
     names = tuple(keys)
     for step in steps:
         if isinstance(step, Rename):
@@ -42,7 +44,7 @@ def renamed(keys: Sequence[str], steps: Iterable[Step]) -> tuple[str, ...]:
 
 
 def former_names(keys: Sequence[str], steps: Sequence[Step]) -> tuple[str, ...]:
-    """The names that the key columns of an upsert have before steps.
+    """The names that key columns have before the steps.
 
     Examples:
         >>> from helios import rename
@@ -65,7 +67,7 @@ def _no_keys(sink: IcebergSink) -> HeliosError:
     )
 
 
-def _written(source: Source, steps: Sequence[Step], sink: IcebergSink) -> list[HeliosError]:
+def _sink_problems(source: Source, steps: Sequence[Step], sink: IcebergSink) -> list[HeliosError]:
     mode = sink.mode
     if mode.upsert is None:
         return [
@@ -104,7 +106,7 @@ def _written(source: Source, steps: Sequence[Step], sink: IcebergSink) -> list[H
     return []
 
 
-def _steps(pipeline: Pipeline) -> list[HeliosError]:
+def _step_problems(pipeline: Pipeline) -> list[HeliosError]:
     step = next((step for step in pipeline.stream.steps if not step.traits.passes_hidden), None)
     if step is None:
         return []
@@ -112,7 +114,7 @@ def _steps(pipeline: Pipeline) -> list[HeliosError]:
         DeclarationError(
             f"{step.text()}: this step does not keep the order and the deletes of changes.",
             where=step.origin,
-            fix="upsert the changes into a table, and follow that with .incremental().changes(); where, select, "
+            fix="upsert the changes into a table, and follow that table with .incremental().changes(); where, select, "
             "with_columns, rename, drop, cast and expect may stand before the upsert.",
         )
     ]

@@ -14,34 +14,37 @@ FIX = 'write merge_sql("MERGE INTO target USING batch ON target.id = batch.id WH
 
 
 def merge_problems(text: str, batch: Schema | None, target: Schema | None, where: Origin | None) -> list[HeliosError]:
-    """The problems of a MERGE into `target` of the rows of `batch`.
+    """The problems of the user's MERGE INTO `target` USING `batch`.
 
     Args:
         text: The statement.
-        batch: The columns of the rows; None where they are known only at run.
-        target: The columns of the table; None where they are known only at run.
-        where: The line that declares it.
+        batch: The columns of the batch; None if they are known only at run.
+        target: The columns of the table; None if they are known only at run.
+        where: The line to blame.
     """
     named = label("merge_sql", text)
     try:
         node = _parse(text, named, where)
     except (UnparsedExpression, DeclarationError) as problem:
         return [problem]
-    problems = _tables(node, named, where)
+    problems = _table_problems(node, named, where)
     if problems:
         return problems
     tables = _qualifiers(node, {TARGET: target, BATCH: batch})
-    found = dict.fromkeys(
+    missing = dict.fromkeys(
         [
             *(_missing(name, f" in {table!r}", tables[table]) for table, name in _qualified(node) if table in tables),
             *(_missing(name, f" in {TARGET!r}", target) for name in _assigned(node)),
         ]
     )
-    return [NotFound(f"{named}: {what}", where=where) for what in found if what]
+    return [NotFound(f"{named}: {what}", where=where) for what in missing if what]
 
 
 def inserts_only(text: str) -> bool:
-    """True if a MERGE changes no existing row, so that Spark runs it as an append; also true where that is unclear."""
+    """True if a MERGE has no WHEN MATCHED and no WHEN NOT MATCHED BY SOURCE: Spark runs it as an append.
+
+    Also true for a MERGE that only Spark can parse.
+    """
     try:
         node = _parse(text, "merge_sql", None)
     except (UnparsedExpression, DeclarationError):
@@ -65,8 +68,8 @@ def _parse(text: str, named: str, where: Origin | None) -> Node:
     return statements[0]
 
 
-def _tables(node: Node, named: str, where: Origin | None) -> list[HeliosError]:
-    """Problems of the tables that a MERGE names: it must change `target` and read `batch`."""
+def _table_problems(node: Node, named: str, where: Origin | None) -> list[HeliosError]:
+    """Problems of the tables that a MERGE names. A MERGE must change `target` and read `batch`."""
     from sqlglot import exp
 
     into = _name(node.this)
@@ -93,13 +96,13 @@ def _name(table: Node) -> str:
 
 
 def _qualifiers(node: Node, known: dict[str, Schema | None]) -> dict[str, Schema | None]:
-    """The columns of each name or alias of the two tables; those of a subquery are not known."""
+    """The columns of `target` and `batch` by their names or aliases in the MERGE; None for those of a subquery."""
     from sqlglot import exp
 
     qualifiers: dict[str, Schema | None] = {}
     for table in (node.this, node.args["using"]):
         name = _name(table) if isinstance(table, exp.Table) else ""
-        # A subquery may have the name of a table.
+        # A subquery may be called `batch`: its columns are still unknown.
         qualifiers[(table.alias_or_name or name).lower()] = known.get(name)
     return qualifiers
 
@@ -114,22 +117,22 @@ def _qualified(node: Node) -> Iterator[tuple[str, str]]:
 
 
 def _assigned(node: Node) -> Iterator[str]:
-    """The table's columns that UPDATE SET and INSERT name without a qualifier."""
+    """The names of the table's columns that UPDATE SET and INSERT write without a qualifier."""
     from sqlglot import exp
 
     for when in node.args["whens"].expressions:
         then = when.args.get("then")
         if isinstance(then, exp.Update):
-            sides = [e.this for e in then.expressions if isinstance(e, exp.EQ)]
+            written = [e.this for e in then.expressions if isinstance(e, exp.EQ)]
         elif isinstance(then, exp.Insert) and isinstance(then.this, exp.Tuple):
-            sides = list(then.this.expressions)
+            written = list(then.this.expressions)
         else:
             continue
-        yield from (side.name for side in sides if isinstance(side, exp.Column) and len(side.parts) == 1)
+        yield from (column.name for column in written if isinstance(column, exp.Column) and len(column.parts) == 1)
 
 
 def _missing(name: str, place: str, schema: Schema | None) -> str | None:
-    # Iceberg's own columns, such as _file, are in no schema.
+    # Iceberg's metadata columns, such as _file, are in no schema.
     if schema is None or not schema.exact or schema.get(name) or name.startswith("_"):
         return None
     return f"no column {name!r}{place}. {near_miss(name, schema.names)}"

@@ -23,10 +23,10 @@ def mirror_problems(pipeline: Pipeline, sink: IcebergSink) -> Iterator[HeliosErr
             fix='write Cdc.debezium(Kafka.source(pattern="shop.public.*").servers(...)) >> '
             "Iceberg.mirror(...), or write one table: Iceberg.sink(...).",
         )
-    given = {"key": source.carried_keys, "schema": source.declared_schema}
-    for name in (name for name, value in given.items() if value and source.names_tables):
+    arguments = {"key": source.carried_keys, "schema": source.declared_schema}
+    for name in (name for name, value in arguments.items() if value and source.names_tables):
         yield DeclarationError(
-            f"Cdc.debezium({name}=): each table of {sink.label()} has its own columns and key, which its records say.",
+            f"Cdc.debezium({name}=): each table of {sink.label()} has its own columns and key, from its records.",
             where=source.origin,
             fix=f"leave {name}= out, or give that table a pipeline of its own.",
         )
@@ -34,13 +34,13 @@ def mirror_problems(pipeline: Pipeline, sink: IcebergSink) -> Iterator[HeliosErr
         yield DeclarationError(
             f"{steps[0].text()}: {sink.label()} writes many tables, each with its own columns, and no step fits all.",
             where=steps[0].origin,
-            fix="leave it out, or give that table a pipeline of its own: "
+            fix="leave the step out, or give that table a pipeline of its own: "
             "Cdc.debezium(...) >> where(...) >> Iceberg.sink(...).upsert().",
         )
 
 
 def atomic_problems(sink: IcebergSink, catalog: Catalog) -> Iterator[HeliosError]:
-    """The problem of tables that are to change together, in a catalog that cannot do that."""
+    """The problem of `atomic=True` with a catalog that cannot change several tables in one commit."""
     row = CATALOGS[catalog.type]
     if sink.target is TargetKind.ATOMIC_MIRROR and not row.together:
         able = ", ".join(name for name, row in CATALOGS.items() if row.together)

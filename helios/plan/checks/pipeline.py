@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def same_identity(plan: Plan, first: Pipeline, second: Pipeline) -> HeliosError:
-    """The problem of two pipelines with one identity, which would share a ledger record."""
+    """The problem of two pipelines with the same identity: they would share a ledger record."""
     what = f"two pipelines are called {plan.pipeline!r} (the other is at {first.origin})"
     if second.name is None:
         branch = f", branch {plan.write.sink.branch_name}," if plan.write.sink.branch_name else ""
@@ -39,7 +39,7 @@ def same_identity(plan: Plan, first: Pipeline, second: Pipeline) -> HeliosError:
 
 
 def shared_checkpoint(plan: Plan, taken: dict[str, Plan]) -> list[HeliosError]:
-    """The problem of two pipelines with one given checkpoint."""
+    """The problem of two pipelines with the same checkpoint. `taken` has the first plan of each checkpoint."""
     first = taken.setdefault(plan.checkpoint, plan) if plan.checkpoint else plan
     if first is plan or first.pipeline == plan.pipeline:
         return []
@@ -47,13 +47,13 @@ def shared_checkpoint(plan: Plan, taken: dict[str, Plan]) -> list[HeliosError]:
         DeclarationError(
             f"{plan.pipeline} and {first.pipeline} (at {first.origin}) share the checkpoint {plan.checkpoint}.",
             where=plan.origin,
-            fix="give each its own .checkpoint(...), or none: the default is its own.",
+            fix="give each its own .checkpoint(...), or leave it out: each pipeline has its own default.",
         )
     ]
 
 
 def ambiguous_catalogs(plan: Plan, known: dict[str, Catalog]) -> list[HeliosError]:
-    """The problems of catalogs with one name: Spark would send rows to the wrong warehouse."""
+    """The problems of different catalogs with the same name: Spark would write rows into the wrong warehouse."""
     return [
         DeclarationError(
             f"two different catalogs are called {catalog.name!r} (the other is at {known[catalog.name].origin}).",
@@ -66,26 +66,24 @@ def ambiguous_catalogs(plan: Plan, known: dict[str, Catalog]) -> list[HeliosErro
 
 
 def clash(plan: Plan, other: Plan) -> bool:
-    """True if two plans are one pipeline, share a checkpoint, or use one catalog name for different catalogs."""
-    if plan.pipeline == other.pipeline:
+    """True if two plans have the same identity or checkpoint, or different catalogs with the same name."""
+    if plan.pipeline == other.pipeline or (plan.checkpoint and plan.checkpoint == other.checkpoint):
         return True
-    named = {catalog.name: catalog for catalog in other.catalogs}
-    return bool(plan.checkpoint and plan.checkpoint == other.checkpoint) or any(
-        named.get(catalog.name, catalog) != catalog for catalog in plan.catalogs
-    )
+    others = {catalog.name: catalog for catalog in other.catalogs}
+    return any(others.get(catalog.name, catalog) != catalog for catalog in plan.catalogs)
 
 
 def unusable_storages(plans: Iterable[Plan]) -> dict[HeliosError, list[Plan]]:
-    """The problems of storages that refuse their settings, each with its plans; found before Spark starts.
+    """The problems of storages that refuse their settings, each with the plans that use the storage.
 
     Raises:
         RunError: A storage cannot be reached.
     """
-    places: dict[tuple[Catalog, str], str] = {}
+    places: dict[tuple[Catalog, str], str] = {}  # a place in each bucket that a catalog's settings open
     users: dict[tuple[Catalog, str], list[Plan]] = {}
     for plan in plans:
-        known = {catalog: warehouse(catalog) or "" for catalog in plan.catalogs}
-        for catalog, place in (*known.items(), *((catalog, plan.checkpoint) for catalog in known)):
+        warehouses = [(catalog, warehouse(catalog) or "") for catalog in plan.catalogs]
+        for catalog, place in (*warehouses, *((catalog, plan.checkpoint) for catalog in plan.catalogs)):
             if kind_of(place) not in (None, "local"):
                 storage = (catalog, urlsplit(place).netloc)
                 places.setdefault(storage, place)
@@ -95,16 +93,16 @@ def unusable_storages(plans: Iterable[Plan]) -> dict[HeliosError, list[Plan]]:
     from helios.catalog.probe import look
 
     problems: dict[HeliosError, list[Plan]] = {}
-    for storage, place in places.items():
+    for (catalog, bucket), place in places.items():
         try:
-            look(storage[0], place)
+            look(catalog, place)
         except ConfigError as problem:
-            problems[problem] = users[storage]
+            problems[problem] = users[catalog, bucket]
     return problems
 
 
 def broken_demands(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
-    """The parts that break `.exactly_once()`: they give different rows when a batch is repeated."""
+    """The problems of sources and SQL that break `.exactly_once()`: they give other rows when a batch is repeated."""
     inner = list(flows(pipeline.stream))
     parts = [(step.text(), step.origin, step.sql_texts) for flow in inner for step in flow.steps]
     parts += [(f"where({c})", flow.source.origin, (c,)) for flow in inner for c in flow.source.conditions]
@@ -132,7 +130,7 @@ def broken_demands(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
 
 
 def uncounted_rows(sink: IcebergSink, sources: Iterable[Source]) -> list[HeliosError]:
-    """The problem of a bound on rows where a source does not count them."""
+    """The problem of `flush(rows=)` with a source that does not count its rows before they are read."""
     uncounted = next((s for s in sources if s.streaming and not source_kind(s).counts_rows), None)
     if sink.flush_rows is None or uncounted is None:
         return []
@@ -146,7 +144,13 @@ def uncounted_rows(sink: IcebergSink, sources: Iterable[Source]) -> list[HeliosE
 
 
 def pipeline_problems(pipeline: Pipeline, sink: IcebergSink | Output, path: ReadPath) -> list[HeliosError]:
-    """The problems of sources and steps that do not fit the sink."""
+    """The problems of sources and steps that do not fit the sink.
+
+    Args:
+        pipeline: The pipeline.
+        sink: The sink.
+        path: How rows reach the steps.
+    """
     problems: list[HeliosError] = []
     if sink.mode.replaces_table and path is not ReadPath.BATCH:
         problems.append(
@@ -177,21 +181,20 @@ def pipeline_problems(pipeline: Pipeline, sink: IcebergSink | Output, path: Read
         ]
     if path is ReadPath.STREAM:
         problems += late_problems(pipeline.stream)
-    for called, origin, instead in quarantining:
-        if path is ReadPath.STREAM:
-            problems.append(
-                DeclarationError(
-                    f"{called}: Spark runs the steps of this stateful stream as one query, from which no rows can be "
-                    "quarantined.",
-                    where=origin,
-                    fix=f"write {instead}, or split the pipeline: write the rows to a table first.",
-                )
+        problems += [
+            DeclarationError(
+                f"{called}: Spark runs the steps of this stateful stream as one query, from which no rows can be "
+                "quarantined.",
+                where=origin,
+                fix=f"write {instead}, or split the pipeline: write the rows to a table first.",
             )
+            for called, origin, instead in quarantining
+        ]
     return problems
 
 
 def partition_problems(sink: IcebergSink, schema: Schema) -> list[HeliosError]:
-    """The problems of partition fields whose column is missing, or whose transform does not take its type."""
+    """The problems of partition fields whose column is missing, or has a type that the transform does not take."""
     problems: list[HeliosError] = []
     for item in sink.partitioning or ():
         column = schema.get(item.column)
@@ -235,16 +238,13 @@ def _fits(transform: str, spark_type: str) -> bool:
 
 
 def spec_fields(table: Table) -> tuple[PartitionField, ...]:
-    """The current partition spec of a PyIceberg table as declared fields."""
+    """The current partition spec of a PyIceberg table as declared fields, without removed ones (`void`)."""
     schema = table.schema()
     fields = []
     for item in table.spec().fields:
-        name, _, width = str(item.transform).partition("[")
-        fields.append(
-            PartitionField(
-                name, schema.find_column_name(item.source_id) or "", int(width.rstrip("]")) if width else None
-            )
-        )
+        name, _, rest = str(item.transform).partition("[")  # bucket[16]
+        width = int(rest.rstrip("]")) if rest else None
+        fields.append(PartitionField(name, schema.find_column_name(item.source_id) or "", width))
     return tuple(f for f in fields if f.transform != "void")
 
 

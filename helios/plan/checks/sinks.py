@@ -1,7 +1,7 @@
 """Checks of sinks, without a JVM; each function returns the problems that it finds.
 
-Expressions over the stream are checked against its columns, and those over the table against the columns that the run
-leaves there.
+Expressions over the stream are checked against the stream's columns. Expressions over the table are checked against
+the columns that the table has after the run's changes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from helios.plan.typing.types import UNKNOWN, wider
 NESTED = ("map", "array", "struct", "variant")
 """Types that cannot be keys, sort orders or names of tables."""
 UNORDERED = ("map", "variant")
+"""Types without an order in Spark: `order_by` takes a struct or an array."""
 NOT_TABLE_NAMES = (*NESTED, "binary", "date", "timestamp", "timestamp_ntz", "float", "double", "interval")
-"""Types whose texts have other characters than letters, digits and `_`, so that they cannot name tables."""
+"""Types whose values as text have other characters than letters, digits and `_`: they cannot name tables."""
 
 _SORT = re.compile(
-    r"\s*(?P<by>.+?)(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*", re.IGNORECASE | re.DOTALL
+    r"\s*(?P<by>.+?)(?:\s+(?P<direction>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*", re.IGNORECASE | re.DOTALL
 )
 _COLUMN = re.compile(r"(`[^`]+`|\w+)(\.(`[^`]+`|\w+))*")
 
@@ -50,9 +51,10 @@ class SortTerm:
     nulls_first: bool
 
     def __str__(self) -> str:
-        way = "desc" if self.descending else "asc"
-        usual = self.nulls_first is not self.descending
-        return f"{self.by} {way}" + ("" if usual else f" nulls {'first' if self.nulls_first else 'last'}")
+        direction = "desc" if self.descending else "asc"
+        by_default = self.nulls_first is not self.descending
+        nulls = "" if by_default else f" nulls {'first' if self.nulls_first else 'last'}"
+        return f"{self.by} {direction}{nulls}"
 
 
 def sort_terms(sink: IcebergSink) -> tuple[SortTerm, ...]:
@@ -67,7 +69,7 @@ def sort_terms(sink: IcebergSink) -> tuple[SortTerm, ...]:
     for text in sink.sort:
         match = _SORT.fullmatch(text)
         assert match is not None  # any text that is not blank matches
-        descending = (match["way"] or "").lower() == "desc"
+        descending = (match["direction"] or "").lower() == "desc"
         nulls = (match["nulls"] or ("last" if descending else "first")).lower()
         terms.append(SortTerm(match["by"].replace("`", ""), descending, nulls == "first"))
     return tuple(terms)
@@ -77,8 +79,8 @@ def sort_terms(sink: IcebergSink) -> tuple[SortTerm, ...]:
 
 
 def contradictions(sink: IcebergSink) -> list[HeliosError]:
-    """The problems of calls of one sink that contradict each other."""
-    return [DeclarationError(what, where=sink.origin, fix=fix) for holds, what, fix in CONTRADICTIONS if holds(sink)]
+    """The problems of a sink's calls that contradict each other."""
+    return [DeclarationError(what, where=sink.origin, fix=fix) for test, what, fix in CONTRADICTIONS if test(sink)]
 
 
 CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
@@ -128,7 +130,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
         "write .format_version(2) or .format_version(3), and leave the property out.",
     ),
 )
-"""Contradictions: the condition, the message and the fix."""
+"""Contradictions: the test of a sink, the message and the fix."""
 
 
 # the stream's columns
@@ -150,7 +152,7 @@ def _mode_problems(sink: IcebergSink, stream: Schema | None) -> list[HeliosError
     if mode.upsert is not None and mode.upsert.delete_when is not None:
         named = label("delete_when", mode.upsert.delete_when)
         problems += condition_problems(mode.upsert.delete_when, named, stream, sink.origin)
-    taken = [name for name in mode.added_columns if stream is not None and stream.get(name)]
+    taken = [name for name in mode.added_columns if stream is not None and stream.get(name) is not None]
     if taken:
         problems.append(
             DeclarationError(
@@ -166,9 +168,8 @@ def _mode_problems(sink: IcebergSink, stream: Schema | None) -> list[HeliosError
 def _order_problems(sink: IcebergSink, text: str, stream: Schema | None) -> list[HeliosError]:
     named = label("order_by", text)
     kind, problems = typed(text, named, stream, sink.origin)
-    way = re.search(r"\s(asc|desc)\s*$", text, re.IGNORECASE)
     what = None
-    if way:
+    if re.search(r"\s(asc|desc)\s*$", text, re.IGNORECASE):
         what = f"{named}: this is an expression without asc or desc: the largest value is the newest row."
     elif kind.name in UNORDERED:
         what = f"{named}: {kind} has no order."
@@ -179,7 +180,7 @@ def _order_problems(sink: IcebergSink, text: str, stream: Schema | None) -> list
 
 
 def key_problems(sink: IcebergSink, keys: Sequence[str], columns: Schema | None, place: str) -> list[HeliosError]:
-    """The problems of keys that are missing, or whose type cannot be a key."""
+    """The problems of keys that are missing, or have a type that cannot be a key."""
     if columns is None:
         return []
     problems: list[HeliosError] = []
@@ -218,19 +219,19 @@ def _route_problems(sink: IcebergSink, text: str, stream: Schema | None) -> list
 
 
 def table_problems(sink: IcebergSink, stream: Schema | None, table: Schema | None) -> list[HeliosError]:
-    """The problems of expressions over the table, whose columns are missing or which do not parse.
+    """The problems of expressions over the table: they do not parse, or name columns that are missing.
 
     Args:
         sink: The sink.
-        stream: The columns of the stream; None where they are known only at run.
-        table: The columns of the table as the run leaves them; None where they are known only at run.
+        stream: The columns of the stream; None if they are known only at run.
+        table: The columns of the table after the run's changes; None if they are known only at run.
     """
     problems: list[HeliosError] = []
     mode = sink.mode
     if mode.condition is not None:
         named = label(mode.call, mode.condition)
-        condition_faults = condition_problems(mode.condition, named, table, sink.origin)
-        problems += condition_faults or _floating_problems(mode.condition, named, table, sink.origin)
+        faults = condition_problems(mode.condition, named, table, sink.origin)
+        problems += faults or _floating_problems(mode.condition, named, table, sink.origin)
     if mode.merge is not None:
         problems += merge_problems(mode.merge, stream, table, sink.origin)
     for name, condition in sink.audits:
@@ -251,7 +252,7 @@ def _floating_problems(condition: str, named: str, table: Schema | None, where: 
                 f"{named}: {column} is a {kind}, and Iceberg replaces rows by column bounds, which ignore NaN and "
                 "the sign of zero: some old rows would stay beside the new ones."
             )
-            fix = "name the rows by a column of another type, or replace their partitions with overwrite_partitions()."
+            fix = "filter by a column of another type, or replace whole partitions with overwrite_partitions()."
             return [DeclarationError(what, where=where, fix=fix)]
     return []
 
@@ -262,7 +263,7 @@ def _sort_problems(sink: IcebergSink, text: str, table: Schema | None) -> list[H
     named = label("sort_by", text)
     if not _COLUMN.fullmatch(by):
         what = f"{named}: {by!r} is not a column; a table is sorted by its columns."
-        fix = 'write sort_by("ts desc"), and make a column of an expression first: with_columns(...).'
+        fix = 'write sort_by("ts desc"); add an expression as a column first: with_columns(...).'
         return [DeclarationError(what, where=sink.origin, fix=fix)]
     kind, problems = typed(by, named, table, sink.origin)
     if not problems and kind.name in NESTED:
@@ -273,11 +274,11 @@ def _sort_problems(sink: IcebergSink, text: str, table: Schema | None) -> list[H
 
 def _audit_problems(sink: IcebergSink, named: str, condition: str, table: Schema | None) -> list[HeliosError]:
     problems = condition_problems(condition, named, table, sink.origin)
-    loose = [] if problems else list(_outside_aggregates(condition, named))
-    if loose:
+    column = None if problems else next(_outside_aggregates(condition, named), None)
+    if column is not None:
         problems.append(
             DeclarationError(
-                f"{named}: {loose[0]!r} is outside of any aggregate, and an audit is one value for the whole batch.",
+                f"{named}: {column!r} is outside of any aggregate, and an audit is one value for the whole batch.",
                 where=sink.origin,
                 fix='aggregate it, as in "bool_and(amount > 0)", or check rows with expect({...}).',
             )
@@ -286,7 +287,7 @@ def _audit_problems(sink: IcebergSink, named: str, condition: str, table: Schema
 
 
 def _outside_aggregates(condition: str, named: str) -> Iterator[str]:
-    """The columns outside of aggregates; functions that sqlglot does not know may be aggregates."""
+    """The columns outside of aggregates. A function that sqlglot does not know counts as an aggregate."""
     from sqlglot import exp
 
     node = parse(condition, named, None)
@@ -297,12 +298,12 @@ def _outside_aggregates(condition: str, named: str) -> Iterator[str]:
 
 
 def existing_key_problems(sink: IcebergSink, stream: Schema | None, table: Schema) -> list[HeliosError]:
-    """The problems of keys of the stream that an existing table lacks, or has with another type.
+    """The problems of key columns that an existing table lacks, or has with another type.
 
     Args:
         sink: The sink.
-        stream: The columns of the stream; None where they are known only at run.
-        table: The columns of the table before the run adds any: a new column has no values to match.
+        stream: The columns of the stream; None if they are known only at run.
+        table: The columns of the table before the run adds any: no row has a key in a new column.
     """
     mode = sink.mode
     if not mode.traits.keyed:
@@ -311,7 +312,7 @@ def existing_key_problems(sink: IcebergSink, stream: Schema | None, table: Schem
     keys = [key for key in mode.keys if stream is None or stream.get(key)]
     problems = key_problems(sink, keys, table, "the table")
     if mode.traits.stores or stream is None:
-        return problems  # all stored columns are compared elsewhere
+        return problems  # `evolve` compares the types of stored columns
     for key in keys:
         ours, theirs = stream.get(key), table.get(key)
         if ours is not None and theirs is not None and not _comparable(ours, theirs):
@@ -335,38 +336,40 @@ def _comparable(ours: Column, theirs: Column) -> bool:
 def left_out(sink: IcebergSink, stream: Schema, table: Schema | None, *, has_written: bool = False) -> tuple[str, ...]:
     """The columns of the stream that only `order_by` and `delete_when` use, and that are not stored.
 
-    Such an expression names the column as a whole, no key, partition field or part of `.sort_by` names it, and the
-    table does not have it. A struct is stored where only a field of it is named. What `order_by` names is stored,
-    unless the sink or an earlier run has decided otherwise. The change columns are left out together.
+    A column is stored if the table has it, or if a key, a partition field or `.sort_by` names it. A struct is stored
+    if an expression names only one of its fields. The columns of `order_by` are stored, unless `store_order=False`
+    or the pipeline has written a table without them. If one of the change columns is left out, all are.
 
     Args:
         sink: The sink.
         stream: The columns of the stream.
-        table: The columns of the table before the run changes it; None where there is no table.
+        table: The columns of the table before the run changes it; None if there is no table.
         has_written: Whether the pipeline has written into the table.
     """
     mode = sink.mode.upsert
     if mode is None:
         return ()
-    orders = _whole_columns(mode.order_by, stream) if mode.order_by else set()
-    serving = orders | (_whole_columns(mode.delete_when, stream) if mode.delete_when else set())
-    if serving & set(CHANGE_COLUMNS):  # a replica stores no change columns
-        serving |= {name for name in CHANGE_COLUMNS if stream.get(name) is not None}
-    kept = {key.lower() for key in mode.keys}
-    kept |= orders - set(CHANGE_COLUMNS) if mode.stores_order and not has_written else set()
-    kept |= {_root(item) for item in sink.partitioning or ()}
-    kept |= {term.by.lower() for term in sort_terms(sink)}
+    order_columns = _whole_columns(mode.order_by, stream) if mode.order_by else set()
+    used = order_columns | (_whole_columns(mode.delete_when, stream) if mode.delete_when else set())
+    if used & set(CHANGE_COLUMNS):  # a copy of the changed table has none of them
+        used |= {name for name in CHANGE_COLUMNS if stream.get(name) is not None}
+    stored = {key.lower() for key in mode.keys}
+    if mode.stores_order and not has_written:
+        stored |= order_columns - set(CHANGE_COLUMNS)
+    stored |= {_root(item) for item in sink.partitioning or ()}
+    stored |= {term.by.lower() for term in sort_terms(sink)}
     if table is not None:
-        kept |= {name.lower() for name in table.names}
-    return tuple(c.name for c in stream.columns if c.name.lower() in serving - kept)
+        stored |= {name.lower() for name in table.names}
+    return tuple(c.name for c in stream.columns if c.name.lower() in used - stored)
 
 
 def _root(item: PartitionField) -> str:
+    """The column of a partition field, which may be a field of that column."""
     return item.column.split(".")[0].lower()
 
 
 def _whole_columns(text: str, schema: Schema) -> set[str]:
-    """The columns that an expression names as a whole, in lower case."""
+    """The columns that an expression uses as a whole, in lower case; empty if the expression cannot be parsed."""
     plain = plain_column(text, schema)
     if plain is not None:
         return {plain.name.lower()}
@@ -383,10 +386,10 @@ def _whole_columns(text: str, schema: Schema) -> set[str]:
     }
 
 
-def stored(sink: IcebergSink, stream: Schema, out: tuple[str, ...]) -> Schema:
+def stored_columns(sink: IcebergSink, stream: Schema, out: tuple[str, ...]) -> Schema:
     """The columns that a sink stores: those of the stream without `out`, and with `history` the bounds of versions."""
-    gone = {name.lower() for name in out}
-    columns = tuple(c for c in stream.columns if c.name.lower() not in gone)
+    dropped = {name.lower() for name in out}
+    columns = tuple(c for c in stream.columns if c.name.lower() not in dropped)
     mode = sink.mode
     if mode.added_columns and mode.order_by is not None:
         kind, _ = typed(mode.order_by, "order_by", stream, sink.origin)

@@ -21,7 +21,7 @@ class Policy:
         mode: `strict`, `add_columns` or `full`.
         renames: Pairs of the old and the new name; nested fields by their path: `address.zip`, `address.postcode`.
         drops: Columns and nested fields to drop, by name or path.
-        sources: Former and present name of what source tables have renamed: such a column is no new one.
+        sources: Pairs of the former and the present name of fields that source tables have renamed.
     """
 
     mode: Mode = "add_columns"
@@ -32,15 +32,15 @@ class Policy:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """The table that the stream is written to; names of nested columns are dotted.
+    """The table to which the stream is written; names of nested columns are dotted.
 
     Args:
-        name: For messages.
-        fields: Its columns.
-        partitioned_by: Source columns of its partition spec.
-        sorted_by: Source columns of its sort order.
-        identifiers: Its identifier columns, which must be required.
-        format_version: Of the table; `variant` needs 3.
+        name: The table's name in messages.
+        fields: The columns.
+        partitioned_by: Source columns of the partition spec.
+        sorted_by: Source columns of the sort order.
+        identifiers: The identifier columns, which must be required.
+        format_version: The table's format version; `variant` needs 3.
     """
 
     name: str
@@ -53,10 +53,10 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One change of a table's columns; its text is what Spark SQL writes after `ALTER TABLE t`.
+    """One change of a table's columns; its text is the clause of Spark SQL after `ALTER TABLE t`.
 
     Args:
-        path: The field, by its names at this point in the sequence of changes.
+        path: The field; its names are those after the changes before this one.
     """
 
     path: Path
@@ -136,18 +136,22 @@ class Drop(Change):
 
 
 def evolved(fields: Fields, changes: Iterable[Change]) -> Fields:
-    """The columns after changes in order."""
+    """The columns after the changes, which are applied in order."""
     for change in changes:
         fields = change.apply(fields)
     return fields
 
 
 def _edit(fields: Fields, path: Path, edit: Callable[[Field], Field | None]) -> Fields:
-    head, rest = path[0], path[1:]
-    edited = (
-        f if f.name != head else replace(f, parts=_edit(f.parts, rest, edit)) if rest else edit(f) for f in fields
-    )
-    return tuple(f for f in edited if f is not None)
+    """The fields, with the field at a path edited; the field is dropped if `edit` returns None."""
+    head, *rest = path
+
+    def edited(field: Field) -> Field | None:
+        if field.name != head:
+            return field
+        return replace(field, parts=_edit(field.parts, tuple(rest), edit)) if rest else edit(field)
+
+    return tuple(filter(None, map(edited, fields)))
 
 
 # renames and drops
@@ -164,29 +168,32 @@ def named_changes(
         policy: The policy with the names.
         where: The line to blame.
     """
-    named = _Named(stream, target, where)
+    named = _NamedChanges(stream, target, where)
     unclear = named.unclear(policy)
     if unclear is not None:
         return [], [unclear]
-    named_parts = [named.rename(old, new) for old, new in policy.renames] + [named.drop(name) for name in policy.drops]
-    return [c for c in named_parts if isinstance(c, Change)], [
-        p for p in named_parts if isinstance(p, DeclarationError)
-    ]
+    results = [named.rename(old, new) for old, new in policy.renames] + [named.drop(name) for name in policy.drops]
+    changes = [result for result in results if isinstance(result, Change)]
+    return changes, [result for result in results if isinstance(result, DeclarationError)]
 
 
-class _Named:
-    """Resolves names in the table and in the stream, ignoring case."""
+class _NamedChanges:
+    """Resolves the names of renames and drops in the table and in the stream, without regard to case.
+
+    `rename` and `drop` return the change, a problem, or None if the change is done already.
+    """
 
     def __init__(self, stream: Fields, target: Target, where: Origin | None) -> None:
         self.target = target
         self.where = where
-        self.table = {_key(path): (path, fixed) for path, fixed in _places(target.fields)}
-        self.stream = {_key(path) for path, _ in _places(stream)}
+        self.table = {_key(path): (path, fixed) for path, fixed in _paths(target.fields)}
+        self.stream = {_key(path) for path, _ in _paths(stream)}
 
     def wrong(self, what: str, fix: str) -> DeclarationError:
         return DeclarationError(what, where=self.where, fix=fix)
 
     def unclear(self, policy: Policy) -> DeclarationError | None:
+        """The problem of renames and drops that the mode does not allow, or that depend on each other."""
         names = [name for pair in policy.renames for name in pair] + list(policy.drops)
         if names and policy.mode != "full":
             what = f'renames and drops need .evolve_schema("full"), not .evolve_schema("{policy.mode}").'
@@ -195,13 +202,13 @@ class _Named:
         if clash is None:
             return None
         return self.wrong(
-            f"renames and drops name {clash[0]!r} and {clash[1]!r}: after a first run it is unclear which is done.",
+            f"renames and drops name {clash[0]!r} and {clash[1]!r}: a second run could not tell which are done.",
             "name each column once; make swaps, chains and changes inside one another in several releases.",
         )
 
     def rename(self, old: str, new: str) -> Rename | DeclarationError | None:
-        here, there = self.table.get(old.lower()), self.table.get(new.lower())
-        if here and there:
+        found_old, found_new = self.table.get(old.lower()), self.table.get(new.lower())
+        if found_old and found_new:
             return self.wrong(
                 f"renames: {self.target.name} has both {old!r} and {new!r}: a rename onto an existing column would "
                 "hide its values.",
@@ -212,10 +219,10 @@ class _Named:
                 f"renames: the stream still carries {old!r}, which becomes {new!r} in {self.target.name}.",
                 f'rename it in the stream too: rename({{"{old}": "{new}"}}).',
             )
-        if here:
-            return self._rename(old, new, *here)
-        if there or new.lower() in self.stream:
-            return None  # done already, or new with the stream
+        if found_old:
+            return self._rename(old, new, *found_old)
+        if found_new or new.lower() in self.stream:
+            return None  # done already, or the stream adds a column of the new name
         return self.wrong(
             f"renames: {self.target.name} has no column {old!r}. {near_miss(old, self.names)}",
             "name the column as the table has it.",
@@ -232,9 +239,9 @@ class _Named:
             )
         if not parent and name.lower() in METADATA_COLUMNS:
             return self.wrong(f"renames: Iceberg reserves the name {name!r} for itself.", "choose another name.")
-        # Iceberg 1.12 knows identifiers by their dotted names, and corrects only that of a column.
-        whole_column = not parent and old.lower() in {i.lower() for i in identifiers}
-        if holds(path, identifiers) and not whole_column:
+        # Iceberg 1.12 stores identifiers by their dotted names; a rename corrects only that of a column.
+        is_column = not parent and old.lower() in {i.lower() for i in identifiers}
+        if holds(path, identifiers) and not is_column:
             return self.wrong(
                 f"renames: Iceberg cannot rename {old!r}: an identifier column of {self.target.name} is nested there.",
                 "leave it out of renames.",
@@ -242,13 +249,13 @@ class _Named:
         return Rename(path=path, new=name)
 
     def drop(self, name: str) -> Drop | DeclarationError | None:
-        here = self.table.get(name.lower())
+        found = self.table.get(name.lower())
         if name.lower() in self.stream:
             fix = f'leave it out of the stream too: drop("{name}").'
             return self.wrong(f"drops: the stream still carries {name!r}.", fix)
-        if here is None:
+        if found is None:
             return None
-        path, fixed = here
+        path, fixed = found
         if fixed:
             what = f"drops: {name!r} of {self.target.name} is a part that every value of its column has."
             return self.wrong(what, "drop the whole column.")
@@ -259,7 +266,7 @@ class _Named:
         }
         used = next((use for use, names in uses.items() if holds(path, names)), None)
         if used:
-            fix = "leave it out of drops, or change that first."
+            fix = "leave the column out of drops, or change the table first."
             return self.wrong(f"drops: the rows of {self.target.name} are {used} by {name!r}.", fix)
         return Drop(path=path)
 
@@ -268,15 +275,15 @@ class _Named:
         return [".".join(path) for path, _ in self.table.values()]
 
 
-def _places(
+def _paths(
     fields: Fields, path: Path = (), container: str = "struct", in_key: bool = False
 ) -> Iterator[tuple[Path, bool]]:
-    """Every field's path, and whether it is fixed: without a name of its own, or in the key of a map."""
+    """The path of every field, and whether the field is fixed: not a field of a struct, or in the key of a map."""
     for column in fields:
-        here = (*path, column.name)
-        inside = in_key or (container == "map" and column.name == "key")
-        yield here, inside or container != "struct"
-        yield from _places(column.parts, here, column.type.name, inside)
+        column_path = (*path, column.name)
+        inside_key = in_key or (container == "map" and column.name == "key")
+        yield column_path, inside_key or container != "struct"
+        yield from _paths(column.parts, column_path, column.type.name, inside_key)
 
 
 def _key(path: Path) -> str:
@@ -284,6 +291,6 @@ def _key(path: Path) -> str:
 
 
 def _overlap(a: str, b: str) -> bool:
-    """True if two names mean one column, or one is inside the other."""
-    one, other = f"{a.lower()}.", f"{b.lower()}."
-    return one.startswith(other) or other.startswith(one)
+    """True if two names are the same column, or one is a field of the other."""
+    first, second = f"{a.lower()}.", f"{b.lower()}."
+    return first.startswith(second) or second.startswith(first)

@@ -1,4 +1,4 @@
-"""Decides without a JVM which changes of a table a stream's columns need, and which are refused."""
+"""Finds the changes of a table that a stream's columns need, and the problems of refused ones; without a JVM."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A field in which stream and table differ.
+    """A difference between a field of the stream and of the table.
 
     Args:
-        sign: `+` only in the stream, `-` only in the table, `~` in both.
+        sign: `+` for a field only in the stream, `-` for a field only in the table, `~` for a field in both.
         path: The field.
-        what: Its type, or the table's and the stream's.
-        stops: Whether the table cannot take the stream because of it.
-        why: The reason, where the mode does not say it all.
-        remedy: A step that makes the stream fit.
+        what: The field's type, or the table's and the stream's.
+        stops: Whether the difference stops the run.
+        why: The reason why the difference stops the run; empty if it is the mode alone.
+        remedy: A step that makes the stream fit; empty if there is none.
     """
 
     sign: str
@@ -77,10 +77,10 @@ class Evolution:
     """The result of `evolve`.
 
     Args:
-        changes: To make on the table, in order; none when there are problems.
-        problems: Why the table cannot take the stream.
+        changes: The changes of the table, in order; empty if there are problems.
+        problems: The problems that stop the run.
         fields: The table's columns after the changes.
-        differences: Between the stream and the table, once renames and drops are made.
+        differences: The differences between the stream and the table after renames and drops.
     """
 
     changes: tuple[Change, ...] = ()
@@ -92,14 +92,14 @@ class Evolution:
 def evolve(stream: Fields, target: Target, policy: Policy, where: Origin | None = None) -> Evolution:
     """The changes that a table needs to accept a stream.
 
-    Where the stream may hold nulls and the table refuses them, `strict` stops and `full` makes the column optional.
-    Under `add_columns`, and for an identifier column under `full`, it stays required: Spark then looks at every row
-    that it writes, and a null fails the batch before anything is committed.
+    If the stream may have nulls in a required column, `strict` stops and `full` makes the column optional. Under
+    `add_columns`, and for an identifier column under `full`, the column stays required: Spark checks every row that
+    it writes, and a null fails the batch before anything is committed.
 
     Args:
         stream: The columns of the stream, whose names must be certain; `unknown` types are left to the run.
         target: The table.
-        policy: What may change.
+        policy: The allowed changes.
         where: The line to blame.
 
     Examples:
@@ -125,25 +125,31 @@ def evolve(stream: Fields, target: Target, policy: Policy, where: Origin | None 
     if problems:
         return Evolution(problems=tuple(problems), fields=target.fields)
     renamed = {change.path: (*change.path[:-1], change.new) for change in named if isinstance(change, Rename)}
-    kept = frozenset(".".join(renamed.get((name,), (name,))) for name in target.identifiers)
-    table = replace(target, fields=evolved(target.fields, named), identifiers=kept)
-    walk = _Comparison(table, ALLOWED[policy.mode])
-    walk.fields(stream, table.fields, (), in_key=False)
-    differences, after = _without_splits(walk.differences, policy), evolved(table.fields, walk.changes)
+    identifiers = frozenset(".".join(renamed.get((name,), (name,))) for name in target.identifiers)
+    table = replace(target, fields=evolved(target.fields, named), identifiers=identifiers)
+    comparison = _Comparison(table, ALLOWED[policy.mode])
+    comparison.fields(stream, table.fields, (), in_key=False)
+    differences = _stopped_splits(comparison.differences, policy)
+    after = evolved(table.fields, comparison.changes)
     if any(d.stops for d in differences):
         problems = [_misfit(differences, stream, table, policy, where)]
     problems += [
         DeclarationError(f"drops leave {shown(path)} of {target.name} without fields.", where=where, fix="drop it too.")
-        for path in _hollow(after)
+        for path in _empty_structs(after)
     ]
     if problems:
         return Evolution(problems=tuple(problems), fields=target.fields, differences=differences)
-    return Evolution(changes=(*named, *walk.changes), fields=after, differences=differences)
+    return Evolution(changes=(*named, *comparison.changes), fields=after, differences=differences)
 
 
 @dataclass(frozen=True)
 class _Allowed:
-    """The permissions of a mode: differences at all, and widening."""
+    """The permissions of a mode.
+
+    Attributes:
+        differences: Whether stream and table may differ at all.
+        widening: Whether types may be widened and required columns made optional.
+    """
 
     differences: bool = False
     widening: bool = False
@@ -154,7 +160,7 @@ ALLOWED: Mapping[Mode, _Allowed] = {
     "add_columns": _Allowed(differences=True),
     "full": _Allowed(differences=True, widening=True),
 }
-"""The modes; each allows all that the one before it allows."""
+"""The modes; each also allows everything that the mode before it allows."""
 
 _STORABLE = frozenset(
     {"boolean", "int", "bigint", "float", "double", "decimal", "string", "binary", "date", "timestamp"}
@@ -164,7 +170,7 @@ _KEY = "the keys of a map cannot be altered"
 
 
 class _Comparison:
-    """One walk along both schemas."""
+    """Compares both schemas field by field, and collects the differences and the changes of the table."""
 
     def __init__(self, target: Target, allowed: _Allowed) -> None:
         self.target = target
@@ -179,26 +185,28 @@ class _Comparison:
         self.differences.append(Difference(sign=sign, path=path, what=what, stops=stops, why=why, remedy=remedy))
 
     def fields(self, stream: Fields, table: Fields, path: Path, in_key: bool) -> None:
-        rest = {f.name.lower(): f for f in stream}
+        new = {f.name.lower(): f for f in stream}
         for theirs in table:
-            ours = rest.pop(theirs.name.lower(), None)
-            here = (*path, theirs.name)
+            ours = new.pop(theirs.name.lower(), None)
+            field_path = (*path, theirs.name)
             if ours is None:
-                self.missing(theirs, here, in_key)
+                self.only_in_table(theirs, field_path, in_key)
             else:
-                self.both(ours, theirs, here, in_key)
-        for extra in rest.values():
-            self.extra(extra, (*path, extra.name), in_key)
+                self.in_both(ours, theirs, field_path, in_key)
+        for ours in new.values():
+            self.only_in_stream(ours, (*path, ours.name), in_key)
 
-    def missing(self, theirs: Field, path: Path, in_key: bool) -> None:
+    def only_in_table(self, theirs: Field, path: Path, in_key: bool) -> None:
         required = theirs.nullable is False and theirs.default is None
-        why = _KEY if in_key else self.relax(path, "the table requires it") if required else ""
+        why = _KEY if in_key else ""
+        if required and not in_key:
+            why = self.relax(path, "the table requires it")
         remedy = f'with_columns({theirs.name}="CAST(NULL AS {theirs.whole})")' if not required else ""
         self.differ("-", path, f"{theirs.whole}{' not null' if required else ''}", why, remedy)
 
-    def extra(self, ours: Field, path: Path, in_key: bool) -> None:
+    def only_in_stream(self, ours: Field, path: Path, in_key: bool) -> None:
         new = ours.as_added()
-        why, remedy = _unfit(new, self.target.format_version), f'drop("{ours.name}")'
+        why, remedy = _not_storable(new, self.target.format_version), f'drop("{ours.name}")'
         if why and not ours.nested:
             remedy = f'cast({ours.name}="string")'
         if len(path) == 1 and ours.name.lower() in METADATA_COLUMNS:
@@ -208,35 +216,36 @@ class _Comparison:
             self.changes.append(Add(path=path, type=new.whole, doc=ours.doc))
         self.differ("+", path, str(ours.whole), why, remedy)
 
-    def both(self, ours: Field, theirs: Field, path: Path, in_key: bool) -> None:
-        alike = ours.nested and ours.type == theirs.type
-        differences = {"null": self.nulls(ours, theirs, path, in_key), "type": self.types(ours, theirs, path, in_key)}
-        whys = [why for why in differences.values() if why is not None]
-        if whys:
-            a, b = (str(f.type if alike else f.whole) for f in (theirs, ours))
-            refuses = " not null" if differences["null"] is not None else ""
-            castable = differences["type"] is not None and not (ours.nested or theirs.nested)
+    def in_both(self, ours: Field, theirs: Field, path: Path, in_key: bool) -> None:
+        same_container = ours.nested and ours.type == theirs.type
+        null_why = self.nulls(ours, theirs, path, in_key)
+        type_why = self.types(ours, theirs, path, in_key)
+        if null_why is not None or type_why is not None:
+            before, after = (str(f.type if same_container else f.whole) for f in (theirs, ours))
+            not_null = " not null" if null_why is not None else ""
+            castable = type_why is not None and not (ours.nested or theirs.nested)
             remedy = f'cast({theirs.name}="{theirs.whole}")' if castable else ""
-            self.differ("~", path, f"{a}{refuses} -> {b}", ", ".join(filter(None, whys)), remedy)
-        if alike and ours.type.name == "struct":
+            why = ", ".join(filter(None, (null_why, type_why)))
+            self.differ("~", path, f"{before}{not_null} -> {after}", why, remedy)
+        if same_container and ours.type.name == "struct":
             self.fields(ours.parts, theirs.parts, path, in_key)
-        elif alike:
-            for mine, other in zip(ours.parts, theirs.parts, strict=True):
-                in_its_key = ours.type.name == "map" and other.name == "key"
-                self.both(mine, other, (*path, other.name), in_key or in_its_key)
+        elif same_container:
+            for our_part, their_part in zip(ours.parts, theirs.parts, strict=True):
+                is_key = ours.type.name == "map" and their_part.name == "key"
+                self.in_both(our_part, their_part, (*path, their_part.name), in_key or is_key)
 
     def nulls(self, ours: Field, theirs: Field, path: Path, in_key: bool) -> str | None:
-        """The effect of the stream's nulls on a required field: None without any, the reason if refused, else empty."""
+        """The difference in nullability: None if there is none, the reason if it is refused, empty if it is allowed."""
         if theirs.nullable is not False or ours.nullable is False:
             return None
         if not self.allowed.differences:
             return "" if ours.nullable else None
         if ours.type != VOID and (in_key or not self.allowed.widening or holds(path, self.target.identifiers)):
-            return None  # it stays required, and Spark checks every row that it writes
+            return None  # the field stays required, and Spark checks every row that it writes
         return self.relax(path, "the table refuses nulls")
 
     def types(self, ours: Field, theirs: Field, path: Path, in_key: bool) -> str | None:
-        """The difference of two types, apart from their parts: None without any, the reason if refused, else empty."""
+        """The difference of two types, without their parts: None, a reason or empty, as for `nulls`."""
         if UNKNOWN in (ours.type, theirs.type) or stored(ours.type) == theirs.type:
             return None
         plain = not (ours.nested or theirs.nested)
@@ -262,24 +271,24 @@ class _Comparison:
         return ""
 
 
-def _unfit(new: Field, version: int) -> str:
-    """Why Iceberg cannot store a new field; empty when it can."""
+def _not_storable(new: Field, version: int) -> str:
+    """Why Iceberg cannot store a new field; empty if it can."""
     if new.type == VOID:
         return "it has no type"
     if new.type.name == "struct" and not new.parts:
         return "a struct needs fields"
     if new.parts:
-        reasons = ((part.name, _unfit(part, version)) for part in new.parts)
+        reasons = ((part.name, _not_storable(part, version)) for part in new.parts)
         return next((f"{name}: {reason}" for name, reason in reasons if reason), "")
     if new.type.name == "variant" and version < 3:
         return "needs a table of format version 3"
     return "" if new.type.name in _STORABLE else "Iceberg has no such type"
 
 
-def _without_splits(differences: list[Difference], policy: Policy) -> tuple[Difference, ...]:
-    """The differences, where a column that a source has renamed stops: its values would be split over two columns."""
-    lost = {_text(d.path).lower(): d.path for d in differences if d.sign == "-"}
-    former = {new.lower(): old for old, new in policy.sources if old.lower() in lost}
+def _stopped_splits(differences: list[Difference], policy: Policy) -> tuple[Difference, ...]:
+    """The differences; one stops if a source has renamed a column, whose values would be split over two columns."""
+    missing = {_text(d.path).lower() for d in differences if d.sign == "-"}
+    former = {new.lower(): old for old, new in policy.sources if old.lower() in missing}
 
     def stopped(difference: Difference) -> Difference:
         old = former.get(_text(difference.path).lower()) if difference.sign == "+" else None
@@ -309,13 +318,13 @@ def _ambiguous(fields: Fields, whose: str, where: Origin | None, path: Path = ()
     return problems
 
 
-def _hollow(fields: Fields, path: Path = ()) -> Iterator[Path]:
-    """Structs without fields."""
+def _empty_structs(fields: Fields, path: Path = ()) -> Iterator[Path]:
+    """The paths of structs without fields."""
     for field in fields:
-        here = (*path, field.name)
+        field_path = (*path, field.name)
         if field.type.name == "struct" and not field.parts:
-            yield here
-        yield from _hollow(field.parts, here)
+            yield field_path
+        yield from _empty_structs(field.parts, field_path)
 
 
 # the message
@@ -343,16 +352,16 @@ def _fix(differences: tuple[Difference, ...], stream: Fields, table: Target, pol
     modes = list(ALLOWED)
     wider = modes[modes.index(policy.mode) + 1 :]
     sources = policy.sources
-    taken = next((m for m in wider if not evolve(stream, table, Policy(mode=m, sources=sources)).problems), None)
-    ways = [f'write .evolve_schema("{taken}")'] if taken else []
-    lost = {_text(d.path).lower() for d in differences if d.sign == "-"}
+    enough = next((m for m in wider if not evolve(stream, table, Policy(mode=m, sources=sources)).problems), None)
+    ways = [f'write .evolve_schema("{enough}")'] if enough else []
+    missing = {_text(d.path).lower() for d in differences if d.sign == "-"}
     added = {_text(d.path).lower() for d in differences if d.sign == "+"}
-    renames = tuple((old, new) for old, new in sources if old.lower() in lost and new.lower() in added)
-    followed = Policy(mode="full", renames=renames, sources=sources)
-    if renames and not evolve(stream, table, followed).problems:
+    renames = tuple((old, new) for old, new in sources if old.lower() in missing and new.lower() in added)
+    renaming = Policy(mode="full", renames=renames, sources=sources)
+    if renames and not evolve(stream, table, renaming).problems:
         names = ", ".join(f'"{old}": "{new}"' for old, new in renames)
         ways.append(f'rename the table\'s column too with .evolve_schema("full").renames({{{names}}})')
     stopping = [d for d in differences if d.stops]
     if all(d.remedy for d in stopping) and len(stopping) <= 3:
         ways.append("make the stream fit with " + ", ".join(d.remedy for d in stopping))
-    return (", or ".join(ways) or "make the stream's columns as the table has them, or write another table") + "."
+    return (", or ".join(ways) or "give the stream the table's columns, or write another table") + "."

@@ -1,6 +1,6 @@
 """Columns as trees that keep the nullability of nested fields, and the casts between two schemas.
 
-A part is named as Iceberg names it in a path: `points.element.x`, `prices.value.amount`.
+The names of parts are those of Iceberg's paths: `points.element.x`, `prices.value.amount`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ class Field:
     """A column, a field of a struct, the `element` of an array, the `key` or the `value` of a map.
 
     Args:
-        name: As the schema has it; found without regard to case.
-        type: A plain type, or the bare name `struct`, `array` or `map`.
-        nullable: Whether nulls may be in it; None where it is known only at run time.
-        parts: The fields of a struct; (element); (key, value).
-        default: What is written where a row lacks it, as SQL; None for null. Iceberg has such defaults since v3.
-        doc: Its comment.
+        name: The name in the schema; names are compared without regard to case.
+        type: A plain type, or only the name `struct`, `array` or `map`.
+        nullable: Whether the field may be null; None if that is known only at run time.
+        parts: The fields of a struct, the element of an array, or the key and the value of a map.
+        default: The SQL of the value that is written for a row without the field; None for null. Iceberg has such
+            defaults since v3.
+        doc: The field's comment.
     """
 
     name: str
@@ -55,31 +56,31 @@ class Field:
 
     @classmethod
     def of(cls, name: str, kind: SparkType, nullable: bool | None) -> Field:
-        """A field of a type; whether its parts may be null is unknown."""
+        """A field of a type, with parts whose nullability is unknown."""
         names = PARTS.get(kind.name, kind.fields)
         parts = (cls.of(n, part, None) for n, part in zip(names, kind.parts, strict=True))
-        return cls(name, SparkType(kind.name, kind.numbers), nullable, tuple(map(_with_sure_keys(kind.name), parts)))
+        return cls(name, SparkType(kind.name, kind.numbers), nullable, _required_keys(kind.name, parts))
 
     def as_added(self) -> Field:
         """The field as it is added to a table: optional in every part, with Iceberg's types."""
-        parts = tuple(map(_with_sure_keys(self.type.name), (p.as_added() for p in self.parts)))
+        parts = _required_keys(self.type.name, (part.as_added() for part in self.parts))
         return replace(self, type=stored(self.type), nullable=True, parts=parts, default=None)
 
 
-def _with_sure_keys(container: str) -> Callable[[Field], Field]:
-    """Marks the key of a map as never null."""
-    return lambda part: replace(part, nullable=False) if (container, part.name) == ("map", "key") else part
+def _required_keys(container: str, parts: Iterable[Field]) -> Fields:
+    """The parts of a type; the key of a map is never null."""
+    return tuple(replace(p, nullable=False) if (container, p.name) == ("map", "key") else p for p in parts)
 
 
 def from_schema(schema: columns.Schema) -> Fields:
-    """The columns of an inferred schema, where `nullable` means unknown."""
+    """The columns of an inferred schema, whose `nullable=True` means unknown."""
     return tuple(Field.of(c.name, c.kind, None if c.nullable else False) for c in schema.columns)
 
 
 def from_pyiceberg(schema: pyiceberg.schema.Schema) -> Fields:
     """The columns of an Iceberg table as Spark reads them."""
-    shown = columns.from_pyiceberg(schema).columns
-    return tuple(_iceberg(Field.of(c.name, c.kind, c.nullable), f) for c, f in zip(shown, schema.fields, strict=True))
+    read = columns.from_pyiceberg(schema).columns
+    return tuple(_iceberg(Field.of(c.name, c.kind, c.nullable), f) for c, f in zip(read, schema.fields, strict=True))
 
 
 _ICEBERG_PARTS: Mapping[str, Callable[[Any], tuple[Any, ...]]] = {
@@ -89,11 +90,12 @@ _ICEBERG_PARTS: Mapping[str, Callable[[Any], tuple[Any, ...]]] = {
 }
 
 
-def _iceberg(known: Field, iceberg: Any) -> Field:
-    inner = _ICEBERG_PARTS.get(known.type.name, lambda _: ())(iceberg.field_type)
-    parts = tuple(_iceberg(p, i) for p, i in zip(known.parts, inner, strict=True))
+def _iceberg(field: Field, iceberg: Any) -> Field:
+    """A field, with the nullability, the default and the comment of PyIceberg's field."""
+    inner = _ICEBERG_PARTS.get(field.type.name, lambda _: ())(iceberg.field_type)
+    parts = tuple(_iceberg(p, i) for p, i in zip(field.parts, inner, strict=True))
     default = repr(iceberg.write_default) if iceberg.write_default is not None else None
-    return replace(known, nullable=not iceberg.required, parts=parts, default=default, doc=iceberg.doc)
+    return replace(field, nullable=not iceberg.required, parts=parts, default=default, doc=iceberg.doc)
 
 
 def renamed_columns(schemas: Iterable[Mapping[int, str]], today: Mapping[int, str]) -> tuple[tuple[str, str], ...]:
@@ -101,7 +103,7 @@ def renamed_columns(schemas: Iterable[Mapping[int, str]], today: Mapping[int, st
 
     Args:
         schemas: All schemas that the table has had, as names by field ids.
-        today: That of today.
+        today: The current schema, as names by field ids.
 
     Examples:
         >>> renamed_columns([{1: "id", 2: "price"}, {1: "id", 2: "cost"}], {1: "id", 2: "cost", 3: "note"})
@@ -127,8 +129,9 @@ def holds(path: Path, names: Iterable[str]) -> bool:
 
 _STORED = {"tinyint": "int", "smallint": "int", "char": "string", "varchar": "string"}
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+"""The most digits of a whole number."""
 _EXACT_IN = {"float": ("tinyint", "smallint"), "double": ("tinyint", "smallint", "int", "float")}
-"""Numbers that a floating point type holds without rounding: it has 24 or 53 bits for them."""
+"""The types whose values a float (24 bits) or a double (53 bits) holds without rounding."""
 _PROMOTED = {"int": "bigint", "float": "double"}
 
 
@@ -158,8 +161,8 @@ def lossless(stream: SparkType, table: SparkType) -> bool:
 def promotions(table: SparkType) -> tuple[SparkType, ...]:
     """The types to which Iceberg 1.12 promotes a type, narrowest first, in every format version.
 
-    The same as `TypeUtil.isPromotionAllowed`, which lacks the additions of v3: `date` to `timestamp_ntz`, and
-    `void` to any type.
+    They are those of `TypeUtil.isPromotionAllowed`. Iceberg 1.12 does not have the promotions that v3 adds: `date` to
+    `timestamp_ntz`, and `void` to any type.
     """
     if table.name == "decimal":
         precision, scale = table.numbers
@@ -172,16 +175,15 @@ def promotions(table: SparkType) -> tuple[SparkType, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """How the value of one field of the table comes from a row of the stream.
+    """The conversion of one field from a row of the stream to the table: unchanged, rebuilt by its parts, or cast.
 
     Args:
-        name: The field, as the table has it.
-        type: Its type.
-        source: The stream's name of it; None where the stream lacks it, and `default` or null is written.
-        same: Whether the value is taken as it is.
-        default: What is written in place of null, as SQL.
-        parts: Where the value is rebuilt: a struct by its fields, an array by its element, a map by key and value.
-            A value that is neither the same nor built is cast.
+        name: The name of the field in the table.
+        type: The type of the field in the table.
+        source: The name of the field in the stream; None if the stream lacks the field. Then `default` is written.
+        same: Whether the value is written unchanged.
+        default: The SQL of the value that is written if the stream lacks the field; None for null.
+        parts: The parts of a value that is rebuilt: fields of a struct, element of an array, key and value of a map.
     """
 
     name: str
@@ -192,7 +194,7 @@ class Cell:
     parts: tuple[Cell, ...] = ()
 
     def steps(self, within: Path = ()) -> Iterator[str]:
-        """The changes of the value, one line per cast and per filled field."""
+        """The conversion as text: a line for each cast, and for each field that the stream lacks."""
         path = (*within, self.name)
         if self.source is None:
             yield f"{shown(path)}: {self.default or 'NULL'}"
@@ -203,11 +205,11 @@ class Cell:
 
 
 def cast_plan(stream: Fields, table: Fields) -> tuple[Cell, ...]:
-    """How the table's columns are made from the stream's, by name at every level, in the table's order.
+    """The conversions of the stream's columns to the table's, by name at every level, in the table's order.
 
     Args:
-        stream: Columns that the table can take: `evolve` has no problem with them.
-        table: The columns after the changes, `Evolution.fields`.
+        stream: The columns of the stream, for which `evolve` has found no problem.
+        table: The columns of the table after the changes: `Evolution.fields`.
 
     Examples:
         >>> from helios.plan.typing.schema import from_ddl
@@ -221,11 +223,11 @@ def cast_plan(stream: Fields, table: Fields) -> tuple[Cell, ...]:
 
 
 def _cell(ours: Field | None, theirs: Field) -> Cell:
-    whole = theirs.whole
+    kind = theirs.whole
     if ours is None:
-        return Cell(name=theirs.name, type=whole, source=None, default=theirs.default)
-    if ours.whole == whole:
-        return Cell(name=theirs.name, type=whole, source=ours.name, same=True)
-    built = ours.nested and ours.type == theirs.type
-    parts = cast_plan(ours.parts, theirs.parts) if built else ()
-    return Cell(name=theirs.name, type=whole, source=ours.name, parts=parts)
+        return Cell(name=theirs.name, type=kind, source=None, default=theirs.default)
+    if ours.whole == kind:
+        return Cell(name=theirs.name, type=kind, source=ours.name, same=True)
+    rebuilt = ours.nested and ours.type == theirs.type
+    parts = cast_plan(ours.parts, theirs.parts) if rebuilt else ()
+    return Cell(name=theirs.name, type=kind, source=ours.name, parts=parts)

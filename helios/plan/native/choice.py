@@ -1,4 +1,4 @@
-"""Which engine runs a pipeline, and why."""
+"""Chooses the engine of a pipeline, and says why."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from helios.catalog.spec import Catalog
     from helios.plan.nodes import Plan, WritePlan
 
-NEEDS = "polars"
+PACKAGE = "polars"
 """The package that the extra `native` installs."""
-CLIENT = ("s3.", "client.", "adls.", "gcs.", "hadoop.fs.", "io-impl")
-"""The prefixes of the properties by which Iceberg's clients reach a store."""
+CLIENT_PROPERTIES = ("s3.", "client.", "adls.", "gcs.", "hadoop.fs.", "io-impl")
+"""The prefixes of the properties of Iceberg's clients of object stores."""
 
 
 def engine_of(plan: Plan, setting: str) -> tuple[Engine, list[HeliosError]]:
-    """The engine of a pipeline, and the problem where another one is required.
+    """The engine of a pipeline, and the problem if the setting requires the other engine.
 
     Args:
         plan: The pipeline.
@@ -29,7 +29,7 @@ def engine_of(plan: Plan, setting: str) -> tuple[Engine, list[HeliosError]]:
     if setting == "off":
         return Engine(), []
     try:
-        if find_spec(NEEDS) is None:
+        if find_spec(PACKAGE) is None:
             raise NotNative("helios[native] is not installed")
         _check(plan)
     except NotNative as reason:
@@ -39,11 +39,11 @@ def engine_of(plan: Plan, setting: str) -> tuple[Engine, list[HeliosError]]:
 
 
 def required(engine: Engine, pipeline: str, where: Origin | None) -> InputError:
-    """The problem of a pipeline that the columnar engine must run, and does not."""
+    """The problem of a pipeline that must run on the columnar engine, but runs on Spark."""
     return InputError(
         f'[spark] native = "require", and {pipeline} runs on Spark, because {engine.why}.',
         where=where,
-        fix='take that away, or set native = "auto".',
+        fix='remove the reason, or set native = "auto".',
     )
 
 
@@ -64,7 +64,7 @@ def _check(plan: Plan) -> None:
         raise NotNative("the columns of the source are known only at run")
     if any(str(column.kind) == "unknown" for column in read.schema.columns):
         raise NotNative("the types of the source's columns are known only at run")
-    # Only where the engine is asked for.
+    # Imported late: most plans do not get here.
     from helios.native.partitions import PARTITION_TYPES
     from helios.plan.native.steps import program_of
     from helios.plan.native.upserts import check_upsert
@@ -78,18 +78,19 @@ def _check(plan: Plan) -> None:
     for field in plan.write.partitioning or ():
         kind = kinds.get(field.column.lower())
         if kind not in PARTITION_TYPES.get(field.transform, ()):
-            raise NotNative(f"the table is partitioned by {field}, and it does not partition by that of {kind}")
+            raise NotNative(f"the table is partitioned by {field}, which the engine does not support for {kind}")
 
 
 def refuse_catalog(catalog: Catalog) -> None:
-    """Refuses a catalog on a store with settings that only Iceberg's own client supports.
+    """Refuses a catalog on an object store with settings that only Iceberg's own client supports.
 
     Raises:
-        NotNative: It has a property of that client, or a profile.
+        NotNative: The catalog has a property of that client, or a profile.
     """
-    given = next((key for key, _ in catalog.properties if key.startswith((*CLIENT, "py-io-impl"))), None)
-    if given is not None:
-        raise NotNative(f"the catalog {catalog.name} has the property {given}")
+    prefixes = (*CLIENT_PROPERTIES, "py-io-impl")
+    key = next((key for key, _ in catalog.properties if key.startswith(prefixes)), None)
+    if key is not None:
+        raise NotNative(f"the catalog {catalog.name} has the property {key}")
     if catalog.type == "glue" and catalog.option("profile"):
         raise NotNative(f"the catalog {catalog.name} has a profile")
 
@@ -97,15 +98,15 @@ def refuse_catalog(catalog: Catalog) -> None:
 def _check_sink(write: WritePlan) -> None:
     sink = write.sink.iceberg
     if sink is None:
-        raise NotNative("it writes no Iceberg table")
+        raise NotNative("it does not write an Iceberg table")
     if not sink.mode.traits.columnar:
         raise NotNative(f"it writes by {sink.mode.text()}")
-    for what, asked in (
+    for what, declared in (
         ("an audit", sink.audits),
         ("a route", sink.many_tables),
         ("a quarantine", write.quarantine),
     ):
-        if asked:
+        if declared:
             raise NotNative(f"the sink has {what}")
     if write.file_format != "parquet":
         raise NotNative(f"it writes {write.file_format}")

@@ -1,11 +1,11 @@
-"""The engine of a pipeline, as its plan tells it."""
+"""The engine of a pipeline, as its plan shows it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 SMALL = 8 << 20
-"""Bytes of files below which a batch is not worth the start of the columnar engine in Spark's Python workers."""
+"""The bytes of files below which Spark is faster, since the columnar engine must start in Spark's Python workers."""
 
 
 @dataclass(frozen=True)
@@ -13,8 +13,8 @@ class Engine:
     """The engine that reads, computes and writes the rows of a pipeline.
 
     Attributes:
-        native: Whether it is the columnar engine in Spark's tasks.
-        why: Why it is Spark; empty where it is not.
+        native: Whether the columnar engine runs in Spark's tasks; otherwise Spark itself runs the pipeline.
+        why: Why Spark itself runs the pipeline; empty if `native`.
         setting: `[spark] native` of the configuration.
     """
 
@@ -24,7 +24,7 @@ class Engine:
 
     @property
     def small(self) -> int:
-        """Bytes of files below which Spark runs a batch."""
+        """The bytes of files below which Spark runs a batch."""
         return 0 if self.setting == "require" else SMALL
 
     def as_json(self) -> dict[str, bool | str | int | None]:

@@ -1,4 +1,4 @@
-"""Literals of Spark SQL as terms, and the types that a comparison with a column gives them."""
+"""Literals of Spark SQL as terms of the columnar engine, also in the type of a column that they are compared with."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from decimal import Decimal
 from helios.native.program import NotNative, Term
 from helios.plan.typing.decimals import number
 from helios.plan.typing.scope import Node
+from helios.plan.typing.types import parse_type
 
 WHOLE = ("int", "bigint")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -20,7 +21,7 @@ def literal(node: Node) -> Term:
     """The term of a literal.
 
     Raises:
-        NotNative: It is none that is known.
+        NotNative: The engine does not support the literal.
     """
     name = type(node).__name__
     if name == "Null":
@@ -37,7 +38,7 @@ def literal(node: Node) -> Term:
 
 
 def _plain(text: str) -> str:
-    """A text without escapes, which the two parsers may read differently."""
+    """A text, checked: Spark's parser and sqlglot may read the escapes of a backslash differently."""
     if "\\" in text:
         raise NotNative("a text has a backslash")
     return text
@@ -50,7 +51,7 @@ def _number(text: str) -> Term:
 
 
 def typed(node: Node) -> Term | None:
-    """A literal with a type, such as `DATE '2026-01-01'` and `5L`; None for any other cast."""
+    """The term of a literal with a type, such as `DATE '2026-01-01'` and `5L`; None for any other cast."""
     if type(node.this).__name__ != "Literal":
         return None
     to, text = str(getattr(node.to.this, "name", "")), node.this.this
@@ -63,7 +64,7 @@ def typed(node: Node) -> Term | None:
 
 
 def moment(text: str, kind: str) -> Term | None:
-    """A date or a time in the plain form; None for any other form, which Spark may read, too."""
+    """The term of a date or a time in ISO 8601; None for other forms, some of which Spark also accepts."""
     form = _DAY if kind == "date" else _MOMENT
     if not form.fullmatch(text):
         return None
@@ -75,9 +76,10 @@ def moment(text: str, kind: str) -> Term | None:
 
 
 def exactly(value: Term, kind: str) -> Term | None:
-    """A literal in the type of the column that it is compared with; None if Spark casts the column instead.
+    """A literal in the type of the column that it is compared with.
 
-    Only where the result is that of Spark's own coercion: of numbers because the value stays the same.
+    None unless the comparison certainly has Spark's result: a number must keep its value, and Spark must not cast the
+    column.
     """
     if value.kind == kind:
         return value
@@ -97,8 +99,9 @@ def exactly(value: Term, kind: str) -> Term | None:
 
 
 def _decimal(value: Decimal, kind: str) -> Term | None:
-    precision, scale = map(int, kind[len("decimal(") : -1].split(","))
-    shifted = value.scaleb(scale)
-    if shifted != shifted.to_integral_value() or len(str(abs(int(shifted)))) > precision:
+    """The term of a number in a decimal type; None if the type does not hold the number without rounding."""
+    precision, scale = parse_type(kind).numbers
+    unscaled = value.scaleb(scale)
+    if unscaled != unscaled.to_integral_value() or len(str(abs(int(unscaled)))) > precision:
         return None
-    return Term("lit", kind, text=f"{int(shifted)}E-{scale}")
+    return Term("lit", kind, text=f"{int(unscaled)}E-{scale}")

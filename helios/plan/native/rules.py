@@ -1,7 +1,7 @@
 """The expressions that the columnar engine supports: one rule for each class of sqlglot, with Spark's types.
 
-A rule gives a term whose operands have the types that Spark's analyzer would give them. What is not certain has no
-rule, and the pipeline stays with Spark. Rules are found by the name of the class, as in `helios.plan.typing.rules`.
+A rule returns a term whose operands have the types that Spark's analyzer gives them. An expression without a rule, or
+with an uncertain type, keeps the pipeline on Spark.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from helios.plan.typing.scope import Node
 from helios.plan.typing.types import SparkType, TypeProblem, parse_type, quoted, wider
 
 Columns = Mapping[str, tuple[str, str]]
-"""The columns before a step: by the name in lower case, the name and the type."""
+"""The columns before a step: name and type, by the name in lower case."""
 
 FLAT = re.compile(r"boolean|int|bigint|float|double|string|binary|date|timestamp|timestamp_ntz|decimal\(\d+,\d+\)")
 WHOLE = ("int", "bigint")
@@ -33,27 +33,27 @@ READ = {
     "Between": frozenset({"this", "low", "high"}),
     "In": frozenset({"this", "expressions"}),  # not `query`
     "Cast": frozenset({"this", "to"}),
-    "TryCast": frozenset({"this", "to"}),  # as which CAST is parsed, too; that of try_cast has `safe`
+    "TryCast": frozenset({"this", "to"}),  # sqlglot parses Spark's CAST as TryCast; a real try_cast also has `safe`
     "Coalesce": frozenset({"this", "expressions"}),
     "Case": frozenset({"this", "ifs", "default"}),
     "If": frozenset({"this", "true", "false"}),
 }
-"""The arguments that the rules read, by the class in sqlglot; `OPERANDS` of all others."""
+"""The arguments that the rules read, by the class in sqlglot; the rules of other classes read `OPERANDS`."""
 MOST_VALUES = 200
-"""Values of an IN list."""
+"""The most values of an IN list; each becomes a comparison."""
 MOST_FLOATS = 10
-"""Of floating-point numbers: Spark looks more of them up by their hashes, by which -0.0 is not 0.0."""
+"""The most floating-point values of an IN list: Spark finds more by hash, and -0.0 and 0.0 have different hashes."""
 
 
 def term(node: Node, columns: Columns) -> Term:
     """The term of a parsed expression.
 
     Raises:
-        NotNative: No rule knows a part of it.
+        NotNative: A part of the expression has no rule.
     """
     name = type(node).__name__
     rule = RULES.get(name)
-    # An argument that no rule reads, such as the NOT of LIKE, would be lost.
+    # An argument that the rule does not read, such as the NOT of LIKE, would be lost.
     if rule is None or {key for key, value in node.args.items() if value} - READ.get(name, OPERANDS):
         raise NotNative(f"{_shown(node)} is an expression that the native engine does not support")
     return rule(node, columns)
@@ -63,7 +63,7 @@ def condition(node: Node, columns: Columns) -> Term:
     """The term of a condition.
 
     Raises:
-        NotNative: No rule knows a part of it, or it is not a boolean.
+        NotNative: A part of the condition has no rule, or the condition is not a boolean.
     """
     result = term(node, columns)
     if result.kind != "boolean":
@@ -77,7 +77,7 @@ def _shown(node: Node) -> str:
 
 
 def _operand(node: Node, columns: Columns) -> Term:
-    """An operand; refuses a predicate without parentheses, which the two parsers may bind differently."""
+    """An operand. A predicate needs parentheses: Spark's parser and sqlglot may bind its parts differently."""
     if type(node).__name__ in PREDICATES:
         raise NotNative(f"{_shown(node)} stands in an expression without parentheses")
     return term(node, columns)
@@ -97,16 +97,15 @@ def _column(node: Node, columns: Columns) -> Term:
 
 
 def _matched(left: Term, right: Term, node: Node) -> tuple[Term, Term]:
-    """Two operands of a comparison, with the type that Spark compares them in.
+    """The two operands of a comparison, both in the type in which Spark compares them.
 
     Raises:
-        NotNative: Spark's rule is not certain, or not in the table.
+        NotNative: This type is not certain.
     """
-    for one, other in ((left, right), (right, left)):
-        if one.op == "lit" and other.op != "lit":
-            converted = exactly(one, other.kind)
-            if converted is not None:
-                return (converted, other) if one is left else (other, converted)
+    if left.op == "lit" and right.op != "lit":
+        left = exactly(left, right.kind) or left
+    elif right.op == "lit" and left.op != "lit":
+        right = exactly(right, left.kind) or right
     left, right = _floating(left, right), _floating(right, left)
     if left.kind == right.kind:
         return left, right
@@ -143,14 +142,14 @@ def _in(node: Node, columns: Columns) -> Term:
     if len(values) > most:
         raise NotNative(f"{_shown(node)} is not a list of at most {most} values")
     comparisons = [_compared("eq", value, _operand(item, columns), node) for item in values]
-    # Spark widens all values together: the list stays with it where they differ.
+    # Spark converts all values to one common type: lists of several types stay with Spark.
     if any(comparison.args[1].op != "lit" or comparison.args[0] != value for comparison in comparisons):
         raise NotNative(f"{_shown(node)} has values of another type than {value.kind}")
     return _any(comparisons)
 
 
 def _any(terms: list[Term]) -> Term:
-    """The disjunction, as a tree of little depth."""
+    """The terms joined by OR, as a balanced tree: a list of 200 values is only 8 levels deep."""
     if len(terms) == 1:
         return terms[0]
     half = len(terms) // 2
@@ -196,16 +195,14 @@ def _not(node: Node, columns: Columns) -> Term:
 def _arithmetic(op: str) -> Rule:
     def rule(node: Node, columns: Columns) -> Term:
         left, right = _operand(node.this, columns), _operand(node.expression, columns)
-        # Spark and Polars round and sign some results of floating-point numbers otherwise.
+        # Spark and Polars differ in the rounding and the sign of some floating-point results.
         if left.kind not in WHOLE or right.kind not in WHOLE:
             raise NotNative(f"{_shown(node)} computes with {left.kind} and {right.kind}")
-        # Spark gathers the constants of nested sums and products, and may then overflow where the text does not.
-        if (
-            op in REORDERED
-            and any(_has(operand, op) for operand in (left, right))
-            and (_has(left, "lit") or _has(right, "lit"))
-        ):
-            raise NotNative(f"{_shown(node)} is one that Spark computes in another order")
+        # Spark combines the constants of nested sums and products, and may then overflow in another place.
+        nested = _has(left, op) or _has(right, op)
+        constant = _has(left, "lit") or _has(right, "lit")
+        if op in REORDERED and nested and constant:
+            raise NotNative(f"{_shown(node)} is an expression that Spark computes in another order")
         kind = str(wider(SparkType(left.kind), SparkType(right.kind)))
         return Term(op, kind, (cast(left, kind), cast(right, kind)))
 
@@ -213,6 +210,7 @@ def _arithmetic(op: str) -> Rule:
 
 
 REORDERED = ("add", "mul")
+"""The operators whose constants Spark's optimizer combines."""
 
 
 def _has(value: Term, op: str) -> bool:
@@ -220,11 +218,12 @@ def _has(value: Term, op: str) -> bool:
     return value.op == op or any(_has(arg, op) for arg in value.args)
 
 
-def _floating(one: Term, other: Term) -> Term:
-    """A decimal literal beside a floating-point number, which makes it a double."""
-    if one.op == "lit" and one.kind.startswith("decimal") and one.text is not None and other.kind in FLOATS:
-        return Term("lit", "double", text=repr(float(Decimal(one.text))))
-    return one
+def _floating(operand: Term, other: Term) -> Term:
+    """An operand; as a double if it is a decimal literal and the other operand is a floating-point number."""
+    decimal = operand.op == "lit" and operand.kind.startswith("decimal")
+    if decimal and operand.text is not None and other.kind in FLOATS:
+        return Term("lit", "double", text=repr(float(Decimal(operand.text))))
+    return operand
 
 
 def _negated(node: Node, columns: Columns) -> Term:
@@ -245,14 +244,14 @@ CASTS = frozenset(
         ("float", "double"), ("int", "string"), ("bigint", "string"), ("boolean", "string"),
     ]
 )  # fmt: skip
-"""From and to: the casts that are the same in both engines."""
+"""The casts, from and to, that give the same values in both engines."""
 
 
 def cast(value: Term, kind: str) -> Term:
-    """A value as one of another type.
+    """A value cast to a type.
 
     Raises:
-        NotNative: The two engines may differ on the cast.
+        NotNative: The cast may give different values in the two engines.
     """
     if value.kind == kind:
         return value
@@ -273,7 +272,7 @@ def _cast(node: Node, columns: Columns) -> Term:
 
 
 def _unified(terms: list[Term], node: Node) -> list[Term]:
-    """The alternatives of a choice in one type; nulls take the type of the others."""
+    """The values of CASE or COALESCE, which must have one type; nulls get the type of the others."""
     kinds = {operand.kind for operand in terms if operand.kind != "void"}
     if len(kinds) != 1:
         raise NotNative(f"{_shown(node)} chooses among {', '.join(sorted(kinds)) or 'nulls'}")
@@ -338,4 +337,4 @@ RULES: dict[str, Rule] = {
     "Case": _case,
     "If": _if,
 }
-"""By the class in sqlglot."""
+"""The rules by the name of sqlglot's class, so that this module does not import sqlglot."""

@@ -33,7 +33,7 @@ def program_of(stream: Stream, schema: Schema) -> Program:
         schema: The table's columns.
 
     Raises:
-        NotNative: The engine does not know a step, an expression or a type.
+        NotNative: The engine does not support a step, an expression or a type.
     """
     source = stream.source
     columns = source.file_columns
@@ -57,7 +57,7 @@ def program_of(stream: Stream, schema: Schema) -> Program:
 
 
 def _used(steps: Iterable[Operation], first: Columns) -> Columns:
-    """The table's columns that the steps read before others take their place."""
+    """The table's columns that the steps read up to the first projection; without a projection, all columns."""
     wanted: set[str] = set()
     for step in steps:
         terms = [term for _, term in step.columns] if isinstance(step, Project) else [step.condition]
@@ -69,6 +69,7 @@ def _used(steps: Iterable[Operation], first: Columns) -> Columns:
 
 
 def _names(value: Term) -> set[str]:
+    """The columns that a term reads."""
     own = {str(value.text)} if value.op == "col" else set[str]()
     return own.union(*map(_names, value.args))
 
@@ -91,7 +92,7 @@ class _Compiler:
 
     def parsed(self, text: str) -> Node:
         if "\\" in text:
-            raise NotNative(f"{text!r} has a backslash")  # the parsers of two versions make different characters of it
+            raise NotNative(f"{text!r} has a backslash")  # two versions of the parser read its escapes differently
         try:
             return parse(text, text, None)
         except UnparsedExpression:
@@ -108,15 +109,15 @@ class _Compiler:
         self.project([(name, self.column(name)) for name in names])
 
     def column(self, name: str) -> Term:
-        found, kind = self.known[name.lower()]
-        return Term("col", kind, text=found)
+        known_name, kind = self.known[name.lower()]
+        return Term("col", kind, text=known_name)
 
     def project(self, columns: Iterable[tuple[str, Term]]) -> None:
-        made = tuple(columns)
-        for name, _ in made:
+        projected = tuple(columns)
+        for name, _ in projected:
             refuse_pattern(name)
-        self.steps.append(Project(made))
-        self.columns = tuple((name, term.kind) for name, term in made)
+        self.steps.append(Project(projected))
+        self.columns = tuple((name, term.kind) for name, term in projected)
 
 
 def _where(compiler: _Compiler, step: Where) -> None:
@@ -124,43 +125,42 @@ def _where(compiler: _Compiler, step: Where) -> None:
 
 
 def _select(compiler: _Compiler, step: Select) -> None:
-    made: list[tuple[str, Term]] = []
+    selected: list[tuple[str, Term]] = []
     for text in step.expressions:
         node = compiler.parsed(text)
         kind = type(node).__name__
         if kind == "Star" and not any(node.args.values()):
-            made += [(name, compiler.column(name)) for name, _ in compiler.columns]
+            selected += [(name, compiler.column(name)) for name, _ in compiler.columns]
         elif kind == "Alias":
-            made.append((node.alias, term(node.this, compiler.known)))
+            selected.append((node.alias, term(node.this, compiler.known)))
         elif kind == "Column":
-            made.append((node.name, term(node, compiler.known)))
+            selected.append((node.name, term(node, compiler.known)))
         else:
             raise NotNative(f"{text!r} has no name of its own")
-    compiler.project(made)
+    compiler.project(selected)
 
 
 def _with_columns(compiler: _Compiler, step: WithColumns) -> None:
     # Each expression sees the columns before the step.
-    made = {name: term(compiler.parsed(text), compiler.known) for name, text in step.columns}
-    _replaced(compiler, made)
+    _replace(compiler, {name: term(compiler.parsed(text), compiler.known) for name, text in step.columns})
 
 
-def _replaced(compiler: _Compiler, made: Mapping[str, Term]) -> None:
-    """Replaces columns of the same name, and appends the others."""
-    lowered = {name.lower(): name for name in made}
-    if len(lowered) < len(made):
+def _replace(compiler: _Compiler, terms: Mapping[str, Term]) -> None:
+    """Replaces the columns that have the name of a term, and appends the other terms."""
+    new_names = {name.lower(): name for name in terms}
+    if len(new_names) < len(terms):
         raise NotNative("a step names one column twice")
     columns: list[tuple[str, Term]] = []
     for name, _ in compiler.columns:
-        new = lowered.pop(name.lower(), None)
-        columns.append((name, compiler.column(name)) if new is None else (new, made[new]))
-    compiler.project([*columns, *((new, made[new]) for new in lowered.values())])
+        new = new_names.pop(name.lower(), None)
+        columns.append((name, compiler.column(name)) if new is None else (new, terms[new]))
+    compiler.project([*columns, *((new, terms[new]) for new in new_names.values())])
 
 
 def _rename(compiler: _Compiler, step: Rename) -> None:
     names = {old.lower(): new for old, new in step.names}
-    olds = [name.lower() for name, _ in compiler.columns]
-    if len(names) < len(step.names) or any(new.lower() in olds for new in names.values()):
+    existing = [name.lower() for name, _ in compiler.columns]
+    if len(names) < len(step.names) or any(new.lower() in existing for new in names.values()):
         raise NotNative(f"{step.text()} gives a name that another column has or had")
     compiler.project((names.get(name.lower(), name), compiler.column(name)) for name, _ in compiler.columns)
 
@@ -171,25 +171,25 @@ def _drop(compiler: _Compiler, step: Drop) -> None:
 
 
 def _cast(compiler: _Compiler, step: Cast) -> None:
-    made = {}
+    terms = {}
     for name, kind in step.types:
         if name.lower() not in compiler.known:
             raise NotNative(f"{name!r} is not a plain column")
         try:
-            made[name] = cast(compiler.column(name), str(parse_type(kind)))
+            terms[name] = cast(compiler.column(name), str(parse_type(kind)))
         except TypeProblem:
             raise NotNative(f"{kind!r} is a type that the native engine does not support") from None
-    _replaced(compiler, made)
+    _replace(compiler, terms)
 
 
 def _expect(compiler: _Compiler, step: Expect) -> None:
     if step.on_fail == "quarantine":
         raise NotNative(f"{step.text()} quarantines rows as JSON, which only Spark writes")
-    # A null is not met, and a filter keeps what is true alone.
-    met = [condition(compiler.parsed(text), compiler.known) for _, text in step.conditions]
-    whole = reduce(lambda a, b: Term("and", "boolean", (a, b)), met)
+    # A row for which the condition is null fails, as a filter drops it.
+    conditions = [condition(compiler.parsed(text), compiler.known) for _, text in step.conditions]
+    all_of_them = reduce(lambda a, b: Term("and", "boolean", (a, b)), conditions)
     failing = f"a row does not meet {step.text()}, and Spark says which" if step.on_fail == "fail" else ""
-    compiler.steps.append(Expectation(whole, failing))
+    compiler.steps.append(Expectation(all_of_them, failing))
 
 
 STEPS: Mapping[type[Step], Callable[[_Compiler, Any], None]] = {
@@ -201,4 +201,4 @@ STEPS: Mapping[type[Step], Callable[[_Compiler, Any], None]] = {
     Cast: _cast,
     Expect: _expect,
 }
-"""The steps that the engine knows."""
+"""The steps that the engine supports, each with the function that compiles it."""

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from helios.plan.nodes import WritePlan
 
 VECTORS_SINCE = 3
-"""The format version of deletion vectors."""
+"""The first format version that has deletion vectors."""
 COMPARED = ("int", "bigint", "string", "date", "timestamp", "timestamp_ntz", "decimal")
-"""Types of which Spark and Polars find the same values equal, and the same one greater."""
+"""Types whose values Spark and Polars compare alike."""
 
 
 def check_upsert(write: WritePlan, mode: Upsert, kinds: Mapping[str, str]) -> None:
-    """Raises `NotNative` for an upsert of these types that the engine does not support."""
+    """Raises `NotNative` for an upsert that the engine does not support; `kinds` has the types of the columns."""
     check_mode(mode)
     if write.left_out:
         raise NotNative(f"the table does not store {', '.join(write.left_out)}")
@@ -31,27 +31,27 @@ def check_upsert(write: WritePlan, mode: Upsert, kinds: Mapping[str, str]) -> No
 
 def check_mode(mode: Upsert) -> None:
     """Raises `NotNative` for an upsert that is more than the newest row of each key."""
-    for what, asked in (
+    for what, declared in (
         ("keeps versions", mode.history),
         ("deletes", mode.delete_when),
         ("takes the key of the records", not mode.keys),
     ):
-        if asked:
+        if declared:
             raise NotNative(f"the upsert {what}")
 
 
 def check_kinds(keys: Iterable[str], order: str | None, kinds: Mapping[str, str]) -> None:
-    """Raises `NotNative` for keys or an order of a type that the two engines may compare otherwise."""
+    """Raises `NotNative` for keys or an order of a type that the two engines may compare differently."""
     for name in (*keys, *([order] if order is not None else [])):
         if kinds[name].partition("(")[0] not in COMPARED:
             raise NotNative(f"the upsert compares {name}, a {kinds[name]}")
 
 
 def columns_of(mode: Mode, columns: Iterable[str]) -> tuple[tuple[str, ...], str | None]:
-    """The keys and the order of an upsert, as the columns are written.
+    """The key columns and the order column of an upsert, with the names that `columns` has; None without an order.
 
     Raises:
-        NotNative: The order is no column.
+        NotNative: A key or the order is not a column.
     """
     known = {name.lower(): name for name in columns}
     order = mode.order_by.strip("` ").lower() if mode.order_by is not None else None

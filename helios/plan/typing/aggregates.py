@@ -23,12 +23,12 @@ _WORD = re.compile(r"\w+")
 
 
 def is_streaming(flow: Flow) -> bool:
-    """True if a flow is unbounded, its joins and unions included."""
+    """True if the source of a flow, or of a flow that it joins or unites with, is followed."""
     return any(inner.source.streaming for inner in flows(flow))
 
 
 def streaming_steps(flow: Flow) -> list[Step]:
-    """The steps of a flow, and of the flows it joins, that process a stream."""
+    """The steps of a flow, and of the flows that it joins or unites with, that process a stream."""
     return [step for inner in flows(flow) for step in inner.steps if is_streaming(inner)]
 
 
@@ -58,7 +58,10 @@ def upserts_groups(flow: Flow, sink: Sink) -> bool:
 
 
 def _groups(steps: Sequence[Step]) -> tuple[str, ...]:
-    """The names of the aggregate's group columns after the last step; empty when a later step keeps state too."""
+    """The names of the aggregate's group columns after the last step.
+
+    Empty without an aggregate, or if a later step keeps state or gives several rows for a group.
+    """
     names: tuple[str, ...] | None = None
     for step in steps:
         if names is None:
@@ -69,13 +72,13 @@ def _groups(steps: Sequence[Step]) -> tuple[str, ...]:
             renamed = {old.lower(): new for old, new in step.names}
             names = tuple(renamed.get(name.lower(), name) for name in names)
         elif isinstance(step, Select):
-            given = {a.lower(): b for text in step.expressions for a, b in _aliases(text)}
-            names = tuple(given.get(name.lower(), name) for name in names)
+            aliases = {old.lower(): new for text in step.expressions for old, new in _renaming(text)}
+            names = tuple(aliases.get(name.lower(), name) for name in names)
     return names or ()
 
 
 def group_columns(step: Step) -> tuple[str, ...] | None:
-    """The group columns of a step, by their names after it; None when it does not group.
+    """The group columns of a step, by their names in its result; None if the step does not group.
 
     Examples:
         >>> group_columns(Aggregate(by=("country", "year(ts) AS y"), columns=(("n", "count(*)"),)))
@@ -101,7 +104,7 @@ def _named(text: str) -> tuple[Column, ...]:
 
 
 def alias_of(text: str) -> str | None:
-    """The alias of an expression; None where it has none, or is not understood.
+    """The alias of an expression; None if it has no alias, or cannot be parsed.
 
     Examples:
         >>> alias_of("id % 100 AS g"), alias_of("year(ts) y"), alias_of("id"), alias_of("id % 2")
@@ -117,9 +120,9 @@ def alias_of(text: str) -> str | None:
 
 
 def _query_groups(query: str) -> tuple[str, ...] | None:
-    """The group columns of a query that groups at its top; a group that the query does not select keeps its text."""
+    """The group columns of a query whose outer SELECT groups. A group that the query does not select keeps its text."""
     if "group" not in query.lower():
-        return None  # most queries do not, and need no parser
+        return None  # saves the import of the parser
     from sqlglot import exp
     from sqlglot.dialects.spark import Spark
     from sqlglot.errors import SqlglotError
@@ -127,28 +130,30 @@ def _query_groups(query: str) -> tuple[str, ...] | None:
     try:
         (node,) = Spark().parse(query)
     except (SqlglotError, RecursionError, ValueError):
-        return None  # infer reports it, or Spark does
+        return None  # infer or Spark reports the problem
     if not isinstance(node, exp.Select) or node.args.get("group") is None:
         return None
     return tuple(_selected(by, node.expressions) for by in node.args["group"].expressions)
 
 
-def _selected(by: Node, items: Sequence[Node]) -> str:
+def _selected(group: Node, items: Sequence[Node]) -> str:
     """The output name of a group, which a query may name by position, expression or alias."""
-    if by.is_int and 0 < int(by.name) <= len(items):
-        return str(items[int(by.name) - 1].alias_or_name)
-    item = next((e for e in items if by == e.unalias() or (e.alias and by.name.lower() == e.alias.lower())), None)
-    return str(item.alias_or_name) if item is not None else str(by.sql("spark"))
+    if group.is_int and 0 < int(group.name) <= len(items):
+        return str(items[int(group.name) - 1].alias_or_name)
+    for item in items:
+        if group == item.unalias() or (item.alias and group.name.lower() == item.alias.lower()):
+            return str(item.alias_or_name)
+    return str(group.sql("spark"))
 
 
-def _aliases(text: str) -> list[tuple[str, str]]:
-    """The old and new name where an expression only renames a column."""
+def _renaming(text: str) -> list[tuple[str, str]]:
+    """The old and the new name if an expression only renames a column; otherwise empty."""
     match = re.fullmatch(r"\s*(\w+)\s+(?:as\s+)?(\w+)\s*", text, re.IGNORECASE)
     return [(match[1], match[2])] if match else []
 
 
 def _sessions(flow: Flow, sink: Sink) -> list[HeliosError]:
-    """Problems of sessions over a followed source: Spark closes them after a watermark, and by a group."""
+    """Problems of sessions over a followed source: Spark needs a group for them, and they cannot be upserted."""
     steps = streaming_steps(flow) if is_streaming(flow) else []
     sessions = [step for step in steps if isinstance(step, Aggregate) and step.session]
     problems: list[HeliosError] = [
@@ -162,7 +167,7 @@ def _sessions(flow: Flow, sink: Sink) -> list[HeliosError]:
     ]
     problems += [
         DeclarationError(
-            f"{step.text()}: a session that grows has another end, so that an upsert would keep the shorter one too.",
+            f"{step.text()}: a growing session gets a later end, so an upsert would keep its earlier rows too.",
             where=step.origin,
             fix="append it: leave .upsert(...) out.",
         )
@@ -182,17 +187,17 @@ def distinct_aggregates(flow: Flow) -> list[HeliosError]:
             fix=_without_distinct(called),
         )
         for step in (streaming_steps(flow) if is_streaming(flow) else ())
-        for called in _of_distinct(step)
+        for called in _distinct_calls(step)
     ]
 
 
-def _of_distinct(step: Step) -> list[Node]:
+def _distinct_calls(step: Step) -> list[Node]:
     """The aggregates of distinct values in a step, such as `count(DISTINCT id)`."""
     texts = [step.query] if isinstance(step, Sql) else []
     if isinstance(step, Aggregate):
         texts = [text for _, text in step.columns]
     if not any("distinct" in text.lower() for text in texts):
-        return []  # most have none, and need no parser
+        return []  # saves the import of the parser
     from sqlglot import exp
     from sqlglot.dialects.spark import Spark
     from sqlglot.errors import SqlglotError
@@ -200,14 +205,13 @@ def _of_distinct(step: Step) -> list[Node]:
     try:
         nodes = Spark().parse(texts[0]) if isinstance(step, Sql) else [parse(text, text, None) for text in texts]
     except (InputError, SqlglotError, RecursionError, ValueError):
-        return []  # infer reports it, or Spark does
-    distinct_calls = [distinct.parent for node in nodes if node is not None for distinct in node.find_all(exp.Distinct)]
-    return [
-        called for called in distinct_calls if isinstance(called, exp.AggFunc) and not called.find_ancestor(exp.Window)
-    ]
+        return []  # infer or Spark reports the problem
+    calls = [distinct.parent for node in nodes if node is not None for distinct in node.find_all(exp.Distinct)]
+    return [call for call in calls if isinstance(call, exp.AggFunc) and not call.find_ancestor(exp.Window)]
 
 
 def _without_distinct(called: Node) -> str:
+    """The fix for an aggregate of distinct values."""
     values = called.this.expressions
     if type(called).__name__ != "Count" or len(values) != 1:
         return 'drop duplicates before it: dedupe("...") after a watermark.'
@@ -224,9 +228,9 @@ def endless_aggregates(flow: Flow, sink: Sink) -> list[HeliosError]:
     for step in streaming_steps(flow):
         marked = marked or isinstance(step, Watermark)
         names = group_columns(step)
-        # What a query groups by after a watermark is left to Spark.
-        ended = marked and (isinstance(step, Sql) or (isinstance(step, Aggregate) and step.window is not None))
-        if names is None or ended:
+        # Spark itself checks the groups of a query after a watermark.
+        bounded = marked and (isinstance(step, Sql) or (isinstance(step, Aggregate) and step.window is not None))
+        if names is None or bounded:
             continue
         keys = ", ".join(f'"{name}"' for name in names)
         what = "an aggregate over a followed source has no end, so it cannot be appended"

@@ -1,9 +1,10 @@
-"""Joins by event time: with a table as it was, or of two streams within bounds."""
+"""Problems of joins by event time: with a table as of a time, or of two streams within bounds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import Enum
+from itertools import takewhile
 
 from helios.errors import DeclarationError, HeliosError, NotFound, near_miss
 from helios.model.flow import Flow
@@ -17,12 +18,13 @@ from helios.steps.join import Join
 from helios.steps.union import Union
 
 TIMES = ("timestamp", "timestamp_ntz")
+"""The types of event times."""
 BORDERS = (*TIMES, "date")
-"""The types of event times, and of the borders of a version."""
+"""The types of `valid_from` and `valid_to`."""
 
 
 class AsOfRead(Enum):
-    """How a table is read as it was; plans print the value."""
+    """How the right side of a join as of a time is read; plans print the value."""
 
     VALIDITY = "by valid_from and valid_to"
     COMMITS = "by the table's commit times"
@@ -30,13 +32,13 @@ class AsOfRead(Enum):
 
 
 def timed_join_problems(step: Step, flow: Flow, left: Schema | None, right: Schema | None) -> list[HeliosError]:
-    """The problems of a join by event time.
+    """The problems of a step if it is a join by event time.
 
     Args:
-        step: A step.
-        flow: The flow that it is a step of.
-        left: The columns before it; None where they are known only at run.
-        right: The columns of the other side.
+        step: The step.
+        flow: The flow with the step.
+        left: The columns before the step; None if they are known only at run.
+        right: The columns of the right side.
     """
     if not isinstance(step, Join):
         return []
@@ -46,17 +48,17 @@ def timed_join_problems(step: Step, flow: Flow, left: Schema | None, right: Sche
 
 
 def as_of_read(step: Join, right: Schema | None) -> AsOfRead:
-    """How the right side of a join without problems is read."""
+    """How the right side of a join as of a time is read, if the join has no problems."""
     if right is None or not right.exact:
         return AsOfRead.UNKNOWN
     return AsOfRead.VALIDITY if has_validity(step, right.names) else AsOfRead.COMMITS
 
 
 def has_validity(step: Join, names: Iterable[str]) -> bool:
-    """True if the columns of a right side give the start and the end of each row's validity.
+    """True if the right side has both `valid_from` and `valid_to`.
 
     Raises:
-        DeclarationError: They have one of the two.
+        DeclarationError: The right side has only one of the two.
     """
     known = {name.lower() for name in names}
     borders = [name for name in (VALID_FROM, VALID_TO) if name in known]
@@ -83,13 +85,13 @@ def time_problem(step: Join, column: Column, allowed: tuple[str, ...], side: str
 
 
 def short(step: Join) -> str:
-    """A join by time in a message."""
+    """A join as of a time, as messages name it."""
     return f"join(on={', '.join(step.on)}, as_of={step.as_of})"
 
 
 def _left_problems(step: Join, name: str, left: Schema | None) -> Iterator[HeliosError]:
     if left is None or "." in name or "`" in name:
-        return  # looked at when the run begins
+        return  # the run checks the column of an unknown schema, or the field of a struct
     column = left.get(name)
     if column is None:
         if left.exact:
@@ -129,14 +131,14 @@ def _right_problems(step: Join, right: Schema | None) -> Iterator[HeliosError]:
 
 
 def commit_time_problems(step: Join) -> list[HeliosError]:
-    """The problems of a right side that is to be read at earlier commits."""
+    """The problems of a right side that must be read at earlier commits."""
     source = step.other.source
-    mixed = next((inner for inner in step.other.steps if isinstance(inner, (Join, Union, Expect))), None)
+    refused = next((inner for inner in step.other.steps if isinstance(inner, (Join, Union, Expect))), None)
     if source.no_past is not None:
         why = f"{source.label()} {source.no_past}"
         fix = "join an Iceberg table as it stands, or give the right side the columns valid_from and valid_to."
-    elif mixed is not None:
-        why = f"{mixed.text()} does not work on one state of a table"
+    elif refused is not None:
+        why = f"{refused.text()} does not work on one state of a table"
         fix = "write the right side to a table of its own, with .upsert(..., history=True), and join that."
     else:
         return []
@@ -151,7 +153,7 @@ def commit_time_problems(step: Join) -> list[HeliosError]:
 
 
 def stateful_as_of(step: Join) -> DeclarationError:
-    """The problem of commit times in a pipeline whose state Spark keeps."""
+    """The problem of a join by commit times in a stateful stream."""
     return DeclarationError(
         f"{short(step)}: Spark plans this stateful stream once, so that a batch cannot choose the commits that it "
         "joins.",
@@ -162,12 +164,8 @@ def stateful_as_of(step: Join) -> DeclarationError:
 
 
 def _unmarked(step: Join, flow: Flow) -> list[HeliosError]:
-    """The problem of bounds between two sides of which one has no event time."""
-    before = []
-    for other in flow.steps:
-        if other is step:
-            break
-        before.append(other)
+    """The problem of `within` if one of the two sides has no watermark."""
+    before = takewhile(lambda other: other is not step, flow.steps)
     lacking = [side for side, steps in (("left", before), ("right", step.other.steps)) if not has_watermark(steps)]
     if not lacking:
         return []

@@ -8,14 +8,14 @@ from helios.plan.typing.types import MAX_PRECISION, UNKNOWN, SparkType, decimal
 
 
 def number(text: str) -> SparkType:
-    """The type of a number's literal.
+    """The type of a number literal.
 
     Examples:
         >>> str(number("1")), str(number("3000000000")), str(number("1.50")), str(number("1e3"))
         ('int', 'bigint', 'decimal(3,2)', 'double')
     """
     if not text.isascii():
-        return UNKNOWN  # an older sqlglot takes other scripts' digits for numbers
+        return UNKNOWN  # an older sqlglot reads digits of other scripts as numbers
     if "e" in text.lower():
         return SparkType("double")
     if "." not in text:
@@ -28,7 +28,7 @@ def number(text: str) -> SparkType:
 
 
 def exact(text: str) -> SparkType:
-    """The narrowest decimal of a number."""
+    """The narrowest decimal type that holds a number."""
     _, digits, exponent = Decimal(text).as_tuple()
     scale = max(-int(exponent), 0)
     precision = max(len(digits) + max(int(exponent), 0), scale, 1)

@@ -1,4 +1,4 @@
-"""Deduplication of streams: how long keys are remembered, and what may follow."""
+"""Problems of deduplication over followed sources: keys without a time limit, and state before or after it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from helios.steps.watermark import Watermark
 
 
 def endless(step: Dedupe) -> DeclarationError:
-    """The problem of a stream whose keys are all remembered for ever."""
+    """The problem of a `dedupe` that would remember every key for ever."""
     keys = ", ".join(f'"{key}"' for key in step.keys)
     return DeclarationError(
         f"{step.text()} on a followed source would remember every key for ever.",
@@ -31,13 +31,14 @@ def endless(step: Dedupe) -> DeclarationError:
 
 def dedupe_problems(flow: Flow) -> list[HeliosError]:
     """The problems of the deduplications in a pipeline that follows sources."""
-    return [*_endless(flow), *_chained(flow)[1]]
+    _, chained = _chained(flow)
+    return [*_endless(flow), *chained]
 
 
 def _endless(flow: Flow) -> Iterator[HeliosError]:
-    """The problems of each `dedupe` without a span whose keys surely have no watermark's column among them."""
+    """A problem for each `dedupe` without `within` whose keys certainly lack the column of a watermark."""
     for inner in filter(is_streaming, flows(flow)):
-        times: set[str] | None = set()  # None where a step may hide one
+        times: set[str] | None = set()  # the watermarks' columns; None after a step that may add or rename one
         for step in inner.steps:
             if isinstance(step, (Call, Sql, Join, Union)):
                 times = None
@@ -47,31 +48,36 @@ def _endless(flow: Flow) -> Iterator[HeliosError]:
                 renamed = {old.lower(): new.lower() for old, new in step.names}
                 times = {renamed.get(name, name) for name in times}
             elif times is not None and isinstance(step, Dedupe) and step.within is None:
-                yield from [endless(step)] if times.isdisjoint(key.lower() for key in step.keys) else []
+                lacks_time = times.isdisjoint(key.lower() for key in step.keys)
+                if lacks_time:
+                    yield endless(step)
 
 
 def _chained(flow: Flow) -> tuple[Step | None, list[HeliosError]]:
-    """The last `dedupe(within=)` or group of a flow, and the problems of state before and after it."""
-    before: Step | None = None
+    """The last `dedupe(within=)` or aggregate of a flow, and the problems of state before and after it."""
+    last: Step | None = None
     problems: list[HeliosError] = []
     for step in flow.steps if is_streaming(flow) else ():
-        beside: Step | None = None
+        others_last: Step | None = None
         if isinstance(step, (Join, Union)):
-            beside, faults = _chained(step.other)
+            others_last, faults = _chained(step.other)
             problems += faults
-        kept = isinstance(step, Dedupe) and step.within is not None
+        expires = isinstance(step, Dedupe) and step.within is not None
         groups = group_columns(step) is not None
         joins = isinstance(step, Join) and is_streaming(step.other)
-        first = next((step for step in (before, beside) if isinstance(step, Dedupe)), None)
-        if first is not None and (groups or joins or isinstance(step, Dedupe)):
-            problems.append(_problem(first, step))
-        elif kept and isinstance(before, (Aggregate, Sql)):
-            problems.append(_problem(before, step))
-        before = step if kept or groups else before or beside
-    return before, problems
+        earlier = next((step for step in (last, others_last) if isinstance(step, Dedupe)), None)
+        if earlier is not None and (groups or joins or isinstance(step, Dedupe)):
+            problems.append(_no_watermark_between(earlier, step))
+        elif expires and isinstance(last, (Aggregate, Sql)):
+            problems.append(_no_watermark_between(last, step))
+        if expires or groups:
+            last = step
+        elif last is None:
+            last = others_last
+    return last, problems
 
 
-def _problem(first: Step, second: Step) -> DeclarationError:
+def _no_watermark_between(first: Step, second: Step) -> DeclarationError:
     return DeclarationError(
         f"{second.text()} keeps state after {first.text()}: Spark carries no watermark from one to the other.",
         where=second.origin,

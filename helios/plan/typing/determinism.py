@@ -1,7 +1,7 @@
 """SQL that is not deterministic: functions of chance, of the clock, of the distribution of rows.
 
-SQL is judged by its tokens: strings, comments and quoted names are told apart from calls, and a text that sqlglot's
-parser does not understand is judged like any other.
+Calls are found among the tokens of a text, not in its syntax tree: strings, comments and quoted names are no calls, and
+a text need not be valid for sqlglot's parser.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ NONDETERMINISTIC: Mapping[str, str] = {
     ),
     **dict.fromkeys(("reflect", "java_method", "try_reflect"), "what a Java method does"),
 }
-"""Spark's functions whose value is another one in each run, and what it depends on. A seed makes none of them
-deterministic, since it goes with the tasks."""
+"""Spark's functions that give another value in each run, each with the cause. A seed does not help: the value also
+depends on the tasks that the rows come to."""
 
 BARE = frozenset({"current_date", "current_time", "current_timestamp", "localtimestamp"})
-"""Those that are called without brackets too."""
+"""Nondeterministic functions that can be called without brackets."""
 
 WITHOUT_ARGUMENTS = frozenset({"unix_timestamp"})
-"""Those that are deterministic once they have arguments."""
+"""Functions that are nondeterministic only without arguments."""
 
 MOMENTS = frozenset({"now", "today", "tomorrow", "yesterday"})
-"""Texts that Spark reads from the clock where they become a date or a timestamp."""
+"""Texts that Spark replaces with the time of the clock when it converts them to a date or a timestamp."""
 
 _TIMES = frozenset({"date", "timestamp", "timestamp_ntz", "timestamp_ltz"})
 _CONVERTERS = frozenset({"to_date", "to_timestamp", "try_to_date", "try_to_timestamp", *_TIMES})
 _SAMPLE = "tablesample"
 _SUSPECT = re.compile(rf"\b({'|'.join(sorted({*NONDETERMINISTIC, *MOMENTS, _SAMPLE}))})\b", re.IGNORECASE)
-"""Most texts hold none of the words, and need no tokenizer (its import takes 0.3 s)."""
+"""A text without any of these words is deterministic, and saves the import of the tokenizer (0.3 s)."""
 
 
 def nondeterministic_function(text: str) -> str | None:
@@ -45,7 +45,7 @@ def nondeterministic_function(text: str) -> str | None:
         text: An expression, a query or a MERGE.
 
     Returns:
-        The function, `TABLESAMPLE`, or a moment of the clock such as `'today'`; None where all is deterministic.
+        The function, `TABLESAMPLE`, or a moment of the clock such as `'today'`; None if the text is deterministic.
 
     Examples:
         >>> nondeterministic_function("day = CURRENT_DATE"), nondeterministic_function("rand() < 0.1")
@@ -63,20 +63,21 @@ def nondeterministic_function(text: str) -> str | None:
     from sqlglot.errors import SqlglotError
 
     try:
-        tokens = Spark().tokenize(f"({text}")  # what stands first may be the name of a command, read as one long text
+        # Without the bracket, a first word such as SHOW would make the tokenizer read the text as one command.
+        tokens = Spark().tokenize(f"({text}")
     except SqlglotError:
-        return f"{suspect[1].lower()}()"  # nobody can tell what it is a part of
+        return f"{suspect[1].lower()}()"  # it may be a call
     calls = (_nondeterministic(tokens, at) for at in range(len(tokens)))
     return next((name for name in calls if name is not None), None)
 
 
 def nondeterministic_part(texts: Iterable[str]) -> str | None:
     """The first nondeterministic part of some SQL texts; None if there is none."""
-    return next((part for text in texts if (part := nondeterministic_function(text)) is not None), None)
+    return next(filter(None, map(nondeterministic_function, texts)), None)
 
 
 def _nondeterministic(tokens: Sequence[Any], at: int) -> str | None:
-    """The nondeterministic call that starts at a token; None where none does."""
+    """The nondeterministic part that starts at a token; None if none does."""
     before, word, after = (_text(tokens, index) for index in (at - 1, at, at + 1))
     if _is_string(tokens[at]):
         return f"'{word.strip()}'" if word.strip() in MOMENTS and _is_time(tokens, at) else None
@@ -91,10 +92,10 @@ def _nondeterministic(tokens: Sequence[Any], at: int) -> str | None:
 
 def _is_time(tokens: Sequence[Any], at: int) -> bool:
     """True if a string becomes a date or a timestamp: as a literal of such a type, by a cast, or by a function."""
-    before, after, then = (_text(tokens, index) for index in (at - 1, at + 1, at + 2))
+    before, after, second_after = (_text(tokens, index) for index in (at - 1, at + 1, at + 2))
     if before in _TIMES:
         return True
-    if after in ("as", "::") and then in _TIMES:
+    if after in ("as", "::") and second_after in _TIMES:
         return True
     return before == "(" and after == ")" and _text(tokens, at - 2) in _CONVERTERS
 

@@ -1,6 +1,6 @@
 """Spark SQL expressions: parses them, resolves their columns, and infers the result's name and type, without a JVM.
 
-In doubt, no problem is reported: a false one would block a pipeline that works.
+Only certain problems are reported: a false problem would block a pipeline that works.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from helios.plan.typing.types import UNKNOWN, SparkType
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _CONSTANTS = frozenset({"true", "false", "null"})
-# What Spark reads as a function when no column has the name.
+# Names that Spark reads as function calls if no column has the name.
 _BARE_CALLS = frozenset(
     [
         "current_date",
@@ -30,7 +30,7 @@ _BARE_CALLS = frozenset(
         "grouping__id",
     ]
 )
-# Columns that a scan offers beside those of its schema: of files, and of Iceberg tables.
+# Metadata columns of Iceberg's scans and of reads of changes, which are in no schema.
 _METADATA = frozenset(
     [
         "_file",
@@ -45,8 +45,8 @@ _METADATA = frozenset(
         "_commit_snapshot_id",
     ]
 )
-OF_SPARKS_READER = "_metadata"
-"""The column of Spark's own readers of files."""
+SPARK_METADATA = "_metadata"
+"""The metadata column of Spark's own readers of files."""
 # Arguments of date functions that sqlglot may take for columns.
 _UNITS = frozenset(
     [
@@ -104,7 +104,7 @@ _GENERATING_CALLS = frozenset(
 
 
 class UnparsedExpression(InputError):
-    """Text that sqlglot cannot parse. A run ignores it, since Spark's own parser decides then."""
+    """Text that sqlglot cannot parse. It does not stop a run: Spark's own parser decides then."""
 
 
 def label(step: str, detail: str) -> str:
@@ -122,7 +122,7 @@ def parse(text: str, named: str, where: Origin | None) -> Node:
     """The syntax tree of one expression.
 
     Raises:
-        UnparsedExpression: sqlglot cannot parse it.
+        UnparsedExpression: sqlglot cannot parse the text.
     """
     from sqlglot import exp
     from sqlglot.dialects.spark import Spark
@@ -133,7 +133,7 @@ def parse(text: str, named: str, where: Origin | None) -> Node:
         (node,) = Spark().parse_into(getattr(exp, "Expr", exp.Expression), text)
     except (SqlglotError, RecursionError, ValueError) as error:
         raise unparsed(error, named, where) from None
-    # `a:b` and the like come out as aliases that are no names.
+    # sqlglot parses `a:b` and the like as an alias that is not a name.
     if node is None or (isinstance(node, exp.Alias) and not isinstance(node.args.get("alias"), exp.Identifier)):
         raise UnparsedExpression(f"{named}: this is not an expression.", where=where)
     return node
@@ -143,21 +143,23 @@ def unparsed(error: Exception, named: str, where: Origin | None) -> UnparsedExpr
     """The problem for an error of sqlglot, with its position in the text."""
     details = getattr(error, "errors", None) or [{}]
     line, column, near = (details[0].get(k) for k in ("line", "col", "highlight"))
-    # The tokenizer's own error, which has the place, is the cause of the one that is raised.
+    # An error of the tokenizer has the position in its text, and is the cause of the raised error.
     position = re.search(r"(\d+):(\d+)\s*$", str(error.__cause__ or error))
     if column is None and position:
         line, column = int(position[1]), int(position[2])
-    place = "" if column is None else f" at line {line}, column {column}" if line != 1 else f" at column {column}"
-    beside = f", near {near!r}" if near else ""
+    at = ""
+    if column is not None:
+        at = f" at column {column}" if line == 1 else f" at line {line}, column {column}"
+    near = f", near {near!r}" if near else ""
     return UnparsedExpression(
-        f"{named}: not understood as Spark SQL{place}{beside}.",
+        f"{named}: not understood as Spark SQL{at}{near}.",
         where=where,
         fix="correct it; if Spark knows the syntax, `helios run` accepts it.",
     )
 
 
 def plain_column(text: str, schema: Schema | None) -> Column | None:
-    """The column that a text names as a plain word: most texts do, and need no parser (0.3 s to import)."""
+    """The column whose name is the text; None for other expressions. Saves the import of the parser (0.3 s)."""
     word = text.strip()
     lowered = word.lower()
     if not _WORD.fullmatch(word) or lowered in _CONSTANTS:
@@ -181,7 +183,7 @@ def missing(node: Node, scope: Scope, named: str, where: Origin | None) -> list[
 def _columns(node: Node) -> Iterator[Node]:
     from sqlglot import exp
 
-    # A subquery has columns of its own.
+    # The names in a subquery are those of other columns.
     for column in node.walk(prune=lambda n: isinstance(n, exp.Query)):
         if isinstance(column, exp.Column) and not isinstance(column.this, exp.Star):
             yield column
@@ -192,21 +194,21 @@ def _problem(column: Node, scope: Scope, schema: Schema) -> str | None:
     kind, rest = scope.root(parts)
     if kind is None and len(parts) == 2 and parts[0].lower() in scope.qualifiers and parts[1].lower() not in _METADATA:
         return f"no column {parts[1]!r} in {parts[0]!r}. {near_miss(parts[1], schema.names)}"
-    if kind is None and parts[0].lower() == OF_SPARKS_READER and OF_SPARKS_READER not in scope.qualifiers:
+    if kind is None and parts[0].lower() == SPARK_METADATA and SPARK_METADATA not in scope.qualifiers:
         return "no column '_metadata': Helios reads files by itself. .with_metadata('_file') stores each row's path."
     if kind is None:
         # A dotted name may begin with a table, an alias or a metadata column.
-        return (
-            None
-            if rest or _may_be_no_column(column)
-            else f"no column {parts[0]!r}. {near_miss(parts[0], schema.names)}"
-        )
+        if rest or _may_be_no_column(column):
+            return None
+        return f"no column {parts[0]!r}. {near_miss(parts[0], schema.names)}"
     path = parts[len(parts) - len(rest) - 1]
     for name in rest:
         inner = member(kind, name)
         if inner is None:
+            if schema.get(name):
+                return None
             struct = kind if kind.name == "struct" else kind.parts[0]
-            return f"no field {name!r} in {path!r}. {near_miss(name, struct.fields)}" if not schema.get(name) else None
+            return f"no field {name!r} in {path!r}. {near_miss(name, struct.fields)}"
         kind, path = inner, f"{path}.{name}"
     return None
 
@@ -236,13 +238,13 @@ def _nullable(node: Node, scope: Scope) -> bool:
 
 
 def outputs(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
-    """The output columns of one expression of a SELECT; None where they are known only at run time."""
+    """The output columns of one expression of a SELECT; None if they are known only at run time."""
     rule = _OUTPUTS.get(type(node).__name__)
     if rule is not None:
         return rule(node, text, scope)
     if type(node).__name__ in _GENERATORS or str(node.this).lower() in _GENERATING_CALLS:
         return None
-    # Spark's own name of an expression without an alias is not known for certain.
+    # The name that Spark gives an expression without an alias is not certain.
     return (replace(value(node, " ".join(text.split()), scope), exact=False),)
 
 
@@ -250,9 +252,9 @@ def _named_column(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | N
     if type(node.this).__name__ == "Star":
         return _fields(node, scope)
     kind, _ = scope.root([part.name for part in node.parts])
-    # `+ a` comes out as the column a, and `user` may be a function; Spark names both otherwise.
-    named = not text.lstrip().startswith("+") and (kind is not None or node.name.lower() not in _BARE_CALLS)
-    return (replace(value(node, node.name, scope), exact=named),)
+    # sqlglot parses `+ a` as the column a, and `user` may be a function: Spark gives both another name.
+    exact = not text.lstrip().startswith("+") and (kind is not None or node.name.lower() not in _BARE_CALLS)
+    return (replace(value(node, node.name, scope), exact=exact),)
 
 
 def _fields(node: Node, scope: Scope) -> tuple[Column, ...] | None:
@@ -269,11 +271,12 @@ def _fields(node: Node, scope: Scope) -> tuple[Column, ...] | None:
 
 
 def _star(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
-    given = {key: value for key, value in node.args.items() if value}
-    left_out = given.pop("except_", [])
-    if scope.schema is None or given or any(getattr(e, "table", "") for e in left_out):
+    """`*`, also with EXCEPT; REPLACE, RENAME and qualified names are known only at run time."""
+    clauses = {key: value for key, value in node.args.items() if value}
+    excepted = clauses.pop("except_", [])
+    if scope.schema is None or clauses or any(getattr(e, "table", "") for e in excepted):
         return None
-    names = {e.name.lower() for e in left_out}
+    names = {e.name.lower() for e in excepted}
     return tuple(c for c in scope.schema.columns if c.name.lower() not in names)
 
 
@@ -284,9 +287,9 @@ def _aliased(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
 def _aliases(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
     """`explode(m) AS (k, v)`."""
     kinds = [UNKNOWN] * len(node.expressions)
-    over = safe_kind_of(node.this.this, scope) if type(node.this).__name__ == "Explode" else UNKNOWN
-    if len(over.parts) == len(kinds):
-        kinds = list(over.parts)
+    exploded = safe_kind_of(node.this.this, scope) if type(node.this).__name__ == "Explode" else UNKNOWN
+    if len(exploded.parts) == len(kinds):
+        kinds = list(exploded.parts)
     return tuple(Column.of(e.name, k) for e, k in zip(node.expressions, kinds, strict=True))
 
 

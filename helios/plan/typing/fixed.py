@@ -29,7 +29,7 @@ _CLASSES = {
 }
 
 FIXED = {name: kind for kind, names in _CLASSES.items() for name in names.split()}
-"""By the name of sqlglot's class."""
+"""Types by the name of sqlglot's class."""
 
 FIXED_CALLS: dict[str, SparkType] = {
     **dict.fromkeys(("bigint", "crc32", "xxhash64", "monotonically_increasing_id"), BIGINT),
@@ -46,4 +46,4 @@ FIXED_CALLS: dict[str, SparkType] = {
     "tinyint": SparkType("tinyint"),
     "to_timestamp_ntz": SparkType("timestamp_ntz"),
 }
-"""By the name of a function that sqlglot has no class for."""
+"""Types of functions for which sqlglot has no class, by the function's name."""

@@ -63,7 +63,7 @@ xpath_string xxhash64 year zeroifnull zip_with
 """
 
 BUILT_IN = frozenset(_BUILT_IN.split())
-"""By name, as `SHOW SYSTEM FUNCTIONS` lists them."""
+"""The names that `SHOW SYSTEM FUNCTIONS` lists."""
 
 _GRAMMAR = """
 cast date_add date_diff dateadd datediff exists extract if listagg overlay percentile_cont percentile_disc position
@@ -71,11 +71,11 @@ string_agg struct substr substring timestampadd timestampdiff trim try_cast
 """
 
 GRAMMAR = frozenset(_GRAMMAR.split())
-"""Calls that the parser of Spark knows itself."""
+"""Calls that are part of the grammar of Spark's parser."""
 
 
 class UnknownFunction(UnparsedExpression):
-    """A call of a function that is not built into Spark. A run ignores it: the session may have registered it."""
+    """A call of a function that is not built into Spark. It does not stop a run: the session may have registered it."""
 
 
 def unknown_functions(node: Node, named: str, where: Origin | None) -> list[UnknownFunction]:
@@ -91,7 +91,7 @@ def unknown_functions(node: Node, named: str, where: Origin | None) -> list[Unkn
     problems: dict[str, UnknownFunction] = {}
     for call in node.walk(prune=lambda n: isinstance(n, exp.Query)):
         name = str(call.this) if isinstance(call, exp.Anonymous) else ""
-        # A catalog has functions of its own: system.bucket(16, id).
+        # A dotted name, such as system.bucket(16, id), is a function of a catalog.
         if not name or isinstance(call.parent, exp.Dot) or name.lower() in BUILT_IN | GRAMMAR:
             continue
         problems[name.lower()] = UnknownFunction(

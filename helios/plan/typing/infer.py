@@ -25,19 +25,19 @@ from helios.plan.typing.scope import Scope
 from helios.plan.typing.types import UNKNOWN, SparkType
 
 Result: TypeAlias = "tuple[Schema | None, list[HeliosError]]"
+"""The columns after a step, None if they are known only at run time, and the problems of the step."""
 
 
 def infer(step: Step, schema: Schema | None, other: Schema | None = None) -> Result:
     """The schema after a step.
 
     Args:
-        step: The step, whose rule is in the file of its name in `helios.plan.typing.steps`.
-        schema: The columns before it; None where they are known only at run time.
+        step: The step. The file of its name in `helios.plan.typing.steps` has its rule.
+        schema: The columns before the step; None if they are known only at run time.
         other: The columns of the right side of a join or union.
 
     Returns:
-        The columns after it, None where they are known only at run time, and the problems. Problems of the class
-        `UnparsedExpression` do not stop a run.
+        The columns after the step, and its problems. Problems of the class `UnparsedExpression` do not stop a run.
     """
     result: Result = import_module(f"helios.plan.typing.steps.{step.file}").columns(step, schema, other)
     return result
@@ -53,12 +53,12 @@ def condition_problems(text: str, named: str, schema: Schema | None, where: Orig
 
 
 def typed(text: str, named: str, schema: Schema | None, where: Origin | None) -> tuple[SparkType, list[HeliosError]]:
-    """The type of an expression, `unknown` where it is known only at run time, and its problems.
+    """The type of an expression, `unknown` if it is known only at run time, and its problems.
 
     Args:
         text: The expression.
-        named: How messages name it.
-        schema: The columns that it may use.
+        named: How messages name the expression.
+        schema: The columns that the expression may use.
         where: The line to blame.
     """
     plain = plain_column(text, schema)
@@ -75,14 +75,20 @@ def typed(text: str, named: str, schema: Schema | None, where: Origin | None) ->
 def project(
     step: Step, expressions: Sequence[tuple[str | None, str]], scope: Scope
 ) -> tuple[tuple[Column, ...] | None, list[HeliosError]]:
-    """The columns of expressions from left to right, None where one is known only at run time; and the problems."""
+    """The columns of expressions from left to right, None if one is known only at run time, and the problems.
+
+    Args:
+        step: The step with the expressions.
+        expressions: The name of the column, None for an expression that names itself, and the expression.
+        scope: The names that the expressions may use.
+    """
     problems: list[HeliosError] = []
     columns: tuple[Column, ...] | None = ()
     for name, text in expressions:
-        made, faults = _output(step, name, text, scope)
+        output, faults = _output(step, name, text, scope)
         problems += faults
-        columns = (*columns, *made) if columns is not None and made is not None else None
-        scope = with_alias(scope, made)
+        columns = (*columns, *output) if columns is not None and output is not None else None
+        scope = with_alias(scope, output)
     return columns, problems
 
 
@@ -104,6 +110,7 @@ def _output(
 
 
 def verb(step: Step) -> str:
+    """The call at the start of a step's text."""
     return step.text().partition("(")[0]
 
 
@@ -123,15 +130,14 @@ def absent(step: Step, name: str, schema: Schema | None, side: str = "") -> list
 def event_time(
     step: Step, name: str, schema: Schema | None, allowed: tuple[str, ...]
 ) -> tuple[Column, list[HeliosError]]:
-    """The column of event time, by its name or by the path of a struct's field."""
-    unknown = Column.of(name, UNKNOWN)
+    """The column of event time, and its problems. `name` may also be the path of a struct's field."""
     column = schema.get(name) if schema is not None else None
     if column is None and schema is not None and ("." in name or "`" in name):
-        made, problems = _output(step, name, name, Scope(schema))
-        column = made[0] if made else unknown
+        output, problems = _output(step, name, name, Scope(schema))
+        column = output[0] if output else None
     else:
         problems = absent(step, name, schema)
-    column = column or unknown
+    column = column or Column.of(name, UNKNOWN)
     if not problems and column.kind.name not in (*allowed, "unknown"):
         problems.append(
             DeclarationError(

@@ -1,4 +1,4 @@
-"""Late rows that go to the quarantine: the step that drops them, and the steps allowed before it."""
+"""Late rows that go to the quarantine: the step that drops late rows, and the steps that may come before it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from helios.steps.watermark import Watermark
 
 @dataclass(frozen=True)
 class LateRule:
-    """The condition under which a row of a pipeline is late.
+    """The steps that decide whether a row of a pipeline is late.
 
     Attributes:
-        watermark: The step that asks for the quarantine.
-        before: The steps before the one that takes rows no more.
-        step: That step.
+        watermark: The watermark with `on_late="quarantine"`.
+        before: The steps before `step`.
+        step: The step that drops late rows.
     """
 
     watermark: Watermark
@@ -40,46 +40,47 @@ def quarantining_watermarks(flow: Flow) -> list[Watermark]:
 
 
 def late_rule(flow: Flow) -> LateRule | None:
-    """The rule of a stream without problems; None where late rows are dropped, or nothing is followed."""
-    asked = quarantining_watermarks(flow)
-    if not asked or not is_streaming(flow) or next(_obstacles(flow), None) is not None:
+    """The rule by which late rows are quarantined; None if they are not, or if `late_problems` finds a problem."""
+    watermarks = quarantining_watermarks(flow)
+    if not watermarks or not is_streaming(flow) or next(_obstacles(flow), None) is not None:
         return None
-    at, step = next((at, step) for at, step in enumerate(flow.steps) if isinstance(step, (Aggregate, Dedupe)))
-    return LateRule(asked[0], flow.steps[:at], step)
+    steps = enumerate(flow.steps)
+    index, step = next((index, step) for index, step in steps if isinstance(step, (Aggregate, Dedupe)))
+    return LateRule(watermarks[0], flow.steps[:index], step)
 
 
 def late_problems(flow: Flow) -> list[HeliosError]:
-    """Why the late rows of a stateful stream cannot be quarantined."""
-    asked = quarantining_watermarks(flow)
+    """The problems of a watermark with `on_late="quarantine"` whose late rows cannot be found."""
+    watermarks = quarantining_watermarks(flow)
     return [
         DeclarationError(
-            f"{asked[0].text()}: {why}, so that it is not known which of its rows are late.",
-            where=asked[0].origin,
+            f"{watermarks[0].text()}: {why}, so that it is not known which of its rows are late.",
+            where=watermarks[0].origin,
             fix="leave on_late= out: late rows are counted; or split the pipeline: write the rows to a table first.",
         )
-        for why in (_obstacles(flow) if asked else ())
+        for why in (_obstacles(flow) if watermarks else ())
     ]
 
 
 def _obstacles(flow: Flow) -> Iterator[str]:
     others = list(flows(flow))[1:]
-    marks = [step for inner in flows(flow) for step in inner.steps if isinstance(step, Watermark)]
-    at = next((at for at, step in enumerate(flow.steps) if _by_time(step)), None)
-    kept = [step for step in stateful_steps(flow) if not isinstance(step, Watermark)]
+    watermarks = [step for inner in flows(flow) for step in inner.steps if isinstance(step, Watermark)]
+    by_time = next((index for index, step in enumerate(flow.steps) if _by_time(step)), None)
+    stateful = [step for step in stateful_steps(flow) if not isinstance(step, Watermark)]
     if any(is_streaming(inner) for inner in others):
         yield "the stream follows several sources"
-    elif len(marks) != 1:
+    elif len(watermarks) != 1:
         yield "the stream has several watermarks"
-    elif at is None:
-        yield "no window and no dedupe behind it keeps state by event time"
-    elif len(kept) != 1:
+    elif by_time is None:
+        yield "no window and no dedupe after it keeps state by event time"
+    elif len(stateful) != 1:
         yield "several steps keep state"
-    elif marks[0] not in flow.steps[:at]:
-        yield f"it stands behind {flow.steps[at].text()}"
+    elif watermarks[0] not in flow.steps[:by_time]:
+        yield f"it comes after {flow.steps[by_time].text()}"
     else:
-        wrong = next((step for step in flow.steps[:at] if not step.traits.row_by_row), None)
+        wrong = next((step for step in flow.steps[:by_time] if not step.traits.row_by_row), None)
         if wrong is not None:
-            yield f"{wrong.text()} stands before {flow.steps[at].text()}"
+            yield f"{wrong.text()} comes before {flow.steps[by_time].text()}"
 
 
 def _by_time(step: Step) -> bool:

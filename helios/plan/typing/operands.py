@@ -1,4 +1,4 @@
-"""Operands whose types Spark certainly refuses, such as `amount + ts`; in doubt there is no problem."""
+"""Operands whose types Spark certainly refuses, such as `amount + ts`. Only certain problems are reported."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from helios.plan.typing.scope import Node, Scope
 from helios.plan.typing.types import NUMERIC, SparkType
 
 _TIME, _NUMBER = "a time", "a number"
-_SORTS = {
+_CLASSES = {
     **dict.fromkeys(NUMERIC, _NUMBER),
     **dict.fromkeys(DATETIMES, _TIME),
     **{name: name for name in ("boolean", "binary", "array", "map", "struct")},
 }
-"""Types that Spark converts into one another, by what they are; text and intervals fit too many others to tell."""
+"""The class of each type: Spark converts types of one class into each other. Text and intervals have none, as Spark
+converts them to many other types."""
 _DAYS = ("tinyint", "smallint", "int")
-"""Numbers that a date takes as days."""
+"""Types of numbers that can be added to a date, as days."""
 _SIGNS = {
     "Add": "+",
     "Sub": "-",
@@ -32,19 +33,26 @@ _SIGNS = {
     "EQ": "=",
     "NEQ": "<>",
     "GT": ">",
+    "GTE": ">=",
+    "LT": "<",
+    "LTE": "<=",
+    "NullSafeEQ": "<=>",
+    "And": "AND",
+    "Or": "OR",
+    "Not": "NOT",
+    "Neg": "-",
 }
-_SIGNS |= {"GTE": ">=", "LT": "<", "LTE": "<=", "NullSafeEQ": "<=>", "And": "AND", "Or": "OR", "Not": "NOT", "Neg": "-"}
 
 TIME_FIX = 'add an interval, as in "ts + INTERVAL 1 HOUR"; take a number of it, as in "unix_timestamp(ts)".'
 
 
 def faults(node: Node, scope: Scope, named: str, where: Origin | None) -> list[HeliosError]:
-    """The problems of an expression that is parsed: missing columns, unknown functions, operands that do not fit.
+    """The problems of a parsed expression: missing columns, unknown functions, operands that do not fit.
 
     Args:
         node: The expression.
-        scope: The names that it may use.
-        named: How messages name it.
+        scope: The names that the expression may use.
+        named: How messages name the expression.
         where: The line to blame.
     """
     absent: list[HeliosError] = [*missing(node, scope, named, where), *_bare_dates(node, named, where)]
@@ -52,7 +60,7 @@ def faults(node: Node, scope: Scope, named: str, where: Origin | None) -> list[H
 
 
 def _bare_dates(node: Node, named: str, where: Origin | None) -> list[HeliosError]:
-    """Dates without quotes, which SQL reads as subtractions."""
+    """The problems of dates without quotes, which SQL reads as subtractions."""
     from sqlglot import exp
 
     problems: dict[str, HeliosError] = {}
@@ -61,7 +69,8 @@ def _bare_dates(node: Node, named: str, where: Origin | None) -> list[HeliosErro
         if match is None:
             continue
         year, month, day = match.groups()
-        what = f"{named}: {year}-{month}-{day} is the number {int(year) - int(month) - int(day)} in SQL, and no date."
+        number = int(year) - int(month) - int(day)
+        what = f"{named}: {year}-{month}-{day} is the number {number} in SQL, and no date."
         fix = f"write DATE '{year}-{month:>02}-{day:>02}'."
         problems.setdefault(what, DeclarationError(what, where=where, fix=fix))
     return list(problems.values())
@@ -71,13 +80,12 @@ def _mismatches(node: Node, scope: Scope, named: str, where: Origin | None) -> l
     from sqlglot import exp
 
     problems: dict[str, HeliosError] = {}
-    # A subquery has columns of its own.
+    # The names in a subquery are those of other columns.
     for operation in node.walk(prune=lambda n: isinstance(n, exp.Query)):
-        rule = _REFUSES.get(type(operation).__name__)
-        kinds = [
-            safe_kind_of(part, scope) for part in (operation.this, operation.args.get("expression")) if part is not None
-        ]
-        if rule is None or any(kind.name not in _SORTS for kind in kinds) or not rule(*kinds):
+        refuses = _REFUSES.get(type(operation).__name__)
+        operands = filter(None, (operation.this, operation.args.get("expression")))
+        kinds = [safe_kind_of(operand, scope) for operand in operands]
+        if refuses is None or any(kind.name not in _CLASSES for kind in kinds) or not refuses(*kinds):
             continue
         sign = _SIGNS[type(operation).__name__]
         types = f" {sign} ".join(map(str, kinds)) if len(kinds) > 1 else f"{sign} {kinds[0]}"
@@ -88,42 +96,41 @@ def _mismatches(node: Node, scope: Scope, named: str, where: Origin | None) -> l
     return list(problems.values())
 
 
-def _calculates(sign: str) -> Callable[[SparkType, SparkType], bool]:
-    """A test that is true if arithmetic with a sign is refused."""
+def _arithmetic_refused(operator: str) -> Callable[[SparkType, SparkType], bool]:
+    """A test that is true if Spark refuses an arithmetic operator between two types."""
 
     def refused(left: SparkType, right: SparkType) -> bool:
-        sorts = _SORTS[left.name], _SORTS[right.name]
-        if sorts == (_NUMBER, _NUMBER):
+        classes = _CLASSES[left.name], _CLASSES[right.name]
+        if classes == (_NUMBER, _NUMBER):
             return False
-        if sorts == (_TIME, _TIME):
-            return sign != "Sub"
-        days = left.name == "date" and right.name in _DAYS
-        return not (days and sign in ("Add", "Sub")) and not (
-            sign == "Add" and right.name == "date" and left.name in _DAYS
-        )
+        if classes == (_TIME, _TIME):
+            return operator != "Sub"
+        if left.name == "date" and right.name in _DAYS:
+            return operator not in ("Add", "Sub")
+        return not (operator == "Add" and right.name == "date" and left.name in _DAYS)
 
     return refused
 
 
-def _compares(left: SparkType, right: SparkType) -> bool:
-    """True if a comparison is refused. A number and a boolean can be compared without ANSI."""
-    sorts = {_SORTS[left.name], _SORTS[right.name]}
-    return len(sorts) > 1 and sorts != {_NUMBER, "boolean"}
+def _comparison_refused(left: SparkType, right: SparkType) -> bool:
+    """True if Spark refuses a comparison. Without ANSI, a number and a boolean can be compared."""
+    classes = {_CLASSES[left.name], _CLASSES[right.name]}
+    return len(classes) > 1 and classes != {_NUMBER, "boolean"}
 
 
-def _decides(*kinds: SparkType) -> bool:
-    """True if AND, OR or NOT is refused."""
+def _logic_refused(*kinds: SparkType) -> bool:
+    """True if Spark refuses AND, OR or NOT."""
     return any(kind.name != "boolean" for kind in kinds)
 
 
-def _negates(kind: SparkType) -> bool:
+def _minus_refused(kind: SparkType) -> bool:
     return kind.name not in NUMERIC
 
 
 _REFUSES: Mapping[str, Callable[..., bool]] = {
-    **{name: _calculates(name) for name in ("Add", "Sub", "Mul", "Div", "Mod", "IntDiv")},
-    **dict.fromkeys(("EQ", "NEQ", "GT", "GTE", "LT", "LTE", "NullSafeEQ"), _compares),
-    **dict.fromkeys(("And", "Or", "Not"), _decides),
-    "Neg": _negates,
+    **{name: _arithmetic_refused(name) for name in ("Add", "Sub", "Mul", "Div", "Mod", "IntDiv")},
+    **dict.fromkeys(("EQ", "NEQ", "GT", "GTE", "LT", "LTE", "NullSafeEQ"), _comparison_refused),
+    **dict.fromkeys(("And", "Or", "Not"), _logic_refused),
+    "Neg": _minus_refused,
 }
-"""By the name of sqlglot's class: whether Spark refuses operands of these types, with ANSI and without."""
+"""By the name of sqlglot's class: a test that is true if Spark refuses operands of these types, in ANSI mode or not."""

@@ -15,12 +15,12 @@ from helios.plan.typing.scope import Node, Scope
 from helios.plan.typing.types import wider
 
 INPUT = "input"
-# The parts that a plain relation in FROM may have.
-_PLAIN_SOURCE = frozenset({"this", "db", "catalog", "alias"})
+_PLAIN_TABLE = ("this", "db", "catalog", "alias")
+"""The parts of sqlglot's Table that a plain table in FROM may have."""
 
 
 def query_schema(text: str, schema: Schema | None, where: Origin | None) -> tuple[Schema | None, list[HeliosError]]:
-    """The output columns of a query, None where they are known only at run time, and its problems.
+    """The output columns of a query, None if they are known only at run time, and its problems.
 
     Args:
         text: One query that reads from `input`.
@@ -61,7 +61,7 @@ def _parse(text: str, named: str, where: Origin | None) -> Node:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences sqlglot's warnings, which repeat the problem."""
+    """Silences sqlglot's warnings, which repeat a reported problem."""
     logger = logging.getLogger("sqlglot")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -90,7 +90,10 @@ def _foreign_tables(node: Node, named: str, where: Origin | None) -> list[NotFou
 
 
 class _Reader:
-    """Reads queries from the inside out, collecting problems."""
+    """Infers the columns of queries from the inside out, and collects problems.
+
+    Each method returns None for columns that are known only at run time.
+    """
 
     def __init__(self, named: str, where: Origin | None) -> None:
         self.named = named
@@ -127,23 +130,23 @@ class _Reader:
         inner, unknown = scope, False
         columns: list[Column] = []
         for item in node.expressions:
-            self.look(item, inner)
-            made = outputs(item, item.sql("spark"), inner)
-            unknown = unknown or made is None
-            columns += made or ()
-            inner = with_alias(inner, made)
-        self.look(node.args.get("where"), scope)
+            self.check(item, inner)
+            output = outputs(item, item.sql("spark"), inner)
+            unknown = unknown or output is None
+            columns += output or ()
+            inner = with_alias(inner, output)
+        self.check(node.args.get("where"), scope)
         if not unknown:
             # Grouping and ordering may use the columns that the query gives.
             for clause in ("group", "having", "order", "sort", "cluster", "distribute"):
-                self.look(node.args.get(clause), inner)
+                self.check(node.args.get(clause), inner)
         group = node.args.get("group")
         if group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets):
-            # ROLLUP and the like give nulls where they leave a column out.
+            # These give null in the group columns that a row does not group by.
             columns = [replace(c, nullable=True) for c in columns]
         return None if unknown or not columns else Schema(tuple(columns))
 
-    def look(self, node: Node | None, scope: Scope) -> None:
+    def check(self, node: Node | None, scope: Scope) -> None:
         if node is None:
             return
         for problem in faults(node, scope, self.named, self.where):
@@ -151,7 +154,7 @@ class _Reader:
                 self.problems.append(problem)
 
     def scope(self, node: Node, tables: Mapping[str, Schema | None]) -> Scope:
-        """The scope of a SELECT; its columns are known only when it reads from one plain relation."""
+        """The scope of a SELECT; its columns are known only if the SELECT reads from one plain table or subquery."""
         from sqlglot import exp
 
         origin = node.args.get("from_")
@@ -162,15 +165,16 @@ class _Reader:
         if alias is not None and alias.columns:
             return Scope(None)
         if isinstance(source, exp.Subquery):
-            return self.over(self.read(source, tables), source.alias)
-        if not isinstance(source, exp.Table) or not _only(source, *_PLAIN_SOURCE):
+            return _scope_of(self.read(source, tables), source.alias)
+        if not isinstance(source, exp.Table) or not _only(source, *_PLAIN_TABLE):
             return Scope(None)
-        return self.over(tables.get(".".join(p.name for p in source.parts).lower()), source.alias_or_name)
+        return _scope_of(tables.get(".".join(p.name for p in source.parts).lower()), source.alias_or_name)
 
-    def over(self, schema: Schema | None, qualifier: str) -> Scope:
-        return replace(Scope(schema), qualifiers=frozenset({qualifier.lower()} if qualifier else ()))
+
+def _scope_of(schema: Schema | None, qualifier: str) -> Scope:
+    return Scope(schema, frozenset({qualifier.lower()} if qualifier else ()))
 
 
 def _only(node: Node, *keys: str) -> bool:
-    """True if a node has nothing but these parts."""
+    """True if a node has no other parts than these."""
     return all(not value or key in keys for key, value in node.args.items())

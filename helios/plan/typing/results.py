@@ -21,7 +21,9 @@ def summed(kind: SparkType) -> SparkType:
     """
     if kind.name == "decimal":
         return decimal(min(kind.numbers[0] + 10, MAX_PRECISION), kind.numbers[1])
-    return BIGINT if kind.name in INTEGRAL else DOUBLE if kind.name in ("float", "double") else UNKNOWN
+    if kind.name in INTEGRAL:
+        return BIGINT
+    return DOUBLE if kind.name in ("float", "double") else UNKNOWN
 
 
 def averaged(kind: SparkType) -> SparkType:
@@ -48,11 +50,12 @@ def whole(kind: SparkType) -> SparkType:
 
 def joined(kinds: Iterable[SparkType]) -> SparkType:
     """CONCAT and ||."""
-    seen = set(kinds)
-    if len(seen) == 1 and next(iter(seen)).name in ("array", "binary"):
-        return seen.pop()
-    apart = any(k.name in ("array", "unknown") for k in seen) or not any(k.name not in ("binary", "void") for k in seen)
-    return UNKNOWN if apart else STRING
+    distinct = set(kinds)
+    names = {kind.name for kind in distinct}
+    if len(distinct) == 1 and names <= {"array", "binary"}:
+        return distinct.pop()
+    uncertain = names & {"array", "unknown"} or names <= {"binary", "void"}
+    return UNKNOWN if uncertain else STRING
 
 
 def extracted(unit: str, kind: SparkType) -> SparkType:
@@ -65,7 +68,7 @@ def extracted(unit: str, kind: SparkType) -> SparkType:
 
 
 def shifted(moment: SparkType, unit: str | None) -> SparkType:
-    """A date or time plus or minus an interval of a unit."""
+    """A date or time plus or minus an interval of a unit; without a unit the interval has several."""
     if moment.name in ("timestamp", "timestamp_ntz"):
         return moment
     if unit in ("DAY", "MONTH", "YEAR"):

@@ -1,7 +1,6 @@
 """The Spark type of a parsed SQL expression; `unknown` wherever Spark's rule is not certain.
 
-sqlglot parses; its own type annotation is not used, because it differs from Spark
-(year() is no tinyint, 1.5 no double).
+sqlglot only parses: its own types differ from Spark's (year() is no tinyint, 1.5 no double).
 Rules are found by the name of sqlglot's class, so that this module does not import sqlglot (0.3 s).
 """
 
@@ -43,7 +42,7 @@ def kind_of(node: Node, scope: Scope) -> SparkType:
 
 
 def safe_kind_of(node: Node, scope: Scope) -> SparkType:
-    """Like `kind_of`, and `unknown` for an expression that is nested too deeply."""
+    """Like `kind_of`, but `unknown` for an expression that is nested too deeply."""
     try:
         return kind_of(node, scope)
     except RecursionError:
@@ -85,9 +84,7 @@ def _bracket(node: Node, scope: Scope) -> SparkType:
 
 
 def _literal(node: Node, scope: Scope) -> SparkType:
-    if node.is_string:
-        return STRING
-    return number(node.name)
+    return STRING if node.is_string else number(node.name)
 
 
 def _negated(node: Node, scope: Scope) -> SparkType:
@@ -118,22 +115,24 @@ def _shift(node: Node, scope: Scope) -> SparkType:
 
 def _cast(node: Node, scope: Scope) -> SparkType:
     to = node.args["to"].sql("spark")
-    written = to.upper() == "DECIMAL" and node.this.is_number  # so an older sqlglot reads 1.5BD, with its own digits
+    # An older sqlglot parses the literal 1.5BD as such a cast; its precision is that of its digits.
+    if to.upper() == "DECIMAL" and node.this.is_number:
+        return UNKNOWN
     try:
-        return stored(parse_type(to)) if not written else UNKNOWN
+        return stored(parse_type(to))
     except TypeProblem:
         return UNKNOWN
 
 
-def _interval_units(node: Node) -> str | None:
+def _interval_unit(node: Node) -> str | None:
     unit = node.args.get("unit")
     return str(unit.name).upper() if unit is not None and type(unit).__name__ == "Var" else None
 
 
 def _shifted_date(moment: SparkType, by: Node, scope: Scope) -> SparkType:
-    """A date or time plus or minus something."""
+    """A date or time plus or minus an interval, or a date plus or minus days."""
     if type(by).__name__ == "Interval":
-        return results.shifted(moment, _interval_units(by))
+        return results.shifted(moment, _interval_unit(by))
     return DATE if moment == DATE and kind_of(by, scope).name in ("tinyint", "smallint", "int") else UNKNOWN
 
 
@@ -164,7 +163,7 @@ def _arithmetic(combine: Callable[[SparkType, SparkType], SparkType], floating: 
 
 
 def _operand(node: Node, kind: SparkType) -> SparkType | None:
-    """An operand of decimal arithmetic: an integer literal has only the digits that are written."""
+    """An operand of decimal arithmetic as a decimal; an integer literal has the precision of its digits."""
     while type(node).__name__ == "Paren":
         node = node.this
     if kind.name == "decimal":
@@ -172,7 +171,7 @@ def _operand(node: Node, kind: SparkType) -> SparkType | None:
     inner = node.this if type(node).__name__ == "Neg" else node
     if type(inner).__name__ == "Literal":
         return exact(inner.name)
-    # 1L and CAST(1 AS BIGINT) look alike here, and Spark types them apart.
+    # sqlglot parses 1L and CAST(1 AS BIGINT) alike, but Spark gives them different types.
     return None if type(node).__name__ in ("Cast", "TryCast") else as_decimal(kind)
 
 
@@ -214,7 +213,7 @@ def _case(node: Node, scope: Scope) -> SparkType:
 
 
 def _text(node: Node, scope: Scope) -> SparkType:
-    """Functions of text that also exist for binary."""
+    """Functions of text that also take binary."""
     kind = _first(node, scope)
     return UNKNOWN if kind.name in ("binary", "unknown", "array") else STRING
 
@@ -225,7 +224,7 @@ def _reverse(node: Node, scope: Scope) -> SparkType:
 
 
 def _piped(node: Node, scope: Scope) -> SparkType:
-    # To Spark || binds as strongly as +, to sqlglot it does not.
+    # In Spark || binds as strongly as +, in sqlglot it does not.
     if {type(node.this).__name__, type(node.expression).__name__} & {"Add", "Sub"}:
         return UNKNOWN
     return results.joined((_first(node, scope), kind_of(node.expression, scope)))
@@ -311,7 +310,7 @@ def _parsed_json(node: Node, scope: Scope) -> SparkType:
 
 
 def _call(node: Node, scope: Scope) -> SparkType:
-    """A function that sqlglot has no class for."""
+    """A function for which sqlglot has no class."""
     rule = _CALLS.get(str(node.this).lower())
     if rule is None or isinstance(rule, SparkType):
         return rule or UNKNOWN
@@ -319,7 +318,7 @@ def _call(node: Node, scope: Scope) -> SparkType:
 
 
 def _argument(rule: Callable[[Node, Scope], SparkType]) -> Rule:
-    """A rule about `node.this` for a call whose arguments are in `node.expressions`."""
+    """Applies a rule about `node.this` to the first of `node.expressions`, where such a call has its arguments."""
 
     class Argument:
         def __init__(self, this: Node) -> None:

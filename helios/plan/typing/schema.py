@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import reduce
@@ -33,11 +33,11 @@ class Column:
     """One column.
 
     Args:
-        name: As Spark will name it.
-        type: Spark SQL type in lower case, such as `bigint` or `struct<a:int>`; `unknown` where it is known only at
-            run time.
-        nullable: Whether nulls may be in it; True where it is not certain.
-        exact: Whether the name is certain; Spark's own name of an expression without an alias is not.
+        name: The name that Spark will give the column.
+        type: Spark SQL type in lower case, such as `bigint` or `struct<a:int>`; `unknown` if it is known only at run
+            time.
+        nullable: Whether the column may have nulls; True if that is not certain.
+        exact: Whether the name is certain. The name that Spark gives an expression without an alias is not.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Schema:
-    """Columns in order; names are found without regard to case, as Spark does."""
+    """Columns in order; names are compared without regard to case, as in Spark."""
 
     columns: tuple[Column, ...]
 
@@ -68,11 +68,11 @@ class Schema:
 
     @property
     def exact(self) -> bool:
-        """True if every name is certain, so that a name which is not here is missing."""
+        """True if every name is certain: any other name is then certainly missing."""
         return all(c.exact for c in self.columns)
 
     def get(self, name: str) -> Column | None:
-        """The column of a name, or None."""
+        """The column with a name; None if there is no such column."""
         lowered = name.lower()
         return next((c for c in self.columns if c.name.lower() == lowered), None)
 
@@ -121,7 +121,7 @@ _ICEBERG = {
     "DateType": "date", "TimestampType": "timestamp_ntz", "TimestamptzType": "timestamp", "StringType": "string",
     "UUIDType": "string", "FixedType": "binary", "BinaryType": "binary", "UnknownType": "void",
 }  # fmt: skip
-"""How Iceberg's Spark runtime shows each type; Spark has no rows for the others (time, nanoseconds)."""
+"""The Spark type of each Iceberg type. Spark cannot read the others (time, nanoseconds)."""
 
 
 def from_pyiceberg(schema: pyiceberg.schema.Schema) -> Schema:
@@ -131,17 +131,17 @@ def from_pyiceberg(schema: pyiceberg.schema.Schema) -> Schema:
 
 def types_that_spark_lacks(schema: pyiceberg.schema.Schema) -> list[str]:
     """Columns of an Iceberg table whose types Spark does not have, such as `opens time`."""
-    return [f"{f.name} {f.field_type}" for f in schema.fields if _lacks(f.field_type)]
+    return [f"{f.name} {f.field_type}" for f in schema.fields if _is_lacking(f.field_type)]
 
 
-def _lacks(kind: Any) -> bool:
+def _is_lacking(kind: Any) -> bool:
     match type(kind).__name__:
         case "ListType":
-            return _lacks(kind.element_type)
+            return _is_lacking(kind.element_type)
         case "MapType":
-            return _lacks(kind.key_type) or _lacks(kind.value_type)
+            return _is_lacking(kind.key_type) or _is_lacking(kind.value_type)
         case "StructType":
-            return any(_lacks(f.field_type) for f in kind.fields)
+            return any(_is_lacking(f.field_type) for f in kind.fields)
         case name:
             return name in ("TimeType", "TimestampNanoType", "TimestamptzNanoType", "GeometryType", "GeographyType")
 
@@ -166,7 +166,7 @@ _ARROW = {
     "large_string": "string", "string_view": "string", "binary": "binary", "large_binary": "binary",
     "binary_view": "binary", "date32[day]": "date", "null": "void",
 }  # fmt: skip
-"""By Arrow's own text; unsigned integers as Spark reads them from Parquet."""
+"""Spark types by the text of Arrow's types; unsigned integers have the types that Spark reads from Parquet."""
 
 
 def from_arrow(schema: pyarrow.Schema) -> Schema:
@@ -183,7 +183,7 @@ def _arrow(kind: Any) -> SparkType:
     if types.is_timestamp(kind):
         if kind.tz:
             return SparkType("timestamp")
-        # Arrow shows INT96, which Spark reads with a zone, as nanoseconds without one.
+        # Arrow reads Parquet's INT96 as nanoseconds without a zone, Spark as a timestamp with a zone.
         return SparkType("timestamp_ntz") if kind.unit != "ns" else UNKNOWN
     if types.is_dictionary(kind):
         return _arrow(kind.value_type)
@@ -214,7 +214,7 @@ _PYTHON: dict[type, SparkType] = {
     datetime.timedelta: SparkType("interval day to second"),
     datetime.time: SparkType("time", (6,)),
 }
-"""As pyspark's createDataFrame infers them."""
+"""The types that pyspark's createDataFrame infers from Python values."""
 
 
 def from_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Schema:
@@ -235,9 +235,9 @@ def _python(value: Any) -> SparkType:
     if isinstance(value, list):
         return array(reduce(_merge, map(_python, value), VOID))
     if isinstance(value, tuple):
-        names = getattr(value, "__fields__", None) or getattr(value, "_fields", None)
-        named: Callable[[int], str] = (lambda i: names[i]) if names else (lambda i: f"_{i + 1}")
-        return struct((named(i), _python(v)) for i, v in enumerate(value))
+        names = getattr(value, "__fields__", None) or getattr(value, "_fields", None)  # of a Row, of a NamedTuple
+        names = names or [f"_{number + 1}" for number in range(len(value))]
+        return struct((name, _python(part)) for name, part in zip(names, value, strict=False))
     return UNKNOWN
 
 
@@ -248,9 +248,10 @@ def _merge(a: SparkType, b: SparkType) -> SparkType:
     if a == VOID:
         return b
     if a.name == b.name == "struct":
-        extra = [(n, t) for n, t in zip(b.fields, b.parts, strict=True) if n not in a.fields]
         right = dict(zip(b.fields, b.parts, strict=True))
-        return struct([*((n, _merge(t, right.get(n, VOID))) for n, t in zip(a.fields, a.parts, strict=True)), *extra])
+        merged = [(n, _merge(t, right.get(n, VOID))) for n, t in zip(a.fields, a.parts, strict=True)]
+        extra = [(n, t) for n, t in zip(b.fields, b.parts, strict=True) if n not in a.fields]
+        return struct([*merged, *extra])
     if a.name == b.name and a.parts:
         return SparkType(a.name, parts=tuple(_merge(x, y) for x, y in zip(a.parts, b.parts, strict=True)))
     atomic = not (a.parts or b.parts) and UNKNOWN not in (a, b)

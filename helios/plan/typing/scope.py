@@ -18,8 +18,8 @@ class Scope:
     """The names that an expression may use.
 
     Args:
-        schema: The columns; None where they are known only at run time.
-        qualifiers: The names, in lower case, that the rows have in a query.
+        schema: The columns; None if they are known only at run time.
+        qualifiers: The names of the table in a query, in lower case: `t` in `t.id`.
         aliases: Columns further left in the same SELECT, by name in lower case.
         variables: The variables of lambda functions.
     """
@@ -30,7 +30,7 @@ class Scope:
     variables: Mapping[str, SparkType] = field(default_factory=dict)
 
     def root(self, parts: list[str]) -> tuple[SparkType | None, list[str]]:
-        """The type of the column that a dotted name starts with, None if there is none, and the fields that follow."""
+        """The type of the column at the start of a dotted name, None if it is unknown, and the fields that follow."""
         if self.schema is not None:
             if len(parts) > 1 and parts[0].lower() in self.qualifiers and self.schema.get(parts[1]):
                 parts = parts[1:]

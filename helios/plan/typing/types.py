@@ -22,15 +22,24 @@ KNOWN = (*_PLAIN, *_SIZED, *_NESTED, "interval", *_ALIASES)
 INTEGRAL = ("tinyint", "smallint", "int", "bigint")
 NUMERIC = (*INTEGRAL, "float", "double", "decimal")
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
+"""The precision of the decimal that Spark coerces a whole number to (DecimalType.forType)."""
 MAX_PRECISION = 38
 
+# A quoted name, a text, a word, or another character.
 _TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)*`)|('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|(\w+)|(\S))")
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
 class SparkType:
-    """A type: its name, its numbers (precision and scale, or length) and its parts (element; key, value; fields)."""
+    """A type of Spark SQL.
+
+    Attributes:
+        name: The name, such as `decimal` or `array`; `unknown` if the type is known only at run time.
+        numbers: Precision and scale of a decimal; the length of char and varchar; the precision of a time.
+        parts: The types of an array's element, of a map's key and value, or of a struct's fields.
+        fields: The names of a struct's fields.
+    """
 
     name: str
     numbers: tuple[int, ...] = ()
@@ -46,19 +55,19 @@ class SparkType:
 
     @property
     def certain(self) -> bool:
-        """True if no part of it is unknown."""
+        """True if the type and all its parts are known."""
         return self.name != "unknown" and all(part.certain for part in self.parts)
 
     def field(self, name: str) -> SparkType | None:
-        """The type of a struct's field, found without regard to case."""
+        """The type of a struct's field, found without regard to case; None if there is no such field."""
         return next((t for n, t in zip(self.fields, self.parts, strict=True) if n.lower() == name.lower()), None)
 
 
 class TypeProblem(ValueError):
-    """A type or a list of columns that cannot be read; `unknown` is the name of the type when that is the reason."""
+    """A type or a list of columns that cannot be read; `unknown` is the name of an unknown type."""
 
-    def __init__(self, what: str, unknown: str | None = None) -> None:
-        super().__init__(what)
+    def __init__(self, message: str, unknown: str | None = None) -> None:
+        super().__init__(message)
         self.unknown = unknown
 
 
@@ -89,7 +98,7 @@ def decimal(precision: int, scale: int) -> SparkType:
 
 
 def quoted(name: str) -> str:
-    """A column's name as SQL needs it: in backticks unless it is a plain word."""
+    """A column's name as SQL needs it: in backticks, unless the name is a plain word."""
     return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
@@ -103,7 +112,7 @@ def parse_type(text: str) -> SparkType:
     """Reads one type.
 
     Raises:
-        TypeProblem: It is not a Spark SQL type.
+        TypeProblem: The text is not a Spark SQL type.
 
     Examples:
         >>> str(parse_type("STRUCT<a: Integer, b: array<dec(5)>>"))
@@ -116,14 +125,14 @@ def parse_type(text: str) -> SparkType:
 
 
 def parse_columns(text: str) -> tuple[Declared, ...]:
-    """Reads the columns of a DDL text, such as "id bigint NOT NULL, `my col` string", or those of a `struct<...>`.
+    """Reads the columns of a DDL text, such as "id bigint NOT NULL, `my col` string", or the fields of a `struct<...>`.
 
     Raises:
         TypeProblem: A name without a type, an unknown type, or an unfinished text.
     """
     if re.match(r"\s*struct\s*<", text, re.IGNORECASE):
-        whole = parse_type(text)
-        return tuple(Declared(n, t) for n, t in zip(whole.fields, whole.parts, strict=True))
+        struct_type = parse_type(text)
+        return tuple(Declared(n, t) for n, t in zip(struct_type.fields, struct_type.parts, strict=True))
     reader = _Reader(text)
     columns = reader.columns(closing=None)
     reader.end()
@@ -153,10 +162,8 @@ class _Reader:
 
     def need(self, sign: str) -> None:
         if not self.accept(sign):
-            raise TypeProblem(f"{sign!r} is missing {self.place()}")
-
-    def place(self) -> str:
-        return f"before {self.peek()!r}" if self.peek() else "at the end"
+            place = f"before {self.peek()!r}" if self.peek() else "at the end"
+            raise TypeProblem(f"{sign!r} is missing {place}")
 
     def end(self) -> None:
         if self.peek():
@@ -201,13 +208,16 @@ class _Reader:
                 given.append(int(number))
             self.need(")")
         if name == "decimal":
-            precision, scale = (*given, *(10, 0)[len(given) :])[:2]
+            precision = given[0] if given else 10
+            scale = given[1] if len(given) > 1 else 0
             if len(given) > 2 or not 0 <= scale <= precision <= MAX_PRECISION:
                 raise TypeProblem(f"decimal({','.join(map(str, given))}) is out of range: decimal(38,38) is the most")
             return precision, scale
-        if len(given) != 1 and not (name == "time" and not given):
+        if name == "time" and not given:
+            return (6,)
+        if len(given) != 1:
             raise TypeProblem(f"{name} needs a length, such as {name}(20)")
-        return tuple(given or (6,))
+        return tuple(given)
 
     def interval(self) -> SparkType:
         units = ("year", "month", "day", "hour", "minute", "second")
@@ -256,26 +266,26 @@ class _Reader:
 
 
 def stored(kind: SparkType) -> SparkType:
-    """The type that a cast to `kind` gives: Spark keeps char and varchar as string outside of table schemas."""
+    """The type of a value that is cast to `kind`: Spark makes char and varchar a string outside of table schemas."""
     if kind.name in ("char", "varchar"):
         return SparkType("string")
     return replace(kind, parts=tuple(stored(p) for p in kind.parts))
 
 
 def as_decimal(kind: SparkType) -> SparkType | None:
-    """A decimal that holds every value of a decimal or whole-number type."""
+    """A decimal that holds every value of a decimal or whole-number type; None for other types."""
     if kind.name == "decimal":
         return kind
     return decimal(_DIGITS[kind.name], 0) if kind.name in _DIGITS else None
 
 
 def widest(kinds: Iterable[SparkType]) -> SparkType:
-    """The type that COALESCE, CASE and UNION give their operands; `unknown` where Spark's rule is not certain."""
+    """The common type of the operands of COALESCE, CASE or UNION; `unknown` if Spark's rule is not certain."""
     return reduce(wider, kinds, VOID)
 
 
 def wider(a: SparkType, b: SparkType) -> SparkType:
-    """The common type of two, as Spark's ANSI coercion has it without strings.
+    """The common type of two types by Spark's ANSI coercion; `unknown` for strings, and if the rule is not certain.
 
     Examples:
         >>> str(wider(parse_type("decimal(10,2)"), parse_type("int")))

@@ -19,32 +19,32 @@ from helios.steps.watermark import Watermark
 
 
 def unmarked_dedupe(step: Step, flow: Flow, schema: Schema | None) -> list[HeliosError]:
-    """The problem of `dedupe(within=)` on a stream whose event time is not declared before it.
+    """The problem of a step if it is `dedupe(within=)` on a stream and has no watermark before it.
 
     Args:
-        step: A step.
-        flow: The flow that it is a step of.
-        schema: The columns before it; None where they are known only at run.
+        step: The step.
+        flow: The flow with the step.
+        schema: The columns before the step; None if they are known only at run.
     """
     if not isinstance(step, Dedupe) or step.within is None or not is_streaming(flow):
         return []
     if has_watermark(takewhile(lambda before: before is not step, flow.steps)):
         return []
     times = [c.name for c in schema.columns if c.kind.name in ("timestamp", "timestamp_ntz")] if schema else []
+    time = times[0] if times else "ts"
     keys = ", ".join(f'"{key}"' for key in step.keys)
     within = show_seconds(step.within)
     return [
         DeclarationError(
             f"{step.text()}: within= is a span of event time, and no watermark before it says which column that is.",
             where=step.origin,
-            fix=f'put a watermark before it: watermark("{(times or ["ts"])[0]}", "10 minutes") >> '
-            f'dedupe({keys}, within="{within}").',
+            fix=f'put a watermark before it: watermark("{time}", "10 minutes") >> dedupe({keys}, within="{within}").',
         )
     ]
 
 
 def has_watermark(steps: Iterable[Step]) -> bool:
-    """True if a watermark may result from these steps: declared, brought by another flow, or set by a callable."""
+    """True if these steps may set a watermark: themselves, in a joined or united flow, or in a callable."""
     return any(
         isinstance(step, (Watermark, Call)) or (isinstance(step, (Join, Union)) and has_watermark(step.other.steps))
         for step in steps

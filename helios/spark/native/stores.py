@@ -9,7 +9,7 @@ from helios.catalog.conf import pyiceberg_properties, spark_conf
 from helios.catalog.spec import Catalog
 from helios.catalog.storages import kind_of
 from helios.native.program import NotNative
-from helios.plan.native.choice import CLIENT, refuse_catalog
+from helios.plan.native.choice import CLIENT_PROPERTIES, refuse_catalog
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.native.fields import texts
 
@@ -65,7 +65,9 @@ def store_of(table: JavaTable, catalog: Catalog) -> Store:
     prefix = f"spark.sql.catalog.{catalog.name}."
     declared = {key.removeprefix(prefix): value for key, value in spark_conf(catalog).items()}
     other = sorted(
-        key for key in {*wanted, *declared} if key.startswith(CLIENT) and wanted.get(key) != declared.get(key)
+        key
+        for key in {*wanted, *declared}
+        if key.startswith(CLIENT_PROPERTIES) and wanted.get(key) != declared.get(key)
     )
     if other:
         # Keys that a server hands out end, and are renewed by Iceberg's own client alone.

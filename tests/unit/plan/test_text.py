@@ -72,7 +72,7 @@ def test_what_is_sorted_or_shuffled_is_said_to_spill(planned: Any, monkeypatch: 
             SINK.route(by="name"),
             ["exactly once; tables are created as their values come", "route     by name, to local.a.t_<value>"],
         ),
-        (SINK.route(by="name").create(False), ["exactly once; tables that are there"]),
+        (SINK.route(by="name").create(False), ["exactly once; only existing tables"]),
         (SINK.quarantine("a.q"), ["failed    rows go to local.a.q"]),
         (SINK.audit({"some": "count(*) > 0"}).publish(), ["audit     some: count(*) > 0, before main shows the batch"]),
         (

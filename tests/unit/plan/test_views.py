@@ -102,7 +102,7 @@ def test_a_view(planned: Any, pipeline: Any, before: int, after: int) -> None:
         # other state
         (
             CHANGED >> dedupe("id") >> SINK.upsert("id"),
-            r"dedupe\(id\): over followed changes rows are removed as well as added",
+            r"dedupe\(id\): followed changes remove rows as well as add them",
         ),
         (CHANGED >> dedupe("id") >> COUNT >> KEPT, r"dedupe\(id\): over followed changes"),
         (CHANGED >> COUNT >> aggregate("n", m="count(*)") >> SINK.upsert("n"), r"only one aggregate"),

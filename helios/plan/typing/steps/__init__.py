@@ -1,1 +1,1 @@
-"""The columns that each declared step gives, in a file of its name, and the problems that can be told before a run."""
+"""The columns of each step's result, and its problems that are known before a run. Each step has a file of its name."""

@@ -21,5 +21,5 @@ def columns(step: Aggregate, schema: Schema | None, other: Schema | None) -> Res
         bound = str(window_bound(column.kind))
         columns = [Column("window_start", bound), Column("window_end", bound)]
         scope = with_alias(scope, (*columns, Column("window", str(UNKNOWN))))
-    made, faults = project(step, [*((None, e) for e in step.by), *step.columns], scope)
-    return schema_of((*columns, *made) if made is not None else None), problems + faults
+    projected, faults = project(step, [*((None, e) for e in step.by), *step.columns], scope)
+    return schema_of((*columns, *projected) if projected is not None else None), problems + faults

@@ -11,5 +11,5 @@ def columns(step: Drop, schema: Schema | None, other: Schema | None) -> Result:
     if schema is None:
         return None, []
     problems = [p for name in step.columns for p in absent(step, name, schema)]
-    gone = {name.lower() for name in step.columns}
-    return Schema(tuple(c for c in schema.columns if c.name.lower() not in gone)), problems
+    dropped = {name.lower() for name in step.columns}
+    return Schema(tuple(c for c in schema.columns if c.name.lower() not in dropped)), problems

@@ -17,9 +17,10 @@ def columns(step: Explode, schema: Schema | None, other: Schema | None) -> Resul
     array, named = schema.get(step.column), label("explode", step.column)
     kind = array.kind if array is not None else UNKNOWN
     if kind.name not in ("array", "unknown"):
-        way = f'with_columns({step.as_}="map_entries({step.column})") first' if kind.name == "map" else "name an array"
+        entries = f'write with_columns({step.as_}="map_entries({step.column})") first.'
+        fix = entries if kind.name == "map" else "name an array."
         problems.append(
-            DeclarationError(f"{named}: {step.column!r} is {kind}, not an array.", where=step.origin, fix=f"{way}.")
+            DeclarationError(f"{named}: {step.column!r} is {kind}, not an array.", where=step.origin, fix=fix)
         )
     replaces = step.as_.lower() == step.column.lower()
     taken = schema.get(step.as_)
@@ -32,5 +33,6 @@ def columns(step: Explode, schema: Schema | None, other: Schema | None) -> Resul
             )
         )
     element = Column.of(step.as_, kind.parts[0] if kind.name == "array" else UNKNOWN)
-    kept = [element if replaces and column is array else column for column in schema.columns]
-    return Schema(tuple(kept) if replaces or taken is not None else (*kept, element)), problems
+    if replaces:
+        return Schema(tuple(element if column is array else column for column in schema.columns)), problems
+    return Schema((*schema.columns, element)) if taken is None else schema, problems

@@ -17,25 +17,26 @@ def columns(step: Join, left: Schema | None, right: Schema | None) -> Result:
     on = () if step.how == "cross" else step.on
     problems = [p for key in on for p in absent(step, key, left, "the left side")]
     problems += [p for key in on for p in absent(step, key, right, "the right side")]
-    one_sided = step.how in ("semi", "anti")
-    if left is None or (right is None and not one_sided):
+    only_left = step.how in ("semi", "anti")
+    if left is None or (right is None and not only_left):
         return None, problems
-    left_rest = _beside(left, on)
-    if one_sided or right is None:
-        return Schema((*(c for key in on if (c := left.get(key))), *left_rest)), problems
-    right_rest = _beside(right, on)
+    left_rest = _without_keys(left, on)
+    if only_left or right is None:
+        keys = [left.get(key) for key in on]
+        return Schema((*filter(None, keys), *left_rest)), problems
+    right_rest = _without_keys(right, on)
     shared = _shared(left_rest, right_rest)
     if shared:
-        problems.append(_both_have(step, on, shared))
+        problems.append(_ambiguous(step, on, shared))
         right_rest = [c for c in right_rest if c.name not in shared]
-    joined = [c for key in on if (c := _key(key, step.how, left, right))]
+    joined = filter(None, (_key(key, step.how, left, right) for key in on))
     # Where a row has no match, the columns of the other side are null.
     left_rest = _optional(left_rest) if step.how in ("right", "full") else left_rest
     right_rest = _optional(right_rest) if step.how in ("left", "full") else right_rest
     return Schema((*joined, *left_rest, *right_rest)), problems
 
 
-def _beside(schema: Schema, on: Sequence[str]) -> list[Column]:
+def _without_keys(schema: Schema, on: Sequence[str]) -> list[Column]:
     """The columns of one side that are not in `on=`."""
     keys = {key.lower() for key in on}
     return [c for c in schema.columns if c.name.lower() not in keys]
@@ -47,7 +48,7 @@ def _shared(left: Sequence[Column], right: Sequence[Column]) -> list[str]:
     return [c.name for c in right if c.exact and c.name.lower() in names]
 
 
-def _both_have(step: Join, on: Sequence[str], shared: Sequence[str]) -> DeclarationError:
+def _ambiguous(step: Join, on: Sequence[str], shared: Sequence[str]) -> DeclarationError:
     return DeclarationError(
         f"{verb(step)}(on={', '.join(on)}): both sides have {', '.join(map(repr, shared))}.",
         where=step.origin,
@@ -60,7 +61,7 @@ def _optional(columns: Sequence[Column]) -> list[Column]:
 
 
 def _key(name: str, how: str, left: Schema, right: Schema) -> Column | None:
-    """A column of `on=`, as USING gives it: from the side whose rows are all kept."""
+    """A key column of the result, as USING gives it: that of the side whose rows are all kept; None if unknown."""
     ours, theirs = left.get(name), right.get(name)
     if ours is None or theirs is None:
         return ours or theirs

@@ -15,7 +15,7 @@ def columns(step: Rename, schema: Schema | None, other: Schema | None) -> Result
     if schema is None:
         return None, []
     problems: list[HeliosError] = []
-    # Spark renames one after the other.
+    # Spark applies the renames in order: a later one sees the new names.
     for old, new in step.names:
         problems += absent(step, old, schema)
         taken = schema.get(new)

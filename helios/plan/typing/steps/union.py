@@ -15,13 +15,13 @@ def columns(step: Union, left: Schema | None, right: Schema | None) -> Result:
     if not (left.exact and right.exact):
         return left, []
     problems: list[HeliosError] = []
-    for side, has, lacks in (("left", left, right), ("right", right, left)):
-        only = [c.name for c in has.columns if lacks.get(c.name) is None]
+    for side, schema, other in (("left", left, right), ("right", right, left)):
+        only = [c.name for c in schema.columns if other.get(c.name) is None]
         if only:
             problems.append(
                 DeclarationError(
                     f"union(): only the {side} side has {', '.join(map(repr, only))}. "
-                    f"{near_miss(only[0], lacks.names)}",
+                    f"{near_miss(only[0], other.names)}",
                     where=step.origin,
                     fix="give both sides the same columns with select(...) or with_columns(...).",
                 )

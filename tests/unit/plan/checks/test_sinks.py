@@ -28,7 +28,7 @@ from helios import (
 )
 from helios.model.sink import IcebergSink
 from helios.plan import Context, compile_pipelines
-from helios.plan.checks.sinks import left_out, sort_terms, stored
+from helios.plan.checks.sinks import left_out, sort_terms, stored_columns
 from helios.plan.typing.schema import from_ddl
 
 pytestmark = pytest.mark.promise("words")
@@ -303,14 +303,14 @@ def test_columns_that_are_left_out(sink: IcebergSink, table: str | None, out: tu
 
 def test_history_stores_the_bounds_of_versions() -> None:
     sink = SINK.upsert("id", order_by="ts", delete_when="op = 'd'", history=True)
-    kept = stored(sink, COLUMNS, left_out(sink, COLUMNS, None))
+    kept = stored_columns(sink, COLUMNS, left_out(sink, COLUMNS, None))
     assert [(c.name, c.type) for c in kept.columns[-3:]] == [
         ("day", "date"),
         ("valid_from", "timestamp"),
         ("valid_to", "timestamp"),
     ]
     assert "op" not in kept.names
-    unknown = stored(SINK.upsert("id", order_by="f(ts)", history=True), COLUMNS, ())
+    unknown = stored_columns(SINK.upsert("id", order_by="f(ts)", history=True), COLUMNS, ())
     assert unknown.columns[-1].type == "unknown"
 
 

@@ -332,7 +332,7 @@ def test_the_diff_is_aligned_and_shows_only_what_differs() -> None:
         "  ~ address.zip  int -> string\n"
         "  + `my note`    string\n"
         "  2 other columns are equal. "
-        "Fix: make the stream's columns as the table has them, or write another table."
+        "Fix: give the stream the table's columns, or write another table."
     )
 
 
@@ -344,7 +344,7 @@ FIXES = [
      'with_columns(b="CAST(NULL AS int)").'),
     ("id string", "id int", "full", 'make the stream fit with cast(id="int").'),
     ("id bigint, s struct<a:string>", "id int, s struct<a:int>", "add_columns",
-     "make the stream's columns as the table has them, or write another table."),
+     "give the stream the table's columns, or write another table."),
 ]  # fmt: skip
 
 

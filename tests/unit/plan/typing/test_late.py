@@ -57,12 +57,12 @@ def test_where_late_rows_go_is_no_part_of_the_state(planned: Any) -> None:
 @pytest.mark.parametrize(
     ("stream", "why"),
     [
-        (FOLLOWED >> LATE >> where("id > 0"), "no window and no dedupe behind it"),
-        (FOLLOWED >> HOURS >> rename({"window_start": "ts"}) >> LATE, r"it stands behind window\("),
+        (FOLLOWED >> LATE >> where("id > 0"), "no window and no dedupe after it"),
+        (FOLLOWED >> HOURS >> rename({"window_start": "ts"}) >> LATE, r"it comes after window\("),
         (FOLLOWED >> watermark("ts", "2 hours") >> LATE >> HOURS, "several watermarks"),
         (
             FOLLOWED >> LATE >> sql("SELECT id, ts FROM input") >> HOURS,
-            r"sql\(SELECT id, ts.* stands before",
+            r"sql\(SELECT id, ts.* comes before",
         ),
         (
             FOLLOWED >> LATE >> HOURS >> aggregate("window_start", n="sum(n)"),
