@@ -108,11 +108,11 @@ def compile_pipelines(
 
 def compile_each(pipelines: Sequence[Pipeline], context: Context) -> list[Compiled]:
     """Compiles pipelines as `compile_pipelines` does, with the problems of each."""
-    produced = Produced(pipelines, context, lambda flow: _Lowering(None, context, produced).schema_of(flow))
+    produced = Produced(pipelines, context, lambda flow: _PipelineCompiler(None, context, produced).schema_of(flow))
     compiled: list[Compiled] = []
     for pipeline in pipelines:
-        lowering = _Lowering(pipeline, context, produced)
-        compiled.append(Compiled(pipeline, lowering.plan(), lowering.problems))
+        compiler = _PipelineCompiler(pipeline, context, produced)
+        compiled.append(Compiled(pipeline, compiler.plan(), compiler.problems))
     _find_clashes(compiled)
     if not context.offline:
         runnable = [(result.plan, result) for result in compiled if result.plan is not None and not result.faults]
@@ -148,10 +148,10 @@ def infer_schema(flow: Flow, context: Context) -> Schema | None:
     Raises:
         CheckFailed: The flow has problems.
     """
-    lowering = _Lowering(None, context, NOTHING)
-    schema = lowering.schema_of(flow)
-    if lowering.problems:
-        raise CheckFailed(lowering.problems)
+    compiler = _PipelineCompiler(None, context, NOTHING)
+    schema = compiler.schema_of(flow)
+    if compiler.problems:
+        raise CheckFailed(compiler.problems)
     return schema
 
 
@@ -160,7 +160,7 @@ def once(problems: Iterable[HeliosError]) -> list[HeliosError]:
     return list({str(problem): problem for problem in problems}.values())
 
 
-class _Lowering:
+class _PipelineCompiler:
     """Compiles one pipeline, or one flow if `pipeline` is None, and collects problems and reads."""
 
     def __init__(self, pipeline: Pipeline | None, context: Context, produced: Writers) -> None:
@@ -373,12 +373,12 @@ class SinkRow(NamedTuple):
         problems: Returns the problems of sources, steps and sink together.
     """
 
-    write: Callable[[_Lowering, Any, Schema | None], WritePlan | None]
-    problems: Callable[[_Lowering, Pipeline, Any, ReadPath, Sequence[Source]], Iterable[HeliosError]]
+    write: Callable[[_PipelineCompiler, Any, Schema | None], WritePlan | None]
+    problems: Callable[[_PipelineCompiler, Pipeline, Any, ReadPath, Sequence[Source]], Iterable[HeliosError]]
 
 
-TABLES = SinkRow(_Lowering.iceberg_sink, _Lowering.iceberg_problems)
-OUTPUTS = SinkRow(_Lowering.output_sink, lambda _, pipeline, sink, *__: output_problems(pipeline, sink))
+TABLES = SinkRow(_PipelineCompiler.iceberg_sink, _PipelineCompiler.iceberg_problems)
+OUTPUTS = SinkRow(_PipelineCompiler.output_sink, lambda _, pipeline, sink, *__: output_problems(pipeline, sink))
 SINKS: dict[type[Sink], SinkRow] = {
     IcebergSink: TABLES,
     MirrorSink: TABLES,

@@ -74,7 +74,7 @@ class ReadPlan:
         snapshot: The current snapshot of the branch that is read.
         schema: The columns of the source; None if they are known only at run.
         branch: The branch that is read or followed; None for main.
-        state: The snapshot that is read as a whole, or first, if the source names one.
+        state: The snapshot whose rows are all read, or read first; None if the source names none.
         span: The snapshots `(after, to]` of a source that reads history; `after` is None for all up to `to`.
         format_version: The format version of the table, when the catalog could be read.
         scan: The files that the next scan opens; None unless the scan was planned and predicates leave files out.

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from helios.table.ledger import Record
 
 KEYS, NEWEST, REMEMBERS, VERSIONS, TOMBSTONES = "keys", "newest", "remembers", "versions", "tombstones"
+"""The terms of an upsert, as records store them."""
 ORDERS = "the newest order of each key"
+"""The value of `REMEMBERS` if the table does not store the order; otherwise only deleted keys are remembered."""
 
 
 class Upserts(NamedTuple):
@@ -175,14 +177,14 @@ def _refused(
     """
     other = min(others)
     theirs = others[other].get(REMEMBERS)
-    who, whose, what = plan.pipeline, other, mine[REMEMBERS]
+    keeper, writer, kept = plan.pipeline, other, mine[REMEMBERS]
     if theirs is not None:
-        who, whose, what = other, plan.pipeline, theirs
+        keeper, writer, kept = other, plan.pipeline, theirs
     accepted_by = " ".join(f"--beside {name}" for name in sorted(others))
     filled = "filled with --full-refresh" if own is None else "under a new name, into a new table"
     comparable = shares_keys(mine, others[other])
-    how = "" if comparable else " by other keys or another order,"
-    where = " where the other does not find them" if comparable else ""
+    otherwise = "" if comparable else " by other keys or another order,"
+    apart = " where the other does not find them" if comparable else ""
     choices = [
         f"write both as one pipeline, source >> union(other) >> sink, {filled}",
         f"where the two never write the same key, run once with `helios run {accepted_by}`",
@@ -190,18 +192,18 @@ def _refused(
     if not comparable:
         choices.insert(0, "give both the same keys and the same order_by column, and they share what they remember")
     elif begins_sharing(plan):
-        old = other if shares else plan.pipeline
-        choices.insert(0, f"run {old} once with `helios run --new-checkpoint`, and it shares what it remembers")
+        not_sharing = other if shares else plan.pipeline
+        choices.insert(0, f"run {not_sharing} once with `helios run --new-checkpoint`, and it shares what it remembers")
     return InputError(
-        f"{other} upserts into {plan.write.table.text}, too,{how} and {who} remembers {what}{where}: a late row that "
-        f"{whose} writes would bring back a deleted key, or replace a newer row; nothing was written.",
+        f"{other} upserts into {plan.write.table.text}, too,{otherwise} and {keeper} remembers {kept}{apart}: a late "
+        f"row that {writer} writes would bring back a deleted key, or replace a newer row; nothing was written.",
         where=plan.declared.sink.origin,
         fix=f"{'; or '.join(choices)}.",
     )
 
 
 def sharing(plan: Plan, own: Upserts | None, others: Mapping[str, Upserts]) -> list[str]:
-    """The notes of a plan on other pipelines that use the keys it remembers, and the other way round.
+    """The notes of a plan on other pipelines with which it shares the remembered keys.
 
     Args:
         plan: The pipeline.

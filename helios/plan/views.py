@@ -90,7 +90,9 @@ def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
         )
         return
     if view is None or others or view.aggregate.window is not None:
-        wrong = next(iter(others), view.aggregate if view is not None else None)
+        wrong = others[0] if others else None
+        if view is not None and not others:
+            wrong = view.aggregate
         named = f"{wrong.text()}: " if wrong is not None else ""
         yield (
             f"{named}followed changes remove rows as well as add them, which Spark's stateful operators do not "
@@ -142,7 +144,7 @@ def _other_followed(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
             yield (
                 f"{inner.source.label()}: a view follows one table.",
                 inner.source.origin,
-                "join or union in a pipeline of its own, and follow its target.",
+                "join or unite the sources in another pipeline, and follow its target table.",
             )
 
 

@@ -364,7 +364,7 @@ def left_out(sink: IcebergSink, stream: Schema, table: Schema | None, *, has_wri
 
 
 def _root(item: PartitionField) -> str:
-    """The column of a partition field, which may be a field of that column."""
+    """The top-level column of a partition field, whose source may be a nested field."""
     return item.column.split(".")[0].lower()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Literal, TypeAlias
 
 from helios.errors import DeclarationError, Origin, near_miss
@@ -198,13 +199,13 @@ class _NamedChanges:
         if names and policy.mode != "full":
             what = f'renames and drops need .evolve_schema("full"), not .evolve_schema("{policy.mode}").'
             return self.wrong(what, 'write .evolve_schema("full").')
-        clash = next(((a, b) for i, b in enumerate(names) for a in names[:i] if _overlap(a, b)), None)
-        if clash is None:
-            return None
-        return self.wrong(
-            f"renames and drops name {clash[0]!r} and {clash[1]!r}: a second run could not tell which are done.",
-            "name each column once; make swaps, chains and changes inside one another in several releases.",
-        )
+        for first, second in combinations(names, 2):
+            if _overlap(first, second):
+                return self.wrong(
+                    f"renames and drops name {first!r} and {second!r}: a second run could not tell which are done.",
+                    "name each column once; make swaps, chains and changes inside one another in several releases.",
+                )
+        return None
 
     def rename(self, old: str, new: str) -> Rename | DeclarationError | None:
         found_old, found_new = self.table.get(old.lower()), self.table.get(new.lower())

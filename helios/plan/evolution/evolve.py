@@ -185,15 +185,15 @@ class _Comparison:
         self.differences.append(Difference(sign=sign, path=path, what=what, stops=stops, why=why, remedy=remedy))
 
     def fields(self, stream: Fields, table: Fields, path: Path, in_key: bool) -> None:
-        new = {f.name.lower(): f for f in stream}
+        unmatched = {f.name.lower(): f for f in stream}
         for theirs in table:
-            ours = new.pop(theirs.name.lower(), None)
+            ours = unmatched.pop(theirs.name.lower(), None)
             field_path = (*path, theirs.name)
             if ours is None:
                 self.only_in_table(theirs, field_path, in_key)
             else:
                 self.in_both(ours, theirs, field_path, in_key)
-        for ours in new.values():
+        for ours in unmatched.values():
             self.only_in_stream(ours, (*path, ours.name), in_key)
 
     def only_in_table(self, theirs: Field, path: Path, in_key: bool) -> None:

@@ -91,10 +91,11 @@ def group_columns(step: Step) -> tuple[str, ...] | None:
     if not isinstance(step, Aggregate):
         return None
     window = ("window_start", "window_end") if step.window is not None else ()
-    return (*window, *(column.name for text in step.by for column in _named(text)))
+    return (*window, *(column.name for text in step.by for column in _output_columns(text)))
 
 
-def _named(text: str) -> tuple[Column, ...]:
+def _output_columns(text: str) -> tuple[Column, ...]:
+    """The output columns of a group's expression; empty if it cannot be parsed."""
     if _WORD.fullmatch(text.strip()):
         return (Column(text.strip(), "unknown"),)
     try:
@@ -116,7 +117,8 @@ def alias_of(text: str) -> str | None:
         node = parse(text, text, None)
     except InputError:
         return None
-    return str(node.alias) or None if type(node).__name__ == "Alias" else None
+    has_alias = type(node).__name__ == "Alias" and node.alias
+    return str(node.alias) if has_alias else None
 
 
 def _query_groups(query: str) -> tuple[str, ...] | None:
@@ -133,10 +135,10 @@ def _query_groups(query: str) -> tuple[str, ...] | None:
         return None  # infer or Spark reports the problem
     if not isinstance(node, exp.Select) or node.args.get("group") is None:
         return None
-    return tuple(_selected(by, node.expressions) for by in node.args["group"].expressions)
+    return tuple(_output_name(group, node.expressions) for group in node.args["group"].expressions)
 
 
-def _selected(group: Node, items: Sequence[Node]) -> str:
+def _output_name(group: Node, items: Sequence[Node]) -> str:
     """The output name of a group, which a query may name by position, expression or alias."""
     if group.is_int and 0 < int(group.name) <= len(items):
         return str(items[int(group.name) - 1].alias_or_name)
