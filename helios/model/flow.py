@@ -106,7 +106,7 @@ class Source(Flow):
     """A source of rows; the concrete ones are in the module of their system.
 
     Attributes:
-        kind: The name of its kind, in plans and commit summaries.
+        kind: The name of the source's kind, in plans and commit summaries.
         comparable: Whether two equal declarations read the same rows; rows in memory may differ.
         names_tables: Whether its rows may be changes of several tables, each with the name of its table.
         poll: Seconds between checks for new data; None for a source that is read once.
@@ -137,12 +137,12 @@ class Source(Flow):
 
     @property
     def beginning(self) -> Any:
-        """Where a followed source begins, as it was declared; None for its default."""
+        """The declared start of a followed source; None for the default."""
         return None
 
     @property
     def reads_changes(self) -> bool:
-        """True if row-level changes are read, rather than rows."""
+        """True if the source reads row-level changes, rather than rows."""
         return False
 
     @property
@@ -152,7 +152,7 @@ class Source(Flow):
 
     @property
     def carries_order(self) -> bool:
-        """True if its rows are changes with their own order and deletes: an upsert then declares neither."""
+        """True if the rows are changes with their own order and deletes: an upsert then declares neither."""
         return False
 
     @property
@@ -167,12 +167,12 @@ class Source(Flow):
 
     @property
     def takes_predicates(self) -> bool:
-        """True if its scan takes predicates: files without a matching row are then not opened."""
+        """True if the scan takes predicates: files without a matching row are then not opened."""
         return False
 
     @property
     def no_past(self) -> str | None:
-        """Why its earlier states cannot be read, after the source's name; None if they can."""
+        """Why earlier states cannot be read, as a message's words after the source's name; None if they can."""
         return "keeps no earlier states"
 
     @property
@@ -185,7 +185,7 @@ class Source(Flow):
 
     @property
     def reference(self) -> tuple[Identifier, Catalog | str | None] | None:
-        """The table it reads, and the catalog that was given with it; None for a source without a table."""
+        """The table that is read, and the catalog declared with the table; None for a source without a table."""
         return None
 
     @property
@@ -200,12 +200,12 @@ class Source(Flow):
 
     @property
     def plan_name(self) -> str:
-        """The source's name in plans and stamps; a table goes by its resolved name instead."""
+        """The source's name in plans and commit summaries; a table has its resolved name instead."""
         return self.ledger_name
 
     @property
     def ledger_name(self) -> str:
-        """The source's name in positions and in a checkpoint's identity; a table goes by its resolved name instead."""
+        """The source's name in positions and in a checkpoint's identity; a table has its resolved name instead."""
         return self.label()
 
     @property
@@ -215,7 +215,7 @@ class Source(Flow):
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """The URLs of other services that it calls, by name."""
+        """The URLs of other services that the source calls, by name."""
         return {}
 
     @property
@@ -228,7 +228,7 @@ class Source(Flow):
         yield from ()
 
     def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """The values that `plan --json` adds to kind, name and schema. `found` has the values known by compiling."""
+        """The values that `plan --json` adds to kind, name and schema; `found` has the results of compiling."""
         return {}
 
     def label(self) -> str:
@@ -276,11 +276,11 @@ class Pipeline(Node):
     was: str | None = None
 
     def named(self, name: str, *, was: str | None = None) -> Pipeline:
-        """Names the pipeline, which is its identity in the ledger.
+        """Sets the name of the pipeline, which identifies it in the ledger.
 
         Args:
             name: The name.
-            was: Its former name. The next run takes over the ledger record and the checkpoint of that name, once.
+            was: The former name. The next run takes over the ledger record and the checkpoint of that name, once.
 
         Raises:
             DeclarationError: The name is empty or not made of letters, digits, `_`, `-` and `.`.

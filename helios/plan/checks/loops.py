@@ -26,7 +26,8 @@ def endless_loops(pipeline: Pipeline, reads: Sequence[ReadPlan], write: WritePla
         reads: The sources, in the order of the pipeline's flows.
         write: The target.
     """
-    sink, (outer, *inner) = write.sink, flows(pipeline.stream)
+    sink = write.sink
+    outer, *inner = flows(pipeline.stream)
     if sink.mode.traits.reruns or sink.routing is not None:
         return []  # only an append adds rows that are read again
     # For each source: the steps that its rows may pass, and the kinds of join that keep all its rows.

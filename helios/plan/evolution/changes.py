@@ -174,7 +174,7 @@ def named_changes(
     if unclear is not None:
         return [], [unclear]
     results = [named.rename(old, new) for old, new in policy.renames] + [named.drop(name) for name in policy.drops]
-    changes = [result for result in results if isinstance(result, Change)]
+    changes: list[Change] = [result for result in results if isinstance(result, Change)]
     return changes, [result for result in results if isinstance(result, DeclarationError)]
 
 
