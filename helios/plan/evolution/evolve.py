@@ -92,9 +92,8 @@ class Evolution:
 def evolve(stream: Fields, target: Target, policy: Policy, where: Origin | None = None) -> Evolution:
     """The changes that a table needs to accept a stream.
 
-    If the stream may have nulls in a required column, `strict` stops and `full` makes the column optional. Under
-    `add_columns`, and for an identifier column under `full`, the column stays required: Spark checks every row that
-    it writes, and a null fails the batch before anything is committed.
+    If the stream may have nulls in a required column, `strict` stops and `full` makes the column optional. Otherwise,
+    and for an identifier column, the column stays required: Spark fails a batch with a null before it commits.
 
     Args:
         stream: The columns of the stream, whose names must be certain; `unknown` types are left to the run.

@@ -75,7 +75,7 @@ def test_a_plain_upsert_is_native_too(catalog: Catalog) -> None:
         (FLAT >> step(lambda df: df) >> SINK, "is a step that the native engine does not support"),
         (FLAT >> dedupe("id") >> SINK, "dedupe(id) is a step that the native engine does not support"),
         (FLAT >> SINK.overwrite("id > 0"), "it writes by overwrite where id > 0"),
-        (FLAT >> with_columns(x="CAST(id AS DOUBLE)") >> SINK.partition_by("x"), "partition by that of double"),
+        (FLAT >> with_columns(x="CAST(id AS DOUBLE)") >> SINK.partition_by("x"), "does not support for double"),
         (FLAT >> SINK.audit({"some": "count(*) > 0"}).publish(), "the sink has an audit"),
         (FLAT >> SINK.route(by="name"), "the sink has a route"),
         (FLAT.incremental(poll=1).changes("id") >> SINK, "it reads changes"),

@@ -78,8 +78,8 @@ def test_what_is_sorted_or_shuffled_is_said_to_spill(planned: Any, monkeypatch: 
         (
             SINK.maintain(compact=True, expire="7d", orphans="3d", readers=["/cp/x"]),
             [
-                "maintain  compact small files to the target file size, expire snapshots after 7 d, but for the "
-                "readers at /cp/x, delete orphan files after 3 d"
+                "maintain  compact small files to the target file size, expire snapshots after 7 d, except those "
+                "for the readers at /cp/x, delete orphan files after 3 d"
             ],
         ),
         (SINK.maintain(compact="512MB"), ["maintain  compact small files to 512 MB\n"]),
