@@ -25,21 +25,21 @@ KINDS = {
     "webhook": "helios.sources.webhook.kind:WEBHOOK",
     "memory": "helios.sources.memory.kind:MEMORY",
 }
-"""The kinds of this package: each is loaded when it is asked for."""
+"""The kinds of this package: each is imported on first use."""
 
 
 def source_kind(source: Source) -> SourceKind:
     """The kind of a declared source.
 
     Raises:
-        DeclarationError: It is unknown.
+        DeclarationError: The kind is unknown.
     """
     kind = _kind(source)
     if kind is None:
         raise DeclarationError(
             f"{type(source).__name__} is not a kind of source that Helios knows.",
             where=source.origin,
-            fix=f"use one of {', '.join(sorted(KINDS))}, or install the package whose entry point {GROUP!r} has it.",
+            fix=f"use one of {', '.join(sorted(KINDS))}, or install a package with this kind as entry point {GROUP!r}.",
         )
     return kind
 
@@ -50,12 +50,12 @@ def is_known(source: Source) -> bool:
 
 
 def _kind(source: Source) -> SourceKind | None:
-    kind = _named(source.kind)
+    kind = _by_name(source.kind)
     return kind if kind is not None and isinstance(source, kind.declared) else None
 
 
 def position_of(value: object) -> tuple[SourceKind, SourcePosition] | None:
-    """The position in JSON values, with the kind that has written it; None where no kind knows them.
+    """The position that JSON values hold, with the kind that wrote it; None if no kind recognizes the values.
 
     Examples:
         >>> kind, position = position_of({"snapshot_id": 7})
@@ -65,30 +65,32 @@ def position_of(value: object) -> tuple[SourceKind, SourcePosition] | None:
     """
     if value is None:
         return None
-    for kind in _all():
+    for kind in _all_kinds():
         position = kind.position.of(value) if kind.position is not None else None
         if position is not None:
             return kind, position
     return None
 
 
-def is_away(message: str) -> bool:
-    """True if a message is that of a client whose service does not answer."""
-    return any(kind.outages is not None and re.search(kind.outages, message) for kind in _all())
+def is_outage_message(message: str) -> bool:
+    """True if the message is one that the client of a source gives while its service does not answer."""
+    return any(kind.outages is not None and re.search(kind.outages, message) for kind in _all_kinds())
 
 
-def _all() -> Iterator[SourceKind]:
+def _all_kinds() -> Iterator[SourceKind]:
+    """The kinds of this package, then those of other packages, which are looked up only then."""
     for name in KINDS:
         yield _built_in(name)
-    for name in _brought():
-        if name not in KINDS and (kind := _named(name)) is not None:
+    for name in _entry_points():
+        kind = _by_name(name)
+        if name not in KINDS and kind is not None:
             yield kind
 
 
-def _named(name: str) -> SourceKind | None:
+def _by_name(name: str) -> SourceKind | None:
     if name in KINDS:
         return _built_in(name)
-    target = _brought().get(name)
+    target = _entry_points().get(name)
     kind = resolve_name(target) if target is not None else None
     return kind if isinstance(kind, SourceKind) else None
 
@@ -100,6 +102,6 @@ def _built_in(name: str) -> SourceKind:
 
 
 @cache
-def _brought() -> dict[str, str]:
-    """The kinds of other packages; they are looked up once in a process."""
+def _entry_points() -> dict[str, str]:
+    """The kinds of other packages, as "module:NAME"; looked up once in a process."""
     return {point.name: point.value for point in entry_points(group=GROUP)}

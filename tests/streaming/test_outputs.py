@@ -34,7 +34,7 @@ def test_the_rows_of_a_run_are_read_back(world: Any) -> None:
     world.run((Memory.source(ROWS) >> Memory.sink("both")).named("one"))
     world.run((Memory.source(ROWS) >> Memory.sink("both")).named("two"))
     assert ids("both") == Counter([*range(5)] * 2)
-    with pytest.raises(NotFound, match=r"no pipeline of this process has written it. Did you mean 'big'\?"):
+    with pytest.raises(NotFound, match=r"no pipeline of this process has written to it. Did you mean 'big'\?"):
         Memory.rows("bg")
 
 

@@ -123,7 +123,7 @@ def test_an_unknown_kind_is_an_error(counter: Any, monkeypatch: pytest.MonkeyPat
     unknown = counter >> Iceberg.sink("a.t", catalog=Catalog.local(path=tmp_path))
     with pytest.raises(CheckFailed, match="CounterSource is not a kind of source that Helios knows") as raised:
         unknown.plan()
-    assert "install the package whose entry point 'nobody.has.this' has it" in str(raised.value)
+    assert "install a package with this kind as entry point 'nobody.has.this'" in str(raised.value)
 
 
 @pytest.mark.landing

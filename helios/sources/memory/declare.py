@@ -40,7 +40,7 @@ class MemorySource(Source):
 
 
 class Frame(Protocol):
-    """A table of Arrow's, or whatever can be shown as one: a DataFrame of pandas or Polars."""
+    """A table with Arrow's stream interface: of pyarrow, pandas or Polars."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
@@ -62,12 +62,11 @@ class Memory:
         Args:
             rows: Mappings from column to value, tuples in the order of `schema`, or a frame of pandas, Polars or
                 pyarrow. Times without a zone are of UTC.
-            schema: Columns and Spark SQL types ("id bigint, name string", or a mapping); needed for tuples and for no
-                rows, otherwise inferred, or those of the frame.
+            schema: Columns and Spark SQL types ("id bigint, name string", or a mapping). Tuples and an empty list
+                need it; by default it is inferred from mappings, or taken from the frame.
 
         Raises:
-            DeclarationError: The columns are not clear from the rows, or the frame has a type that Spark has no rows
-                for.
+            DeclarationError: The columns are not clear from the rows, or Spark does not support a type of the frame.
 
         Examples:
             >>> Memory.source([{"id": 1}, {"id": 2}]).label()
@@ -75,14 +74,13 @@ class Memory:
         """
         ddl = columns_ddl(schema)
         if _is_frame(rows):
-            own, held = engine().frame(rows, ddl)
-            return MemorySource(columns=(), rows=held, declared_schema=own)
+            frame_schema, frame_rows = engine().frame(rows, ddl)
+            return MemorySource(columns=(), rows=frame_rows, declared_schema=frame_schema)
         mappings = [row for row in rows if isinstance(row, Mapping)]
         if len(mappings) == len(rows) and mappings:
             columns = tuple(dict.fromkeys(name for row in mappings for name in row))
-            return MemorySource(
-                columns=columns, rows=tuple(tuple(row.get(c) for c in columns) for row in mappings), declared_schema=ddl
-            )
+            values = tuple(tuple(row.get(name) for name in columns) for row in mappings)
+            return MemorySource(columns=columns, rows=values, declared_schema=ddl)
         if ddl is None or mappings:
             raise DeclarationError(
                 "Memory.source: the columns are not clear from the rows.",
@@ -93,15 +91,15 @@ class Memory:
 
     @staticmethod
     def sink(name: str) -> MemorySink:
-        """Keeps the rows of a run in this process, where `Memory.rows(name)` gives them back.
+        """Keeps the rows of a run in this process; `Memory.rows(name)` returns them.
 
-        Each run starts over, at the start of its sources, and its rows take the place of those of its last run.
+        Each run reads its sources from their start, and replaces the rows of the run before.
 
         Args:
-            name: The name under which they are read.
+            name: The name for `Memory.rows`.
 
         Raises:
-            DeclarationError: The name has other signs than letters, digits, `_`, `-` and `.`.
+            DeclarationError: The name has other characters than letters, digits, `_`, `-` and `.`.
 
         Examples:
             >>> Memory.sink("big_orders").label()
@@ -117,11 +115,11 @@ class Memory:
             name: The name of the sink.
 
         Raises:
-            NotFound: No pipeline of this process has written into a sink of this name.
+            NotFound: No pipeline of this process has written to a sink of this name.
         """
         if name not in MEMORY_ROWS:
             raise NotFound(
-                f"Memory.rows({name!r}): no pipeline of this process has written it. {near_miss(name, MEMORY_ROWS)}",
+                f"Memory.rows({name!r}): no pipeline of this process has written to it. {near_miss(name, MEMORY_ROWS)}",
                 where=caller(),
                 fix="run the pipeline first, in this process.",
             )

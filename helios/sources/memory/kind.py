@@ -1,4 +1,4 @@
-"""Rows of the script as a kind of source."""
+"""Rows in memory as a kind of source."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from helios.catalog.diagnosis import diagnose
 from helios.errors import HeliosError, LeaseError, Origin, RunError
 from helios.model.flow import flows
 from helios.plan.nodes import Plan
-from helios.sources.kinds import is_away, source_kind
+from helios.sources.kinds import is_outage_message, source_kind
 from helios.spark.iceberg.bad_rows import bad_row, row_in
 from helios.spark.iceberg.freshness import StaleReplica
 from helios.spark.iceberg.origins import locate, origin_of
@@ -187,7 +187,7 @@ def outage_reason(error: BaseException) -> str | None:
         causes = [
             (name, text)
             for name, text in exceptions
-            if name in OUTAGES or OUTAGE_MESSAGES.search(text) or is_away(text)
+            if name in OUTAGES or OUTAGE_MESSAGES.search(text) or is_outage_message(text)
         ]
         if causes:
             name, text = causes[-1]  # the innermost

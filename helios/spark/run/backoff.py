@@ -10,7 +10,7 @@ from helios.catalog.conf import storage_of
 from helios.errors import RunError
 from helios.model.retry import outage_pause
 from helios.plan.nodes import Plan
-from helios.sources.kinds import is_away
+from helios.sources.kinds import is_outage_message
 from helios.spark.run.failover import Choice
 
 
@@ -86,4 +86,4 @@ def unavailable_service(reason: str, plan: Plan) -> str:
                 return f"{name} at {address}"
     services = [*(read.source.service for read in plan.reads), plan.write.sink.service]
     brokers = list(dict.fromkeys(service for service in services if service is not None))
-    return " or ".join(brokers) if brokers and is_away(reason) else "a catalog or its storage"
+    return " or ".join(brokers) if brokers and is_outage_message(reason) else "a catalog or its storage"

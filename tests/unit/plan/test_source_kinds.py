@@ -49,7 +49,7 @@ def kind(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def given(**fields: Any) -> None:
         made = SourceKind(declared=Counter, reader="toy:Reader", **fields)
-        monkeypatch.setattr(kinds, "_named", lambda name: made if name == "counter" else kinds._built_in(name))
+        monkeypatch.setattr(kinds, "_by_name", lambda name: made if name == "counter" else kinds._built_in(name))
 
     return given
 

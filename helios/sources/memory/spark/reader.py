@@ -35,7 +35,7 @@ class MemoryReader(SpanSource):
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame:
         schema: Any = self._source.declared_schema or list(self._source.columns)
         df = spark.createDataFrame([_in_utc(row) for row in self._source.rows], schema)
-        # The rows of a list go to Spark's tasks in their order.
+        # Spark gives its tasks the rows of a list in their order, so the ids follow it.
         return df.withColumn(POSITION, F.monotonically_increasing_id()) if positioned else df
 
 
