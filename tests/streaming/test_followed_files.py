@@ -233,7 +233,7 @@ def test_a_cut_log_is_refused(world: Any, inbox: Path) -> None:
     lines = entry.read_text().splitlines(keepends=True)
     entry.write_text("".join(lines[:-1]))
     land(inbox, "9.csv", rows(9), 9)
-    with pytest.raises(CheckpointError, match=r"does not have its entry 1, which has 3 files, any more: it was cut"):
+    with pytest.raises(CheckpointError, match=r"does not have its entry 1, which has 3 files, .*: the log was cut"):
         world.run(pipeline)
     assert world.ids("a.t") == [0, 1, 2]
     world.run(pipeline, full_refresh=True)

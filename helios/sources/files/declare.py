@@ -55,19 +55,19 @@ OTHER_COLUMNS = {"fail": "stop the run", "ignore": "are left out", "add": "are r
 """The plan's texts for the policies."""
 
 COLUMNAR: Mapping[str, tuple[str, ...]] = {"parquet": (), "csv": ("header", "sep", "delimiter"), "json": ()}
-"""The formats that the columnar engine reads, with the options of a reader under which it does."""
+"""The formats that the columnar engine reads, each with the reader options that the engine supports."""
 
 METADATA: Mapping[str, str] = {"_file": "string", "_modified": "timestamp", "_arrived": "timestamp"}
 """The metadata of a row's file that `.with_metadata` stores, with the types of the columns."""
 
-LOOKED_AT = 1000
-"""How many files of a local folder are looked at to tell its format from their names."""
+MOST_NAMES = 1000
+"""The format of a local folder is inferred from at most so many file names."""
 
-LACKED = "it has fields that the columns lack: "
-"""How the reason of a row of json begins whose fields no column takes; behind it stand the fields, as JSON."""
+UNDECLARED_FIELDS = "it has fields that the columns lack: "
+"""The reason of a bad json row with undeclared fields begins with this text; the fields follow, as JSON."""
 
 SHOWN = 5
-"""How many names a message shows."""
+"""A message shows at most so many names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class FilesSource(Source):
     bad_file: str = "fail"
     timestamps: str = "s"
     storage: Storage | str | None = None
-    named: str = ""
+    owner_label: str = ""
 
     @property
     def ledger_name(self) -> str:
@@ -108,20 +108,20 @@ class FilesSource(Source):
             return f"it stores {', '.join(what for _, what in self.metadata)}"
         if self.format == "json" and self.extra == "ignore":
             return "it leaves out other fields of json"
-        other = next((name for name, _ in self.options if name not in options), None)
-        return f"its reader has the option {other}" if other is not None else ()
+        unsupported = next((name for name, _ in self.options if name not in options), None)
+        return f"its reader has the option {unsupported}" if unsupported is not None else ()
 
     @property
     def quarantining(self) -> tuple[str, ...]:
-        asked = (("on_bad_row", self.bad_row), ("on_bad_file", self.bad_file))
-        return tuple(f'{call}("quarantine")' for call, action in asked if action == "quarantine")
+        policies = (("on_bad_row", self.bad_row), ("on_bad_file", self.bad_file))
+        return tuple(f'{call}("quarantine")' for call, action in policies if action == "quarantine")
 
     @property
     def jars(self) -> tuple[str, ...]:
         return FORMATS[self.format].jars
 
     def incremental(self, poll: float | str | timedelta = 60, *, max_files: int | None = None) -> Self:
-        """Follows the folder: the files that are there now, then every new one, each once.
+        """Follows the folder: reads the files that are there now, then every new file, each once.
 
         Args:
             poll: How often to look for new files: seconds, text such as "30s", or a timedelta.
@@ -130,11 +130,11 @@ class FilesSource(Source):
         return replace(self, poll=duration(poll, "poll"), max_files=count(max_files, "max_files"))
 
     def on_missing(self, action: OnMissing) -> Self:
-        """Sets the policy for files of a planned batch that are gone before they are read.
+        """Sets the policy for files that disappear after their batch is planned and before they are read.
 
         Args:
-            action: "fail" (the default) stops the run, and names the file. "skip" goes on without it: the run tells
-                and counts it, and reads it if it comes again.
+            action: "fail" (the default) stops the run and names the file. "skip" continues without the file: the run
+                reports and counts the file, and reads it if it appears again.
         """
         return replace(self, missing=one_of(action, ON_MISSING, "on_missing"))
 
@@ -142,8 +142,8 @@ class FilesSource(Source):
         """Sets the policy for files whose size or modification time has changed since they were read or planned.
 
         Args:
-            action: "fail" (the default) stops the run, and names the file. "reread" takes it for a new file, and reads
-                it whole.
+            action: "fail" (the default) stops the run and names the file. "reread" reads the whole file again, as a
+                new file.
         """
         return replace(self, changed=one_of(action, ON_CHANGE, "on_change"))
 
@@ -151,29 +151,28 @@ class FilesSource(Source):
         """Options of Spark's reader for the format: `.option(sep=";", nullValue="NA", multiLine=True)`.
 
         Raises:
-            DeclarationError: The format has no such option, Helios does not leave it, or such a value, to Spark, or it
-                takes no such value.
+            DeclarationError: The format does not have the option, Helios does not pass the option to Spark, or its
+                value is invalid or would lose data.
         """
         where = caller()
-        given = {option_name(n, self.format, where): option_text(n, v, where) for n, v in options.items()}
-        for name, text in given.items():
-            check_value(name, text, self.format, where)
-        made = replace(self, options=tuple({**dict(self.options), **given}.items()))
-        refuse_values(made.reader_options(), where)
-        if "timestampFormat" in made.reader_options():
+        given: dict[str, str] = {}
+        for name, value in options.items():
+            option, text = option_name(name, self.format, where), option_text(name, value, where)
+            check_value(option, text, self.format, where)
+            given[option] = text
+        source = replace(self, options=tuple({**dict(self.options), **given}.items()))
+        refuse_values(source.reader_options(), where)
+        if "timestampFormat" in source.reader_options():
             refuse_timestamps(self.path, "", self.timestamps)
-        return made
+        return source
 
     def on_bad_row(self, action: OnBadRow) -> Self:
         """Sets the policy for rows that do not parse, or whose values do not fit the declared types.
 
         Args:
-            action: "fail" (default) stops, with the file, the line and the text. "quarantine" writes the raw line to
-                the quarantine of the sink. "drop" leaves the row out and counts it in `records_failed`. "null" keeps
-                the row and makes null what does not parse, as Spark does.
-
-        Raises:
-            DeclarationError: There is no such action.
+            action: "fail" (default) stops the run, and names the file, the line and the text. "quarantine" writes the
+                raw line to the quarantine of the sink. "drop" leaves the row out and counts it in `records_failed`.
+                "null" keeps the row with null for each value that does not parse, as Spark does.
         """
         return replace(self, bad_row=one_of(action, ON_BAD_ROW, "on_bad_row"))
 
@@ -181,25 +180,22 @@ class FilesSource(Source):
         """Sets the policy for files that cannot be read: empty, truncated, or of another format.
 
         Args:
-            action: "fail" (default) stops, with the file and the cause. "quarantine" notes the file in the quarantine
-                of the sink, counts it in `records_failed`, and goes on.
-
-        Raises:
-            DeclarationError: There is no such action.
+            action: "fail" (default) stops the run, and names the file and the cause. "quarantine" notes the file in
+                the quarantine of the sink, counts it in `records_failed`, and continues.
         """
         return replace(self, bad_file=one_of(action, ON_BAD_FILE, "on_bad_file"))
 
     def with_metadata(self, *names: str, **columns: str) -> Self:
-        """Adds columns with where and when each row came from, behind the others.
+        """Adds metadata of each row's file as columns, after all other columns.
 
         Args:
-            names: "_file": the path of its file, as Spark writes it (`file:///in/a%20b.csv`), in the column
-                `_source_file`, since Iceberg keeps `_file`. "_modified": when the file was written. "_arrived": when
-                the batch that reads it was planned, which a replay does not change.
-            columns: The same under other names: `.with_metadata(path="_file")`.
+            names: "_file": the path of the file, as Spark writes it (`file:///in/a%20b.csv`), in the column
+                `_source_file`, since Iceberg reserves `_file`. "_modified": when the file was written. "_arrived": when
+                the batch of the file was planned; a replay keeps this time.
+            columns: The same metadata under other column names: `.with_metadata(path="_file")`.
 
         Raises:
-            DeclarationError: There is no such thing.
+            DeclarationError: A name is not one of these.
 
         Examples:
             >>> Files.source("in", "csv", schema="id bigint").with_metadata("_file", came="_arrived").metadata
@@ -212,13 +208,14 @@ class FilesSource(Source):
         return {**dict(DEFAULT_OPTIONS.get(self.format, ())), **dict(self.options)}
 
     def flag(self, option: str, default: bool = False) -> bool:
-        """True if an option of the reader is true."""
+        """True if an option of Spark's reader is set to true."""
         return self.reader_options().get(option, str(default)).lower() == "true"
 
     def details(self, format_version: int | None = None) -> Iterator[str]:
-        rows, files = BAD_ROWS[self.bad_row], BAD_FILES[self.bad_file]
-        together = (self.bad_row, self.bad_file) == ("fail", "fail")
-        yield f"{rows}, and files that cannot be read" if together else f"{rows}; files that cannot be read {files}"
+        if self.bad_row == self.bad_file == "fail":
+            yield f"{BAD_ROWS['fail']}, and files that cannot be read"
+        else:
+            yield f"{BAD_ROWS[self.bad_row]}; files that cannot be read {BAD_FILES[self.bad_file]}"
         if self.declared_schema is None:
             yield "columns as the files name them"
         else:
@@ -230,12 +227,12 @@ class FilesSource(Source):
             yield f"of each row: {', '.join(name for name, _ in self.metadata)}"
 
     def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        decided = self.declared_schema is not None and self.rescued is None
+        extra_applies = self.declared_schema is not None and self.rescued is None
         return {
             "path": self.path,
             "format": self.format,
             "options": self.reader_options(),
-            "extra": self.extra if decided else None,
+            "extra": self.extra if extra_applies else None,
             "rescued": self.rescued,
             "timestamps": self.timestamps if self.format == "json" else None,
             "metadata": dict(self.metadata),
@@ -245,39 +242,39 @@ class FilesSource(Source):
             "on_change": self.changed,
         }
 
-    def lacks(self, names: Sequence[str], known: Iterable[str], place: str) -> InputError:
-        """The error of fields that the declared schema lacks.
+    def undeclared_error(self, names: Sequence[str], declared: Iterable[str], place: str) -> InputError:
+        """The error of columns that the declared schema lacks.
 
         Args:
-            names: The fields.
-            known: The declared columns.
-            place: Where they stand.
+            names: The undeclared columns.
+            declared: The declared columns.
+            place: The file or folder that has the undeclared columns.
         """
-        named = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+        shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
         return InputError(
-            f"{place} has columns that the declared schema lacks: {named}. {near_miss(names[0], known)}",
+            f"{place} has columns that the declared schema lacks: {shown}. {near_miss(names[0], declared)}",
             where=self.origin,
             fix='declare them, or say what happens to them: extra="ignore" leaves them out, extra="add" reads them, '
             'rescued="_rescued" keeps them as JSON.',
         )
 
-    def taken(self, name: str, place: str) -> InputError:
-        """The error of a column of the files that `.with_metadata` would add.
+    def name_taken_error(self, name: str, place: str) -> InputError:
+        """The error of a column that the files have and `.with_metadata` adds.
 
         Args:
             name: The column.
-            place: Where it stands.
+            place: The file or the argument that has the column.
         """
-        other = f'{name.lstrip("_")}_of_file="{dict(self.metadata)[name]}"'
+        renamed = f'{name.lstrip("_")}_of_file="{dict(self.metadata)[name]}"'
         return InputError(
-            f"{place} has a column {name!r} itself, which .with_metadata() would add.",
+            f"{place} already has a column {name!r}, which .with_metadata() adds.",
             where=self.origin,
-            fix=f"store it under another name: .with_metadata({other}).",
+            fix=f"store the metadata under another name: .with_metadata({renamed}).",
         )
 
     def label(self) -> str:
-        if self.named:  # another kind of source keeps its rows here
-            return self.named
+        if self.owner_label:  # a source of another kind keeps its rows in these files
+            return self.owner_label
         followed = f".incremental(poll={show_seconds(self.poll)})" if self.poll is not None else ""
         return f"Files.source({self.path}, {self.format}){followed}"
 
@@ -296,26 +293,26 @@ class Files:
         timestamps: TimestampUnit = "s",
         storage: Storage | str | None = None,
     ) -> FilesSource:
-        """Files under a path; by default all of them, once. Columns go by name, from each file's footer or header.
+        """Reads all files under a path once. Columns are matched by name, from each file's footer or header.
 
         Args:
             path: A file, a folder or a glob, local or on an object store (`s3://bucket/in/`). Folders such as
                 `day=2026-01-01` below it become columns.
             format: parquet, csv, json, avro, orc or text; by default taken from the ending of the path, or of the files
                 in a local folder.
-            schema: Columns and Spark SQL types, as text ("id bigint, day date") or a mapping: these columns are read,
-                and one that a file lacks is null, or an error under `.evolve_schema("strict")`. By default files name
-                their own, and Spark infers the types of csv and json.
-            extra: What happens to columns of a file that the declared schema does not have: "fail" stops and names
-                them, "ignore" leaves them out, "add" reads them too.
-            rescued: The name of a column that keeps such columns, as JSON.
-            timestamps: What a number of json counts, since 1970, where the schema has a timestamp: "s" (default), "ms"
-                or "us". One outside of the years 1 to 9999 makes a bad row.
-            storage: The storage of the path, or its name in `[storages]`. By default that of a catalog of the pipeline
-                at the same place or on the same kind of store, else the cloud's own credentials.
+            schema: Columns and Spark SQL types, as text ("id bigint, day date") or a mapping: only these columns are
+                read. A column that a file lacks is null, or an error under `.evolve_schema("strict")`. By default the
+                files name their columns, and Spark infers the types of csv and json.
+            extra: The policy for undeclared columns of a file: "fail" stops the run and names the columns, "ignore"
+                leaves them out, "add" reads them too.
+            rescued: The name of a column that keeps undeclared columns, as JSON.
+            timestamps: The unit of json numbers, since 1970, where the schema has a timestamp: "s" (default), "ms" or
+                "us". A time outside of the years 1 to 9999 makes the row bad.
+            storage: The storage of the path, or its name in `[storages]`. By default the storage of a catalog of the
+                pipeline at the same place or on the same kind of store, otherwise the cloud's own credentials.
 
         Raises:
-            DeclarationError: The format is unknown or not clear, or `extra`, `rescued` or `timestamps` do not fit.
+            DeclarationError: The format is unknown or not clear, or `extra`, `rescued` or `timestamps` is invalid.
         """
         path = _path(path)
         chosen = _format(path, format)
@@ -336,7 +333,7 @@ class Files:
 
 
 def _path(given: str | os.PathLike[str]) -> str:
-    """A path as text; refuses a URL that a `Path` has changed."""
+    """A path as text; refuses a URL that was passed as a `Path`."""
     path = os.fspath(given) if isinstance(given, os.PathLike) else given
     if not isinstance(path, str) or not path.strip():
         raise DeclarationError("Files.source() needs a path.", where=caller())
@@ -361,28 +358,28 @@ def _format(path: str, format: str | None) -> str:
             where=caller(),
             fix="write the folder: it is read with all folders below it; or write */ for each level.",
         )
-    return format or _told(path)
+    return format or _inferred_format(path)
 
 
-def _told(path: str) -> str:
-    """The format by the path, or else by the files of a local folder."""
-    told = format_of(path.rstrip("/").rsplit("/", 1)[-1])
-    if told is not None:
-        return told
-    endings = {ending_of(name) for name in _names(path)}
+def _inferred_format(path: str) -> str:
+    """The format by the ending of the path, or else by the endings of the files in a local folder."""
+    format = format_of(path.rstrip("/").rsplit("/", 1)[-1])
+    if format is not None:
+        return format
+    endings = {ending_of(name) for name in _first_names(path)}
     formats = {ENDINGS[ending] for ending in endings if ending in ENDINGS}
     if len(formats) == 1:
         return formats.pop()
-    seen = f" Its files are {' and '.join(sorted(formats))}." if formats else ""
+    several = f" Its files are {' and '.join(sorted(formats))}." if formats else ""
     raise DeclarationError(
-        f"Files.source({path!r}): the format is not clear from the path.{seen}",
+        f"Files.source({path!r}): the format is not clear from the path.{several}",
         where=caller(),
         fix=f'pass format="parquet" (or {", ".join(list(FORMATS)[1:])}).',
     )
 
 
-def _names(path: str) -> list[str]:
-    """The names of the first files of a local folder or glob."""
+def _first_names(path: str) -> list[str]:
+    """The names of the first files of a local folder or glob; none for any other path."""
     from glob import glob, has_magic
 
     parts = urlsplit(path)
@@ -390,9 +387,13 @@ def _names(path: str) -> list[str]:
         return []
     local = path.removeprefix("file://").removeprefix("file:")
     roots = glob(local) if has_magic(local) else [local]
-    walked = (n for root in roots for n in ([os.path.basename(root)] if os.path.isfile(root) else _below(root)))
-    return list(islice((name for name in walked if not name.startswith((".", "_"))), LOOKED_AT))
+    visible = (name for root in roots for name in _names_below(root) if not name.startswith((".", "_")))
+    return list(islice(visible, MOST_NAMES))
 
 
-def _below(folder: str) -> list[str]:
-    return [name for _, _, names in os.walk(folder) for name in sorted(names)]
+def _names_below(root: str) -> Iterator[str]:
+    """The names of the files of a folder and of those below it; the name of a file itself."""
+    if os.path.isfile(root):
+        yield os.path.basename(root)
+    for _, _, names in os.walk(root):
+        yield from sorted(names)

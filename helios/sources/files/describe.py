@@ -1,4 +1,4 @@
-"""Folders of files without a JVM: their location, and their columns."""
+"""The location and the columns of folders of files, without a JVM."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from helios.sources.files.declare import METADATA as FILE_METADATA
 from helios.sources.files.declare import FilesSource
 from helios.table.file_names import overlap
 
-MOST = 1000
-"""How many footers a check reads; the columns of larger folders are known only at run."""
+MOST_FOOTERS = 1000
+"""A check reads at most so many footers; the columns of larger folders are known only when the pipeline runs."""
 
 READERS = 16
+"""So many threads read footers: they mostly wait for the disk."""
 
 
 def local(path: str) -> str | None:
@@ -38,12 +39,14 @@ def parquet_columns(path: str) -> Schema | None:
     """The columns of all parquet files under a local path, united by name.
 
     Returns:
-        The columns, of `unknown` type where files differ; None where there are no files or too many, one of them cannot
-        be read, or folders such as day=2026-01-01 add columns.
+        The columns, of `unknown` type where files differ. None if there are no files or too many, if a file cannot be
+        read, or if folders such as day=2026-01-01 add columns.
     """
     folder = local(path)
-    files = list(islice(_files(folder), MOST + 1)) if folder is not None else []
-    if not files or len(files) > MOST or any("=" in os.path.relpath(file, os.path.dirname(path)) for file in files):
+    files = list(islice(_files(folder), MOST_FOOTERS + 1)) if folder is not None else []
+    if not files or len(files) > MOST_FOOTERS:
+        return None
+    if any("=" in os.path.relpath(file, os.path.dirname(path)) for file in files):
         return None
     from concurrent.futures import ThreadPoolExecutor
 
@@ -63,23 +66,27 @@ def parquet_columns(path: str) -> Schema | None:
     return Schema(tuple(columns.values()))
 
 
-def nothing_at(source: FilesSource) -> NotFound | None:
-    """The problem of a local path that does not exist, at which a run would stop."""
+def missing_path(source: FilesSource) -> NotFound | None:
+    """The problem of a local path that does not exist: a run would stop there."""
     path = local(source.path)
     if path is None or os.path.exists(path) or glob(path):
         return None
-    around, name = os.path.split(path.rstrip("/"))
-    beside = sorted(os.listdir(around or ".")) if os.path.isdir(around or ".") else []
-    hint = f" {near_miss(name, beside)}" if beside and not has_magic(name) else ""
+    parent, name = os.path.split(path.rstrip("/"))
+    siblings = sorted(os.listdir(parent or ".")) if os.path.isdir(parent or ".") else []
+    return nothing_there(source, f" {near_miss(name, siblings)}" if siblings and not has_magic(name) else "")
+
+
+def nothing_there(source: FilesSource, hint: str = "") -> NotFound:
+    """The error of a path that does not exist."""
     return NotFound(
         f"{source.label()}: there is nothing at {source.path}.{hint}",
         where=source.origin,
-        fix="check the path; for files that are still to come, make the folder.",
+        fix="check the path; if its files arrive later, make the folder.",
     )
 
 
 def _files(path: str) -> Iterator[str]:
-    """The files under a path, without hidden ones."""
+    """The visible files under a path."""
     for hit in sorted(glob(path)):
         if os.path.isfile(hit):
             yield hit
@@ -94,7 +101,7 @@ def place_of(source: FilesSource, context: Context) -> StoreFolder | None:
         storage = context.config.storage(storage, source.origin)
     if storage is not None and storage.type != kind:
         raise InputError(
-            f"{source.label()}: the storage is of the kind {storage.type}, and the path is not.",
+            f"{source.label()}: the storage is of the kind {storage.type}, but the path is not.",
             where=source.origin,
             fix=f"write the path as {STORAGES[storage.type].example}.",
         )
@@ -107,31 +114,33 @@ def describe(source: FilesSource, around: Surroundings) -> tuple[ReadPlan, list[
         schema = parquet_columns(source.path)
     elif schema is not None and source.rescued:
         schema = Schema((*schema.columns, Column(source.rescued, "string")))
-    problems: list[HeliosError] = _required(source, schema)
+    problems: list[HeliosError] = _not_null_problem(source, schema)
     if schema is not None and source.metadata:
-        problems += [source.taken(name, "schema=") for name, _ in source.metadata if schema.get(name) is not None]
+        names = [name for name, _ in source.metadata if schema.get(name) is not None]
+        problems += [source.name_taken_error(name, "schema=") for name in names]
         schema = Schema((*schema.columns, *(Column(name, FILE_METADATA[what]) for name, what in source.metadata)))
     if source.extra == "add" and not source.rescued:
-        schema = None  # what else the files have is known when they are read
+        schema = None  # undeclared columns are known only when the files are read
     return ReadPlan(source=source, schema=schema), problems
 
 
-def _required(source: FilesSource, schema: Schema | None) -> list[HeliosError]:
-    """The problem of declared columns that must not be null: readers of files do not check that."""
+def _not_null_problem(source: FilesSource, schema: Schema | None) -> list[HeliosError]:
+    """The problem of columns that are declared NOT NULL, which readers of files do not check."""
     names = [column.name for column in schema.columns if not column.nullable] if schema is not None else []
     if not names or source.declared_schema is None:
         return []
-    where = f'expect({{"{names[0]} is there": "{quoted(names[0])} IS NOT NULL"}}, on_fail="quarantine")'
+    step = f'expect({{"{names[0]} is there": "{quoted(names[0])} IS NOT NULL"}}, on_fail="quarantine")'
     return [
         DeclarationError(
             f"{source.label()}: its schema says that {', '.join(names)} must not be null, and readers of files do "
             "not check that.",
             where=source.origin,
-            fix=f"leave NOT NULL out, and say what happens to rows without a value: {where}.",
+            fix=f"leave NOT NULL out, and say what happens to rows without a value: {step}.",
         )
     ]
 
 
 def is_same(source: FilesSource, entry: Mapping[str, Any]) -> bool:
+    """True if a position's entry is of a folder that overlaps with the source's path."""
     is_folder = "digest" in entry or "log" in (entry.get("place") or {})
     return is_folder and overlap(source.path, str(entry["source"]))

@@ -1,4 +1,4 @@
-"""Syncs of a local folder, so that its changes survive a power failure."""
+"""Syncs a local folder, so that its changes survive a power failure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync_folder(folder: Path | str) -> None:
-    """Makes the names in a folder durable: created and deleted ones."""
+    """Makes created and deleted names of a folder durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -10,10 +10,13 @@ from helios.sources.common.file import File
 from helios.sources.common.position import SourcePosition
 
 SHOWN = 3
-"""So many files are named for people."""
+"""The text of a position names at most so many files."""
 
 INLINE = 8_000
-"""The most bytes of file names in a position: it goes into every snapshot's summary."""
+"""A position has at most so many bytes of file names, since every snapshot's summary stores the position."""
+
+STAT_BYTES = 32
+"""The bytes that a file's size and modification time take beside its path, roughly."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,9 +28,9 @@ class FolderPosition(SourcePosition):
         entry: The number of the entry; 0 before the first one.
         files: How many files the entry has.
         bytes: Their sizes together.
-        hash: The hash of the entry, and by it of all entries before.
-        read: How many files all entries up to here have.
-        names: The files of the entry, if their names are short.
+        hash: The hash of the entry, which also covers all entries before.
+        read: How many files this entry and all entries before have together.
+        names: The files of the entry; empty if their names are too long, see `INLINE`.
     """
 
     log: str
@@ -46,23 +49,25 @@ class FolderPosition(SourcePosition):
             >>> FolderPosition(log="/c", files=2, names=names).text(None)
             '2 files: a.csv, b.csv'
         """
+        count = "1 file" if self.files == 1 else f"{self.files:,} files"
+        if not self.names:
+            return count
         names = ", ".join(file.path.rpartition("/")[2] for file in self.names[:SHOWN])
-        more = ", ..." if len(self.names) > SHOWN else ""
-        return f"{self.files:,} file{'s' * (self.files != 1)}{f': {names}{more}' if names else ''}"
+        return f"{count}: {names}{', ...' if len(self.names) > SHOWN else ''}"
 
-    def naming(self, files: Sequence[File]) -> Self:
-        """The place with the names of its files, if they are short enough."""
-        short = sum(len(file.path.encode()) + 32 for file in files) < INLINE
+    def with_names(self, files: Sequence[File]) -> Self:
+        """The position with the files of its entry, if their names are short enough."""
+        short = sum(len(file.path.encode()) + STAT_BYTES for file in files) < INLINE
         return replace(self, names=tuple(files) if short else ())
 
     def as_json(self) -> dict[str, Any]:
-        """The place as Spark's log of offsets and the snapshot summary keep it.
+        """The position as Spark's offset log and the snapshot summary store it.
 
         Examples:
             >>> FolderPosition(log="/c/helios/files/0", entry=2, files=1, bytes=5, hash="ab", read=9).as_json()
             {'log': '/c/helios/files/0', 'entry': 2, 'files': 1, 'bytes': 5, 'hash': 'ab', 'read': 9}
         """
-        kept = {
+        values: dict[str, Any] = {
             "log": self.log,
             "entry": self.entry,
             "files": self.files,
@@ -70,16 +75,18 @@ class FolderPosition(SourcePosition):
             "hash": self.hash,
             "read": self.read,
         }
-        return kept | ({"names": [[f.path, f.size, f.modified] for f in self.names]} if self.names else {})
+        if self.names:
+            values["names"] = [[file.path, file.size, file.modified] for file in self.names]
+        return values
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> Self:
-        """The place of a position.
+        """The position from its JSON.
 
         Raises:
-            KeyError: It is no position of a folder.
+            KeyError: The value is not a position of a folder.
         """
-        names = tuple(File(str(path), int(size), int(at)) for path, size, at in value.get("names", ()))
+        names = tuple(File(str(path), int(size), int(modified)) for path, size, modified in value.get("names", ()))
         return cls(
             log=str(value["log"]),
             entry=int(value["entry"]),
@@ -92,7 +99,7 @@ class FolderPosition(SourcePosition):
 
     @classmethod
     def of(cls, value: object) -> Self | None:
-        """The place from JSON of any shape; None if it is not a place.
+        """The position from JSON of any shape; None if the value is not a position of a folder.
 
         Examples:
             >>> FolderPosition.of({"snapshot_id": 7}), FolderPosition.of(7)

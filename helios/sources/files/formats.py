@@ -18,10 +18,10 @@ class FileFormat(NamedTuple):
     """A format.
 
     Attributes:
-        options: Spark's names of its reader's options (Spark 4.1: `CSVOptions`, `JSONOptions`, `ParquetOptions`, ...).
+        options: Spark's names of the reader options (Spark 4.1: `CSVOptions`, `JSONOptions`, `ParquetOptions`, ...).
         parsed: Whether rows are parsed from text, so that a row may not parse.
-        owns_types: Whether each file says the types of its columns.
-        jars: Components of `helios.environment.coordinates` that it needs.
+        owns_types: Whether each file stores the types of its columns.
+        jars: Components of `helios.environment.coordinates` that the format needs.
     """
 
     options: tuple[str, ...]
@@ -71,9 +71,9 @@ DEFAULT_OPTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {"csv": (("header",
 
 _BAD_ROW = 'say what happens to rows that do not parse with .on_bad_row("fail"/"quarantine"/"drop"/"null").'
 _BAD_FILE = 'say what happens to such files with .on_bad_file("fail"/"quarantine").'
-_NO_FALLBACK = "leave it out: without a format, values are read as Spark's casts do, and with one, as it says."
+_NO_FALLBACK = "leave it out: values are read by the declared format, or by Spark's casts if no format is declared."
 _IN_PATH = "write it into the path, as a glob."
-_FOLLOWED = "leave it out: a followed folder keeps its own log of what it read."
+_FOLLOWED = "leave it out: a followed folder has its own log of the files that were read."
 REFUSED: Mapping[str, str] = {
     "mode": _BAD_ROW,
     "columnNameOfCorruptRecord": _BAD_ROW,
@@ -95,11 +95,11 @@ REFUSED: Mapping[str, str] = {
     "compression": "leave it out: the codec follows from each file's extension.",
     "singleVariantColumn": 'read the file as text, and parse it with a step: with_columns(v="parse_json(value)").',
 }
-"""Spark's options that would drop or change rows silently, or that Helios does itself: with what to write instead."""
+"""Spark's options that would drop or change rows silently, or that Helios handles itself; each with its fix."""
 
 
 def ending_of(name: str) -> str:
-    """The extension of a file name without that of a codec: it gives the format.
+    """The extension of a file name that tells the format: the last one that is not a codec's.
 
     Examples:
         >>> ending_of("a.csv.gz"), ending_of("part-0.snappy.parquet"), ending_of("a")
@@ -112,7 +112,7 @@ def ending_of(name: str) -> str:
 
 
 def format_of(name: str) -> str | None:
-    """The format of a file by its name; None where that is not clear.
+    """The format of a file by its name; None if the name does not tell.
 
     Examples:
         >>> format_of("events.jsonl.zst"), format_of("README")
@@ -143,7 +143,7 @@ def option_name(name: str, chosen: str, where: Origin | None = None) -> str:
     """Spark's spelling of an option of a format.
 
     Raises:
-        DeclarationError: The format has no such option, or Helios does not leave it to Spark.
+        DeclarationError: The format does not have the option, or Helios does not pass the option to Spark.
     """
     known = {option.lower(): option for option in FORMATS[chosen].options}
     if name.lower() in known:
@@ -153,10 +153,14 @@ def option_name(name: str, chosen: str, where: Origin | None = None) -> str:
         raise DeclarationError(
             f"option({name}=...) of {chosen} files is not passed to Spark.", where=where, fix=refused[name.lower()]
         )
-    others = [other for other, row in FORMATS.items() if name.lower() in {option.lower() for option in row.options}]
-    begun = [option for option in known.values() if len(option) > 2 and name.lower().startswith(option.lower())]
-    hint = f"It is an option of {' and '.join(others)}." if others else near_miss(name, known.values())
-    hint = f"Did you mean {max(begun, key=len)!r}?" if begun else hint
+    prefixes = [option for option in known.values() if len(option) > 2 and name.lower().startswith(option.lower())]
+    others = [other for other, row in FORMATS.items() if name.lower() in map(str.lower, row.options)]
+    if prefixes:
+        hint = f"Did you mean {max(prefixes, key=len)!r}?"
+    elif others:
+        hint = f"It is an option of {' and '.join(others)}."
+    else:
+        hint = near_miss(name, known.values())
     raise DeclarationError(f"option({name}=...): {chosen} files have no such option. {hint}", where=where)
 
 
@@ -164,7 +168,7 @@ QUOTE_HANDLINGS = ("STOP_AT_DELIMITER", "STOP_AT_CLOSING_QUOTE")
 """How Spark's csv parser may handle a quote that is not doubled. Other ways drop quotes or values, or stop the run."""
 
 NANOS = re.compile(r"S{7}|n|N")
-"""Letters of a format for more than microseconds, which Spark cuts off."""
+"""Letters of a time format for digits below a microsecond, which Spark cuts off."""
 
 
 def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> None:
@@ -172,10 +176,10 @@ def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> No
 
     Args:
         options: The options of a source, defaults included.
-        where: Where they were written.
+        where: The line that gives them.
 
     Raises:
-        DeclarationError: There are some.
+        DeclarationError: An option would lose data.
     """
     handling = options.get("unescapedQuoteHandling", QUOTE_HANDLINGS[0])
     if handling.upper() not in QUOTE_HANDLINGS:
@@ -188,14 +192,14 @@ def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> No
     empties = [name for name in ("emptyValue", "nullValue") if name in options]
     if len(separator) > 1 and not separator.startswith("\\") and empties:
         raise DeclarationError(
-            f"option({empties[0]}=...) beside a separator of several characters, {separator!r}: Spark takes an empty "
-            "last field behind a quoted one for an empty text.",
+            f"option({empties[0]}=...) beside a separator of several characters, {separator!r}: Spark reads an empty "
+            "last field after a quoted one as an empty text.",
             where=where,
             fix=f"leave {empties[0]} out, and convert with a step: with_columns(c=\"nullif(c, '...')\").",
         )
     if not separator.startswith("\\") and separator[:1] in separator[1:] and len(set(separator)) > 1:
         raise DeclarationError(
-            f"option(sep={separator!r}): its first character comes again in it, so that Spark may not find it.",
+            f"option(sep={separator!r}): its first character is in it twice, so that Spark may not find the separator.",
             where=where,
             fix="read the file as text, and split the lines with a step.",
         )
@@ -211,15 +215,20 @@ def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> No
 def refuse_without_schema(path: str, schema: object, given: Mapping[str, bool]) -> None:
     """Refuses policies for undeclared columns if no columns are declared.
 
+    Args:
+        path: The path of the source.
+        schema: The declared schema, or None.
+        given: Whether each policy is given, by the name of its argument.
+
     Raises:
-        DeclarationError: One of the arguments is given, by their names, and no schema.
+        DeclarationError: A policy is given without a schema.
     """
-    what = next((name for name, there in given.items() if there), None)
-    if schema is None and what is not None:
+    policy = next((name for name, is_given in given.items() if is_given), None)
+    if schema is None and policy is not None:
         raise DeclarationError(
-            f"Files.source({path!r}): {what}= applies to columns beside a declared schema, and none is declared.",
+            f"Files.source({path!r}): {policy}= applies to columns beside a declared schema, and none is declared.",
             where=caller(),
-            fix=f"pass schema=, or leave {what}= out.",
+            fix=f"pass schema=, or leave {policy}= out.",
         )
 
 
@@ -228,16 +237,17 @@ def refuse_timestamps(path: str, format: str, unit: str) -> None:
 
     Args:
         path: The path of the source.
-        format: The format of its files if their columns are declared, and no option says how timestamps are written.
+        format: The format of the files. Empty if no columns are declared, or if an option says how timestamps are
+            written.
         unit: The unit.
 
     Raises:
-        DeclarationError: There is no such unit, or it means nothing.
+        DeclarationError: The unit is unknown, or no timestamp of the files is a number.
     """
     if one_of(unit, TIMESTAMPS, "timestamps") != "s" and format != "json":
         raise DeclarationError(
-            f"Files.source({path!r}): timestamps= applies to numbers of json where schema= has a timestamp, and no "
-            "timestampFormat says how it is written.",
+            f"Files.source({path!r}): timestamps= applies to numbers of json where schema= has a timestamp and no "
+            "timestampFormat is given.",
             where=caller(),
             fix="leave timestamps= out, or declare the columns of json files.",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from helios.sources.common.kind import SourceKind
 from helios.sources.files.declare import FilesSource
-from helios.sources.files.describe import describe, is_same, nothing_at, place_of
+from helios.sources.files.describe import describe, is_same, missing_path, place_of
 from helios.sources.files.folder_position import FolderPosition
 
 FILES = SourceKind(
@@ -16,7 +16,7 @@ FILES = SourceKind(
     same=is_same,
     entry={"digest": ""},
     counts_rows=False,
-    absent=nothing_at,
+    absent=missing_path,
     lag="helios.sources.files.lag:lag",
     failures="helios.sources.files.spark.failures:failure",
     why="stateless over a folder: each batch reads the files that the source's log names",

@@ -1,4 +1,4 @@
-"""How far a pipeline is behind a folder of files, by its log and a listing; without a JVM."""
+"""How far a pipeline is behind a folder of files: the listing is compared with the log, without a JVM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from helios.table.view import View
 
 
 class ReadOnlyLog:
-    """The log of a checkpoint, read-only."""
+    """A read-only `Store` of a checkpoint's log."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -28,10 +28,10 @@ class ReadOnlyLog:
         return self._folder.names(folder)
 
     def write(self, name: str, text: str) -> None:
-        raise RunError(f"{self._folder.location}/{name} is not written here.")
+        raise RunError(f"{self._folder.location}/{name} is only read here, and not written.")
 
     def delete(self, name: str) -> None:
-        raise RunError(f"{self._folder.location}/{name} is not deleted here.")
+        raise RunError(f"{self._folder.location}/{name} is only read here, and not deleted.")
 
 
 def folder_lag(path: str, at: FolderPosition, properties: Mapping[str, str]) -> Lag | None:
@@ -39,11 +39,11 @@ def folder_lag(path: str, at: FolderPosition, properties: Mapping[str, str]) -> 
 
     Args:
         path: The path of the source.
-        at: How far it is read.
-        properties: PyIceberg's properties of a catalog, which open the storage.
+        at: The position up to which the folder is read.
+        properties: PyIceberg's properties of a catalog; they give access to the storage.
 
     Returns:
-        The files that wait, and the age of the oldest; None where folder or log cannot be read.
+        The waiting files and the age of the oldest; None if the folder or the log cannot be read.
     """
     root, _, number = at.log.partition("/helios/files/")
     if not number.isdigit():
@@ -55,14 +55,14 @@ def folder_lag(path: str, at: FolderPosition, properties: Mapping[str, str]) -> 
         listed = Folder(folder, properties).files(glob)
     except (HeliosError, re.error):
         return None
-    return waiting_lag([stat for name, stat in listed.items() if stat[0] and known.get(name) != stat])
+    return waiting_lag([(size, at) for path, (size, at) in listed.items() if size and known.get(path) != (size, at)])
 
 
 def waiting_lag(waiting: Collection[tuple[int, int]]) -> Lag:
-    """The lag of files that wait.
+    """The lag of waiting files.
 
     Args:
-        waiting: Their sizes in bytes, and their modification times in milliseconds.
+        waiting: Size in bytes and modification time in milliseconds of each file.
 
     Examples:
         >>> waiting_lag([])
@@ -74,7 +74,7 @@ def waiting_lag(waiting: Collection[tuple[int, int]]) -> Lag:
 
 
 def lag(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | None:
-    """The files that wait behind the recorded position of a folder."""
+    """The lag of a pipeline behind a folder, from its recorded position."""
     if not isinstance(entry.position, FolderPosition):
         return None
     return folder_lag(entry.source, entry.position, view.places[0].properties if view.places else {})

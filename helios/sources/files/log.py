@@ -2,15 +2,16 @@
 
 <checkpoint>/helios/files/<source>/
   7.1f0e9a3bc2d4          entry 7: a header, then a line for each file: its path, size and modification time
-  1-32.9c1d22e07ab5       entries 1 to 32 in one file, as they were one after the other
-  7.1f0e9a3bc2d4.skipped  the files of entry 7 that were gone when it was read
-  7.1f0e9a3bc2d4.unread   those that could not be read, and were set aside
-  7.1f0e9a3bc2d4.failed   a run has failed on entry 7 before anything of it was written: its files may be repaired
-  6.80cd5b1f77e9.forgotten  entry 6 and those before it are deleted: their files are gone and never come again
+  1-32.9c1d22e07ab5       entries 1 to 32 in one file, one after the other
+  7.1f0e9a3bc2d4.skipped  the files of entry 7 that were gone when the entry was read
+  7.1f0e9a3bc2d4.unread   the files of entry 7 that could not be read
+  7.1f0e9a3bc2d4.failed   a run failed on entry 7 before it wrote anything: the files of the entry may be repaired
+  6.80cd5b1f77e9.forgotten  entries 1 to 6 are deleted: their files are gone for good
 
-An entry is written before Spark's own log names its place. Its hash covers its files and the hash of the entry before,
-so that a place proves every entry up to it: a log that was cut, torn or edited is refused. Names carry the hash, so
-that an entry that was planned and given up, or written by a driver that had died, is never taken for another.
+The log has an entry before Spark's offset log has the position of the entry. The hash of an entry covers its files and
+the hash of the entry before. A position thus proves all entries up to its own: a log that was cut or edited is refused.
+The name of a log file has the hash, too. An entry that a dead driver wrote, or that was planned and given up, is thus
+never mistaken for another entry with its number.
 """
 
 from __future__ import annotations
@@ -21,16 +22,19 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from helios.errors import CheckpointError
 from helios.sources.common.file import File
 from helios.sources.files.folder_position import FolderPosition
 
 FANOUT = 32
-"""So many files of the log become one: a million entries are about a hundred files."""
+"""So many log files are merged into one: a million entries take about a hundred files."""
 
-NAME = re.compile(r"(\d+)(?:-(\d+))?\.([0-9a-f]{12})")
+HASH_IN_NAME = 12
+"""So many characters of an entry's hash are part of a file's name."""
+
+NAME = re.compile(rf"(\d+)(?:-(\d+))?\.[0-9a-f]{{{HASH_IN_NAME}}}")
 SKIPPED = ".skipped"
 UNREAD = ".unread"
 FORGOTTEN = ".forgotten"
@@ -41,7 +45,7 @@ Known = dict[str, tuple[int, int]]
 
 
 class Store(Protocol):
-    """Small text files under a folder; `helios.spark.checkpoint.small_files` has those of a checkpoint."""
+    """Small text files under a folder; `helios.spark.checkpoint.small_files` implements it for a checkpoint."""
 
     def read(self, name: str) -> str | None: ...
 
@@ -57,10 +61,10 @@ class Entry:
     """The files of one batch.
 
     Attributes:
-        number: Its number; 1 for the first batch.
+        number: The number of the batch; 1 for the first one.
         previous: The hash of the entry before.
-        lines: Its files, each as a line.
-        planned: When it was planned, in milliseconds since 1970.
+        lines: The files, each as a line.
+        planned: When the batch was planned, in milliseconds since 1970.
     """
 
     number: int
@@ -69,7 +73,7 @@ class Entry:
     planned: int
 
     @classmethod
-    def made(cls, number: int, previous: str, files: Sequence[File], planned: int) -> Entry:
+    def of_files(cls, number: int, previous: str, files: Sequence[File], planned: int) -> Entry:
         lines = [json.dumps([f.path, f.size, f.modified], ensure_ascii=False, separators=(",", ":")) for f in files]
         return cls(number, previous, tuple(lines), planned)
 
@@ -79,8 +83,7 @@ class Entry:
 
     @property
     def files(self) -> list[File]:
-        found: list[list[Any]] = json.loads(f"[{','.join(self.lines)}]")
-        return [File(*fields) for fields in found]
+        return [File(*fields) for fields in json.loads(f"[{','.join(self.lines)}]")]
 
     @property
     def text(self) -> str:
@@ -91,30 +94,38 @@ class Entry:
 
 @dataclass(frozen=True)
 class Part:
-    """A file of the log, with the entries `first` to `last`."""
+    """A log file, with the entries `first` to `last`. Its name ends with the hash of the last one."""
 
     name: str
     first: int
     last: int
 
+    @classmethod
+    def of_name(cls, name: str) -> Part | None:
+        """The log file of a name; None for the name of another file."""
+        match = NAME.fullmatch(name)
+        return cls(name, int(match[1]), int(match[2] or match[1])) if match is not None else None
+
 
 def entries(text: str) -> Iterator[Entry]:
-    """The entries of a file of the log, up to where it is damaged."""
+    """The entries in the text of a log file, up to a damaged one."""
     lines = text.split("\n")
-    at = 0
-    while at < len(lines) and lines[at]:
+    start = 0
+    while start < len(lines) and lines[start]:
         try:
-            head = json.loads(lines[at])
-            count, number = int(head["files"]), int(head["entry"])
-            files = tuple(lines[at + 1 : at + 1 + count])
-            entry = Entry(number, str(head["previous"]), files, int(head["planned"]))
-            whole = len(entry.lines) == count and at + 1 + count < len(lines) and entry.hash == head["hash"]
+            head = json.loads(lines[start])
+            count = int(head["files"])
+            end = start + 1 + count
+            entry = Entry(
+                int(head["entry"]), str(head["previous"]), tuple(lines[start + 1 : end]), int(head["planned"])
+            )
+            is_whole = len(entry.lines) == count and end < len(lines) and entry.hash == head["hash"]
         except (ValueError, KeyError, TypeError):
             return
-        if not whole:
+        if not is_whole:
             return
         yield entry
-        at += 1 + count
+        start = end
 
 
 class FileLog:
@@ -123,7 +134,7 @@ class FileLog:
     Args:
         store: The files of the checkpoint.
         root: The location of the checkpoint.
-        number: The number of the source among the followed ones.
+        number: The number of the source among the followed sources.
     """
 
     def __init__(self, store: Store, root: str, number: int) -> None:
@@ -135,11 +146,11 @@ class FileLog:
     # reading
 
     def load(self, at: FolderPosition, elsewhere: FileLog | None = None) -> Known:
-        """Every file that was read up to a place, as proven by the log, which continues there.
+        """The files that were read up to a position, proven by their hashes; the log continues at the position.
 
         Args:
-            at: The place.
-            elsewhere: The log of a checkpoint that this one replaces; its entries are copied.
+            at: The position.
+            elsewhere: The log of the checkpoint that this checkpoint replaces; its entries are copied.
 
         Raises:
             CheckpointError: An entry is missing or damaged.
@@ -154,54 +165,56 @@ class FileLog:
                 raise
             return self._copied(at, elsewhere)
         chain.reverse()
-        self._parts = [Part(name, parts[0].number, parts[-1].number) for name, parts in chain]
-        return self._known(entry for _, part in chain for entry in part)
+        self._parts = [Part(name, part[0].number, part[-1].number) for name, part in chain]
+        return self._known([entry for _, part in chain for entry in part])
 
     def _copied(self, at: FolderPosition, other: FileLog) -> Known:
+        """The files that were read up to a position of another log, whose entries become one file of this log."""
         known = other.load(at)
-        whole = [entry for name, part in reversed(list(other._chain(at))) for entry in part]
-        if whole[0].previous:
-            self._note_forgotten(whole[0])
-        name = f"{whole[0].number}-{at.entry}.{at.hash[:12]}"
-        self._store.write(f"{self._folder}/{name}", "".join(entry.text for entry in whole))
-        for entry in whole:
+        copied = [entry for _, part in reversed(list(other._chain(at))) for entry in part]
+        oldest = copied[0]
+        if oldest.previous:
+            self._note_forgotten(oldest)
+        name = f"{oldest.number}-{at.entry}.{at.hash[:HASH_IN_NAME]}"
+        self._store.write(f"{self._folder}/{name}", "".join(entry.text for entry in copied))
+        for entry in copied:
             if skipped := other.skipped(entry):
-                self.skip(FolderPosition(log="", entry=entry.number, hash=entry.hash), sorted(skipped))
+                self.note_skipped(FolderPosition(log="", entry=entry.number, hash=entry.hash), sorted(skipped))
         if unread := other.unread():
-            self.set_aside(at, {File(path, *stat): "" for path, stat in unread.items()})
-        self._parts = [Part(name, whole[0].number, at.entry)]
+            self.note_unread(at, {File(path, *stat): "" for path, stat in unread.items()})
+        self._parts = [Part(name, oldest.number, at.entry)]
         return known
 
     def files(self, after: int, at: FolderPosition) -> list[File]:
-        """The files of the entries behind `after`, up to a place.
+        """The files of the entries after number `after`, up to a position.
 
         Raises:
             CheckpointError: An entry is missing or damaged.
         """
-        kept: list[File] = []
-        for entry in self._entries_behind(after, at):
+        files: list[File] = []
+        for entry in self._entries_after(after, at):
             skipped = self.skipped(entry)
-            kept += [file for file in entry.files if file.path not in skipped]
-        return kept
+            files += [file for file in entry.files if file.path not in skipped]
+        return files
 
     def planned(self, after: int, at: FolderPosition) -> dict[str, int]:
-        """When each file of the entries behind `after`, up to a place, was planned, in milliseconds since 1970.
+        """When each file of the entries after number `after`, up to a position, was planned, in ms since 1970.
 
         Raises:
             CheckpointError: An entry is missing or damaged.
         """
-        return {file.path: entry.planned for entry in self._entries_behind(after, at) for file in entry.files}
+        return {file.path: entry.planned for entry in self._entries_after(after, at) for file in entry.files}
 
-    def _entries_behind(self, after: int, at: FolderPosition) -> list[Entry]:
-        behind: list[Entry] = []
-        for _, some in self._chain(at):
-            behind = [entry for entry in some if entry.number > after] + behind
-            if some[0].number <= after + 1:
+    def _entries_after(self, after: int, at: FolderPosition) -> list[Entry]:
+        later: list[Entry] = []
+        for _, part in self._chain(at):
+            later = [entry for entry in part if entry.number > after] + later
+            if part[0].number <= after + 1:
                 break
-        return behind
+        return later
 
     def _chain(self, at: FolderPosition) -> Iterator[tuple[str, list[Entry]]]:
-        """The files of the log up to a place, newest first, each with its entries up to there."""
+        """The names of the log files up to a position, newest first, each with its entries up to the position."""
         names = self._store.names(self._folder)
         number, digest = at.entry, at.hash
         while digest and not self._is_forgotten(names, number, digest):
@@ -210,40 +223,45 @@ class FileLog:
             number, digest = part[0].number - 1, part[0].previous
 
     def _part(self, names: Iterable[str], number: int, digest: str, at: FolderPosition) -> tuple[str, list[Entry]]:
-        """The file with the entry of a number and a hash, and its entries up to that one."""
-        parsed = [(name, m) for name in names if (m := NAME.fullmatch(name)) is not None]
-        around = [(name, m) for name, m in parsed if int(m[1]) <= number <= int(m[2] or m[1])]
-        # The longest first: what it merged may still lie beside it. Of one length, the one that ends with the hash.
-        around.sort(key=lambda one: (int(one[1][1]), not digest.startswith(one[1][3])))
-        for name, _ in around:
-            kept = [e for e in entries(self._store.read(f"{self._folder}/{name}") or "") if e.number <= number]
+        """The name of the log file with the entry of a number and a hash, and the entries up to that one."""
+        candidates = [part for part in map(Part.of_name, names) if part and part.first <= number <= part.last]
+        # The longest file first, since the files that were merged into it may still exist. Among files of one length,
+        # the one that ends with the entry.
+        candidates.sort(key=lambda part: (part.first, not part.name.endswith(f".{digest[:HASH_IN_NAME]}")))
+        for part in candidates:
+            text = self._store.read(f"{self._folder}/{part.name}") or ""
+            kept = [entry for entry in entries(text) if entry.number <= number]
             if kept and kept[-1].number == number and kept[-1].hash == digest:
-                return name, kept
-        raise self._damaged(number, bool(around), at)
+                return part.name, kept
+        raise self._damaged(number, bool(candidates), at)
 
-    def _damaged(self, number: int, there: bool, at: FolderPosition) -> CheckpointError:
+    def _damaged(self, number: int, has_file: bool, at: FolderPosition) -> CheckpointError:
         count = f", which has {at.files:,} files," if number == at.entry else ""
         return CheckpointError(
             f"the log of the files that were read, {self.location}, does not have its entry {number}{count} any more: "
-            f"{'it was cut or changed' if there else 'its file is gone'}. Which files were read is unknown without it.",
+            f"{'the log was cut or changed' if has_file else 'its file is gone'}. Without the entry nobody knows which "
+            "files were read.",
             fix="restore the folder from a backup, refill the target with `helios run --full-refresh` while the files "
             "are there, or run under a new name into a new target.",
         )
 
-    def _known(self, found: Iterable[Entry]) -> Known:
+    def _known(self, read: Sequence[Entry]) -> Known:
         known: Known = {}
-        marked = any(name.endswith(SKIPPED) for name in self._store.names(self._folder))
-        for entry in found:
-            files: Known = {path: (size, at) for path, size, at in json.loads(f"[{','.join(entry.lines)}]")}
-            for path in self.skipped(entry) if marked else ():
-                files.pop(path, None)
-            known |= files
+        any_skipped = any(name.endswith(SKIPPED) for name in self._store.names(self._folder))
+        for entry in read:
+            skipped = self.skipped(entry) if any_skipped else frozenset[str]()
+            files = json.loads(f"[{','.join(entry.lines)}]")
+            known |= {path: (size, modified) for path, size, modified in files if path not in skipped}
         return known
 
     def skipped(self, entry: Entry) -> frozenset[str]:
-        """The files of an entry that were gone when it was read."""
-        text = self._store.read(f"{self._folder}/{entry.number}.{entry.hash[:12]}{SKIPPED}")
+        """The files of an entry that were gone when the entry was read."""
+        text = self._store.read(self._beside(entry.number, entry.hash, SKIPPED))
         return frozenset(json.loads(text)) if text else frozenset()
+
+    def _beside(self, number: int, digest: str, suffix: str) -> str:
+        """The name of a file that keeps something about an entry."""
+        return f"{self._folder}/{number}.{digest[:HASH_IN_NAME]}{suffix}"
 
     # writing
 
@@ -251,13 +269,13 @@ class FileLog:
         """Writes the entry of a batch; it must be durable before Spark's log names it.
 
         Args:
-            after: The place that the log was loaded at, or that `append` has given last.
+            after: The position at which the log was loaded, or the result of the last `append`.
             files: The files of the batch.
         """
-        entry = Entry.made(after.entry + 1, after.hash, files, time.time_ns() // 1_000_000)
+        entry = Entry.of_files(after.entry + 1, after.hash, files, time.time_ns() // 1_000_000)
         self._write(entry)
         self._merge(after.entry)
-        place = FolderPosition(
+        position = FolderPosition(
             log=self.location,
             entry=entry.number,
             files=len(files),
@@ -265,86 +283,88 @@ class FileLog:
             hash=entry.hash,
             read=after.read + len(files),
         )
-        return place.naming(files)
+        return position.with_names(files)
 
-    def skip(self, at: FolderPosition, paths: Sequence[str]) -> None:
-        """Notes files of an entry that were gone: they are read if they come again."""
-        name = f"{self._folder}/{at.entry}.{at.hash[:12]}{SKIPPED}"
+    def note_skipped(self, at: FolderPosition, paths: Sequence[str]) -> None:
+        """Notes files of an entry that were gone: they are read if they appear again."""
+        name = self._beside(at.entry, at.hash, SKIPPED)
         noted: list[str] = json.loads(self._store.read(name) or "[]")
         self._store.write(name, json.dumps(sorted({*noted, *paths}), ensure_ascii=False))
 
-    def set_aside(self, at: FolderPosition, files: Mapping[File, str]) -> None:
-        """Notes files of an entry that could not be read, and why: a repaired one is a new file."""
+    def note_unread(self, at: FolderPosition, files: Mapping[File, str]) -> None:
+        """Notes files of an entry that could not be read, with their causes; a repaired file is a new file."""
         noted = [[file.path, file.size, file.modified, cause] for file, cause in files.items()]
-        self._store.write(f"{self._folder}/{at.entry}.{at.hash[:12]}{UNREAD}", json.dumps(noted, ensure_ascii=False))
+        self._store.write(self._beside(at.entry, at.hash, UNREAD), json.dumps(noted, ensure_ascii=False))
 
-    def fail(self, at: FolderPosition) -> None:
-        """Notes that a run has failed on an entry, so that its files may change before it is read again."""
-        self._store.write(f"{self._folder}/{at.entry}.{at.hash[:12]}{FAILED}", "{}")
+    def note_failed(self, at: FolderPosition) -> None:
+        """Notes that a run failed on an entry: its files may change before the entry is read again."""
+        self._store.write(self._beside(at.entry, at.hash, FAILED), "{}")
 
     def has_failed(self, at: FolderPosition) -> bool:
-        """True if a run has failed on an entry."""
-        return self._store.read(f"{self._folder}/{at.entry}.{at.hash[:12]}{FAILED}") is not None
+        """True if a run failed on an entry."""
+        return self._store.read(self._beside(at.entry, at.hash, FAILED)) is not None
 
     def unread_of(self, at: FolderPosition) -> dict[File, str]:
-        """The rejected files of an entry, with their causes; without files whose cause is unknown."""
-        damaged = json.loads(self._store.read(f"{self._folder}/{at.entry}.{at.hash[:12]}{UNREAD}") or "[]")
-        return {File(*file): cause for *file, cause in damaged if cause}
+        """The unreadable files of an entry with their causes; without files whose cause is unknown."""
+        unread = json.loads(self._store.read(self._beside(at.entry, at.hash, UNREAD)) or "[]")
+        return {File(*file): cause for *file, cause in unread if cause}
 
     def unread(self) -> Known:
-        """The files that were set aside, as they were then."""
+        """The files of all entries that could not be read, with their size and time at that moment."""
         names = [name for name in self._store.names(self._folder) if name.endswith(UNREAD)]
-        names.sort(key=lambda name: int(name.partition(".")[0]))  # of a file that came twice, the later state
-        damaged: list[list[Any]] = []
+        names.sort(key=lambda name: int(name.partition(".")[0]))  # the later of two states of a file wins
+        unread: Known = {}
         for name in names:
-            damaged += json.loads(self._store.read(f"{self._folder}/{name}") or "[]")
-        return {path: (size, modified) for path, size, modified, _ in damaged}
+            files = json.loads(self._store.read(f"{self._folder}/{name}") or "[]")
+            unread |= {path: (size, modified) for path, size, modified, _ in files}
+        return unread
 
     def forget(self, at: FolderPosition) -> None:
-        """Deletes the entries before one, whose files are deleted for good: otherwise the log would grow for ever.
+        """Deletes the entries before a position, whose files are gone for good: the log would grow for ever.
 
         Args:
-            at: The place of that entry, which is kept, as are those that are in one file with it.
+            at: The position; its entry is kept, with all entries of the same log file.
         """
-        _, found = next(self._chain(at), ("", []))
-        if not found or not found[0].previous:  # no entry yet, or none before
+        _, kept = next(self._chain(at), ("", []))
+        if not kept or not kept[0].previous:  # no entry yet, or none before
             return
-        oldest = found[0]
-        self._note_forgotten(oldest)  # first: it ends the chain, and a crash leaves files that nobody needs
-        kept = f"{oldest.number - 1}.{oldest.previous[:12]}{FORGOTTEN}"
+        oldest = kept[0]
+        # First, as the note ends the chain of hashes: after a crash, files remain that nobody needs.
+        noted = self._note_forgotten(oldest)
         for name in self._store.names(self._folder):
             last = name.partition(".")[0].rpartition("-")[2]
-            if last.isdigit() and int(last) < oldest.number and name != kept:
+            if last.isdigit() and int(last) < oldest.number and name != noted:
                 self._store.delete(f"{self._folder}/{name}")
         self._parts = [part for part in self._parts if part.last >= oldest.number]
 
-    def _note_forgotten(self, oldest: Entry) -> None:
-        """Notes that an entry is the oldest one that is kept."""
-        name = f"{oldest.number - 1}.{oldest.previous[:12]}{FORGOTTEN}"
+    def _note_forgotten(self, oldest: Entry) -> str:
+        """Notes that an entry is the oldest that is kept; gives the name of the note."""
+        name = f"{oldest.number - 1}.{oldest.previous[:HASH_IN_NAME]}{FORGOTTEN}"
         self._store.write(f"{self._folder}/{name}", json.dumps({"v": 1, "hash": oldest.previous}))
+        return name
 
     def _is_forgotten(self, names: Iterable[str], number: int, digest: str) -> bool:
-        name = f"{number}.{digest[:12]}{FORGOTTEN}"
+        name = f"{number}.{digest[:HASH_IN_NAME]}{FORGOTTEN}"
         return name in names and f'"{digest}"' in (self._store.read(f"{self._folder}/{name}") or "")
 
     def _write(self, entry: Entry) -> None:
-        name = f"{entry.number}.{entry.hash[:12]}"
+        name = f"{entry.number}.{entry.hash[:HASH_IN_NAME]}"
         self._store.write(f"{self._folder}/{name}", entry.text)
         self._parts.append(Part(name, entry.number, entry.number))
 
     def _merge(self, last: int) -> None:
-        """Merges the files of the log that end with an entry, level by level; nothing before it is planned again."""
+        """Merges log files once the entry `last` completes 32, 1024, ... entries; none of them is planned again."""
         size = FANOUT
         while last and last % size == 0:
             parts = [part for part in self._parts if part.first > last - size and part.last <= last]
             if len(parts) > 1:
                 merged = [entry for part in parts for entry in self._entries(part)]
-                name = f"{merged[0].number}-{last}.{merged[-1].hash[:12]}"
+                name = f"{merged[0].number}-{last}.{merged[-1].hash[:HASH_IN_NAME]}"
                 self._store.write(f"{self._folder}/{name}", "".join(entry.text for entry in merged))
                 for part in parts:
                     self._store.delete(f"{self._folder}/{part.name}")
-                at = self._parts.index(parts[0])
-                self._parts[at : at + len(parts)] = [Part(name, merged[0].number, last)]
+                start = self._parts.index(parts[0])
+                self._parts[start : start + len(parts)] = [Part(name, merged[0].number, last)]
             size *= FANOUT
 
     def _entries(self, part: Part) -> list[Entry]:
@@ -357,11 +377,11 @@ def known_of(files: Iterable[File]) -> Known:
     return {file.path: (file.size, file.modified) for file in files}
 
 
-def lines_of(files: Iterable[tuple[str, int, int]]) -> list[File]:
-    """Files of a listing, oldest first.
+def oldest_first(files: Known) -> list[File]:
+    """The files of a listing, by modification time, then by path.
 
     Examples:
-        >>> [file.path for file in lines_of([("b", 1, 5), ("a", 1, 5), ("c", 1, 2)])]
+        >>> [file.path for file in oldest_first({"b": (1, 5), "a": (1, 5), "c": (1, 2)})]
         ['c', 'a', 'b']
     """
-    return sorted((File(*fields) for fields in files), key=lambda file: (file.modified, file.path))
+    return sorted((File(path, *stat) for path, stat in files.items()), key=lambda file: (file.modified, file.path))

@@ -15,14 +15,15 @@ BOOLEANS = frozenset({
 })  # fmt: skip
 
 CHARACTERS = frozenset({"charToEscapeQuoteEscaping", "comment", "escape", "quote"})
-"""One character, or none, which switches it off."""
+"""Options of one character; an empty text switches such an option off."""
 
 WHOLE = frozenset({"inputBufferSize", "maxCharsPerColumn", "maxColumns"})
-"""Positive whole numbers; `maxCharsPerColumn` also -1, for no bound."""
+"""Options of a positive whole number; `maxCharsPerColumn` also takes -1, for no bound."""
 
 SEPARATORS = frozenset({"delimiter", "sep"})
 
 SEPARATOR = re.compile(r"""(?:[^\\]|\\[tbrf"'\\])+""", re.DOTALL)
+"""Any characters, where a backslash stands only in an escape that Spark knows."""
 
 WORDS: Mapping[str, tuple[str, ...]] = {
     "datetimeRebaseMode": ("CORRECTED", "EXCEPTION", "LEGACY"),
@@ -31,26 +32,26 @@ WORDS: Mapping[str, tuple[str, ...]] = {
         "BACK_TO_DELIMITER", "RAISE_ERROR", "SKIP_VALUE", "STOP_AT_CLOSING_QUOTE", "STOP_AT_DELIMITER",
     ),
 }  # fmt: skip
-"""Closed sets; Spark takes those of `unescapedQuoteHandling` in any case."""
+"""Options with a fixed set of values; for `unescapedQuoteHandling`, Spark ignores case."""
 
 FREE = frozenset({
     "avroSchema", "charset", "dateFormat", "emptyValue", "encoding", "locale", "nanValue", "negativeInf", "nullValue",
     "positiveInf", "timeZone", "timestampFormat", "timestampNTZFormat",
 })  # fmt: skip
-"""Text of any kind, and names that only the Java in use knows."""
+"""Options of free text, or of a name that only Java can check."""
 
 
 def check_value(option: str, text: str, chosen: str, where: Origin | None = None) -> None:
-    """Refuses a value that Spark's reader would refuse, or stop at, once it reads.
+    """Refuses a value with which Spark's reader would stop the run.
 
     Args:
         option: Spark's name of the option.
         text: The value as Spark takes it.
         chosen: The format.
-        where: The line that gives it.
+        where: The line that gives the option.
 
     Raises:
-        DeclarationError: The option takes no such value.
+        DeclarationError: The option does not take this value.
     """
     problem = next((check(option, text, chosen) for names, check in CHECKS if option in names), None)
     if problem is not None:
@@ -67,15 +68,17 @@ def _boolean(option: str, text: str, chosen: str) -> tuple[str, str | None] | No
 def _character(option: str, text: str, chosen: str) -> tuple[str, str | None] | None:
     if len(text) <= 1:
         return None
-    return f"it is one character, and this is {len(text)}.", 'give one character, or "" for none.'
+    return f"the option takes one character, and this is {len(text)}.", 'give one character, or "" for none.'
 
 
 def _whole(option: str, text: str, chosen: str) -> tuple[str, str | None] | None:
-    least = 1 if re.fullmatch(r"[+-]?\d{1,9}", text) and int(text) >= 1 else 0
-    if least or (option == "maxCharsPerColumn" and text == "-1"):
+    may_be_unbounded = option == "maxCharsPerColumn"
+    if may_be_unbounded and text == "-1":
         return None
-    unbounded = ", or -1 for no bound" if option == "maxCharsPerColumn" else ""
-    return "it is a positive whole number.", f"give one, such as {option}=20000{unbounded}."
+    if re.fullmatch(r"[+-]?\d{1,9}", text) and int(text) >= 1:
+        return None
+    unbounded = ", or -1 for no bound" if may_be_unbounded else ""
+    return "the option takes a positive whole number.", f"give one, such as {option}=20000{unbounded}."
 
 
 def _separator(option: str, text: str, chosen: str) -> tuple[str, str | None] | None:
@@ -84,7 +87,7 @@ def _separator(option: str, text: str, chosen: str) -> tuple[str, str | None] | 
     if not text:
         return "a separator has at least one character.", 'give one, such as sep=";", or leave it out for a comma.'
     return (
-        "a backslash stands before t, b, r, f, a quote or another backslash.",
+        "after a backslash only t, b, r, f, a quote or another backslash may follow.",
         r'write sep="\\\\" for a backslash, and sep="\t" for a tab.',
     )
 
@@ -92,24 +95,25 @@ def _separator(option: str, text: str, chosen: str) -> tuple[str, str | None] | 
 def _line_separator(option: str, text: str, chosen: str) -> tuple[str, str | None] | None:
     if text and (chosen != "csv" or len(text) <= 2):
         return None
-    most = "one or two characters" if chosen == "csv" else "at least one character"
-    return f"the end of a line has {most}.", "give them, or leave it out: \\n, \\r\\n and \\r end a line then."
+    length = "one or two characters" if chosen == "csv" else "at least one character"
+    return f"the end of a line has {length}.", "give them, or leave it out: \\n, \\r\\n and \\r end a line then."
 
 
 def _ratio(option: str, text: str, chosen: str) -> tuple[str, str | None] | None:
     if re.fullmatch(r"\d*\.?\d+(?:[eE]-?\d+)?", text) and 0 < float(text) <= 1:
         return None
-    return "it is a share of the rows.", "give a number above 0, up to 1."
+    return "the option takes a share of the rows.", "give a number above 0, up to 1."
 
 
 def _word(option: str, text: str, chosen: str) -> tuple[str, str | None] | None:
     known = WORDS[option]
     if (text.upper() if option == "unescapedQuoteHandling" else text) in known:
         return None
-    return f"it is one of a few words. {near_miss(text, known)}", None
+    return f"the value is unknown. {near_miss(text, known)}", None
 
 
 Check = Callable[[str, str, str], "tuple[str, str | None] | None"]
+"""Takes an option, its value and the format; gives the problem with the value and its fix, or None."""
 
 CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (BOOLEANS, _boolean),
@@ -120,4 +124,4 @@ CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (frozenset({"samplingRatio"}), _ratio),
     (frozenset(WORDS), _word),
 )
-"""The checks of option values, by options. Each gives the problem with a value, and the fix."""
+"""The check of each option; an option of `FREE` has none."""

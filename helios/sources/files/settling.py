@@ -1,4 +1,4 @@
-"""Which files of a listing are finished: a file that is still being written waits."""
+"""Tells finished files of a listing from those that may still be written, which wait."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 YOUNG = 2.0
-"""Seconds since a file's last change in which it may still be written: it is looked at a second time."""
+"""Seconds after its last change in which a file may still be written: such a file is listed a second time."""
 
 APART = 1.0
-"""Seconds between two looks at a file that count as two; S3 tells versions apart by whole seconds."""
+"""Two listings of a file count only if so many seconds lie between them: S3 keeps times in whole seconds."""
 
 EMPTY = 60.0
 """Seconds after which an empty file counts as finished, in a format that has no empty files."""
 
 BY_LINE = ("csv", "json", "text")
-"""Formats in which an empty file is one without rows: it waits until it is filled."""
+"""Formats in which an empty file is valid and has no rows: such a file waits until it has content."""
 
 AT_ONCE = ("gs",)
-"""Stores where a file appears when it is closed, whole, and two versions of it never have the same time."""
+"""Stores where a file appears only when it is whole, and two versions of a file never have the same time."""
 
 
 @dataclass
 class Settling:
-    """The observations of young files, which may still be written.
+    """Remembers young files between listings, to see whether they still change.
 
     Attributes:
         format: The format of the files.
@@ -31,9 +31,10 @@ class Settling:
 
     format: str
     _seen: dict[str, tuple[tuple[int, int], float]] = field(default_factory=dict)
+    """By path: size and modification time of a young file, and when the file was first listed with them."""
 
     def finished(self, files: Mapping[str, tuple[int, int]], now: float) -> dict[str, tuple[int, int]]:
-        """The files that are no longer written, as far as a listing shows.
+        """The files that are no longer being written, as far as a listing shows.
 
         Args:
             files: Size and modification time in milliseconds, by path.
@@ -45,8 +46,8 @@ class Settling:
             if self._done(path, stat, now):
                 settled[path] = stat
             else:
-                before = self._seen.get(path)
-                seen[path] = before if before is not None and before[0] == stat else (stat, now)
+                seen_stat, seen_at = self._seen.get(path, (None, now))
+                seen[path] = (stat, seen_at if seen_stat == stat else now)
         self._seen = seen
         return settled
 
@@ -57,10 +58,10 @@ class Settling:
             return self.format not in BY_LINE and age >= EMPTY
         if age >= YOUNG or path.partition(":")[0] in AT_ONCE:
             return True
-        # A clock that is ahead of ours makes files young for ever: what stays as it is, is finished.
-        before = self._seen.get(path)
-        return before is not None and before[0] == stat and now - before[1] >= APART
+        # If the store's clock is ahead of ours, a file stays young for long. An unchanged file is finished.
+        seen_stat, seen_at = self._seen.get(path, (None, now))
+        return seen_stat == stat and now - seen_at >= APART
 
     def undecided(self, files: Mapping[str, tuple[int, int]]) -> bool:
-        """True if a second listing would settle a file that has content."""
-        return any(files[path][0] for path in self._seen if path in files)
+        """True if a file with content waits: a second listing can show that it is finished."""
+        return any(size for path, (size, _) in files.items() if path in self._seen)

@@ -176,7 +176,7 @@ class WebhookSource(Source):
             poll=self.poll,
             max_files=self.max_files,
             origin=self.origin,
-            named=self.label(),
+            owner_label=self.label(),
         )
 
     def label(self) -> str:

@@ -106,7 +106,7 @@ def test_a_cut_entry_is_refused(disk: Disk, entry: int, cut: int) -> None:
     place = written(disk, 3)[-1]
     [path] = [path for path in parts(disk) if path.name.startswith(f"{entry}.")]
     path.write_bytes(path.read_bytes()[:-cut])
-    with pytest.raises(CheckpointError, match=rf"does not have its entry {entry}.* any more: it was cut or changed"):
+    with pytest.raises(CheckpointError, match=rf"does not have its entry {entry}.* the log was cut or changed"):
         log_of(disk).load(place)
 
 
@@ -159,14 +159,14 @@ def test_an_entry_that_was_planned_and_given_up_is_no_part_of_it(disk: Disk) -> 
 
 def test_a_file_that_was_gone_is_not_known(disk: Disk) -> None:
     places = written(disk, 2)
-    log_of(disk).skip(places[1], [file(1).path])
+    log_of(disk).note_skipped(places[1], [file(1).path])
     assert list(log_of(disk).load(places[2])) == [file(2).path]
     assert log_of(disk).files(0, places[1]) == []
 
 
 def test_the_log_of_an_older_checkpoint_is_copied(disk: Disk, tmp_path: Path) -> None:
     place = written(disk, FANOUT + 2)[-1]
-    log_of(disk).skip(place, [file(FANOUT + 2).path])
+    log_of(disk).note_skipped(place, [file(FANOUT + 2).path])
     new = Disk(tmp_path / "new")
     log = log_of(new)
     assert log.load(place, log_of(disk)) == known(FANOUT + 1)
@@ -177,10 +177,10 @@ def test_the_log_of_an_older_checkpoint_is_copied(disk: Disk, tmp_path: Path) ->
 def test_files_that_were_set_aside_are_known_with_their_cause(disk: Disk) -> None:
     places = written(disk, 2)
     log = log_of(disk)
-    log.set_aside(places[1], {file(1): "it is damaged"})
+    log.note_unread(places[1], {file(1): "it is damaged"})
     assert log.unread_of(places[1]) == {file(1): "it is damaged"}
     assert log.unread_of(places[2]) == {}
-    log.set_aside(places[2], {file(2): ""})  # as in the log of a checkpoint that replaces another one
+    log.note_unread(places[2], {file(2): ""})  # as in the log of a checkpoint that replaces another one
     assert log.unread_of(places[2]) == {}
     assert log.unread() == known(2)
 

@@ -48,8 +48,8 @@ def test_options_take_what_python_has() -> None:
         ("json", "multiLine", "yes", "neither true nor false"),
         ("text", "wholetext", "no", "neither true nor false"),
         ("csv", "sep", "", r"option\(sep=''\): a separator has at least one character"),
-        ("csv", "delimiter", "\\", "a backslash stands before"),
-        ("csv", "sep", "\\k", "a backslash stands before"),
+        ("csv", "delimiter", "\\", "after a backslash only"),
+        ("csv", "sep", "\\k", "after a backslash only"),
         ("csv", "quote", "''", r"one character, and this is 2\. Fix: give one character, or \"\" for none"),
         ("csv", "escape", "ab", "one character"),
         ("csv", "comment", "//", "one character"),
@@ -140,7 +140,7 @@ def test_a_folder_tells_its_format_by_its_files(tmp_path: Path) -> None:
         ),
         (
             lambda: Files.source("a.json", schema="at timestamp", timestamps="ms").option(timestampFormat="yyyy"),
-            "no timestampFormat says how it is written",
+            "no timestampFormat is given",
         ),
         (lambda: Files.source("a.csv", schema="id int", extra="drop"), r"extra\('drop'\) is unknown"),
         (lambda: CSV.on_bad_row("skip"), r"on_bad_row\('skip'\) is unknown"),
@@ -166,7 +166,7 @@ def test_setting_aside_needs_a_quarantine() -> None:
 
 
 REFUSED_VALUES: tuple[tuple[str, dict[str, str], str], ...] = (
-    ("csv", {"sep": "aab"}, "may not find it"),
+    ("csv", {"sep": "aab"}, "may not find the separator"),
     ("csv", {"unescapedQuoteHandling": "SKIP_VALUE"}, "drops quotes or values.*STOP_AT_DELIMITER"),
     ("csv", {"unescapedQuoteHandling": "back_to_delimiter"}, "drops quotes or values"),
     ("csv", {"sep": "||", "nullValue": "NA"}, r"nullValue=.*several characters, '\|\|'.*nullif"),

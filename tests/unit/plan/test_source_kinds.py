@@ -70,8 +70,8 @@ def test_files_of_an_object_store_have_a_place_and_its_jars(planned: Any) -> Non
     ("path", "storage", "message"),
     [
         ("s3://in/orders", "landing", "storage 'landing' is not declared"),
-        ("s3://in/orders", Storage.gcs(), "the storage is of the kind gcs, and the path is not"),
-        ("/in/orders", Storage.s3(), "the storage is of the kind s3, and the path is not"),
+        ("s3://in/orders", Storage.gcs(), "the storage is of the kind gcs, but the path is not"),
+        ("/in/orders", Storage.s3(), "the storage is of the kind s3, but the path is not"),
     ],
 )
 def test_a_storage_that_does_not_fit_its_path(problems: Any, path: str, storage: Any, message: str) -> None:

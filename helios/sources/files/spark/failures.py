@@ -12,7 +12,7 @@ from helios.errors import HeliosError, InputError
 from helios.model.flow import flows
 from helios.plan.nodes import Plan
 from helios.sources.common.spark.failures import damaged
-from helios.sources.files.declare import LACKED
+from helios.sources.files.declare import UNDECLARED_FIELDS
 from helios.spark.iceberg.bad_rows import bad_row, json_in, row_in
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.sql import struct_of
@@ -25,7 +25,7 @@ def failure(error: BaseException, plan: Plan) -> HeliosError | None:
     row = row_in(error)
     if row is None or "file" not in row:
         return damaged(error, plan)
-    if row["why"].startswith(LACKED) and (lacked := _lacked(row, plan)) is not None:
+    if row["why"].startswith(UNDECLARED_FIELDS) and (lacked := _lacked(row, plan)) is not None:
         return lacked
     place, fix = _place(row)
     return bad_row(row, plan, place, fix)
@@ -33,7 +33,7 @@ def failure(error: BaseException, plan: Plan) -> HeliosError | None:
 
 def _lacked(row: dict[str, str], plan: Plan) -> InputError | None:
     """The error of a row of json with fields that the schema lacks, where these stop the run as those of a file do."""
-    fields = json_in(row["why"][len(LACKED) :])
+    fields = json_in(row["why"][len(UNDECLARED_FIELDS) :])
     for flow in flows(plan.stream):
         source = getattr(flow.source, "as_files", lambda: flow.source)()  # noqa: B023
         stops = (getattr(source, "format", None), getattr(source, "extra", None)) == ("json", "fail")
@@ -66,7 +66,9 @@ def _place(row: dict[str, str]) -> tuple[str, str]:
     file = unquote(row["file"])
     line = line_of(file, row["text"])
     # Without a schema such a field is one of which no type was inferred: the file is as it shall be.
-    first = "declare the columns with schema=" if row.get("why", "").startswith(LACKED) else "repair the file"
+    first = (
+        "declare the columns with schema=" if row.get("why", "").startswith(UNDECLARED_FIELDS) else "repair the file"
+    )
     fix = f'{first}, or say what happens to such rows: .on_bad_row("quarantine"), "drop" or "null".'
     return f"{file}{f', line {line}' if line else ''}", fix
 

@@ -13,7 +13,7 @@ from helios.sources.common.file import File
 from helios.sources.common.spark import rejects
 from helios.sources.common.spark.json_values import FEATURES, REST, json_line, reason, schema_of_json
 from helios.sources.common.spark.plain_json import plain
-from helios.sources.files.declare import LACKED, FilesSource
+from helios.sources.files.declare import UNDECLARED_FIELDS, FilesSource
 from helios.sources.files.spark import bad_rows
 from helios.sources.files.spark.text_lines import PLAIN, RECORDS, UNPARSED, WHAT, lines, of_lines, records
 from helios.sources.files.spark.text_values import as_cast, texts
@@ -63,7 +63,7 @@ def read_json(
     unparsed = F.when(row.isNull() | row.getField(rejects.TEXT).isNotNull(), F.lit(UNPARSED))
     why = F.coalesce(why, unparsed)
     if rest == REST:
-        more = F.concat(F.lit(LACKED), row.getField(REST))
+        more = F.concat(F.lit(UNDECLARED_FIELDS), row.getField(REST))
         why = F.coalesce(why, F.when(row.getField(REST).isNotNull(), more))
     line = F.coalesce(bad_rows.LINE, row.getField(RAW)).alias(bad_rows.LINE)
     fields = [as_cast(row.getField(f.name), f.dataType, source).alias(f.name) for f in typed.fields]

@@ -13,15 +13,15 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from helios.errors import NotFound
 from helios.sources.common.file import File
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.common.spark.row_stream import RowStream
 from helios.sources.common.spark.spans import SpanSource
 from helios.sources.files.declare import FilesSource
+from helios.sources.files.describe import nothing_there
 from helios.sources.files.folder_position import FolderPosition
 from helios.sources.files.lag import waiting_lag
-from helios.sources.files.log import FileLog, Known, known_of, lines_of
+from helios.sources.files.log import FileLog, Known, known_of, oldest_first
 from helios.sources.files.settling import APART, Settling
 from helios.sources.files.spark import listing
 from helios.sources.files.spark import rows as file_rows
@@ -85,11 +85,7 @@ class FilesReader(SpanSource):
         if files is None and self._at is not None and self._at.read and path.startswith(OBJECTS):
             return {}  # a store of objects has no empty folders
         if files is None:
-            raise NotFound(
-                f"{self._source.label()}: there is nothing at {self._source.path}.",
-                where=self._source.origin,
-                fix="check the path; for files that are still to come, make the folder.",
-            )
+            raise nothing_there(self._source)
         return files
 
     def _files(self) -> list[File]:
@@ -182,7 +178,7 @@ class FilesReader(SpanSource):
         at = self._load(after)
         self._columns_kept.keep(self.context, self._source)
         waiting = self._waiting()
-        files = lines_of((path, *stat) for path, stat in waiting.items())
+        files = oldest_first(waiting)
         planned = files[: self._max_files]
         self._observe(files[len(planned) :] if planned else files)
         if not planned:
@@ -234,7 +230,7 @@ class FilesReader(SpanSource):
 
     def failed(self, span: Span) -> None:
         if span.end is not None and span.end != span.start:
-            self._our_log.fail(FolderPosition.parse(span.end))
+            self._our_log.note_failed(FolderPosition.parse(span.end))
 
     def give_up(self, span: Span) -> None:
         """Reports the missing files of a span that is planned again."""
@@ -254,7 +250,7 @@ class FilesReader(SpanSource):
         if gone and self._source.missing == "fail":
             raise gone_error(self._source, [file.path for file in gone])
         if gone:
-            self._our_log.skip(FolderPosition.parse(span.end or {}), [file.path for file in gone])
+            self._our_log.note_skipped(FolderPosition.parse(span.end or {}), [file.path for file in gone])
             self._unlist(gone)
             self.context.observer.files_gone([file.path for file in gone])
         return [File(file.path, *now[file.path]) for file in files if file.path in now]
@@ -309,7 +305,7 @@ class FilesReader(SpanSource):
             ]:  # gone since it was verified: missing, and not bad
                 del self.context.rejected_input.rejected[kept:]
                 return self.read(spark, span, positioned=positioned)
-            self._our_log.set_aside(at, self.context.rejected_input.unread)
+            self._our_log.note_unread(at, self.context.rejected_input.unread)
             self._unread |= known_of(self.context.rejected_input.unread)
         return df
 

@@ -309,7 +309,7 @@ def _refuse_columns(
     place = group.files[0].path if group.files else f"the name of a folder below {source.path}"
     more = extras(own, declared)
     if more and source.extra == "fail" and not source.rescued:
-        raise source.lacks(more, declared.names, place)
+        raise source.undeclared_error(more, declared.names, place)
     if source.rescued in group.own.names and source.format != "json":
         raise InputError(
             f"{place} has a column {source.rescued!r} itself, in which rescued= would keep the others.",

@@ -95,7 +95,7 @@ def _refuse_taken(source: FilesSource, reading: Reading) -> None:
     for name, _ in source.metadata:
         for group in reading.groups:
             if name.lower() in by_name(group.own).keys() & by_name(reading.columns).keys():
-                raise source.taken(name, group.files[0].path)
+                raise source.name_taken_error(name, group.files[0].path)
 
 
 def _shown(source: FilesSource, columns: StructType) -> StructType:
