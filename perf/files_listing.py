@@ -68,7 +68,7 @@ def of_helios(spark: SparkSession, inbox: Path) -> list[float]:
     settling, known = Settling("csv"), {}
     for _ in range(LOOKS):
         began = time.perf_counter()
-        listed = listing.found_under(spark, f"file:{inbox}") or {}
+        listed = listing.list_path(spark, f"file:{inbox}") or {}
         new = {path: stat for path, stat in listed.items() if known.get(path) != stat}
         known |= settling.finished(new, time.time())
         found.append(time.perf_counter() - began)

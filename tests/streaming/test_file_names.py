@@ -51,10 +51,10 @@ def test_a_few_files_and_many_are_listed_alike(world: Any, shared_spark: Any) ->
     """Statuses cross as text, and from `MANY` on through a file."""
     names = (*NAMES, "a, b; isDirectory=false; length=7; modification_time=1.csv")
     folder = land(world.folder / "in", {f"day=1/{name}": "id\n1\n" for name in names})
-    few = listing.found_under(shared_spark, str(folder))
+    few = listing.list_path(shared_spark, str(folder))
     assert few == {f"file:{file}": (5, OLD * 1000) for file in (folder / "day=1").iterdir()}
     land(folder, {f"more/{number}.csv": "id\n" * (number % 3) for number in range(listing.MANY)})
-    many = listing.found_under(shared_spark, str(folder))
+    many = listing.list_path(shared_spark, str(folder))
     more = {f"file:{folder}/more/{number}.csv": (3 * (number % 3), OLD * 1000) for number in range(listing.MANY)}
     assert many == few | more
 
@@ -118,7 +118,7 @@ def test_a_link_is_a_file_of_its_own(world: Any) -> None:
 def test_a_link_to_nothing_is_told(world: Any) -> None:
     folder = land(world.folder / "in", {"a.csv": "id\n1\n"})
     (folder / "b.csv").symlink_to(world.folder / "gone.csv")
-    with pytest.raises(InputError, match=r"in/b\.csv is a symbolic link to .*/gone\.csv, which is not there"):
+    with pytest.raises(InputError, match=r"in/b\.csv is a symbolic link to .*/gone\.csv, which does not exist"):
         world.run(Files.source(str(folder), "csv", schema="id bigint") >> world.sink("a.t"))
 
 

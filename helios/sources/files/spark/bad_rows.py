@@ -14,9 +14,9 @@ LINE = "_helios_line"
 """The line that a row comes from."""
 
 FILE, BEGIN, MODIFIED = "_helios_file", "_helios_begin", "_helios_modified"
-"""Where each row comes from: the path of its file, the start of its split, and its modification time.
+"""Where each row comes from: the path of its file, the start of its split, and the file's modification time.
 
-Separate columns, so that Spark prunes those that no step uses.
+They are separate columns, so that Spark prunes those that no step uses.
 """
 
 ORIGIN = (FILE, BEGIN, MODIFIED)
@@ -25,12 +25,12 @@ HIDDEN = (rejects.TEXT, rejects.WHY, LINE, FILE)
 
 def origin() -> list[Column]:
     """The columns `FILE`, `BEGIN` and `MODIFIED` of rows that Spark reads from files."""
-    parts = {FILE: "file_path", BEGIN: "file_block_start", MODIFIED: "file_modification_time"}
-    return [F.col(f"_metadata.{of}").alias(name) for name, of in parts.items()]
+    fields = {FILE: "file_path", BEGIN: "file_block_start", MODIFIED: "file_modification_time"}
+    return [F.col(f"_metadata.{field}").alias(name) for name, field in fields.items()]
 
 
 def origin_of_lines() -> list[Column]:
-    """The same without a copy of the path in each row of the scan; valid only directly after the scan."""
+    """The columns of `origin`, without a copy of the path in each row; valid only directly after the scan."""
     modified = F.col("_metadata.file_modification_time").alias(MODIFIED)
     return [F.input_file_name().alias(FILE), F.input_file_block_start().alias(BEGIN), modified]
 
@@ -41,7 +41,7 @@ def path() -> Column:
 
 
 def uri() -> Column:
-    """The path as `listing.as_uri` writes it: formats differ in one slash or three for a local file."""
+    """The path as `listing.as_uri` writes it: some formats write a local path with one slash, others with three."""
     return F.regexp_replace(path(), "^file:/+", "file:///")
 
 
@@ -51,9 +51,9 @@ def modified() -> Column:
 
 
 def position() -> Column:
-    """The order of each row: by file, oldest first, then by its place in the file.
+    """The order of each row: by file, oldest first, then by its line in the file.
 
-    Valid only directly after a reader, where the rows of a task are in order.
+    Valid only directly after a reader, where the rows of a task are still in the order of the file.
     """
     file = F.struct(F.col(MODIFIED).alias("modified"), F.col(FILE).alias("path"), F.col(BEGIN).alias("begin"))
     return F.struct(file.alias("file"), F.monotonically_increasing_id().alias("row")).alias(POSITION)
@@ -65,7 +65,7 @@ def kept(df: DataFrame, source: FilesSource, rejected: RejectedInput) -> DataFra
     Args:
         df: Rows with the hidden columns.
         source: The source.
-        aside: Collects the bad rows.
+        rejected: Collects the bad rows.
     """
     if source.bad_row == "null":
         return df.drop(*HIDDEN)

@@ -12,59 +12,61 @@ from helios.sources.files.log import Known
 from helios.sources.files.spark.listing import Listed
 
 NAMED = 3
-"""So many files are named in a message."""
+"""A message names at most so many files."""
 
+# When a file changed, as the end of "the file ... was".
 READ = "read already and {have} changed since"
-
 PLANNED = "planned for this batch and {have} changed since"
-
 MEANWHILE = "read for this batch and {have} changed meanwhile"
 
 
 def gone_error(source: FilesSource, paths: Sequence[str]) -> RunError:
+    """The error of planned files that are gone."""
     return RunError(
         f"{_gone(paths, 'planned for this batch')}; nothing of the batch was written.",
         where=source.origin,
-        fix='put it back, or declare .on_missing("skip") to go on without such files.',
+        fix='put the files back, or declare .on_missing("skip") to go on without such files.',
     )
 
 
 def refill_error(source: FilesSource, paths: Sequence[str]) -> RunError:
+    """The error of a full refresh whose files are gone."""
     return RunError(
-        f"{_gone(paths, 'read')}: --full-refresh would empty the target, and could not fill it with their rows; "
+        f"{_gone(paths, 'read')}: --full-refresh would empty the target, and could not fill it with their rows again; "
         "nothing was deleted.",
         where=source.origin,
-        fix='put them back; where their rows may go, declare .on_missing("skip").',
+        fix='put the files back; if their rows may be lost, declare .on_missing("skip").',
     )
 
 
-def _gone(paths: Sequence[str], what: str) -> str:
-    return f"{_named(paths)} {what}, and {'is' if len(paths) == 1 else 'are'} gone"
+def _gone(paths: Sequence[str], before: str) -> str:
+    return f"{_named(paths)} {before}, and {'is' if len(paths) == 1 else 'are'} gone"
 
 
 def changed_error(source: FilesSource, before: Known, now: Listed, what: str) -> RunError:
-    """The error of files that were planned as `before`: `ReplanNeeded` where the source reads them as they are now.
+    """The error of changed files. It is a `ReplanNeeded` if the source rereads such files.
 
     Args:
         source: The source.
-        before: The files that have changed, with the size and time they were known by.
-        now: Files as they are now.
-        what: What was done with them: `READ`, `PLANNED` or `MEANWHILE`.
+        before: The changed files, with their former size and time.
+        now: All files, with their present size and time.
+        what: When the files changed: `READ`, `PLANNED` or `MEANWHILE`.
     """
     paths = list(before)
     path = paths[0]
-    allowed = source.changed == "reread"
-    more = "and" if allowed else 'or declare .on_change("reread") to read it again, and'
-    return (ReplanNeeded if allowed else RunError)(
+    rereads = source.changed == "reread"
+    error = ReplanNeeded if rereads else RunError
+    next_step = "and" if rereads else 'or declare .on_change("reread") to read it again, and'
+    return error(
         f"{_named(paths)} {what.format(have='has' if len(paths) == 1 else 'have')}: {path} had "
-        f"{_shown(before[path])}, and has {_shown(now[path])} now.",
+        f"{_shown(*before[path])}, and has {_shown(*now[path])} now.",
         where=source.origin,
-        fix=f"give the new content a name of its own, {more} start the run again.",
+        fix=f"give the new content a name of its own, {next_step} start the run again.",
     )
 
 
 def _named(paths: Sequence[str]) -> str:
-    """Files in a sentence.
+    """The beginning of a sentence about files.
 
     Examples:
         >>> _named(["a.csv"]), _named(["a", "b", "c", "d", "e"])
@@ -77,12 +79,12 @@ def _first(paths: Sequence[str]) -> str:
     return ", ".join(paths[:NAMED]) + (f" and {len(paths) - NAMED:,} more" if len(paths) > NAMED else "")
 
 
-def _shown(stat: tuple[int, int]) -> str:
-    at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(stat[1] / 1000))
-    return f"{stat[0]:,} bytes, modified {at}.{stat[1] % 1000:03d} UTC"
+def _shown(size: int, modified: int) -> str:
+    seconds = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(modified / 1000))
+    return f"{size:,} bytes, modified {seconds}.{modified % 1000:03d} UTC"
 
 
 def unfinished(paths: Iterable[str]) -> str:
-    """The message of a run about unread files that may still be written; empty if there are none."""
+    """The message about files that are not read yet, as they may still be written; empty if there are none."""
     young = sorted(paths)
     return f"not read yet, as they may still be written: {_first(young)}" if young else ""

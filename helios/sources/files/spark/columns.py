@@ -37,10 +37,10 @@ from helios.spark.jvm.types.hadoop import JavaConfiguration, JavaPath
 from helios.spark.jvm.types.parquet import JavaMessageType
 
 FEW = 100
-"""Up to so many local text files one thread is faster than several, which would wait for one another at each step."""
+"""For at most so many local text files, one thread is faster than several: these would wait for one another."""
 
-LOOKS = 16
-"""How many files are looked at at the same time; a look is mostly waiting for the storage."""
+THREADS = 16
+"""So many files are opened at the same time: each thread mostly waits for the storage."""
 
 MAGIC = {
     b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro", b"\x1f\x8b": "gzip", b"BZh": "bzip2",
@@ -52,15 +52,16 @@ NANOS = "TIMESTAMP(NANOS,"
 """The beginning of a nanosecond timestamp's type in a footer's text; `true)` follows if it is adjusted to UTC."""
 
 TIME = '"type":"time('
-"""How the JSON of a schema begins the type of a time of day, which Spark knows and does not read."""
+"""The start of a time of day in the JSON of a schema. Spark has this type, but does not read it from files."""
 
 NANOS_AS_LONG = "spark.sql.legacy.parquet.nanosAsLong"
 """Spark's conf to read timestamps in nanoseconds as bigint; it refuses them otherwise."""
 
 MOST_WHOLE = 512 << 20
-"""The most bytes of a file that one task reads as a whole: it takes up to twenty times as much memory."""
+"""A file that one task reads as a whole has at most so many bytes: the task takes up to twenty times as much memory."""
 
 CODEC_MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "zst": b"\x28\xb5\x2f\xfd"}
+"""The first bytes of compressed files, by their endings."""
 
 
 class Unreadable(Exception):
@@ -73,9 +74,10 @@ class FileColumns:
 
     Attributes:
         file: The file.
-        columns: Its columns in its own order, `void` where it does not say their types; None without rows.
-        nanos: Those of its timestamps that are in nanoseconds.
-        cause: Why it cannot be read; empty for a good one.
+        columns: The columns in the order of the file, of type `void` if the file has no types; None if the file is
+            empty or cannot be read.
+        nanos: The names of the timestamps that are in nanoseconds.
+        cause: Why the file cannot be read; empty if it can.
     """
 
     file: File
@@ -84,18 +86,20 @@ class FileColumns:
     cause: str = ""
 
 
-def look(spark: SparkSession, source: FilesSource, files: Sequence[File]) -> list[FileColumns]:
-    """Looks at the footer or header of each file, in parallel."""
-    looker = _Looker(spark, source)
+def columns_of(spark: SparkSession, source: FilesSource, files: Sequence[File]) -> list[FileColumns]:
+    """The columns of each file, from its footer or header, read in parallel."""
+    inspector = _Inspector(spark, source)
     quick = not FORMATS[source.format].owns_types and source.bad_file != "quarantine"
     local = bool(files) and urlsplit(files[0].path).scheme in ("", "file")
     if len(files) <= (FEW if local and quick else 1):
-        return [looker(file) for file in files]
-    with ThreadPoolExecutor(min(LOOKS, len(files))) as pool:
-        return list(pool.map(looker, files))
+        return [inspector.columns(file) for file in files]
+    with ThreadPoolExecutor(min(THREADS, len(files))) as pool:
+        return list(pool.map(inspector.columns, files))
 
 
-class _Looker:
+class _Inspector:
+    """Opens files of a source to find their columns."""
+
     def __init__(self, spark: SparkSession, source: FilesSource) -> None:
         self._spark = spark
         self._source = source
@@ -105,20 +109,22 @@ class _Looker:
         self._nanos_conf = self._state.conf().clone()
         self._nanos_conf.setConfString(NANOS_AS_LONG, "true")
 
-    def __call__(self, file: File) -> FileColumns:
+    def columns(self, file: File) -> FileColumns:
+        """The columns of a file, or the reason why it cannot be read."""
         try:
-            look = self._look(file)
+            opened = self._opened(file)
         except Unreadable as error:
             return FileColumns(file, cause=str(error))
         except (Py4JError, PySparkException) as error:
             if is_outage(error):
-                raise  # nothing is known of the file
+                raise  # the file itself may be good
             return FileColumns(file, cause=cause_of(error))
-        if look.columns is not None and (twice := _twice(look.columns)):
-            return FileColumns(file, cause=f"its column {twice!r} occurs twice")
-        return look
+        duplicate = _duplicate(opened.columns) if opened.columns is not None else None
+        if duplicate is not None:
+            return FileColumns(file, cause=f"its column {duplicate!r} occurs twice")
+        return opened
 
-    def _look(self, file: File) -> FileColumns:
+    def _opened(self, file: File) -> FileColumns:
         path: JavaPath = classes().org.apache.hadoop.fs.Path(file.path)
         if file.size == 0:
             if self._format.owns_types:
@@ -126,46 +132,43 @@ class _Looker:
             return FileColumns(file)
         if self._source.flag("multiLine") and file.size > MOST_WHOLE:
             raise Unreadable(f"it has {file.size:,} bytes, and at most {MOST_WHOLE:,} can be read with multiLine")
-        self._look_at_magic(file, path)
+        self._check_magic(file, path)
         if self._source.format == "parquet":
             return self._parquet(file, path)
         if self._format.owns_types:
-            schema = (
-                self._spark.read.format(self._source.format).option("__globPaths__", "false").load(file.path).schema
-            )
-            kind = nullable(schema)
+            reader = self._spark.read.format(self._source.format).option("__globPaths__", "false")
+            kind = nullable(reader.load(file.path).schema)
             assert isinstance(kind, StructType)
             return FileColumns(file, kind)
         return FileColumns(file, self._text(file, path))
 
-    def _look_at_magic(self, file: File, path: JavaPath) -> None:
-        """Compares the first bytes of a file with its format and its codec."""
+    def _check_magic(self, file: File, path: JavaPath) -> None:
+        """Compares the first bytes of a file with its format and its codec.
+
+        Raises:
+            Unreadable: The file has another format, or another compression than its name says.
+        """
         stream = path.getFileSystem(self._conf).open(path)
         try:
             first = bytes(stream.readNBytes(4))
         finally:
             stream.close()
-        compression = next((kind for magic, kind in MAGIC.items() if first.startswith(magic)), None)
+        actual = next((kind for magic, kind in MAGIC.items() if first.startswith(magic)), "")
         ending = file.path.rsplit(".", 1)[-1].lower()
         if self._format.owns_types:
-            if compression != self._source.format:
-                raise Unreadable(
-                    f"it is no {self._source.format} file" + (f" but {compression}" if compression else "")
-                )
+            if actual != self._source.format:
+                raise Unreadable(f"it is no {self._source.format} file" + (f" but {actual}" if actual else ""))
         elif ending in CODEC_MAGIC and not first.startswith(CODEC_MAGIC[ending]):
-            raise Unreadable(
-                f"its name ends in .{ending}, but has another compression" + (f": {compression}" if compression else "")
-            )
-        elif ending not in CODECS and compression is not None:
-            raise Unreadable(
-                f"it is no {self._source.format} file but {compression}: a compressed file needs its ending"
-            )
+            other = f": {actual}" if actual else ""
+            raise Unreadable(f"its name ends in .{ending}, but it has another compression{other}")
+        elif ending not in CODECS and actual:
+            raise Unreadable(f"it is no {self._source.format} file but {actual}: a compressed file needs its ending")
 
     def _parquet(self, file: File, path: JavaPath) -> FileColumns:
         jvm = classes()
-        skipped = jvm.org.apache.parquet.format.converter.ParquetMetadataConverter.SKIP_ROW_GROUPS
-        footer = jvm.org.apache.parquet.hadoop.ParquetFileReader.readFooter(self._conf, path, skipped)
-        # The footer itself, and not the copy of a schema that some writer left in its metadata.
+        no_row_groups = jvm.org.apache.parquet.format.converter.ParquetMetadataConverter.SKIP_ROW_GROUPS
+        footer = jvm.org.apache.parquet.hadoop.ParquetFileReader.readFooter(self._conf, path, no_row_groups)
+        # The schema of parquet itself, and not the copy of Spark's schema that a writer may have left in the metadata.
         message: JavaMessageType = footer.getFileMetaData().getSchema()
         columns, unsupported = self._converted(message)
         self._refuse_unsupported(columns, unsupported)
@@ -193,33 +196,33 @@ class _Looker:
             try:
                 text = str(converter.convert(classes().org.apache.parquet.schema.MessageType("one", alone)).json())
             except (Py4JError, PySparkException):
-                text = TIME
-            if TIME in text:
+                text = ""
+            if not text or TIME in text:
                 unsupported[str(field.getName())] = " ".join(str(field.toString()).split())
             else:
                 columns = StructType([*columns.fields, *StructType.fromJson(json.loads(text)).fields])
         return columns, unsupported
 
-    def _refuse_unsupported(self, found: StructType, unsupported: Mapping[str, str]) -> None:
-        """Raises for columns of types that Spark does not have, unless the source leaves them out."""
+    def _refuse_unsupported(self, supported: StructType, unsupported: Mapping[str, str]) -> None:
+        """Raises for columns of types that Spark does not have, unless the source leaves these columns out."""
         declared = self._source.declared_schema
         wanted = set(map(str.lower, struct_of(declared).names)) if declared is not None else set()
-        asked = wanted & {name.lower() for name in unsupported}
-        left_out = self._source.extra == "ignore" and self._source.rescued is None
-        if not unsupported or (declared is not None and left_out and not asked):
+        are_wanted = bool(wanted & {name.lower() for name in unsupported})
+        leaves_out = declared is not None and self._source.extra == "ignore" and self._source.rescued is None
+        if not unsupported or (leaves_out and not are_wanted):
             return
-        rest = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in found.fields)
-        way = f'; its other columns are read with schema="{rest}", extra="ignore"' if rest and not asked else ""
-        raise Unreadable(f"Spark has no type for {', '.join(unsupported.values())}{way}")
+        rest = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in supported.fields)
+        fix = f'; its other columns are read with schema="{rest}", extra="ignore"' if rest and not are_wanted else ""
+        raise Unreadable(f"Spark has no type for {', '.join(unsupported.values())}{fix}")
 
     def _text(self, file: File, path: JavaPath) -> StructType | None:
-        """The header of a csv file, no columns for other text; None if it is empty.
+        """The header of a csv file, or no columns for other text; None if the file is empty.
 
         Compressed text is opened, as its size does not tell whether it is empty.
         """
         has_header = self._source.format == "csv" and self._source.flag("header")
         if not has_header and file.path.rsplit(".", 1)[-1].lower() not in CODECS:
-            return self._named([])
+            return self._untyped([])
         stream = classes().org.apache.spark.sql.execution.datasources.CodecStreams.createInputStream(self._conf, path)
         names: list[str] | None = []
         try:
@@ -230,15 +233,16 @@ class _Looker:
         finally:
             stream.close()
         self._read_through(path)
-        return self._named(names) if names is not None else None
+        return self._untyped(names) if names is not None else None
 
-    def _named(self, names: list[str]) -> StructType:
+    def _untyped(self, names: list[str]) -> StructType:
+        """Columns of a header, whose types are not known yet."""
         if self._source.format == "text":
             return StructType([StructField("value", StringType())])
         return StructType([StructField(name or f"_c{i}", NullType()) for i, name in enumerate(names)])
 
     def _read_through(self, path: JavaPath) -> None:
-        """Reads a compressed file to its end, if damaged files are quarantined: only its end shows if it is whole."""
+        """Reads a compressed file to its end, if bad files are quarantined: damage may show only there."""
         if self._source.bad_file != "quarantine":
             return
         name = str(path.getName())
@@ -260,18 +264,19 @@ class _Looker:
             names = parser.parseNext()
         finally:
             parser.stopParsing()
-        if any("\n" in (name or "") or "\r" in (name or "") for name in names or ()) and not self._source.flag(
-            "multiLine"
-        ):
+        if names is None:
+            return None
+        texts = [name or "" for name in names]
+        if any("\n" in text or "\r" in text for text in texts) and not self._source.flag("multiLine"):
             raise Unreadable("a name in its header has a line break, which needs .option(multiLine=True)")
-        return [name if name is not None else "" for name in names] if names is not None else None
+        return texts
 
 
 def _nanos(message: JavaMessageType, columns: StructType) -> dict[str, DataType]:
-    """The timestamps of a footer that are in nanoseconds, which Spark shows as bigint.
+    """The timestamps of a footer that are in nanoseconds, which Spark reads as bigint, with their types.
 
     Raises:
-        Unreadable: One lies inside another column.
+        Unreadable: Such a timestamp lies inside another column.
     """
     if NANOS not in str(message.toString()):
         return {}
@@ -286,8 +291,8 @@ def _nanos(message: JavaMessageType, columns: StructType) -> dict[str, DataType]
     return nanos
 
 
-def _twice(columns: StructType) -> str | None:
-    """A column name that occurs twice, as Spark compares names."""
+def _duplicate(columns: StructType) -> str | None:
+    """A name that occurs twice, without regard to case, as Spark compares names."""
     names = [field.name.lower() for field in columns.fields]
     return next((field.name for i, field in enumerate(columns.fields) if field.name.lower() in names[:i]), None)
 
@@ -298,14 +303,14 @@ def unreadable(source: FilesSource, bad: Sequence[FileColumns]) -> DamagedFile:
     return DamagedFile(
         f"{bad[0].file.path} cannot be read: {bad[0].cause}.{others} Nothing of its batch was written.",
         where=source.origin,
-        fix='repair or remove it, or set such files aside: .on_bad_file("quarantine").',
+        fix='repair or remove the file, or set such files aside: .on_bad_file("quarantine").',
     )
 
 
 def misfit(
     source: FilesSource, field: StructField, file: File, before: StructField | None, other: File | None
 ) -> InputError:
-    """The error for a column with two types that have no common type."""
+    """The error of a column that has two types in two files, and no common type."""
     assert before is not None
     return InputError(
         f"{source.label()}: {field.name} is {field.dataType.simpleString()} in {file.path} and "

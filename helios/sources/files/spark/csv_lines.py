@@ -14,7 +14,16 @@ from helios.sources.common.spark import rejects
 from helios.sources.files.declare import FilesSource
 from helios.sources.files.spark import bad_rows
 from helios.sources.files.spark.plain_csv import plain_csv
-from helios.sources.files.spark.text_lines import PLAIN, RECORDS, UNPARSED, WHAT, encoding_of, lines, of_lines, records
+from helios.sources.files.spark.text_lines import (
+    PLAIN,
+    RECORDS,
+    UNPARSED,
+    WHAT,
+    encoding_of,
+    line_options,
+    lines,
+    records,
+)
 from helios.sources.files.spark.text_values import as_cast
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.compiled import instance
@@ -25,10 +34,10 @@ CSV_LINE = Path(__file__).with_name("CsvLine.java")
 MOST_COLUMNS = 20_480
 """Spark's default of `maxColumns`."""
 
-UNREAD = ("it has more fields than", "it has spaces alone in quotes")
-"""How the reasons of lines begin at which Spark's parser would stop the run."""
+STOPPING = ("it has more fields than", "it has spaces alone in quotes")
+"""Spark's parser would stop the run at lines whose reason begins with one of these texts."""
 
-FIELDS = "it has another number of fields than the file has columns"
+OTHER_WIDTH = "it has another number of fields than the file has columns"
 
 
 def read_csv(
@@ -46,31 +55,32 @@ def read_csv(
         spark: The session.
         source: The source.
         files: Files with equal columns.
-        columns: Their columns in their order, with the types that Spark's parser gives.
-        typed: The same with the types that texts stand for.
-        fast: Whether lines that are plain are read in one pass.
+        columns: The columns in the order of the files, with the types that Spark's parser gives.
+        typed: The same columns, with the types that their texts will be cast to.
+        fast: Whether plain lines are read in one pass.
 
     Returns:
-        The columns, and the hidden ones: each row's file and line, and why the line does not parse; null if it does.
-        And the columns of a plain line, of which all others are null.
+        The columns, and the hidden columns: each row's file and line, and the reason if the line does not parse,
+        otherwise null. If `fast`, the column `PLAIN` has the row of a plain line, and all other columns are null.
     """
-    whole, judged = source.flag("multiLine"), _csv_line(spark, source, len(columns.fields))
+    whole, classified = source.flag("multiLine"), _csv_line(spark, source, len(columns.fields))
     if whole:
-        rows = records(spark, source, files, lambda text: judged([text], RECORDS))
+        rows = records(spark, source, files, lambda text: classified([text], RECORDS))
     elif fast:
         rows = lines(spark, source, files, plain=lambda *line: _plain(spark, source, line, typed))
     else:
-        rows = lines(spark, source, files, what=lambda *line: judged(line, StringType()))
+        rows = lines(spark, source, files, what=lambda *line: classified(line, StringType()))
     rows = rows.where(f"{WHAT} IS NULL OR {WHAT} != ''")
     schema = StructType([*columns.fields, StructField(rejects.TEXT, StringType())])
     line = F.col(bad_rows.LINE)
-    for reason in UNREAD:
+    for reason in STOPPING:
         line = F.when(~F.coalesce(F.col(WHAT), F.lit("")).startswith(reason), line)
     # Without multiLine the parser would change the line breaks of a field.
-    parsing = of_lines(source) | {"multiLine": str(whole).lower()}
-    parsed = rows.withColumn("row", F.from_csv(line, ddl(spark, schema), parsing))
-    counted = all(isinstance(field.dataType, StringType) for field in columns.fields)
-    unparsed = F.when(F.col(f"row.{rejects.TEXT}").isNotNull(), F.lit(FIELDS if counted else UNPARSED))
+    options = line_options(source) | {"multiLine": str(whole).lower()}
+    parsed = rows.withColumn("row", F.from_csv(line, ddl(spark, schema), options))
+    # A line of strings fails to parse only by its number of fields.
+    all_strings = all(isinstance(field.dataType, StringType) for field in columns.fields)
+    unparsed = F.when(F.col(f"row.{rejects.TEXT}").isNotNull(), F.lit(OTHER_WIDTH if all_strings else UNPARSED))
     why = F.coalesce(F.col(WHAT), F.col(rejects.WHY), unparsed).alias(rejects.WHY)
     row = F.col("row")
     fields = [as_cast(row.getField(f.name), f.dataType, source).alias(f.name) for f in typed.fields]
@@ -80,34 +90,42 @@ def read_csv(
 def _plain(
     spark: SparkSession, source: FilesSource, line: tuple[Column, Column, Column], columns: StructType
 ) -> Column:
-    """The row of a plain line, or the class of any other line."""
+    """A struct of the row of a plain line and the class of any other line, see `plain_csv`."""
     conf, settings = _settings(spark, source, len(columns.fields))
-    judge = instance(spark, CSV_LINE, conf, *settings)
-    return plain_csv(spark, line, judge, [separator_of(source), *_quoting(source)], columns)
+    csv_line = instance(spark, CSV_LINE, conf, *settings)
+    return plain_csv(spark, line, csv_line, [separator_of(source), *_quoting(source)], columns)
 
 
 def _csv_line(spark: SparkSession, source: FilesSource, width: int) -> Callable[[Sequence[Column], DataType], Column]:
     """A function that classifies a line of a csv file, or the records of a whole file; see CsvLine.java."""
     conf, settings = _settings(spark, source, width)
 
-    def judged(columns: Sequence[Column], gives: DataType) -> Column:
+    def classified(columns: Sequence[Column], gives: DataType) -> Column:
         name = f"helios_csv_{len(columns)}"
         return called(spark, name, CSV_LINE, columns, settings, conf, gives=gives)
 
-    return judged
+    return classified
 
 
 def _settings(spark: SparkSession, source: FilesSource, width: int) -> tuple[object, list[object]]:
     """The arguments of a CsvLine: Hadoop's configuration, and all others."""
-    options, jvm = source.reader_options(), classes()
-    texts = [*_quoting(source), options.get("comment", "")]
-    flags = [source.flag("header"), source.flag("ignoreLeadingWhiteSpace")]
-    flags += [options.get("unescapedQuoteHandling", "").upper() == "STOP_AT_CLOSING_QUOTE"]
-    flags += [source.flag("ignoreTrailingWhiteSpace")]
-    most = int(options.get("maxColumns", MOST_COLUMNS))
-    settings = [encoding_of(options), options.get("lineSep", ""), separator_of(source)]
-    conf = jvm.org.apache.spark.util.SerializableConfiguration(spark._jsparkSession.sessionState().newHadoopConf())
-    return conf, [*settings, *texts, *flags, most, width == 1]
+    options = source.reader_options()
+    conf = classes().org.apache.spark.util.SerializableConfiguration(
+        spark._jsparkSession.sessionState().newHadoopConf()
+    )
+    return conf, [
+        encoding_of(options),
+        options.get("lineSep", ""),
+        separator_of(source),
+        *_quoting(source),
+        options.get("comment", ""),
+        source.flag("header"),
+        source.flag("ignoreLeadingWhiteSpace"),
+        options.get("unescapedQuoteHandling", "").upper() == "STOP_AT_CLOSING_QUOTE",
+        source.flag("ignoreTrailingWhiteSpace"),
+        int(options.get("maxColumns", MOST_COLUMNS)),
+        width == 1,
+    ]
 
 
 def separator_of(source: FilesSource) -> str:

@@ -12,73 +12,74 @@ from helios.errors import HeliosError, InputError
 from helios.model.flow import flows
 from helios.plan.nodes import Plan
 from helios.sources.common.spark.failures import damaged
-from helios.sources.files.declare import UNDECLARED_FIELDS
+from helios.sources.files.declare import UNDECLARED_FIELDS, FilesSource
 from helios.spark.iceberg.bad_rows import bad_row, json_in, row_in
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.sql import struct_of
 
 CHUNK = 1 << 20
+"""Bytes of a file that are searched at a time for the line of a bad row."""
 
 
 def failure(error: BaseException, plan: Plan) -> HeliosError | None:
-    """The failure of a row or a file that a source cannot read; None for any other error."""
+    """The error of a row or a file that a source cannot read; None for any other error."""
     row = row_in(error)
     if row is None or "file" not in row:
         return damaged(error, plan)
-    if row["why"].startswith(UNDECLARED_FIELDS) and (lacked := _lacked(row, plan)) is not None:
-        return lacked
-    place, fix = _place(row)
+    if row["why"].startswith(UNDECLARED_FIELDS):
+        undeclared = _undeclared_fields(row, plan)
+        if undeclared is not None:
+            return undeclared
+    place, fix = _place_and_fix(row)
     return bad_row(row, plan, place, fix)
 
 
-def _lacked(row: dict[str, str], plan: Plan) -> InputError | None:
-    """The error of a row of json with fields that the schema lacks, where these stop the run as those of a file do."""
+def _undeclared_fields(row: dict[str, str], plan: Plan) -> InputError | None:
+    """The error of a json row with undeclared fields, if the source stops at such fields; otherwise None."""
     fields = json_in(row["why"][len(UNDECLARED_FIELDS) :])
     for flow in flows(plan.stream):
-        source = getattr(flow.source, "as_files", lambda: flow.source)()  # noqa: B023
-        stops = (getattr(source, "format", None), getattr(source, "extra", None)) == ("json", "fail")
-        lacks = getattr(source, "lacks", None)
-        if stops and lacks is not None and source.declared_schema is not None and fields:
+        as_files = getattr(flow.source, "as_files", None)  # a source whose rows lie in files
+        source = as_files() if as_files is not None else flow.source
+        stops = isinstance(source, FilesSource) and (source.format, source.extra) == ("json", "fail")
+        if stops and source.declared_schema is not None and fields:
             declared = struct_of(source.declared_schema)
-            names = list(dict.fromkeys(_names(fields, declared, "")))
-            lacked: InputError = lacks(names, declared.names, unquote(row["file"]))
-            return lacked
+            names = list(dict.fromkeys(_undeclared_names(fields, declared, "")))
+            return source.undeclared_error(names, declared.names, unquote(row["file"]))
     return None
 
 
-def _names(fields: object, kind: DataType, path: str) -> Iterator[str]:
-    """The names of fields that a type lacks, those of inner ones with dots."""
+def _undeclared_names(fields: object, kind: DataType, path: str) -> Iterator[str]:
+    """The names of the fields that a type does not have; the name of a nested field has dots."""
     if isinstance(kind, ArrayType) and isinstance(fields, list):
-        for one in fields:
-            yield from _names(one, kind.elementType, path)
+        for item in fields:
+            yield from _undeclared_names(item, kind.elementType, path)
     elif isinstance(kind, (StructType, MapType)) and isinstance(fields, dict):
         known = {field.name.lower(): field.dataType for field in kind.fields} if isinstance(kind, StructType) else {}
-        for name, inner in fields.items():
-            inside = kind.valueType if isinstance(kind, MapType) else known.get(name.lower())
-            if inside is None:
+        for name, value in fields.items():
+            value_type = kind.valueType if isinstance(kind, MapType) else known.get(name.lower())
+            if value_type is None:
                 yield f"{path}{name}"
             else:
-                yield from _names(inner, inside, f"{path}{name}.")
+                yield from _undeclared_names(value, value_type, f"{path}{name}.")
 
 
-def _place(row: dict[str, str]) -> tuple[str, str]:
-    """The place of a bad row, and the fix."""
+def _place_and_fix(row: dict[str, str]) -> tuple[str, str]:
+    """The file and the line of a bad row, and the fix."""
     file = unquote(row["file"])
     line = line_of(file, row["text"])
-    # Without a schema such a field is one of which no type was inferred: the file is as it shall be.
-    first = (
-        "declare the columns with schema=" if row.get("why", "").startswith(UNDECLARED_FIELDS) else "repair the file"
-    )
-    fix = f'{first}, or say what happens to such rows: .on_bad_row("quarantine"), "drop" or "null".'
+    # With inferred columns, such a field is one whose type was not inferred: the file itself is right.
+    undeclared = row.get("why", "").startswith(UNDECLARED_FIELDS)
+    repair = "declare the columns with schema=" if undeclared else "repair the file"
+    fix = f'{repair}, or say what happens to such rows: .on_bad_row("quarantine"), "drop" or "null".'
     return f"{file}{f', line {line}' if line else ''}", fix
 
 
 def line_of(file: str, text: str) -> int | None:
-    """The number of the line with a text, found by reading the file once; None where it is not there.
+    """The number of the line with a text, found by reading the file once; None if no line has the text.
 
     Args:
-        file: Its path, with scheme.
-        text: The text of a row; of several lines, the first counts.
+        file: The path of the file, with scheme.
+        text: The text of a row; if it has several lines, the first is searched.
     """
     wanted = text.splitlines()[0].encode() if text else b""
     if not wanted:

@@ -1,4 +1,4 @@
-"""The columns of a followed folder, kept in the checkpoint: a restart opens only files that no batch has read."""
+"""Keeps the columns of a followed folder in the checkpoint: a restart opens only files that no batch has read."""
 
 from __future__ import annotations
 
@@ -22,59 +22,63 @@ class KeptColumns:
     """The columns of one followed folder.
 
     Args:
-        number: The number of its source among the followed ones.
+        number: The number of the source among the followed sources.
     """
 
     def __init__(self, number: int) -> None:
         self._number = number
         self._name = f"{FILES}/{number}.columns.json"
         self._kept: tuple[StructType, StructType] | None = None
+        """The columns of the files and those of the folders, as the checkpoint has them."""
 
     def of(self, context: SourceContext, source: FilesSource, files: Sequence[File]) -> StructType:
-        """The columns of all files that were ever there, as `file_rows.schema_of`.
+        """The columns of the present files and of all files that were read before, as `file_rows.schema_of`.
 
         Args:
             context: What the sources of the run share.
             source: The source.
-            files: The files that are there.
+            files: The present files.
 
         Raises:
-            CheckpointError: What the checkpoint keeps cannot be read.
+            CheckpointError: The columns in the checkpoint cannot be read.
             InputError: A file does not have the declared columns, or two files do not fit together.
-            RunError: A file cannot be read, or the target is to be refilled, and a file that was read is gone.
+            RunError: A file cannot be read; or the target is to be refilled, and a file that was read is gone.
         """
         checkpoint = context.checkpoint if source.streaming else None
         if checkpoint is None or context.refills:
             if checkpoint is not None and source.missing == "fail":
                 _refuse_refill(checkpoint, source, self._number, files)
             return file_rows.schema_of(context, source, files)
-        if source.declared_schema is None and (kept := self._read(checkpoint, source)) is not None:
-            context.inferred.columns.setdefault(source.path, kept[0])
-            context.inferred.folders.setdefault(source.path, kept[1])
-            self._kept = kept
-        elif source.declared_schema is None or source.extra == "add":  # the columns are those of all files
-            return file_rows.schema_of(context, source, files)
+        self._kept = self._read(checkpoint, source) if source.declared_schema is None else None
+        if self._kept is not None:
+            columns, folders = self._kept
+            context.inferred.columns.setdefault(source.path, columns)
+            context.inferred.folders.setdefault(source.path, folders)
+        elif source.declared_schema is None or source.extra == "add":
+            return file_rows.schema_of(context, source, files)  # every file may have more columns
         known = _committed(checkpoint, self._number)
         unread = [file for file in files if known.get(file.path) != (file.size, file.modified)]
         return file_rows.schema_of(context, source, unread, folders=files)
 
     def keep(self, context: SourceContext, source: FilesSource) -> None:
-        """Stores the columns that were found, once the checkpoint belongs to the pipeline."""
+        """Stores the inferred columns. It is called once the checkpoint belongs to the pipeline."""
         columns, checkpoint = context.inferred.columns.get(source.path), context.checkpoint
-        kept = (columns or StructType(), context.inferred.folders.get(source.path, StructType()))
-        if columns is None or kept == self._kept or source.declared_schema is not None or checkpoint is None:
+        folders = context.inferred.folders.get(source.path, StructType())
+        if columns is None or source.declared_schema is not None or checkpoint is None:
+            return
+        if self._kept == (columns, folders):
             return
         stored = {
             "v": 1,
             "read_as": _read_as(source),
             "columns": columns.jsonValue(),
-            "folders": kept[1].jsonValue(),
+            "folders": folders.jsonValue(),
         }
         checkpoint.files.write(self._name, json.dumps(stored))
-        self._kept = kept
+        self._kept = columns, folders
 
     def _read(self, checkpoint: Checkpoint, source: FilesSource) -> tuple[StructType, StructType] | None:
-        """The columns of the files and those of their folders; None if they are unknown."""
+        """The stored columns of the files and of their folders; None if none are stored for the source's settings."""
         text = checkpoint.files.read(self._name)
         if text is None:
             return None
@@ -87,7 +91,7 @@ class KeptColumns:
             raise CheckpointError(
                 f"{checkpoint.location}/{self._name}, the columns of a source, cannot be read ({error}).",
                 where=source.origin,
-                fix="delete it: the columns are then those of all files again.",
+                fix="delete it: the columns are then taken from all files again.",
             ) from error
 
 
@@ -101,7 +105,8 @@ def _committed(checkpoint: Checkpoint, number: int) -> Known:
     log, batches = FileLog(checkpoint.files, checkpoint.location, number), checkpoint.batches("commits")
     for position in checkpoint.offsets(batches[-1]) if batches else ():
         at = FolderPosition.of(position) if position is not None else None
-        if at is not None and at.log.endswith(f"/{FILES}/{number}"):  # the checkpoint may have been moved since
+        # Only the end of the path counts, since the checkpoint may have been moved.
+        if at is not None and at.log.endswith(f"/{FILES}/{number}"):
             return log.load(at)
     return {}
 
@@ -111,7 +116,7 @@ def _refuse_refill(checkpoint: Checkpoint, source: FilesSource, number: int, fil
     try:
         known = _committed(checkpoint, number)
     except CheckpointError:
-        return  # damaged: it is cleared
+        return  # the refresh clears a damaged log, too
     gone = sorted(known.keys() - {file.path for file in files})
     if gone:
         raise refill_error(source, gone)

@@ -1,6 +1,6 @@
 """Lists files through Hadoop, as Spark's own file stream does: on any storage, in parallel, and in few calls.
 
-Nothing crosses from the JVM file by file: Spark's index lists, and the statuses cross as one text, or as one file.
+Spark's index lists the files. The statuses leave the JVM together, as one text or in one file, and not file by file.
 """
 
 from __future__ import annotations
@@ -34,40 +34,40 @@ from helios.spark.jvm.version import spark_version
 from helios.table.file_names import encoded, escaped, globbed, is_data, is_glob, is_hidden, rooted
 
 Listed: TypeAlias = dict[str, tuple[int, int]]
-"""Size and modification time of files, by their path."""
+"""Size in bytes and modification time in milliseconds of files, by their paths."""
 
-APART = "\0"
-"""Separates paths and statuses: no path can hold it."""
+SEPARATOR = "\0"
+"""Separates paths and statuses, since no path can contain it."""
 
 PATH, LENGTH, MODIFIED = "{path=", "; isDirectory=false; length=", "; modification_time="
-"""Fields of a status as text: Hadoop prints them in this order on every storage."""
+"""The fields of a status as text. Hadoop prints them in this order on every storage."""
 
 MANY = 1_000
-"""Files above which the whole folder is listed to look at some of them, and their statuses cross through a file."""
+"""So many files are looked up by a listing of the whole folder, and so many statuses leave the JVM in a file."""
 
 STATUSES = Path(__file__).with_name("Statuses.java")
 
 UNDECODED = re.compile("[\udc80-\udcff]")
-"""Bytes of a name that are no UTF-8, as Python shows them."""
+"""Bytes of a name that are not UTF-8, as Python decodes them."""
 
 SINK_LOG = "_spark_metadata"
-"""The log of Spark's file sink: of such a folder only the files that it names were written whole."""
+"""The log of Spark's file sink. In such a folder, only the files that the log names were committed."""
 
 TABLE_LOGS = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
-"""Folders in which tables of others keep their logs."""
+"""The folders in which other table formats keep their logs."""
 _NO_TABLES: set[str] = set()
-"""Paths without one: a followed folder is listed at each look."""
+"""Paths that are known to be no tables, as a followed folder is listed again and again."""
 
 
-def found_at(spark: SparkSession, path: str, source: FilesSource) -> Listed | None:
-    """`found_under` of a source's path, whose errors name the source.
+def list_source(spark: SparkSession, path: str, source: FilesSource) -> Listed | None:
+    """`list_path` for the path of a source; the errors name the source.
 
     Raises:
-        InputError: It names hidden files, or a name below it is no text.
-        RunError: The store refuses to list it.
+        InputError: The path names hidden files, or a name below it is not UTF-8.
+        RunError: The store refuses to list the path.
     """
     try:
-        return found_under(spark, path)
+        return list_path(spark, path)
     except InputError as error:
         error.where = source.origin
         raise
@@ -78,31 +78,30 @@ def found_at(spark: SparkSession, path: str, source: FilesSource) -> Listed | No
         raise RunError(f"{source.label()}: {cause.cause}.", where=source.origin, fix=f"{cause.fix}.") from error
 
 
-def found_under(spark: SparkSession, path: str) -> Listed | None:
-    """All files under a path, of its folders too, without hidden and temporary ones.
+def list_path(spark: SparkSession, path: str) -> Listed | None:
+    """All files under a path and in its folders, without hidden and temporary files.
 
     Args:
         spark: The session.
-        path: A file, a folder or a glob.
+        path: A file, a folder or a glob. A path that exists is not taken as a glob.
 
     Returns:
-        The files; None when nothing is at the path. A glob that matches nothing has no files. A path that is there is
-        no glob.
+        The files; an empty dict if a glob matches nothing; None if the path does not exist.
 
     Raises:
-        InputError: It names hidden files, which no reader takes, or a name below it is no text.
+        InputError: The path names hidden files, which readers skip, or a name below it is not UTF-8.
     """
     roots = _paths(spark, [path], globbing=False)
     root = roots.apply(0)
     system = root.getFileSystem(_conf(spark))
-    there = system.exists(root)
-    globbing = is_glob(path) and not there
-    if is_hidden(path.rpartition("/")[2]) and (globbing or (there and system.getFileStatus(root).isFile())):
+    exists = system.exists(root)
+    globbing = is_glob(path) and not exists
+    if is_hidden(path.rpartition("/")[2]) and (globbing or (exists and system.getFileStatus(root).isFile())):
         raise InputError(
             f"{path} names hidden files: readers skip names that begin with _ or a dot.",
             fix="give them other names.",
         )
-    if not there and not globbing:
+    if not exists and not globbing:
         return None
     _refuse_names(path, globbing)
     if globbing:
@@ -116,10 +115,10 @@ def found_under(spark: SparkSession, path: str) -> Listed | None:
 
 
 def _refuse_other_tables(system: JavaFileSystem, root: JavaPath, path: str) -> None:
-    """Refuses the folder of a table format, whose log decides which files and rows are part of the table.
+    """Refuses the folder of a table format, whose log decides which files and rows belong to the table.
 
     Raises:
-        InputError: It is one.
+        InputError: The folder is a table of Delta Lake or Hudi.
     """
     if path in _NO_TABLES:
         return
@@ -134,66 +133,68 @@ def _refuse_other_tables(system: JavaFileSystem, root: JavaPath, path: str) -> N
 
 
 def _refuse_names(path: str, globbing: bool) -> None:
-    """Refuses files below a local path that Java does not see, or sees twice.
+    """Refuses files below a local path that Java would skip, or would read again and again.
 
     Raises:
-        InputError: There is a name whose bytes are no text, a link to nothing, or one to a folder around it.
+        InputError: A name is not UTF-8, or a link leads nowhere or to a folder around the link.
     """
     root, rest = rooted(path) if globbing else (path, "")
     top = local(root)
     try:
         glob = globbed(rest)
     except re.error:
-        return  # Hadoop says what is wrong with it
+        return  # Hadoop's own error says what is wrong with the glob
 
-    def is_read(parts: list[str]) -> bool:  # what a glob matches is read with all that is below it
+    def is_read(parts: list[str]) -> bool:
+        """True if the glob matches the path or a folder of it: all that lies below a match is read."""
         return not rest or any(glob.fullmatch("/".join(parts[:n])) for n in range(1, len(parts) + 1))
 
+    # Each folder to visit, its names below the root, and the real paths of the folders whose links led there.
     folders: list[tuple[str, list[str], tuple[str, ...]]] = [(top, [], ())] if top is not None else []
     while folders:
-        place, above, linked = folders.pop()
-        for entry in _entries(place):
-            parts, around = [*above, entry.name], linked
+        folder, parents, linked_from = folders.pop()
+        for entry in _entries(folder):
+            parts, around = [*parents, entry.name], linked_from
             name = "/".join(parts)
             if not name.isascii() and UNDECODED.search(name) and is_read(parts):
                 shown = entry.path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
                 raise InputError(
-                    f"{shown}: the name is not UTF-8, and Java does not see the file.", fix="give it another name."
+                    f"{shown}: the name is not UTF-8, and Java does not see the file.", fix="rename the file."
                 )
             if entry.is_symlink() and is_data(entry.name) and is_read(parts):
-                around = (*linked, os.path.realpath(place))
+                around = (*linked_from, os.path.realpath(folder))
                 _refuse_link(entry.path, around)
             is_folder = os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
-            is_open = not rest or len(above) < rest.count("/") or is_read(parts)
-            if is_folder and is_open and not is_hidden(entry.name):
+            may_be_read = not rest or len(parents) < rest.count("/") or is_read(parts)
+            if is_folder and may_be_read and not is_hidden(entry.name):
                 folders.append((entry.path, parts, around))
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(folder) as found:
-            return list(found)
-    except OSError:  # a file, a folder that has gone, or one that Hadoop says it cannot list
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:  # no folder, a folder that is gone, or one that may not be listed: Hadoop gives the error
         return []
 
 
 def _refuse_link(path: str, around: Sequence[str]) -> None:
-    """Refuses a symbolic link that no reader follows to an end.
+    """Refuses a symbolic link that leads nowhere, or in a circle.
 
     Args:
         path: The link.
-        around: Its folder, and those of the links that led there.
+        around: The folder of the link, and the folders of the links that led there.
 
     Raises:
-        InputError: It is one to nothing, or to a folder around it.
+        InputError: The target of the link does not exist, or is a folder around the link.
     """
     try:
         target = os.path.realpath(path, strict=True)
     except OSError as error:
         if not os.path.islink(path):
-            return  # gone since
+            return  # the link was removed meanwhile
         raise InputError(
-            f"{path} is a symbolic link to {os.readlink(path)}, which is not there: Java skips it.",
+            f"{path} is a symbolic link to {os.readlink(path)}, which does not exist: Java skips the link.",
             fix="remove the link, or put the file there.",
         ) from error
     if any(os.path.commonpath([target, folder]) == target for folder in around):
@@ -203,20 +204,20 @@ def _refuse_link(path: str, around: Sequence[str]) -> None:
         )
 
 
-def looked_at(spark: SparkSession, paths: Sequence[str]) -> Listed:
-    """The existing ones of some files, as they are now; one by one, for at most `MANY` files."""
+def list_files(spark: SparkSession, paths: Sequence[str]) -> Listed:
+    """The present state of some files, without those that do not exist; for at most `MANY` files."""
     if not paths:
         return {}
     jvm = classes()
-    everything = jvm.org.apache.spark.sql.execution.datasources.PathFilterWrapper(None)
+    no_filter = jvm.org.apache.spark.sql.execution.datasources.PathFilterWrapper(None)
     statuses: ScalaText = jvm.org.apache.spark.util.HadoopFSUtils.parallelListLeafFiles(
         spark._jsparkSession.sparkContext(),
         _paths(spark, [escaped(path) for path in paths], globbing=True),
         _conf(spark),
-        everything,
-        True,
-        False,
-        len(paths) + 1,  # more of them would be a Spark job of a task each
+        no_filter,
+        True,  # ignoreMissingFiles
+        False,  # ignoreLocality
+        len(paths) + 1,  # from so many paths on, Spark would start a job with a task for each path
         1,
     )
     return _parsed(spark, statuses)
@@ -225,18 +226,18 @@ def looked_at(spark: SparkSession, paths: Sequence[str]) -> Listed:
 def text_seq(texts: Iterable[str]) -> ScalaSeq[str]:
     """A Scala sequence of texts, handed over in one call."""
     jvm = classes()
-    parts = jvm.java.util.regex.Pattern.compile(APART).splitAsStream(APART.join(texts)).toList()
-    made: ScalaSeq[str] = jvm.org.apache.spark.api.python.PythonUtils.toSeq(parts)
-    return made
+    parts = jvm.java.util.regex.Pattern.compile(SEPARATOR).splitAsStream(SEPARATOR.join(texts)).toList()
+    seq: ScalaSeq[str] = jvm.org.apache.spark.api.python.PythonUtils.toSeq(parts)
+    return seq
 
 
 def loaded(spark: SparkSession, reader: DataFrameReader, files: Iterable[File]) -> DataFrame:
-    """The DataFrame that a reader makes of files. A Python list would cross py4j path by path."""
+    """The DataFrame that a reader makes of files. All paths go to the JVM in one call, and not path by path."""
     return DataFrame(reader._jreader.load(text_seq(escaped(file.path) for file in files)), spark)
 
 
 def _paths(spark: SparkSession, paths: Sequence[str], *, globbing: bool) -> ScalaSeq[JavaPath]:
-    """Full paths; of a glob those that it matches."""
+    """The full paths; with `globbing`, a glob stands for the paths that it matches."""
     sources = getattr(getattr(classes().org.apache.spark.sql.execution.datasources, "DataSource$"), "MODULE$")
     matched: ScalaSeq[JavaPath] = sources.checkAndGlobPathIfNecessary(
         text_seq(paths), _conf(spark), False, False, 8, globbing
@@ -275,36 +276,38 @@ def _of_sink(spark: SparkSession, root: JavaPath) -> ScalaText:
 
 def _parsed(spark: SparkSession, statuses: ScalaText) -> Listed:
     if statuses.size() >= MANY:
-        return _written(spark, statuses)
+        return _through_a_file(spark, statuses)
     listed: Listed = {}
-    for text in statuses.mkString(APART).split(APART):
-        head, _, tail = text.rpartition(LENGTH)
-        if head:
-            size, _, rest = tail.partition(";")
-            listed[head[head.index(PATH) + len(PATH) :]] = int(size), int(rest.partition(MODIFIED)[2].partition(";")[0])
-    return _by_the_second(listed)
+    for text in statuses.mkString(SEPARATOR).split(SEPARATOR):
+        before_length, _, after_length = text.rpartition(LENGTH)
+        if before_length:
+            path = before_length.partition(PATH)[2]
+            size = after_length.partition(";")[0]
+            modified = after_length.partition(MODIFIED)[2].partition(";")[0]
+            listed[path] = int(size), int(modified)
+    return _in_seconds_on_s3(listed)
 
 
-def _written(spark: SparkSession, statuses: ScalaText) -> Listed:
-    """Many file statuses, through a file with three fields each: a third of the time that their full text takes."""
+def _through_a_file(spark: SparkSession, statuses: ScalaText) -> Listed:
+    """Many file statuses, from a file with three fields for each. This takes a third of the time of their text."""
     with tempfile.TemporaryDirectory(prefix="helios-") as folder:
         file = Path(folder) / "listing"
         writer = cast("JavaStatusWriter", instance(spark, STATUSES))
         writer.call(statuses, str(file))
-        fields = file.read_bytes().decode().split(APART)
-    stats = zip(map(int, fields[1::3]), map(int, fields[2::3]), strict=True)
-    return _by_the_second(dict(zip(fields[:-1:3], stats, strict=True)))
+        fields = file.read_bytes().decode().split(SEPARATOR)[:-1]  # the last field ends with a separator, too
+    paths, sizes, times = fields[0::3], map(int, fields[1::3]), map(int, fields[2::3])
+    return _in_seconds_on_s3(dict(zip(paths, zip(sizes, times, strict=True), strict=True)))
 
 
-def _by_the_second(listed: Listed) -> Listed:
-    """Files of S3 with their times in whole seconds: some servers give milliseconds only in a listing."""
+def _in_seconds_on_s3(listed: Listed) -> Listed:
+    """Files, on S3 with times in whole seconds, since some servers give milliseconds only in a listing."""
     if not next(iter(listed), "").startswith("s3"):
         return listed
     return {path: (size, modified - modified % 1000) for path, (size, modified) in listed.items()}
 
 
 def as_files(listed: Listed) -> list[File]:
-    """Files by their paths."""
+    """The files of a listing, sorted by path."""
     return [File(path, *listed[path]) for path in sorted(listed)]
 
 
@@ -321,6 +324,6 @@ def as_uri(path: str) -> str:
 
 
 def digest_of(files: Sequence[File]) -> str:
-    """The digest that identifies an unchanged folder. Earlier versions have stamped the same digest."""
+    """The digest that identifies an unchanged folder. It is stored in tables, so it must never change."""
     listed = sorted((as_uri(file.path), file.size, file.modified) for file in files)
     return hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:32]

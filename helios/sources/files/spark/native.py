@@ -1,4 +1,4 @@
-"""Files of a folder for the columnar engine, if none of their rows can be bad."""
+"""The files of a batch for the columnar engine, if none of their rows can be bad."""
 
 from __future__ import annotations
 
@@ -15,25 +15,29 @@ from helios.sources.files.spark.reading import Group, Reading
 from helios.spark.native.inputs import FolderFiles
 
 
-def as_they_are(source: FilesSource, reading: Reading) -> FolderFiles:
-    """Files whose columns need only type promotion, or whose lines may be plain.
+def folder_files(source: FilesSource, reading: Reading) -> FolderFiles:
+    """The files of a reading, whose columns need no more than type promotion; lines of text must be plain.
 
     Raises:
-        NotNative: A folder is a column, a file cannot be read, or a value may not fit.
+        NotNative: A file cannot be read, a folder is a column, or a value may not fit.
     """
     if reading.bad:
         raise NotNative("a file cannot be read")
     if reading.keys.fields:
         raise NotNative(f"the folders have the column {reading.keys.fields[0].name}")
     groups = [
-        ([(file.path, file.size) for file in group.files], {f.name: _own(group, f) for f in reading.columns.fields})
+        (
+            [(file.path, file.size) for file in group.files],
+            {field.name: _own_column(group, field) for field in reading.columns.fields},
+        )
         for group in reading.groups
     ]
     texts = tuple(_text(source, group, group.typed) for group in reading.groups if group.typed is not None)
     return FolderFiles(reading.columns, groups, texts)
 
 
-def _own(group: Group, wanted: StructField) -> tuple[str, str] | None:
+def _own_column(group: Group, wanted: StructField) -> tuple[str, str] | None:
+    """The name and the type of a wanted column in the files of a group; None if they lack the column."""
     own = by_name(group.typed or group.own).get(wanted.name.lower())
     if own is None:
         return None
@@ -46,9 +50,9 @@ def _own(group: Group, wanted: StructField) -> tuple[str, str] | None:
 def _text(source: FilesSource, group: Group, typed: StructType) -> Text:
     """The format of the lines of a group of files."""
     if not group.plain:
-        raise NotNative("by its options no line is plain")
+        raise NotNative("with the options of its reader no line is plain")
     columns = tuple((field.name, field.dataType.simpleString()) for field in typed.fields)
-    strange = next((f"{name} {kind}" for name, kind in columns if not takes(kind)), None)
-    if strange is not None:
-        raise NotNative(f"lines with a column {strange} are Spark's")
+    unsupported = next((f"{name} {kind}" for name, kind in columns if not takes(kind)), None)
+    if unsupported is not None:
+        raise NotNative(f"only Spark reads lines with a column {unsupported}")
     return Text(source.format, columns, separator_of(source), tuple(typed.names) if source.flag("header") else ())

@@ -26,37 +26,37 @@ from pyspark.sql.types import (
 from helios.errors import InputError
 from helios.sources.common.spark.types import NUMBERS, by_name, united
 from helios.sources.files.spark import bad_rows
-from helios.sources.files.spark.text_numbers import comes_back
+from helios.sources.files.spark.text_numbers import is_canonical
 from helios.table.file_names import encoded
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """The folder of rows without a value."""
 
-KINDS: tuple[tuple[str, DataType], ...] = (
+TYPES: tuple[tuple[str, DataType], ...] = (
     (r"[+-]?\d{1,9}", IntegerType()),
     (r"[+-]?\d{1,18}", LongType()),
     (r"[+-]?\d*\.\d+([eE][+-]?\d+)?", DoubleType()),
     (r"\d{4}-\d{2}-\d{2}", DateType()),
     (r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{1,6})?", TimestampType()),
 )
-"""The types that Spark infers for partition values, by their texts; any other text is a string.
+"""The types that Spark infers for partition values, by the pattern of their texts; any other text is a string.
 
-So is a number that is not written as one: `code=01234` is no 1234.
+A number that is not in its canonical form is a string, too: `code=01234` is not 1234.
 """
 
 LONGEST: dict[type[DataType], int] = {IntegerType: 9, LongType: 18, DoubleType: 15}
-"""So many signs of a number surely fit the type."""
+"""A number of at most so many characters certainly fits the type."""
 
 
 def columns(path: str, files: Iterable[str]) -> StructType:
     """The partition columns of files, typed by their values.
 
     Args:
-        path: The path of the source; folders of the path itself are no columns, but those that a glob stands for are.
+        path: The path of the source. Its own folders are no columns, except folders that a glob in it matches.
         files: The paths of the files.
 
     Raises:
-        InputError: A folder lies in one of another value of its column.
+        InputError: A path has two folders of one column, or a folder without a value.
     """
     values: dict[str, tuple[str, set[str]]] = {}
     for folder in dict.fromkeys(file.rsplit("/", 1)[0] + "/" for file in files):
@@ -74,23 +74,23 @@ def columns(path: str, files: Iterable[str]) -> StructType:
             )
         for name, value in folder_pairs:
             values.setdefault(name.lower(), (name, set()))[1].add(value)
-    return StructType([StructField(name, _kind(texts)) for name, texts in values.values()])
+    return StructType([StructField(name, _type_of(texts)) for name, texts in values.values()])
 
 
 def pairs(path: str, file: str) -> list[tuple[str, str]]:
     """The names and values in the folders of a file below a source's path."""
     parts = re.split(r"/+", _below(_plain(path), _plain(file)))[:-1]
     split = (part.partition("=") for part in parts)
-    return [(unquote(name), unquote(value)) for name, sign, value in split if sign and name and value]
+    return [(unquote(name), unquote(value)) for name, _, value in split if name and value]
 
 
-def fit(path: str, files: Iterable[str], keys: StructType) -> bool:
-    """True if all folder names are certainly values of their columns, so that no row is bad by its folder.
+def all_fit(path: str, files: Iterable[str], keys: StructType) -> bool:
+    """True if all folder names certainly fit the types of their columns, so that no folder makes a row bad.
 
     Args:
         path: The path of the source.
         files: The paths of the files.
-        keys: The partition columns, with the types that are wanted.
+        keys: The partition columns with their final types.
     """
     kinds = {name: field.dataType for name, field in by_name(keys).items()}
     folder_pairs = {pair for folder in {file.rsplit("/", 1)[0] + "/" for file in files} for pair in pairs(path, folder)}
@@ -103,8 +103,7 @@ def _fits(text: str, kind: DataType) -> bool:
             return date.fromisoformat(text).isoformat() == text
         except ValueError:
             return False
-    most = LONGEST.get(type(kind), 0)
-    return isinstance(kind, StringType) or (len(text) <= most and comes_back(text, kind))
+    return isinstance(kind, StringType) or (len(text) <= LONGEST.get(type(kind), 0) and is_canonical(text, kind))
 
 
 def _plain(path: str) -> str:
@@ -116,7 +115,7 @@ def _plain(path: str) -> str:
 
 
 def _below(path: str, file: str) -> str:
-    """The part of a file's path below the source's path without its glob."""
+    """The part of a file's path that lies below the fixed part of the source's path, before its first glob."""
     parts = path.rstrip("/").split("/")
     fixed = next((i for i, part in enumerate(parts) if has_magic(part) or "{" in part), len(parts))
     root = "/".join(parts[:fixed]) + "/"
@@ -126,35 +125,35 @@ def _below(path: str, file: str) -> str:
     return file[start + len(root) :] if start >= 0 else file.rsplit("/", 1)[-1]
 
 
-def _kind(values: Iterable[str]) -> DataType:
-    """The type of partition values."""
-    kind: DataType | None = None
+def _type_of(values: Iterable[str]) -> DataType:
+    """The common type of partition values."""
+    common: DataType | None = None
     texts = [value for value in values if value != NULL]
-    for value in texts:
-        told = next((kind for pattern, kind in KINDS if re.fullmatch(pattern, value)), StringType())
-        kind = told if kind is None else united(kind, told, inferred=True)
-    if isinstance(kind, NUMBERS) and not all(comes_back(text, kind) for text in texts):
+    for text in texts:
+        kind = next((kind for pattern, kind in TYPES if re.fullmatch(pattern, text)), StringType())
+        common = kind if common is None else united(common, kind, inferred=True)
+    if isinstance(common, NUMBERS) and not all(is_canonical(text, common) for text in texts):
         return StringType()
-    return kind or StringType()
+    return common or StringType()
 
 
-def appended(wanted: StructType, keys: StructType) -> tuple[StructType, StructType]:
-    """Columns with the partition columns, which win over columns of the same name; and the partition columns."""
-    known = by_name(keys)
-    fields = [known.get(field.name.lower(), field) for field in wanted.fields]
-    rest = [field for field in keys.fields if field.name.lower() not in by_name(wanted)]
-    return StructType([*fields, *rest]), keys
+def with_keys(columns: StructType, keys: StructType) -> StructType:
+    """Columns and partition columns; a partition column replaces a column of its name."""
+    by_key = by_name(keys)
+    fields = [by_key.get(field.name.lower(), field) for field in columns.fields]
+    added = [field for field in keys.fields if field.name.lower() not in by_name(columns)]
+    return StructType([*fields, *added])
 
 
 def value(name: str, path: str, files: Iterable[str]) -> Column:
-    """The value of a partition column as text, from the file of a row; null where it has no such folder.
+    """The value of a partition column as text, from the path of a row's file; null if no folder has the column.
 
     Args:
         name: The column.
         path: The path of the source.
         files: The paths of the files.
     """
-    written: set[str] = set()
+    spellings: set[str] = set()
     root = ""
     source = _plain(path)
     for folder in dict.fromkeys(file.rsplit("/", 1)[0] + "/" for file in files):
@@ -162,11 +161,11 @@ def value(name: str, path: str, files: Iterable[str]) -> Column:
         below = _below(source, plain)
         root = root or plain.removesuffix(below)
         names = (part.partition("=")[0] for part in re.split(r"/+", below)[:-1] if "=" in part)
-        written |= {written_name for written_name in names if unquote(written_name).lower() == name.lower()}
-    any_of_them = "|".join(sorted(re.escape(encoded(written_name)) for written_name in written))
-    pattern = f"(?i)^.*?{re.escape(encoded(root))}(?:.*/)?(?:{any_of_them})=([^/]*)/"
+        spellings |= {spelling for spelling in names if unquote(spelling).lower() == name.lower()}
+    any_spelling = "|".join(sorted(re.escape(encoded(spelling)) for spelling in spellings))
+    pattern = f"(?i)^.*?{re.escape(encoded(root))}(?:.*/)?(?:{any_spelling})=([^/]*)/"
     text = F.regexp_extract(bad_rows.path(), pattern, 1)
-    # The file's path is encoded once, and Hive encodes signs in the names of its folders.
+    # Decoded twice: Spark encodes the file's path, and Hive has encoded the names of its folders before.
     for _ in range(2):
         text = F.coalesce(F.try_url_decode(F.replace(text, F.lit("+"), F.lit("%2B"))), text)
     return F.when(~text.isin("", NULL), text)

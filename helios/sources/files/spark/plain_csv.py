@@ -1,8 +1,8 @@
-"""Plain lines of csv in one pass, from their bytes to Spark's row; `csv_lines` and Spark's parser judge all others."""
+"""Reads plain lines of csv in one pass, from bytes to Spark's row; `csv_lines` and Spark's parser read all others."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyspark.sql import Column, SparkSession
@@ -32,35 +32,36 @@ from helios.spark.jvm.types.java import JavaObject
 
 CODE = Path(__file__).with_name("PlainCsv.java")
 
-KINDS: Mapping[type[DataType], str] = {
+LETTERS: Mapping[type[DataType], str] = {
     StringType: "t", BooleanType: "o", ByteType: "1", ShortType: "2", IntegerType: "4", LongType: "8", FloatType: "f",
     DoubleType: "d", DateType: "y", TimestampType: "z", TimestampNTZType: "n",
 }  # fmt: skip
-"""The letters of types; all others have none whose values are plain."""
+"""The letters of types in PlainCsv.java; a value of any other type is never plain."""
 
 OTHER = "x"
 MOST_DIGITS = 18
-"""Of a decimal that is plain."""
+"""A plain decimal has at most so many digits, which fit into a long."""
 
 
 def plain_csv(
-    spark: SparkSession, line: tuple[Column, Column, Column], judge: JavaObject, signs: list[str], columns: StructType
+    spark: SparkSession, line: Sequence[Column], csv_line: JavaObject, signs: list[str], columns: StructType
 ) -> Column:
-    """Each line as a struct of `ROW`, null if it is not plain, and `WHAT`; see PlainCsv.java.
+    """A struct of `ROW`, which is null if the line is not plain, and `WHAT`; see PlainCsv.java.
 
     Args:
         spark: The session.
-        line: The path of the file, where in it the task begins, and the bytes of the line.
-        judge: A CsvLine.
+        line: The path of the file, the offset at which the task begins in the file, and the bytes of the line.
+        csv_line: A CsvLine, which classifies a line that is not plain.
         signs: The separator, the quote and the escape.
         columns: The columns of the file, in their order.
     """
-    made = instance(spark, CODE, judge, *signs, ";".join(_kind(field.dataType) for field in columns.fields), base=BYTES)
+    letters = ";".join(_letter(field.dataType) for field in columns.fields)
+    plain = instance(spark, CODE, csv_line, *signs, letters, base=BYTES)
     gives = StructType([StructField(ROW, columns), StructField(WHAT, StringType())])
-    return invoked(spark, made, F.struct(*line), gives)
+    return invoked(spark, plain, F.struct(*line), gives)
 
 
-def _kind(kind: DataType) -> str:
+def _letter(kind: DataType) -> str:
     if isinstance(kind, DecimalType):
         return f"m,{kind.precision},{kind.scale}" if kind.precision <= MOST_DIGITS else OTHER
-    return KINDS.get(type(kind), OTHER)
+    return LETTERS.get(type(kind), OTHER)

@@ -1,7 +1,7 @@
-"""The source of file folders: read once, or followed by a listing and a log of our own.
+"""The source of file folders. A folder is read once, or followed by listings and a log in the checkpoint.
 
-Each file is known by its path, size and modification time. The log in the checkpoint says which files each batch reads;
-a position is a place in it. What is read is what was planned: a file that is gone or changed stops the run.
+A file is identified by its path, size and modification time. The log says which files each batch reads, and a position
+is an entry of the log. A batch reads exactly the planned files: a file that is gone or has changed stops the run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from helios.sources.files.spark import rows as file_rows
 from helios.sources.files.spark.changes import MEANWHILE, PLANNED, READ, changed_error, gone_error, unfinished
 from helios.sources.files.spark.kept_columns import KeptColumns
 from helios.sources.files.spark.listing import Listed
-from helios.sources.files.spark.native import as_they_are
+from helios.sources.files.spark.native import folder_files
 from helios.sources.files.spark.reading import Reading, reading_of
 from helios.spark.checkpoint.files import StartEntry
 from helios.spark.checkpoint.small_files import small_files
@@ -37,9 +37,9 @@ from helios.spark.native.inputs import SourceFiles
 from helios.table.positions import Lag, Position, Span
 
 FRESH = 60.0
-"""Seconds for which a listing serves several batches of at most `max_files` files, while files of it wait."""
+"""A listing serves further batches of `max_files` files for so many seconds, while enough of its files wait."""
 
-OBJECTS = ("s3a://", "gs://")
+OBJECT_STORES = ("s3a://", "gs://")
 
 
 class FilesReader(SpanSource):
@@ -53,17 +53,17 @@ class FilesReader(SpanSource):
         self._max_files = trigger.max_files if trigger is not None else None
         self._settling = Settling(self._source.format)
         self._columns: StructType | None = None
-        self._columns_kept = KeptColumns(self._number)
+        self._kept_columns = KeptColumns(self._number)
         self._log: FileLog | None = None
-        self._at: FolderPosition | None = None
+        self._at: FolderPosition | None = None  # the position that `_known` and `_unread` belong to
         self._known: Known = {}
         self._unread: Known = {}
-        self._listed: tuple[Listed, float] | None = None
-        self._frozen: tuple[Listed, frozenset[str]] | None = None
-        self._current: tuple[str, list[File]] = "", []
+        self._listed: tuple[Listed, float] | None = None  # the waiting files of the last listing, and its time
+        self._frozen: tuple[Listed, frozenset[str]] | None = None  # all files of a run, and the finished ones
+        self._current: tuple[str, list[File]] = "", []  # the digest and the files of a folder that is read once
         self._lag: Lag | None = None
-        self._read: list[File] = []
-        self._looked: tuple[Span | None, Reading | None] = None, None
+        self._last_read: list[File] = []
+        self._next_reading: tuple[Span | None, Reading | None] = None, None  # made by `files`, for `read`
         self._damaged: dict[File, str] = {}
 
     @property
@@ -73,7 +73,7 @@ class FilesReader(SpanSource):
 
     # the listing
 
-    def _look(self) -> Listed:
+    def _list(self) -> Listed:
         """All files under the path.
 
         Raises:
@@ -81,23 +81,23 @@ class FilesReader(SpanSource):
         """
         place = self.read_plan.place
         path = place.location if place is not None else self._source.path
-        files = listing.found_at(self.context.spark, path, self._source)
-        if files is None and self._at is not None and self._at.read and path.startswith(OBJECTS):
-            return {}  # a store of objects has no empty folders
+        files = listing.list_source(self.context.spark, path, self._source)
+        if files is None and self._at is not None and self._at.read and path.startswith(OBJECT_STORES):
+            return {}  # an object store has no empty folders
         if files is None:
             raise nothing_there(self._source)
         return files
 
     def _files(self) -> list[File]:
-        return listing.as_files(self._look())
+        return listing.as_files(self._list())
 
     def freeze(self) -> None:
-        """Lists the files that are there, and looks again at those that may still be written."""
-        files = self._look()
+        """Lists the files, and lists them again if some may still be written."""
+        files = self._list()
         finished = self._settling.finished(files, time.time())
         if self._settling.undecided(files):
             time.sleep(APART + 0.1)
-            files = self._look()
+            files = self._list()
             finished = self._settling.finished(files, time.time())
         self._frozen = files, frozenset(finished)
 
@@ -106,24 +106,25 @@ class FilesReader(SpanSource):
         if self._frozen is not None:
             files, finished = self._frozen
             return {path: stat for path, stat in self._new(files).items() if path in finished}
-        if self._listed is not None and self._max_files is not None and time.monotonic() - self._listed[1] < FRESH:
-            waiting = self._new(self._listed[0])
+        now = time.monotonic()
+        if self._listed is not None and self._max_files is not None:
+            listed, listed_at = self._listed
+            waiting = self._new(listed) if now - listed_at < FRESH else {}
             if len(waiting) >= self._max_files:
                 return waiting
-        began = time.monotonic()
-        waiting = self._settling.finished(self._new(self._look()), time.time())
-        self._listed = waiting, began
+        waiting = self._settling.finished(self._new(self._list()), time.time())
+        self._listed = waiting, now
         return waiting
 
     def _new(self, listed: Listed) -> Listed:
-        """Files that are unknown, or have changed.
+        """The listed files that no batch has read, including those that have changed since.
 
         Raises:
             RunError: A file that was read has changed, and the source does not reread such files.
         """
         known = self._known
         new = {path: stat for path, stat in listed.items() if known.get(path) != stat}
-        # A rejected file that has changed since is repaired.
+        # A file that could not be read may change: it is repaired then.
         changed = [path for path in new if path in known and self._unread.get(path) != known[path]]
         if changed and self._source.changed == "fail":
             raise changed_error(self._source, {path: known[path] for path in changed}, new, READ)
@@ -136,7 +137,7 @@ class FilesReader(SpanSource):
 
     @property
     def declared(self) -> str:
-        """The declared start: a folder is always followed from all that is there."""
+        """The declared start: a followed folder always begins with all present files."""
         return "current"
 
     def resume(self, entry: StartEntry) -> None:
@@ -153,12 +154,12 @@ class FilesReader(SpanSource):
     def _our_log(self) -> FileLog:
         if self._log is None:
             checkpoint = self.context.checkpoint
-            assert checkpoint is not None  # a followed source has one
+            assert checkpoint is not None  # a followed source has a checkpoint
             self._log = FileLog(checkpoint.files, checkpoint.location, self._number)
         return self._log
 
     def _load(self, position: Position) -> FolderPosition:
-        """Loads a position: the files that were read up to it become known."""
+        """Loads a position: the files that were read up to the position become known."""
         at = FolderPosition.parse(position)
         if self._at is None or (at.entry, at.hash) != (self._at.entry, self._at.hash):
             self._known = self._our_log.load(at, self._other_log(at))
@@ -167,24 +168,23 @@ class FilesReader(SpanSource):
         return self._at
 
     def _other_log(self, at: FolderPosition) -> FileLog | None:
-        """The log of another checkpoint, if a place belongs to it."""
+        """The log that a position belongs to, if it is the log of another checkpoint."""
         root, _, number = at.log.partition("/helios/files/")
         if at.log == self._our_log.location or not number.isdigit():
             return None
         return FileLog(small_files(self.context.spark, root), root, int(number))
 
     def latest(self, after: Position) -> Position:
-        """The end of the batch after a position; its files are in the log before Spark's log names it."""
+        """The end of the batch after a position. The log has the batch before Spark's offset log has its end."""
         at = self._load(after)
-        self._columns_kept.keep(self.context, self._source)
-        waiting = self._waiting()
-        files = oldest_first(waiting)
-        planned = files[: self._max_files]
-        self._observe(files[len(planned) :] if planned else files)
+        self._kept_columns.keep(self.context, self._source)
+        waiting = oldest_first(self._waiting())
+        planned = waiting[: self._max_files]
+        self._observe(waiting[len(planned) :])
         if not planned:
             return after
         self._at = self._our_log.append(at, planned)
-        self._known |= {file.path: (file.size, file.modified) for file in planned}
+        self._known |= known_of(planned)
         return self._at.as_json()
 
     # lag
@@ -194,39 +194,39 @@ class FilesReader(SpanSource):
         self.context.observer.lagging(self.index, self._lag)
 
     def lag(self, at: Position) -> Lag | None:
-        """The lag of the last listing after the last planned batch; another listing would cost as much as a batch."""
+        """The lag by the last listing, since a new listing could cost as much as a batch."""
         return self._lag
 
     def left(self) -> str:
         files, finished = self._frozen or ({}, frozenset())
         return unfinished(path for path in self._new(files) if path not in finished)
 
-    # what a span reads
+    # the files of a span
 
     def _planned(self, span: Span) -> list[File]:
         start, end = span.start, span.end
         if end is None or start == end:
             return []
-        return self._our_log.files(
-            FolderPosition.parse(start).entry if start is not None else 0, FolderPosition.parse(end)
-        )
+        first = FolderPosition.parse(start).entry if start is not None else 0
+        return self._our_log.files(first, FolderPosition.parse(end))
 
-    def _problems(self, files: Sequence[File]) -> tuple[list[File], list[File], Listed]:
-        """The files that are gone, those that have changed, and all as they are now."""
+    def _gone_and_changed(self, files: Sequence[File]) -> tuple[list[File], list[File], Listed]:
+        """The files that are gone, the files that have changed, and the present state of all."""
         many = len(files) > listing.MANY
-        now = self._look() if many else listing.looked_at(self.context.spark, [file.path for file in files])
+        now = self._list() if many else listing.list_files(self.context.spark, [file.path for file in files])
         gone = [file for file in files if file.path not in now]
-        changed = [f for f in files if f.path in now and (f.size, f.modified) != now[f.path]]
+        changed = [file for file in files if file.path in now and (file.size, file.modified) != now[file.path]]
         return gone, changed, now
 
     def lost(self, span: Span) -> bool:
-        """True if a planned span must be planned again: files are gone or changed, and the source allows for it."""
-        gone, changed, _ = self._problems(self._planned(span))
-        repaired = changed and self._our_log.has_failed(
-            FolderPosition.parse(span.end or {})
-        )  # as the error of the run said
-        allowed = not changed or repaired or self._source.changed == "reread"
-        return bool(gone or changed) and allowed and (not gone or self._source.missing == "skip")
+        """True if a planned span must be planned again: files are gone or have changed, and the source allows this."""
+        gone, changed, _ = self._gone_and_changed(self._planned(span))
+        if gone and self._source.missing != "skip":
+            return False
+        if changed and self._source.changed != "reread":
+            # After a failed run, the changed file is one that was repaired.
+            return self._our_log.has_failed(FolderPosition.parse(span.end or {}))
+        return bool(gone or changed)
 
     def failed(self, span: Span) -> None:
         if span.end is not None and span.end != span.start:
@@ -234,17 +234,18 @@ class FilesReader(SpanSource):
 
     def give_up(self, span: Span) -> None:
         """Reports the missing files of a span that is planned again."""
-        if gone := self._problems(self._planned(span))[0]:
+        gone, _, _ = self._gone_and_changed(self._planned(span))
+        if gone:
             self.context.observer.files_gone([file.path for file in gone])
 
     def verified(self, span: Span) -> list[File]:
-        """The files of a planned span, which are all there and as they were planned.
+        """The files of a planned span, none of which has changed; without missing files, if the source skips them.
 
         Raises:
-            RunError: One is gone or has changed; the message names it.
+            RunError: A file has changed, or is gone and must not be skipped.
         """
         files = self._planned(span)
-        gone, changed, now = self._problems(files)
+        gone, changed, now = self._gone_and_changed(files)
         if changed:
             raise changed_error(self._source, known_of(changed), now, PLANNED)
         if gone and self._source.missing == "fail":
@@ -256,23 +257,25 @@ class FilesReader(SpanSource):
         return [File(file.path, *now[file.path]) for file in files if file.path in now]
 
     def _unlist(self, gone: Sequence[File]) -> None:
-        """Forgets files that are gone, so that the last listing does not plan them again."""
-        for listed in (self._known, *(look[0] for look in (self._frozen, self._listed) if look is not None)):
-            for file in gone:
-                listed.pop(file.path, None)
+        """Removes files that are gone from the known files and from the last listings, which would plan them again."""
+        frozen, _ = self._frozen or ({}, None)
+        listed, _ = self._listed or ({}, None)
+        for file in gone:
+            for files in (self._known, frozen, listed):
+                files.pop(file.path, None)
 
     def confirm(self, span: Span) -> None:
         """Refuses rows that were read while a file changed.
 
         Raises:
-            RunError: A file is not any more what was planned.
+            RunError: A file has changed.
         """
-        files = self._current[1] if self._is_current(span) else self._planned(span)
-        _, changed, now = self._problems(files)
+        _, current = self._current
+        _, changed, now = self._gone_and_changed(current if self._is_current(span) else self._planned(span))
         if changed:
             raise changed_error(self._source, known_of(changed), now, MEANWHILE)
 
-    # the folder as it is
+    # the present folder
 
     def current(self) -> Span:
         files = self._files()
@@ -282,81 +285,83 @@ class FilesReader(SpanSource):
         return Span(name, None, {"digest": digest}, {"source": name, "digest": digest})
 
     def _is_current(self, span: Span) -> bool:
-        return span.end is not None and span.end.get("digest") == self._current[0]
+        digest, _ = self._current
+        return span.end is not None and span.end.get("digest") == digest
 
     # rows
 
     def schema(self) -> StructType:
-        self._columns = self._columns or self._columns_kept.of(self.context, self._source, self._files())
+        self._columns = self._columns or self._kept_columns.of(self.context, self._source, self._files())
         return self._columns
 
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
-        (looked, reading), self._looked = self._looked, (None, None)
-        if reading is None or looked != span:
+        (read_span, reading), self._next_reading = self._next_reading, (None, None)
+        if reading is None or read_span != span:
             reading = self._reading_of(span)
         if reading is None:
             return None
         at = FolderPosition.of(span.end) if span is not None else None
-        kept = len(self.context.rejected_input.rejected)
+        rejected_input = self.context.rejected_input
+        rejected_before = len(rejected_input.rejected)
         df = file_rows.rows_of(replace(self.context, spark=spark), self._source, reading, positioned=positioned)
-        if at is not None and self.context.rejected_input.unread:
-            if self._problems(list(self.context.rejected_input.unread))[
-                0
-            ]:  # gone since it was verified: missing, and not bad
-                del self.context.rejected_input.rejected[kept:]
+        if at is not None and rejected_input.unread:
+            gone, _, _ = self._gone_and_changed(list(rejected_input.unread))
+            if gone:  # an unreadable file disappeared after it was verified: it is a missing file, and not a bad one
+                del rejected_input.rejected[rejected_before:]
                 return self.read(spark, span, positioned=positioned)
-            self._our_log.note_unread(at, self.context.rejected_input.unread)
-            self._unread |= known_of(self.context.rejected_input.unread)
+            self._our_log.note_unread(at, rejected_input.unread)
+            self._unread |= known_of(rejected_input.unread)
         return df
 
     def _reading_of(self, span: Span | None) -> Reading | None:
-        """How the files of a span are read; None if it has none."""
+        """How the files of a span are read; None if the span has no files."""
         if span is None:
             files = self._files()
         elif self._is_current(span):
-            files = self._current[1]
+            _, files = self._current
         else:
             files = self.verified(span)
             if not files:
                 return None
         at = FolderPosition.of(span.end) if span is not None else None
         if at is not None and self._source.bad_file == "quarantine":
-            self._damaged |= self._our_log.unread_of(at)  # a replay leaves out what the first try did
-        self._read = files
+            self._damaged |= self._our_log.unread_of(at)  # a batch that is read again leaves out the same files
+        self._last_read = files
         reading = reading_of(self.context, self._source, files, self._damaged)
         return replace(reading, planned=self._planned_at(span, files)) if self._source.metadata else reading
 
     def _planned_at(self, span: Span | None, files: Sequence[File]) -> dict[str, int]:
-        """When the batch of each file was planned, in milliseconds since 1970; of a folder that is read once, now."""
-        if span is None or (at := FolderPosition.of(span.end)) is None:
+        """When the batch of each file was planned, in milliseconds since 1970. For a folder that is read once: now."""
+        end = FolderPosition.of(span.end) if span is not None else None
+        if span is None or end is None:
             return dict.fromkeys((file.path for file in files), time.time_ns() // 1_000_000)
-        begun = FolderPosition.of(span.start) if span.start is not None else None
-        return self._our_log.planned(begun.entry if begun is not None else 0, at)
+        start = FolderPosition.of(span.start) if span.start is not None else None
+        return self._our_log.planned(start.entry if start is not None else 0, end)
 
     def files(self, span: Span) -> SourceFiles:
-        """The files of a span, which have passed every check of their columns.
+        """The files of a span for the columnar engine, after all checks of their columns.
 
         Raises:
-            NotNative: Their rows are not those of the files as they are.
+            NotNative: The engine cannot read the files exactly as Spark does.
             RunError: A file is gone or has changed.
         """
         reading = self._reading_of(span)
-        self._looked = span, reading
+        self._next_reading = span, reading
         if reading is None:
             raise SmallBatch("a batch has no files")
-        return as_they_are(self._source, reading)
+        return folder_files(self._source, reading)
 
     def set_aside(self, named: str) -> bool:
-        file = next((file for file in self._read if listing.as_uri(file.path) == named), None)
+        file = next((file for file in self._last_read if listing.as_uri(file.path) == named), None)
         if file is None or file in self._damaged:
             return False
-        gone, changed, now = self._problems([file])
+        gone, changed, now = self._gone_and_changed([file])
         if changed and self._source.changed == "reread":
             raise changed_error(self._source, known_of(changed), now, MEANWHILE)
-        if gone or changed:  # of a planned span the next look leaves out what is gone
+        if gone or changed:  # the next try of a planned span leaves out a missing file, if the source skips such files
             return bool(gone) and self._source.streaming and self._source.missing == "skip"
         cause = file_rows.damage(self.context, self._source, file) if self._source.bad_file != "fail" else ""
-        gone, changed, _ = self._problems([file])
+        gone, changed, _ = self._gone_and_changed([file])
         if not cause or gone or changed:
             return False
         self._damaged[file] = cause

@@ -1,4 +1,4 @@
-"""The reading of files: groups of equal columns by footer or header, and their common columns."""
+"""How files are read: as groups of files with equal columns, by footer or header, and with common columns."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from helios.sources.common.spark.types import by_name, castable, extras, missing
 from helios.sources.files.declare import FilesSource
 from helios.sources.files.formats import FORMATS
 from helios.sources.files.spark import partitions
-from helios.sources.files.spark.columns import FileColumns, look, misfit, unreadable
+from helios.sources.files.spark.columns import FileColumns, columns_of, misfit, unreadable
 from helios.sources.files.spark.json_lines import infer_json
 from helios.sources.files.spark.text_lines import refuse_encoding
 from helios.sources.files.spark.text_numbers import infer_csv
-from helios.sources.files.spark.text_values import READ_AS_TEXT, has_plain_lines, refuse_decimals, texts
+from helios.sources.files.spark.text_values import READ_AS_TEXT, has_plain_lines, refuse_decimals, text_types
 from helios.spark.jvm.sql import struct_of
 
 
@@ -29,10 +29,10 @@ class Group:
 
     Attributes:
         files: The files.
-        own: Their columns, in their order.
-        nanos: Those of their timestamps that are in nanoseconds.
-        typed: Their columns with the types that texts stand for, if they are read as texts.
-        plain: Whether their lines that are plain are read in one pass.
+        own: The columns of the files, in their order.
+        nanos: The names of the timestamps that are in nanoseconds.
+        typed: The columns with the types that their texts will be cast to; None if the files are not text.
+        plain: Whether plain lines are read in one pass.
     """
 
     files: tuple[File, ...]
@@ -43,7 +43,7 @@ class Group:
 
     @property
     def stored(self) -> StructType:
-        """The columns as Spark reads them: nanoseconds are a bigint."""
+        """The columns as Spark reads them: a timestamp in nanoseconds is a bigint."""
         as_long = {name: LongType() for name in self.nanos}
         return StructType([StructField(f.name, as_long.get(f.name, f.dataType)) for f in self.own.fields])
 
@@ -54,11 +54,12 @@ class Reading:
 
     Attributes:
         groups: The files, by their columns.
-        columns: The columns that they give together.
-        keys: Those of them that are folders such as `day=2026-01-01`.
-        bad: Files that cannot be read.
-        inferred: Those whose types are inferred if they come from texts, in lower case.
-        planned: When their batch was planned, by path, in milliseconds since 1970; where the source stores it.
+        columns: The common columns of all files.
+        keys: The partition columns among them, from folders such as `day=2026-01-01`.
+        bad: The files that cannot be read.
+        inferred: The names, in lower case, of the columns that are not declared.
+        planned: When the batch of each file was planned, by path, in milliseconds since 1970; None if no column needs
+            it.
     """
 
     groups: tuple[Group, ...]
@@ -82,8 +83,8 @@ def reading_of(
         context: What the sources of the run share.
         source: The source.
         files: The files.
-        damaged: Files of which is known that they cannot be read, and why.
-        folders: More files, of which only the folders count.
+        damaged: The files that are known to be unreadable, with their causes.
+        folders: More files; only their folders matter.
 
     Raises:
         InputError: A file does not have the declared columns, or two files do not fit together.
@@ -91,21 +92,20 @@ def reading_of(
     """
     refuse_encoding(source)
     damaged = damaged or {}
-    looks = look(context.spark, source, [file for file in files if file not in damaged])
-    looks += [FileColumns(file, cause=damaged[file]) for file in files if file in damaged]
-    bad = tuple(look for look in looks if look.cause)
+    file_columns = columns_of(context.spark, source, [file for file in files if file not in damaged])
+    file_columns += [FileColumns(file, cause=damaged[file]) for file in files if file in damaged]
+    bad = tuple(file for file in file_columns if file.cause)
     if bad and source.bad_file == "fail":
         raise unreadable(source, bad)
     declared = _declared(source)
-    keys = _folders(context, source, (*files, *folders))
-    groups = _typed(context, source, _grouped(looks), declared, keys)
+    keys = _partition_columns(context, source, (*files, *folders))
+    groups = _typed(context, source, _grouped(file_columns), declared, keys)
     if declared is None:
-        columns = _united(context, source, groups)
-        columns, keys = partitions.appended(columns, keys)
+        columns = partitions.with_keys(_united(context, source, groups), keys)
     else:
-        groups, others = _fitting(context, source, groups, declared, keys)
-        bad += others
-        columns, keys = _asked(source, groups, declared, keys)
+        groups, misfits = _fitting(context, source, groups, declared, keys)
+        bad += misfits
+        columns, keys = _declared_and_added(source, groups, declared, keys)
     refuse_decimals(source, columns)
     groups = tuple(replace(group, own=_read_as(source, group.own, columns)) for group in groups)
     groups = tuple(_as_texts(source, group, keys) for group in groups)
@@ -113,13 +113,13 @@ def reading_of(
     return Reading(groups, columns, keys, bad, inferred)
 
 
-def _folders(context: SourceContext, source: FilesSource, files: Sequence[File]) -> StructType:
-    """The partition columns of folders, whose types stay the same during a run."""
-    before = by_name(context.inferred.folders.get(source.path, StructType()))
+def _partition_columns(context: SourceContext, source: FilesSource, files: Sequence[File]) -> StructType:
+    """The partition columns of files. A column keeps its type during a run, unless the target may widen it."""
+    known = by_name(context.inferred.folders.get(source.path, StructType()))
     widening = context.plan.write.sink.evolution.mode == "full"
     columns = partitions.columns(source.path, [file.path for file in files])
-    fields = [StructField(f.name, _wider(before.get(f.name.lower()), f.dataType, widening)) for f in columns.fields]
-    context.inferred.folders[source.path] = StructType(list((before | by_name(StructType(fields))).values()))
+    fields = [StructField(f.name, _wider(known.get(f.name.lower()), f.dataType, widening)) for f in columns.fields]
+    context.inferred.folders[source.path] = StructType(list((known | by_name(StructType(fields))).values()))
     return StructType(fields)
 
 
@@ -131,14 +131,14 @@ def _declared(source: FilesSource) -> StructType | None:
     return kind
 
 
-def _grouped(found: Sequence[FileColumns]) -> tuple[Group, ...]:
-    """The good files that may have rows, by their columns."""
+def _grouped(files: Sequence[FileColumns]) -> tuple[Group, ...]:
+    """The readable files that may have rows, by their columns."""
     groups: dict[tuple[str, frozenset[str]], list[FileColumns]] = {}
-    for file in found:
+    for file in files:
         if file.columns is not None and not file.cause:
             groups.setdefault((file.columns.json(), file.nanos), []).append(file)
     return tuple(
-        Group(tuple(one.file for one in group), group[0].columns or StructType(), group[0].nanos)
+        Group(tuple(file.file for file in group), group[0].columns or StructType(), group[0].nanos)
         for group in groups.values()
     )
 
@@ -150,10 +150,10 @@ def _typed(
     declared: StructType | None,
     keys: StructType,
 ) -> tuple[Group, ...]:
-    """The groups with the types of their columns, inferred if neither the files nor the declaration has them."""
+    """The groups with the types of their columns. Types are inferred if neither the files nor the schema has them."""
     known = by_name(declared or context.inferred.columns.get(source.path, StructType()))
     if source.format == "json":
-        if declared is not None and (source.rescued or source.extra == "ignore" or _fails_by_rows(source)):
+        if declared is not None and (source.rescued or source.extra == "ignore" or _fails_at_extra_fields(source)):
             return tuple(replace(group, own=declared) for group in groups)
         return tuple(replace(group, own=_infer(context, source, group, declared)) for group in groups)
     if source.format != "csv":
@@ -166,8 +166,8 @@ def _typed(
     return tuple(replace(group, own=_csv_types(context, source, group, known, declared)) for group in groups)
 
 
-def _fails_by_rows(source: FilesSource) -> bool:
-    """True if each row of json with other fields than the declared ones stops the run: nothing is read before."""
+def _fails_at_extra_fields(source: FilesSource) -> bool:
+    """True if a json row with undeclared fields stops the run when it is read: no look at all rows is needed before."""
     fails = (source.extra, source.bad_row, source.bad_file) == ("fail", "fail", "fail")
     return fails and has_plain_lines(source)
 
@@ -181,15 +181,12 @@ def _csv_types(
 ) -> StructType:
     """The columns of csv files, in the order of their header."""
     widening = declared is None and context.plan.write.sink.evolution.mode == "full"
-    guessed = declared is None or source.extra == "add"
-    if guessed and (widening or any(field.name.lower() not in known for field in group.own.fields)):
+    infers = declared is None or source.extra == "add"
+    types: list[DataType] = [StringType() for _ in group.own.fields]
+    if infers and (widening or any(field.name.lower() not in known for field in group.own.fields)):
         inferred = _infer(context, source, group)
-        if len(inferred) == len(group.own):
+        if len(inferred) == len(group.own):  # else all rows are shorter than the header, and so are bad rows
             types = [field.dataType for field in inferred.fields]
-        else:  # all rows are shorter than the header: each is a bad row
-            types = [StringType() for _ in group.own.fields]
-    else:
-        types = [StringType() for _ in group.own.fields]
     fields = [
         StructField(field.name, _wider(known.get(field.name.lower()), kind, widening))
         for field, kind in zip(group.own.fields, types, strict=True)
@@ -198,41 +195,40 @@ def _csv_types(
 
 
 def _wider(known: StructField | None, kind: DataType, widening: bool) -> DataType:
-    """The type of a column: the known one, or under "full" a wider number."""
+    """The type of a column: the known one, or a wider one if `widening` and there is one."""
     if known is None:
         return kind
-    both = united(known.dataType, kind) if widening and not isinstance(kind, StringType) else None
-    return both if both is not None else known.dataType
+    wider = united(known.dataType, kind) if widening and not isinstance(kind, StringType) else None
+    return wider if wider is not None else known.dataType
 
 
 def _infer(context: SourceContext, source: FilesSource, group: Group, declared: StructType | None = None) -> StructType:
-    """The columns of files as Spark infers them from all their rows, see `infer_csv`; of the last ones, as it did.
+    """The columns of files as Spark infers them from all rows. The result for the last files is remembered.
 
-    Of json with a declared schema, those of the rows that may have others.
+    For json with a declared schema, plain lines with only declared fields are skipped.
     """
     if group.files in context.inferred.last:
         return context.inferred.last[group.files]
     if source.format == "json":
-        known = declared if has_plain_lines(source) else None
-        context.inferred.last = {group.files: infer_json(context.spark, source, group.files, known)}
-        return context.inferred.last[group.files]
-    kind = infer_csv(context, source, group.files)
-    context.inferred.last = {group.files: kind}
-    return kind
+        columns = infer_json(context.spark, source, group.files, declared if has_plain_lines(source) else None)
+    else:
+        columns = infer_csv(context, source, group.files)
+    context.inferred.last = {group.files: columns}
+    return columns
 
 
 def _united(context: SourceContext, source: FilesSource, groups: Sequence[Group]) -> StructType:
     """The columns of all files.
 
     Raises:
-        InputError: Two files have types that no type holds both of.
+        InputError: A column has two types in two files, and no common type.
         NotFound: There is no file with columns.
     """
     inferred = not FORMATS[source.format].owns_types
     known = by_name(context.inferred.columns.get(source.path, StructType()))
     mode = context.plan.write.sink.evolution.mode
     fields = dict(known)
-    seen: dict[str, File] = {}
+    first_file: dict[str, File] = {}
     for group in groups:
         for field in group.own.fields:
             name = field.name.lower()
@@ -240,14 +236,15 @@ def _united(context: SourceContext, source: FilesSource, groups: Sequence[Group]
             if before is None:
                 kind: DataType | None = field.dataType
             elif name in known and inferred:
-                # Later files have the types of the first ones: what does not parse is a bad row.
+                # A known column keeps its type, and values that do not parse make bad rows; structs may gain fields.
                 grown = with_extras(before.dataType, field.dataType)
-                kind = (united(grown, field.dataType) if mode == "full" else None) or grown
+                wider = united(grown, field.dataType) if mode == "full" else None
+                kind = wider if wider is not None else grown
             else:
                 kind = united(before.dataType, field.dataType, inferred=inferred)
             if kind is None:
-                raise misfit(source, field, group.files[0], before, seen.get(name))
-            seen.setdefault(name, group.files[0])
+                raise misfit(source, field, group.files[0], before, first_file.get(name))
+            first_file.setdefault(name, group.files[0])
             fields[name] = StructField(before.name if before is not None else field.name, kind)
     if not fields:
         raise NotFound(
@@ -256,9 +253,10 @@ def _united(context: SourceContext, source: FilesSource, groups: Sequence[Group]
             fix="check the path; for a folder that is still empty, pass schema=.",
         )
     columns = StructType(list(fields.values()))
-    for group in groups if mode == "strict" and source.format != "json" else ():
-        _refuse_missing(source, group, columns, "other files have")
-    # A later batch has them too, if as nulls: the steps may name them.
+    if mode == "strict" and source.format != "json":
+        for group in groups:
+            _refuse_missing(source, group, columns, "other files have")
+    # Later batches have these columns, too, at least as nulls: the steps may name them.
     context.inferred.columns[source.path] = columns
     return columns
 
@@ -266,15 +264,15 @@ def _united(context: SourceContext, source: FilesSource, groups: Sequence[Group]
 def _fitting(
     context: SourceContext, source: FilesSource, groups: Sequence[Group], declared: StructType, keys: StructType
 ) -> tuple[tuple[Group, ...], tuple[FileColumns, ...]]:
-    """The groups whose columns fit the declared ones, and the rejected files.
+    """The groups whose columns fit the declared ones, and the files that do not fit.
 
     Raises:
-        InputError: Those of a file do not, and such files are not set aside; or those of the folders.
+        InputError: A partition column does not fit, or a file does not fit and bad files are not quarantined.
     """
     if len(keys):
         _refuse_columns(context, source, Group((), keys), declared, StructType())
     fitting: list[Group] = []
-    others: list[FileColumns] = []
+    misfits: list[FileColumns] = []
     waiting = list(groups)
     while waiting:
         group = waiting.pop(0)
@@ -283,17 +281,16 @@ def _fitting(
         except InputError as error:
             if source.bad_file != "quarantine":
                 raise
-            if source.format == "json" and len(group.files) > 1:  # its columns are those of all of its files
-                half = len(group.files) // 2
-                halves = [replace(group, files=files) for files in (group.files[:half], group.files[half:])]
+            if source.format == "json" and len(group.files) > 1:  # any of its files may have the misfit: halve it
+                middle = len(group.files) // 2
+                halves = [replace(group, files=files) for files in (group.files[:middle], group.files[middle:])]
                 waiting = [replace(half, own=_infer(context, source, half, declared)) for half in halves] + waiting
             else:
-                others += [
-                    FileColumns(file, cause=error.what.replace(group.files[0].path, "it")) for file in group.files
-                ]
+                cause = error.what.replace(group.files[0].path, "it")
+                misfits += [FileColumns(file, cause=cause) for file in group.files]
         else:
             fitting.append(group)
-    return tuple(fitting), tuple(others)
+    return tuple(fitting), tuple(misfits)
 
 
 def _refuse_columns(
@@ -302,17 +299,17 @@ def _refuse_columns(
     """Refuses files whose columns do not fit the declared ones.
 
     Raises:
-        InputError: A file has other columns and `extra` does not say what happens to them, lacks one under a strict
-            sink, has a type that cannot become the declared one, or a column of the name that `rescued` has.
+        InputError: A file has an undeclared column under extra="fail", lacks a column under a strict sink, has a type
+            that cannot be cast to the declared one, or has a column with the name of the rescued column.
     """
     own = StructType([*group.own.fields, *keys.fields])
     place = group.files[0].path if group.files else f"the name of a folder below {source.path}"
-    more = extras(own, declared)
-    if more and source.extra == "fail" and not source.rescued:
-        raise source.undeclared_error(more, declared.names, place)
+    undeclared = extras(own, declared)
+    if undeclared and source.extra == "fail" and not source.rescued:
+        raise source.undeclared_error(undeclared, declared.names, place)
     if source.rescued in group.own.names and source.format != "json":
         raise InputError(
-            f"{place} has a column {source.rescued!r} itself, in which rescued= would keep the others.",
+            f"{place} already has a column {source.rescued!r}, in which rescued= would keep undeclared columns.",
             where=source.origin,
             fix="give rescued= another name.",
         )
@@ -322,43 +319,42 @@ def _refuse_columns(
     _refuse_casts(source, group, declared)
 
 
-def _asked(
+def _declared_and_added(
     source: FilesSource, groups: Sequence[Group], declared: StructType, keys: StructType
 ) -> tuple[StructType, StructType]:
-    """The declared columns, and under extra="add" those that the files have beside them; with the partition columns."""
-    wanted = declared
-    folder = [Group((), keys)] if len(keys) else []
-    for group in (*groups, *folder):
-        if source.extra == "add" and not source.rescued:
-            own = StructType([StructField(name, StringType()) for name in group.own.names])
-            grown = with_extras(wanted, own if source.adds_text else group.own)
-            assert isinstance(grown, StructType)
-            wanted = grown
-    if source.extra == "add" and not source.rescued:
-        return partitions.appended(wanted, keys)
-    asked = by_name(declared)
-    typed = [asked[field.name.lower()] for field in keys.fields if field.name.lower() in asked]
-    return wanted, StructType(typed)
+    """The declared columns, with undeclared ones under extra="add"; and the partition columns among them."""
+    if source.extra != "add" or source.rescued:
+        types = by_name(declared)
+        names = [field.name.lower() for field in keys.fields]
+        return declared, StructType([types[name] for name in names if name in types])
+    columns: DataType = declared
+    for group in (*groups, *([Group((), keys)] if len(keys) else [])):
+        as_text = StructType([StructField(name, StringType()) for name in group.own.names])
+        columns = with_extras(columns, as_text if source.adds_text else group.own)
+    assert isinstance(columns, StructType)
+    return partitions.with_keys(columns, keys), keys
 
 
-def _refuse_missing(source: FilesSource, group: Group, wanted: StructType, who: str) -> None:
-    lacks = missing(group.own, wanted)
-    if lacks:
+def _refuse_missing(source: FilesSource, group: Group, wanted: StructType, wanted_by: str) -> None:
+    absent = missing(group.own, wanted)
+    if absent:
         raise InputError(
-            f"{group.files[0].path} has no column {lacks[0]!r}, which {who}. "
-            f"{near_miss(lacks[0], [field.name for field in group.own.fields])}",
+            f"{group.files[0].path} has no column {absent[0]!r}, which {wanted_by}. "
+            f"{near_miss(absent[0], [field.name for field in group.own.fields])}",
             where=source.origin,
             fix='repair the file, or write .evolve_schema("add_columns") on the sink: the column is null then.',
         )
 
 
 def _refuse_casts(source: FilesSource, group: Group, declared: StructType) -> None:
-    theirs = by_name(group.own)
+    if not FORMATS[source.format].owns_types:
+        return
+    own_fields = by_name(group.own)
     for field in declared.fields:
-        own = theirs.get(field.name.lower())
-        if own is not None and own.name in group.nanos and isinstance(field.dataType, LongType):
+        own = own_fields.get(field.name.lower())
+        if own is None or (own.name in group.nanos and isinstance(field.dataType, LongType)):
             continue
-        if own is not None and FORMATS[source.format].owns_types and not castable(own.dataType, field.dataType):
+        if not castable(own.dataType, field.dataType):
             raise InputError(
                 f"{group.files[0].path}: {own.name} is {own.dataType.simpleString()}, which cannot be read as "
                 f"{field.dataType.simpleString()}.",
@@ -368,7 +364,7 @@ def _refuse_casts(source: FilesSource, group: Group, declared: StructType) -> No
 
 
 def _read_as(source: FilesSource, own: StructType, columns: StructType) -> StructType:
-    """The schema with which files are read: their own types, or for text files the wanted ones."""
+    """The schema with which files are read: with the types of the files, or for text files with those of `columns`."""
     if FORMATS[source.format].owns_types:
         return own
     wanted = by_name(columns)
@@ -385,12 +381,13 @@ def _read_as(source: FilesSource, own: StructType, columns: StructType) -> Struc
 
 
 def _as_texts(source: FilesSource, group: Group, keys: StructType) -> Group:
-    """A group whose rows are parsed as strings, so that the cast to a column's type loses nothing silently."""
+    """A group whose values are parsed as strings, so that the cast to a column's type loses nothing silently."""
     if source.format not in READ_AS_TEXT:
         return group
-    own = as_texts(group.own, texts(source))
+    own = as_texts(group.own, text_types(source))
     assert isinstance(own, StructType)
-    # A file's own column of a folder's name is compared with it, of which a plain line knows nothing.
-    plain = has_plain_lines(source) and not by_name(own).keys() & by_name(keys).keys()
-    plain = plain and partitions.fit(source.path, [file.path for file in group.files], keys)
+    # A column of the file is compared with a partition column of its name, which is not done for plain lines.
+    is_compared = bool(by_name(own).keys() & by_name(keys).keys())
+    plain = has_plain_lines(source) and not is_compared
+    plain = plain and partitions.all_fit(source.path, [file.path for file in group.files], keys)
     return replace(group, own=own, typed=group.own, plain=plain)

@@ -1,8 +1,8 @@
-"""The text of csv, json and text files: line by line, or file by file and cut into records, each with its file.
+"""The text of csv, json and text files, with the file of each text: line by line, or as records of whole files.
 
-Spark's own reader hands over a line only where it does not parse, and takes for good what its parser rounds, cuts or
-replaces. Here texts are read, Spark's parser takes each apart into texts (`csv_lines`, `json_lines`), and `file_types`
-makes values of these.
+Spark's own readers keep only the lines that do not parse, and accept values that their parser rounds, cuts or replaces.
+So files are read as text here. `csv_lines` and `json_lines` let Spark's parser split each text into fields, which are
+texts again; `text_values` and the casts of `helios.sources.common.spark.types` turn them into values.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from helios.spark.jvm.functions import called
 
 DECODED = Path(__file__).with_name("Decoded.java")
 
-OF_THE_FILE = ("header", "comment", "encoding", "charset", "lineSep", "multiLine", "inferSchema", "samplingRatio")
-"""Options about a file, and not about one line of it."""
+FILE_OPTIONS = ("header", "comment", "encoding", "charset", "lineSep", "multiLine", "inferSchema", "samplingRatio")
+"""Options that concern a whole file, and not a single line."""
 
 UTF8 = ("utf-8", "utf8")
 
-SPARKS_OWN = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
+SKIP_NO_FILE = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 """Options of every read: no file is skipped, whatever the session says."""
 
 PLAIN = "__helios_plain"
-"""The columns of a line that is plain; null where the line itself says what it is."""
+"""The column with the row of a plain line, as a struct; null for any other line."""
 
 ROW = "row"
-"""The field of `PLAIN` that has the columns, where a field `WHAT` is beside it."""
+"""The field with the row, in a struct of the row and `WHAT`."""
 
 WHAT = "what"
-"""The column that says what a line or record is: null for a row, or why it is none; of json, see `json_lines`."""
+"""The class of a line or record. csv: null for a row, empty for none, else the reason. json: see `JsonLine.java`."""
 
 REPLACED = "\ufffd"
-"""The replacement of bytes that are no text of the encoding."""
+"""Replaces bytes that are not valid in the encoding."""
 
 UNPARSED = "the row does not parse"
 DAMAGED = "it holds bytes that are not"
 
 RECORDS = ArrayType(ArrayType(StringType()))
-"""The records of a file: each as its text, and why it cannot be a row or null."""
+"""The records of a file: each is its text, and the reason why it cannot be a row; null if it can."""
 
 
-def of_lines(source: FilesSource) -> dict[str, str]:
-    """The options of a source that apply to one line, for Spark's parser of one text."""
-    given = {name: text for name, text in source.reader_options().items() if name not in OF_THE_FILE}
+def line_options(source: FilesSource) -> dict[str, str]:
+    """The options of a source that concern one line, for Spark's parser of a single text."""
+    given = {name: text for name, text in source.reader_options().items() if name not in FILE_OPTIONS}
     return given | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": rejects.TEXT}
 
 
@@ -62,7 +62,7 @@ def refuse_encoding(source: FilesSource) -> None:
     """Refuses an encoding whose line ends cannot be found by their bytes.
 
     Raises:
-        InputError: The source has one, and its rows are lines.
+        InputError: The source has such an encoding, and its rows are lines.
     """
     encoding = encoding_of(source.reader_options())
     whole = source.flag("multiLine") or source.flag("wholetext")
@@ -97,46 +97,49 @@ def lines(
         spark: The session.
         source: The source.
         files: The files.
-        options: Those of the source that tell where a line ends.
-        what: Of the file, of where in it the task begins, and of the line: the column `WHAT`.
-        plain: Of the same, and of the bytes of the line: the column `PLAIN`, without `what` as a struct of `ROW` and
-            `WHAT`. Of lines that are plain there are neither text nor reasons.
+        options: The names of the options that say where a line ends.
+        what: Gives `WHAT` from the file, the offset at which the task begins in the file, and the text of the line.
+        plain: Gives `PLAIN` from the file, the offset, and the bytes of the line. If `what` is None, it gives a struct
+            of `ROW` and `WHAT`. A plain line has neither a text nor a reason.
     """
     given = {name: text for name, text in source.reader_options().items() if name in options}
-    reader = spark.read.format("text").options(**given, **SPARKS_OWN)
+    reader = spark.read.format("text").options(**given, **SKIP_NO_FILE)
     rows = loaded(spark, reader, files).select("value", *bad_rows.origin_of_lines())
     value, path, begin = F.col("value"), F.col(bad_rows.FILE), F.col(bad_rows.BEGIN)
     columns = []
     if plain is not None:
-        # A column of its own, for which each line is looked at once.
+        # A column of its own, so that Spark evaluates `plain` once for each line.
         rows = rows.withColumn(PLAIN, plain(path, begin, value.cast("binary")))
         row = F.col(PLAIN) if what is not None else F.col(PLAIN)[ROW]
         value = F.when(row.isNull(), value)
-        columns += [row.alias(PLAIN), *([F.col(PLAIN)[WHAT].alias(WHAT)] if what is None else [])]
+        columns.append(row.alias(PLAIN))
+        if what is None:
+            columns.append(F.col(PLAIN)[WHAT].alias(WHAT))
     text, why = _text(spark, source.reader_options(), value)
     columns += [text.alias(bad_rows.LINE), *map(F.col, bad_rows.ORIGIN), why.alias(rejects.WHY)]
-    columns += [what(path, begin, text).alias(WHAT)] if what is not None else []
+    if what is not None:
+        columns.append(what(path, begin, text).alias(WHAT))
     return rows.select(*columns)
 
 
 def records(
     spark: SparkSession, source: FilesSource, files: Sequence[File], split: Callable[[Column], Column]
 ) -> DataFrame:
-    """The records of files that are read whole, as `lines` has lines.
+    """The records of files that are read whole, with the columns of `lines`.
 
     Args:
         spark: The session.
         source: The source.
         files: The files.
-        split: Of the text of a file, its `RECORDS`.
+        split: Gives the `RECORDS` of a file from its text.
     """
     text, why = _text(spark, source.reader_options(), F.col("value"))
-    reader = spark.read.format("text").options(wholetext=True, **SPARKS_OWN)
+    reader = spark.read.format("text").options(wholetext=True, **SKIP_NO_FILE)
     columns = [*bad_rows.origin(), why.alias(rejects.WHY)]
     rows = loaded(spark, reader, files).select(split(text).alias("records"), *columns)
     rows = rows.select(F.explode("records").alias("record"), *bad_rows.ORIGIN, rejects.WHY)
     line = F.col("record")[0]
-    # What is not text in a file lies in some of its records: those that hold what was put in its place.
+    # The reason concerns the whole file. Only the records with replaced bytes are bad.
     why = F.when(F.contains(line, F.lit(REPLACED)), F.col(rejects.WHY))
     what = F.col("record")[1].alias(WHAT)
     return rows.select(line.alias(bad_rows.LINE), *bad_rows.ORIGIN, why.alias(rejects.WHY), what)
@@ -147,14 +150,12 @@ def encoding_of(options: Mapping[str, str]) -> str:
 
 
 def _text(spark: SparkSession, options: dict[str, str], value: Column) -> tuple[Column, Column]:
-    """The text of a line, and the reason if it differs from the file's bytes; otherwise null."""
-    encoding = encoding_of(options)
+    """The text of a line, and the reason if its bytes are not valid in the encoding; otherwise null."""
+    encoding, value_bytes = encoding_of(options), value.cast("binary")
     if encoding.lower() in UTF8:
-        text, whole = F.make_valid_utf8(value), F.is_valid_utf8(value)
+        text, valid = F.make_valid_utf8(value), F.is_valid_utf8(value)
     else:
-        strict, lenient = (
-            called(spark, f"helios_decoded_{how}", DECODED, [value.cast("binary")], [encoding, how == "strict"])
-            for how in ("strict", "lenient")
-        )
-        text, whole = F.coalesce(strict, lenient), strict.isNotNull()
-    return text, F.when(~whole, F.lit(f"{DAMAGED} {encoding}"))
+        strict = called(spark, "helios_decoded_strict", DECODED, [value_bytes], [encoding, True])
+        lenient = called(spark, "helios_decoded_lenient", DECODED, [value_bytes], [encoding, False])
+        text, valid = F.coalesce(strict, lenient), strict.isNotNull()
+    return text, F.when(~valid, F.lit(f"{DAMAGED} {encoding}"))

@@ -1,4 +1,4 @@
-"""Which texts are inferred as numbers: those that a number reproduces exactly.
+"""Infers a text as a number only if the number reproduces the text exactly.
 
 `01234` may be an identifier, and `1.10` a version: as numbers they would be 1234 and 1.1.
 """
@@ -18,90 +18,95 @@ from helios.sources.common.spark.context import SourceContext
 from helios.sources.common.spark.types import NUMBERS, nullable
 from helios.sources.files.declare import FilesSource
 from helios.sources.files.spark.listing import loaded
-from helios.sources.files.spark.text_lines import SPARKS_OWN
+from helios.sources.files.spark.text_lines import SKIP_NO_FILE
 from helios.spark.jvm.sql import quoted
 
 WHOLE = r"(0|-?[1-9]\d*)"
 
 _DIGITS = r"(\.(\d*[1-9]|0))"
 FRACTION = rf"-?((0|[1-9]\d*){_DIGITS}?|[1-9]{_DIGITS}?[eE][+-]\d{{1,3}}|[1-9]{_DIGITS}E([7-9]|[1-9]\d\d?))"
-"""A double as C, Python, R or Java write it: with powers that have a sign, or as Java's from 7 on none."""
+"""A double as C, Python, R or Java write it. An exponent has a sign; Java writes none from 7 on."""
 
 NO_DIGITS = r"^[-0.]+|[eE].*|\D|0+$"
-"""The pattern of the parts of a number's text that are none of its significant digits."""
+"""Matches the parts of a number's text that are not significant digits."""
 
-MOST_OF_WHOLE, MOST = 15, 17
-"""The digits that a double keeps of any number, and those of the longest text that a program writes for a double."""
+MOST_DIGITS_OF_WHOLE = 15
+"""A double keeps so many significant digits of every number."""
 
-ENDLESS = {"nanValue": "NaN", "positiveInf": "Inf", "negativeInf": "-Inf"}
-"""Options for what is no finite number, and Spark's defaults."""
+MOST_DIGITS_OF_DOUBLE = 17
+"""A program writes a double with at most so many significant digits."""
 
-ZEROS = r"^\s*[+-]?0\d"
-"""How a number begins that has zeros before it."""
+NOT_FINITE = {"nanValue": "NaN", "positiveInf": "Inf", "negativeInf": "-Inf"}
+"""The options for numbers that are not finite, with Spark's defaults."""
+
+LEADING_ZEROS = r"^\s*[+-]?0\d"
 
 
-def comes_back(text: str, kind: DataType) -> bool:
+def is_canonical(text: str, kind: DataType) -> bool:
     """True if a text is exactly the canonical form of its number in a type.
 
     Examples:
         >>> texts = ["1234", "01234", "-5", "+5", "1.1", "1.10", "1.0", "12E5", "1e-05", "9007199254740993"]
-        >>> [text for text in texts if comes_back(text, DoubleType())]
+        >>> [text for text in texts if is_canonical(text, DoubleType())]
         ['1234', '-5', '1.1', '1.0', '1e-05']
     """
     if not isinstance(kind, DoubleType):
         return re.fullmatch(WHOLE, text) is not None
-    most = MOST if re.search("[.eE]", text) else MOST_OF_WHOLE
-    return re.fullmatch(FRACTION, text) is not None and len(re.sub(NO_DIGITS, "", text)) <= most
+    most_digits = MOST_DIGITS_OF_DOUBLE if re.search("[.eE]", text) else MOST_DIGITS_OF_WHOLE
+    return re.fullmatch(FRACTION, text) is not None and len(re.sub(NO_DIGITS, "", text)) <= most_digits
 
 
 def zeros_lost(text: Column, field: StructField) -> tuple[str, Column] | None:
-    """The message for a text with leading zeros that its number would lose, and the condition; None for other types."""
+    """The reason and the condition of texts whose leading zeros a number would lose; None if the type is no number."""
     if not isinstance(field.dataType, NUMBERS):
         return None
     kind = field.dataType.simpleString()
     why = f"{field.name} would lose its zeros as {kind}, which was inferred: declare it as string, or as {kind}"
-    return why, F.coalesce(text.rlike(ZEROS), F.lit(False))
+    return why, F.coalesce(text.rlike(LEADING_ZEROS), F.lit(False))
 
 
 def infer_csv(context: SourceContext, source: FilesSource, files: Sequence[File]) -> StructType:
-    """The columns of csv files as Spark infers them from all their rows; one with a text that is no number is text.
+    """The columns of csv files as Spark infers them from all rows; a column whose texts a number would change is text.
 
     Args:
         context: What the sources of the run share.
         source: The source.
         files: The files.
     """
-    options = {"inferSchema": "true", **source.reader_options(), **SPARKS_OWN}
+    options = {"inferSchema": "true", **source.reader_options(), **SKIP_NO_FILE}
     reader = context.spark.read.format("csv").options(**options).option("columnNameOfCorruptRecord", rejects.TEXT)
     schema = loaded(context.spark, reader, files).schema
     columns = nullable(StructType([field for field in schema.fields if field.name != rejects.TEXT]))
     assert isinstance(columns, StructType)
     given = source.reader_options()
-    written = [f for f in columns.fields if isinstance(f.dataType, NUMBERS)]
-    written = [f for f in written if not ("locale" in given and isinstance(f.dataType, DecimalType))]
-    if not written:
+    numbers = [field for field in columns.fields if isinstance(field.dataType, NUMBERS)]
+    if "locale" in given:
+        numbers = [field for field in numbers if not isinstance(field.dataType, DecimalType)]
+    if not numbers:
         return columns
     texts = StructType([StructField(field.name, StringType()) for field in columns.fields])
     reader = context.spark.read.format("csv").options(**{**options, "inferSchema": "false"}).schema(texts)
-    endless = [given.get(option, default) for option, default in ENDLESS.items()]
-    lost = [F.min(_lost(F.col(quoted(f.name)), f.dataType, endless)) for f in written]
-    row = loaded(context.spark, reader, files).agg(*lost).first()
-    examples = {f.name: text for f, text in zip(written, row or (), strict=True) if text is not None}
-    for name, text in examples.items() if source.path not in context.inferred.columns else ():
-        context.observer.noted(
-            f"{source.label()}: {name} is text, as {text!r} would change when read as a number; "
-            "to have numbers, declare their types: schema=."
-        )
+    not_finite = [given.get(option, default) for option, default in NOT_FINITE.items()]
+    changed = [F.min(_changed_text(F.col(quoted(field.name)), field.dataType, not_finite)) for field in numbers]
+    row = loaded(context.spark, reader, files).agg(*changed).first()
+    examples = {field.name: text for field, text in zip(numbers, row or (), strict=True) if text is not None}
+    if source.path not in context.inferred.columns:
+        for name, text in examples.items():
+            context.observer.noted(
+                f"{source.label()}: {name} is text, as {text!r} would change when read as a number; "
+                "to have numbers, declare their types: schema=."
+            )
     return StructType([StructField(f.name, StringType() if f.name in examples else f.dataType) for f in columns.fields])
 
 
-def _lost(value: Column, kind: DataType, endless: Sequence[str]) -> Column:
-    """A text that its number does not reproduce; null for any other, see `comes_back`."""
+def _changed_text(value: Column, kind: DataType, not_finite: Sequence[str]) -> Column:
+    """A text that its number does not reproduce; null for any other text, see `is_canonical`."""
     text = F.trim(value)
     if not isinstance(kind, DoubleType):
-        kept = text.rlike(f"^{WHOLE}$")
+        unchanged = text.rlike(f"^{WHOLE}$")
     else:
-        most = F.when(text.rlike("[.eE]"), MOST).otherwise(MOST_OF_WHOLE)
-        short = (F.length(text) <= MOST_OF_WHOLE) | (F.length(F.regexp_replace(text, NO_DIGITS, "")) <= most)
-        kept = (text.rlike(f"^({FRACTION})$") & short) | text.isin(*endless, "Infinity", "-Infinity")
-    return F.when(~kept & (text != ""), value)
+        most_digits = F.when(text.rlike("[.eE]"), MOST_DIGITS_OF_DOUBLE).otherwise(MOST_DIGITS_OF_WHOLE)
+        digits = F.length(F.regexp_replace(text, NO_DIGITS, ""))
+        short = (F.length(text) <= MOST_DIGITS_OF_WHOLE) | (digits <= most_digits)
+        unchanged = (text.rlike(f"^({FRACTION})$") & short) | text.isin(*not_finite, "Infinity", "-Infinity")
+    return F.when(~unchanged & (text != ""), value)

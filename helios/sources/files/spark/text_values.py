@@ -33,20 +33,20 @@ FORMATTED: Mapping[str, type[DataType]] = {
     "timestampFormat": TimestampType,
     "timestampNTZFormat": TimestampNTZType,
 }
-"""The types of which an option says the format; Spark's parser makes them, which takes nothing else then."""
+"""The types whose format an option declares: Spark's parser converts them, and accepts only this format."""
 
-NUMBERS = {"nanValue": "NaN", "positiveInf": "Infinity", "negativeInf": "-Infinity"}
-"""Options that say how a number of csv is written, and how Spark's cast has it."""
+NOT_FINITE = {"nanValue": "NaN", "positiveInf": "Infinity", "negativeInf": "-Infinity"}
+"""The csv options for numbers that are not finite, each with the text that Spark's cast accepts."""
 
 READ_AS_TEXT: Mapping[str, tuple[type[DataType], ...]] = {
     "text": (),
     "csv": PLAIN,
     "json": READ_AS_TEXT_IN_JSON,
 }
-"""By format of text, the types whose values Spark's parser leaves as texts, as it would round, cut or guess them."""
+"""The types of each text format that are read as strings: Spark's parser would round, cut or guess their values."""
 
 
-PLAINLY: Mapping[str, frozenset[str]] = {
+PLAIN_OPTIONS: Mapping[str, frozenset[str]] = {
     "json": frozenset({
         "encoding", "charset", "lineSep", "multiLine", "samplingRatio", "primitivesAsString", "prefersDecimal",
         "inferTimestamp", "dropFieldIfAllNull", "allowComments", "allowUnquotedFieldNames", "allowSingleQuotes",
@@ -58,7 +58,7 @@ PLAINLY: Mapping[str, frozenset[str]] = {
         "samplingRatio", "preferDate", "enforceSchema", "inputBufferSize", "unescapedQuoteHandling",
     }),
 }  # fmt: skip
-"""By format of text, the options beside which a plain line means what it means without any."""
+"""The options of each text format that do not change the meaning of a plain line."""
 
 
 PLAIN_SEPARATORS = frozenset({",", ";", "|", "\t", "\\t"})
@@ -67,97 +67,98 @@ PLAIN_SEPARATORS = frozenset({",", ";", "|", "\t", "\\t"})
 def has_plain_lines(source: FilesSource) -> bool:
     """True if plain lines may be read in one pass: no option changes what they mean."""
     options = source.reader_options()
-    known = PLAINLY.get(source.format)
-    if known is None or source.flag("multiLine") or not options.keys() <= known:
+    harmless = PLAIN_OPTIONS.get(source.format)
+    if harmless is None or source.flag("multiLine") or not options.keys() <= harmless:
         return False
     if source.format == "csv":
-        signs = options.get("quote", "") + options.get("escape", "")
+        quoting = options.get("quote", "") + options.get("escape", "")
         separator = options.get("sep", options.get("delimiter", ","))
-        if source.rescued or not signs.isascii() or separator not in PLAIN_SEPARATORS:
+        if source.rescued or not quoting.isascii() or separator not in PLAIN_SEPARATORS:
             return False
     return encoding_of(options).lower() in UTF8
 
 
-def texts(source: FilesSource) -> tuple[type[DataType], ...]:
+def text_types(source: FilesSource) -> tuple[type[DataType], ...]:
     """The types whose values are read as strings first."""
     formatted = [kind for option, kind in FORMATTED.items() if option in source.reader_options()]
     return tuple(kind for kind in READ_AS_TEXT[source.format] if kind not in formatted)
 
 
 def as_cast(value: Column, kind: DataType, source: FilesSource) -> Column:
-    """Texts in the form of Spark's casts, from the form that options of the source declare.
+    """A value whose texts have the form that Spark's casts accept, in place of the form that the options declare.
 
     Args:
-        value: A value, whose inner ones are texts where they are read so.
-        kind: Its type with the types that texts stand for.
+        value: The value. It is a text, or has texts inside, for each type that is read as a string.
+        kind: The type that the value will be cast to.
         source: The source.
     """
-    if not _is_written(kind, source):
+    if not _has_own_form(kind, source):
         return value
     if isinstance(kind, StructType):
         fields = [as_cast(value.getField(f.name), f.dataType, source).alias(f.name) for f in kind.fields]
         return F.when(value.isNotNull(), F.struct(*fields))
     if isinstance(kind, ArrayType):
         element = kind.elementType
-        return F.transform(value, lambda one: as_cast(one, element, source))
+        return F.transform(value, lambda item: as_cast(item, element, source))
     if isinstance(kind, MapType):
-        held = kind.valueType
-        return F.transform_values(value, lambda _, one: as_cast(one, held, source))
+        value_type = kind.valueType
+        return F.transform_values(value, lambda _, item: as_cast(item, value_type, source))
     options = source.reader_options()
     if isinstance(kind, TimestampType):
         return _zoned(value, options["timeZone"])
     if isinstance(kind, DecimalType):
         return _decimal(value, options["locale"])
-    for option, name in NUMBERS.items():
-        value = F.when(value == options[option], name).otherwise(value) if option in options else value
+    for option, text in NOT_FINITE.items():
+        if option in options:
+            value = F.when(value == options[option], text).otherwise(value)
     return value
 
 
-def _is_written(kind: DataType, source: FilesSource) -> bool:
-    """True if an option of a source determines how values of a type, or inside it, are written."""
+def _has_own_form(kind: DataType, source: FilesSource) -> bool:
+    """True if an option of the source declares how values of a type, or values inside them, are written."""
     if isinstance(kind, StructType):
-        return any(_is_written(field.dataType, source) for field in kind.fields)
+        return any(_has_own_form(field.dataType, source) for field in kind.fields)
     if isinstance(kind, (ArrayType, MapType)):
-        return _is_written(kind.elementType if isinstance(kind, ArrayType) else kind.valueType, source)
+        return _has_own_form(kind.elementType if isinstance(kind, ArrayType) else kind.valueType, source)
     options = source.reader_options()
     if isinstance(kind, TimestampType):
         return "timeZone" in options and "timestampFormat" not in options
     if isinstance(kind, DecimalType):
         return "locale" in options
-    return source.format == "csv" and isinstance(kind, _DOUBLES) and any(option in options for option in NUMBERS)
+    return source.format == "csv" and isinstance(kind, _DOUBLES) and any(option in options for option in NOT_FINITE)
 
 
 def _zoned(value: Column, zone: str) -> Column:
     """A time with its time zone; a time that the zone skips in spring is invalid."""
     clean = F.regexp_replace(value, r"^[\x00-\x20]+|[\x00-\x20]+$", "")
-    # Behind a zone's name Spark's cast wants all of the time.
-    whole = (
+    # Spark's cast accepts the name of a zone only after a time with hours, minutes and seconds.
+    complete = (
         F.when(clean.rlike(r"^[+-]?\d+-\d+-\d+$"), F.concat(clean, F.lit(" 00:00:00")))
         .when(clean.rlike(r"^\S+[T ]\d+:\d+$"), F.concat(clean, F.lit(":00")))
         .otherwise(clean)
     )
-    # The session is in UTC, where a time without a zone keeps its hours.
-    local = F.try_to_timestamp(whole)
+    # The session is in UTC, so that a time without a zone keeps its hours.
+    local = F.try_to_timestamp(complete)
     skipped = F.from_utc_timestamp(F.to_utc_timestamp(local, zone), zone) != local
-    none = F.concat(F.lit(f"no time in {zone}: "), value)
-    return F.when(value.rlike(ZONE), value).when(skipped, none).otherwise(F.concat(whole, F.lit(f" {zone}")))
+    invalid = F.concat(F.lit(f"no time in {zone}: "), value)  # a text that the cast refuses
+    return F.when(value.rlike(ZONE), value).when(skipped, invalid).otherwise(F.concat(complete, F.lit(f" {zone}")))
 
 
 def _decimal(value: Column, locale: str) -> Column:
-    """A number in the form of a locale, converted to a point and no separators; other texts are not numbers."""
+    """A number of a locale, with a decimal point and without grouping; the cast refuses any other text."""
     jvm = classes()
     symbols = jvm.java.text.DecimalFormatSymbols.getInstance(jvm.java.util.Locale.forLanguageTag(locale))
-    apart, point = re.escape(str(symbols.getGroupingSeparator())), re.escape(str(symbols.getDecimalSeparator()))
-    number = rf"^[\x00-\x20]*[+-]?(\d{{1,3}}({apart}\d{{3}})+|\d+|(?={point}\d))({point}\d*)?[\x00-\x20]*$"
-    plain = F.regexp_replace(F.regexp_replace(value, apart, ""), point, ".")
+    group, point = re.escape(str(symbols.getGroupingSeparator())), re.escape(str(symbols.getDecimalSeparator()))
+    number = rf"^[\x00-\x20]*[+-]?(\d{{1,3}}({group}\d{{3}})+|\d+|(?={point}\d))({point}\d*)?[\x00-\x20]*$"
+    plain = F.regexp_replace(F.regexp_replace(value, group, ""), point, ".")
     return F.when(value.rlike(number), plain).otherwise(F.concat(F.lit("no number: "), value))
 
 
 def refuse_decimals(source: FilesSource, columns: StructType) -> None:
-    """Refuses decimals of json with a locale: a number and a text would be read alike, and differ in value.
+    """Refuses decimals of json with a locale: a number and a text of equal characters would have different values.
 
     Raises:
-        InputError: There are some.
+        InputError: The source has the option locale, and a decimal among its columns.
     """
     if source.format == "json" and "locale" in source.reader_options() and "decimal(" in columns.simpleString():
         raise InputError(
