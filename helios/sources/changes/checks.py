@@ -1,4 +1,4 @@
-"""Checks of changes of databases, and of change logs, as sources."""
+"""Checks of Debezium's changes, and of change logs, as sources."""
 
 from __future__ import annotations
 
@@ -14,22 +14,14 @@ from helios.sources.changes.topic import TopicChanges
 
 
 def one_table(source: TopicChanges) -> list[HeliosError]:
-    """The problem of changes of several tables in one source.
-
-    Args:
-        source: The changes.
-    """
+    """The problem of one source for the changes of several tables."""
     if len(source.kafka.topics) == 1:
         return []
-    return [
-        DeclarationError(
-            f"{source.label()}: each topic is a table of its own, and they would be mixed.",
-            where=source.origin,
-            fix='mirror them: Iceberg.mirror("catalog.namespace"); or write a pipeline for each.'
-            if source.names_tables
-            else "write a pipeline for each: Kafka.source(topic).",
-        )
-    ]
+    fix = "write a pipeline for each table: Kafka.source(topic)."
+    if source.names_tables:
+        fix = 'mirror the tables: Iceberg.mirror("catalog.namespace"); or write a pipeline for each table.'
+    what = f"{source.label()}: each topic is a table of its own, and the tables would be mixed."
+    return [DeclarationError(what, where=source.origin, fix=fix)]
 
 
 def change_log_problems(source: ChangeLogSource, columns: Schema | None) -> list[HeliosError]:
@@ -37,7 +29,7 @@ def change_log_problems(source: ChangeLogSource, columns: Schema | None) -> list
 
     Args:
         source: The source.
-        columns: The columns of its records; None where they are known only at run.
+        columns: The columns of its records; None if they are known only when the pipeline runs.
     """
     problems: list[HeliosError] = []
     kinds: dict[str, SparkType] = {}
@@ -53,10 +45,11 @@ def change_log_problems(source: ChangeLogSource, columns: Schema | None) -> list
                 fix='name a column such as order="version"; several as order="struct(day, sequence)".',
             )
         )
-    if (part := nondeterministic_part((source.op, source.order or ""))) is not None:
+    part = nondeterministic_part((source.op, source.order or ""))
+    if part is not None:
         problems.append(
             DeclarationError(
-                f"{source.label()}: {part} gives other values when a batch is run again.",
+                f"{source.label()}: {part} gives other values when a batch runs again.",
                 where=source.origin,
                 fix="name columns of the records.",
             )

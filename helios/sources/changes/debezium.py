@@ -1,4 +1,4 @@
-"""`Cdc.debezium(...)` and `Cdc.json(...)`: the changes of a database's table, as they are written to Kafka."""
+"""`Cdc.debezium(...)` and `Cdc.json(...)`: the changes of a database's table, from a Kafka topic."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ DECIMALS = ("precise", "string")
 
 @dataclass(frozen=True, kw_only=True)
 class CdcSource(TopicChanges):
-    """The changes of a table, from envelopes. Created by `Cdc.debezium`.
+    """The changes of a table, from Debezium's envelopes. Created by `Cdc.debezium`.
 
     Attributes:
-        extra: What happens to columns of a record that the declared schema lacks.
+        extra: The policy for columns of a record that the declared schema lacks.
         time: The unit of times that are numbers, in records without a schema.
-        decimals: How decimals are written in records without a schema.
-        replication: The replication slot by which Debezium reads the database.
+        decimals: The form of decimals in records without a schema.
+        replication: The replication slot from which Debezium reads.
     """
 
     kind: ClassVar[str] = "debezium"
@@ -43,16 +43,16 @@ class CdcSource(TopicChanges):
     replication: Slot | None = None
 
     def slot(self, name: str, database: str, *, password: str | Secret | None = None) -> Self:
-        """Names the replication slot of PostgreSQL by which Debezium reads, for `helios doctor` to look at.
+        """Names the PostgreSQL replication slot from which Debezium reads, so that `helios doctor` checks the slot.
 
-        A run with `--once` tells in a line that nobody reads it. One that goes on does not ask the database: where a
-        slot is lost, its topics merely become silent.
+        A run with `--once` reports a slot that nobody reads. A run without `--once` does not ask the database: if the
+        slot is lost, the topics only get no new records.
 
         Args:
             name: Debezium's `slot.name`.
             database: `postgresql://user@host:port/database`; any user may see slots. A server that is not on this
                 machine must have TLS and a certificate for its name, unless `?sslmode=` says `disable`, `prefer` or
-                `require`, as PostgreSQL means them; `?sslrootcert=` is a file of authorities.
+                `require`, as PostgreSQL defines them. `?sslrootcert=` names a file of trusted certificates.
             password: The password, such as `os.environ["PGPASSWORD"]`; it is never shown.
 
         Raises:
@@ -73,9 +73,10 @@ class CdcSource(TopicChanges):
     @property
     def step_texts(self) -> tuple[str, ...]:
         given = {"key": self.key, "schema": self.declared_schema, "time": self.time, "decimals": self.decimals}
-        more = [f"{name}={value!r}" for name, value in given.items() if value]
-        more += [f"extra={self.extra!r}"] if self.extra != "fail" else []
-        return (f"debezium({', '.join(more)})",)
+        arguments = [f"{name}={value!r}" for name, value in given.items() if value]
+        if self.extra != "fail":
+            arguments.append(f"extra={self.extra!r}")
+        return (f"debezium({', '.join(arguments)})",)
 
     def details(self, format_version: int | None = None) -> Iterator[str]:
         yield from (line for line in self.kafka.details() if not line.startswith("values as"))
@@ -101,24 +102,24 @@ class Cdc:
         time: Unit | None = None,
         decimals: Decimals | None = None,
     ) -> CdcSource:
-        """The rows of a table, from the envelopes that Debezium writes: inserts, updates, deletes and snapshots.
+        """The changes of a table, from the envelopes that Debezium writes: inserts, updates, deletes and snapshots.
 
-        The stream carries its own order and deletes: `.upsert()` after it needs neither `order_by` nor `delete_when`.
-        The tables of several topics go, each with its own columns and key, to `Iceberg.mirror("catalog.namespace")`.
+        The rows carry their order and deletes: `.upsert()` after them needs neither `order_by` nor `delete_when`. For
+        the topics of several tables, use `Iceberg.mirror("catalog.namespace")`: each table keeps its columns and key.
 
         Args:
             source: The topic of the table, without `.value` and `.metadata`.
-            key: The key columns; by default those of the records' own keys.
-            schema: Columns and Spark SQL types, as text or a mapping. By default they come from the schema part of
-                the records, with every new column.
-            extra: With `schema`, what happens to a record with other columns: "fail" takes it for a bad row, "ignore"
-                leaves them out.
-            time: Of records without a schema part: the unit of times that are numbers. PostgreSQL's and MySQL's
-                microseconds are "micros" (precision 4 to 6), "millis" up to 3, and `time.precision.mode=connect`.
-            decimals: Of records without a schema part: Debezium's `decimal.handling.mode`, "precise" or "string".
+            key: The key columns; by default the fields of the records' keys.
+            schema: Columns and Spark SQL types, as text or a mapping. By default the columns come from the schema part
+                of the records, with every new column.
+            extra: With `schema`, the policy for records with other columns: "fail" makes them bad rows, "ignore" leaves
+                the columns out.
+            time: The unit of times that are numbers, for records without a schema part. "micros" are PostgreSQL's and
+                MySQL's times of precision 4 to 6, "millis" those up to 3, and those of `time.precision.mode=connect`.
+            decimals: Debezium's `decimal.handling.mode`, "precise" or "string", for records without a schema part.
 
         Raises:
-            DeclarationError: The source is no Kafka source, or says how its values are read.
+            DeclarationError: The source is not a Kafka source, or declares how its values are read.
 
         Examples:
             >>> from helios.sources.kafka.declare import Kafka
@@ -148,25 +149,25 @@ class Cdc:
         order: str | None = None,
         operations: Mapping[str, Operation] | None = None,
     ) -> ChangeLogSource:
-        """The rows of a table, from records that are rows in JSON, with a column that says what happened to them.
+        """The changes of a table, from JSON records: rows with a column that has the operation of the change.
 
-        The stream carries its own order and deletes: `.upsert("id")` after it needs neither `order_by` nor
-        `delete_when`. The column of the operation is not among the stream's columns.
+        The rows carry their order and deletes: `.upsert("id")` after them needs neither `order_by` nor `delete_when`.
+        The column of the operation is not a column of the rows.
 
         Args:
-            source: The topic of the table. `.value("json", schema=...)` declares its columns, by default they are
-                inferred; `.metadata(...)` adds what else a record has.
-            op: The column that says what a change does, or an SQL expression such as "metadata.operation". A value
-                that `operations` lacks makes a bad record.
+            source: The topic of the table. `.value("json", schema=...)` declares its columns; by default they are
+                inferred. `.metadata(...)` adds metadata of the records.
+            op: The column of the operation, or an SQL expression such as "metadata.operation". A record whose
+                operation is not among `operations` is bad.
             key: The key columns; by default those of the upsert.
-            order: The column whose largest value marks the newest change of a key, or an SQL expression; ties go to
-                the later offset. By default changes go by their position in the partition: then all changes of a key
-                must be in one partition, as they are where the key is the record's key.
-            operations: What the values of `op` mean, without regard to case: "insert", "update", "delete", or "ignore"
-                for records that are left out. By default "c", "r", "i", "insert"; "u", "update"; "d", "delete".
+            order: The column, or an SQL expression, whose largest value marks the newest change of a key. Among equal
+                values the later offset wins. By default changes are ordered by their offsets: then one partition must
+                have all changes of a key, as it does if the key is the record's key.
+            operations: The meaning of each value of `op`, in any case: "insert", "update", "delete", or "ignore" for
+                records that are left out. By default "c", "r", "i", "insert"; "u", "update"; "d", "delete".
 
         Raises:
-            DeclarationError: The source is no Kafka source of JSON, or `operations` cannot be told apart.
+            DeclarationError: The source is not a Kafka source of JSON, or a value of `operations` has two meanings.
 
         Examples:
             >>> from helios.sources.kafka.declare import Kafka
@@ -177,26 +178,27 @@ class Cdc:
 
 
 def _refuse_columns(source: KafkaSource) -> None:
-    """Refuses a source that is not a topic, or whose columns are declared already."""
+    """Refuses a source that is not a topic, or that declares columns itself."""
     topic_source(source, "Cdc.debezium")
     if source.values.format != "bytes" or source.carried:
-        said = f".value({source.values.format!r})" if source.values.format != "bytes" else ".metadata()"
+        call = f".value({source.values.format!r})" if source.values.format != "bytes" else ".metadata()"
         raise DeclarationError(
-            f"Cdc.debezium() makes the columns from Debezium's envelopes, and the source sets {said}.",
+            f"Cdc.debezium() makes the columns from Debezium's envelopes, and the source sets {call}.",
             where=caller(),
-            fix=f"leave {said} out; schema= declares columns.",
+            fix=f"leave {call} out; schema= declares columns.",
         )
 
 
 def _refuse_options(schema: object, extra: str, time: str | None, decimals: str | None) -> None:
     """Refuses unknown options, and those that need a declared schema."""
-    for value, known, what in ((time, UNITS, "time"), (decimals, DECIMALS, "decimals")):
-        if value is not None:
-            one_of(value, known, what)
+    if time is not None:
+        one_of(time, UNITS, "time")
+    if decimals is not None:
+        one_of(decimals, DECIMALS, "decimals")
     one_of(extra, EXTRA, "extra")
     if schema is None and (extra != "fail" or time is not None or decimals is not None):
         raise DeclarationError(
             "Cdc.debezium(): extra=, time= and decimals= apply to a declared schema, and none is declared.",
             where=caller(),
-            fix="pass schema=, or leave them out: without it the schema part of the records decides.",
+            fix="pass schema=, or leave them out: without schema=, the schema part of the records decides.",
         )

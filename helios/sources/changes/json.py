@@ -1,4 +1,4 @@
-"""`Cdc.json(...)`: a change log whose records are rows with a column that says what happened to them."""
+"""`Cdc.json(...)`: a change log, whose records are rows with a column that has the operation of the change."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class ChangeLogSource(TopicChanges):
     """The changes of a change log. Created by `Cdc.json`.
 
     Attributes:
-        op: The expression that says what a change does.
-        operations: What its values mean, in lower case.
-        order: The expression by which changes are ordered; None for their position in the partition.
+        op: The expression of the operation of a change.
+        operations: Pairs of a value of `op`, in lower case, and its meaning.
+        order: The expression by which changes are ordered; None for their offsets.
     """
 
     kind: ClassVar[str] = "change_log"
@@ -50,29 +50,31 @@ class ChangeLogSource(TopicChanges):
 
     @property
     def op_column(self) -> str:
-        """The column of the operation, which is not part of the stream; None if the operation is an expression."""
+        """The name of the operation's column, which the rows do not have; no column has the name of an expression."""
         return self.op.strip().strip("`")
 
     @property
     def step_texts(self) -> tuple[str, ...]:
-        given = {"key": self.key, "order": self.order}
-        more = [f"{name}={value!r}" for name, value in given.items() if value]
-        more += [f"operations={dict(self.operations)!r}"] if dict(self.operations) != OPERATIONS else []
-        return (*self.kafka.step_texts, f"json({', '.join([f'op={self.op!r}', *more])})")
+        given = {"op": self.op, "key": self.key, "order": self.order}
+        arguments = [f"{name}={value!r}" for name, value in given.items() if value]
+        if dict(self.operations) != OPERATIONS:
+            arguments.append(f"operations={dict(self.operations)!r}")
+        return (*self.kafka.step_texts, f"json({', '.join(arguments)})")
 
     def details(self, format_version: int | None = None) -> Iterator[str]:
         yield from self.kafka.details()
-        said: dict[str, list[str]] = {}
+        by_meaning: dict[str, list[str]] = {}
         for value, meaning in self.operations:
-            said.setdefault(meaning, []).append(value)
-        yield f"changes by {self.op}: " + "; ".join(f"{meaning}: {', '.join(said[meaning])}" for meaning in said)
+            by_meaning.setdefault(meaning, []).append(value)
+        meanings = [f"{meaning}: {', '.join(values)}" for meaning, values in by_meaning.items()]
+        yield f"changes by {self.op}: {'; '.join(meanings)}"
         yield "ordered by " + (f"{self.order}, then offset" if self.order else "the offset in the key's own partition")
         if self.key:
             yield f"keys: {', '.join(self.key)}"
 
     def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        more = {"key": list(self.key), "op": self.op, "operations": dict(self.operations), "order": self.order}
-        return {**self.kafka.as_json(found), **more}
+        own = {"key": list(self.key), "op": self.op, "operations": dict(self.operations), "order": self.order}
+        return {**self.kafka.as_json(found), **own}
 
 
 def change_log(
@@ -82,13 +84,13 @@ def change_log(
     order: str | None,
     operations: Mapping[str, Operation] | None,
 ) -> ChangeLogSource:
-    """The source as it was declared; see `Cdc.json`.
+    """The declared source; see `Cdc.json`.
 
     Raises:
-        DeclarationError: The source is no topic of JSON, or the operations cannot be told apart.
+        DeclarationError: The source is not a topic of JSON, or a value of the operation has two meanings.
     """
     kafka = topic_source(source, CALL)
-    if kafka.values.format == "bytes":  # nothing was said
+    if kafka.values.format == "bytes":  # the default
         kafka = kafka.value("json")
     elif kafka.values.format != "json":
         raise DeclarationError(
@@ -111,10 +113,11 @@ def change_log(
 def _operations(given: Mapping[str, Operation]) -> tuple[tuple[str, str], ...]:
     meanings: dict[str, str] = {}
     for value, meaning in given.items():
-        folded = text(value, "operations=").lower()
-        if meanings.setdefault(folded, one_of(meaning, MEANINGS, "operations")) != meaning:
+        lower = text(value, "operations=").lower()
+        one_of(meaning, MEANINGS, "operations")
+        if meanings.setdefault(lower, meaning) != meaning:
             raise DeclarationError(
-                f"operations=: {value!r} means both {meanings[folded]} and {meaning}: case is ignored.",
+                f"operations=: {value!r} means both {meanings[lower]} and {meaning}: case is ignored.",
                 where=caller(),
                 fix="give each value one meaning.",
             )

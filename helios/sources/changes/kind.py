@@ -1,4 +1,4 @@
-"""Changes of databases, and change logs, as kinds of sources: topics whose rows carry their order."""
+"""Debezium's changes, and change logs, as kinds of sources: topics whose rows carry their order and deletes."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ from helios.sources.kafka.kind import KAFKA
 def _debezium(source: CdcSource, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:
     schema = declared_columns(source)
     problems = topic_problems(source.kafka, schema or Schema(()))
-    return ReadPlan(source=source, schema=schema), [*problems, *([] if around.mirrored else one_table(source))]
+    if not around.mirrored:
+        problems = [*problems, *one_table(source)]
+    return ReadPlan(source=source, schema=schema), problems
 
 
 def _change_log(source: ChangeLogSource, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:
-    columns = declared_columns(source.kafka)
-    problems = [*topic_problems(source.kafka, columns), *one_table(source), *change_log_problems(source, columns)]
-    if columns is not None:
-        columns = Schema(tuple(column for column in columns.columns if column.name.lower() != source.op_column.lower()))
-    return ReadPlan(source=source, schema=columns), problems
+    schema = declared_columns(source.kafka)
+    problems = [*topic_problems(source.kafka, schema), *one_table(source), *change_log_problems(source, schema)]
+    if schema is not None:
+        operation = source.op_column.lower()
+        schema = Schema(tuple(column for column in schema.columns if column.name.lower() != operation))
+    return ReadPlan(source=source, schema=schema), problems
 
 
 DEBEZIUM = replace(

@@ -1,4 +1,4 @@
-"""The replication slot by which Debezium reads a PostgreSQL server; `helios doctor` looks at it."""
+"""The replication slot from which Debezium reads a PostgreSQL server; `helios doctor` checks the slot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helios.model.values import Secret, caller
 
 PORT = 5432
 MODES = ("disable", "prefer", "require", "verify-full")
-"""PostgreSQL's own words for TLS, of which `prefer` and `require` do not look at the server's certificate."""
+"""PostgreSQL's modes of TLS. `prefer` and `require` do not check the server's certificate."""
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -23,17 +23,17 @@ _EXAMPLE = 'write .slot("debezium", "postgresql://helios@db-1:5432/shop", passwo
 
 @dataclass(frozen=True, kw_only=True)
 class Slot:
-    """A slot, and the server that has it.
+    """A slot, and the PostgreSQL server of the slot.
 
     Attributes:
         name: Debezium's `slot.name`.
-        host: The server.
-        port: Its port.
+        host: The host of the server.
+        port: The port of the server.
         database: The database that Debezium reads.
-        user: Who asks; any user may see slots.
+        user: The user who lists the slots; any user may.
         password: The user's password.
-        tls: How the connection is encrypted, in PostgreSQL's words.
-        authorities: A file with the certificates that are trusted; None for those of this machine.
+        tls: PostgreSQL's mode of TLS, one of `MODES`.
+        authorities: A file with trusted certificates; None for those of this machine.
     """
 
     name: str
@@ -53,15 +53,15 @@ class Slot:
 
     @classmethod
     def of(cls, name: str, database: str, password: str | Secret | None) -> Self:
-        """The slot as it was given.
+        """The declared slot.
 
         Args:
-            name: The slot.
+            name: The name of the slot.
             database: The address, as `postgresql://user@host:port/database`.
-            password: The password.
+            password: The password; it may also be part of the address.
 
         Raises:
-            DeclarationError: The name is none that PostgreSQL has, or the address is none of a database.
+            DeclarationError: PostgreSQL does not allow the name, or the address is not that of a database.
 
         Examples:
             >>> Slot.of("debezium", "postgresql://helios@db-1/shop", "secret").tls
@@ -82,24 +82,25 @@ class Slot:
             # The address itself is not shown: it may have a password.
             raise DeclarationError("slot(): the address of the database is not complete.", where=caller(), fix=_EXAMPLE)
         options = _options(parts.query)
-        given = password if password is not None else unquote(parts.password) if parts.password else None
+        if password is None and parts.password:
+            password = unquote(parts.password)
         return cls(
             name=name,
             host=host,
             port=port,
             database=path,
             user=unquote(parts.username),
-            password=Secret(given) if isinstance(given, str) else given,
+            password=Secret(password) if isinstance(password, str) else password,
             tls=options.get("sslmode", "prefer" if host in LOOPBACK else "verify-full"),
             authorities=options.get("sslrootcert"),
         )
 
 
 def _options(query: str) -> dict[str, str]:
-    """The options behind the question mark of an address.
+    """The options of an address, from its query.
 
     Raises:
-        DeclarationError: One is unknown.
+        DeclarationError: An option, or its value, is unknown.
     """
     known = ("sslmode", "sslrootcert")
     options = dict(parse_qsl(query))

@@ -1,8 +1,8 @@
-"""The state of a replication slot, asked of PostgreSQL; no JVM is needed, but the extra `helios-iceberg[postgres]`.
+"""The state of a replication slot, from PostgreSQL; no JVM is needed, but the extra `helios-iceberg[postgres]`.
 
-Debezium reads a slot's changes, and PostgreSQL keeps its log until they are read. It drops that log, and the slot is
-lost, where it would have to keep more than `max_slot_wal_keep_size`. Debezium then tries again for a long time, and its
-topics merely become silent.
+PostgreSQL keeps its log until Debezium has read the changes of the slot. If the log would exceed
+`max_slot_wal_keep_size`, PostgreSQL drops it, and the slot is lost. Debezium then retries for a long time, in which its
+topics only get no new records.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from helios.errors import EnvironmentProblem, NotFound, Origin, RunError, near_m
 from helios.sources.changes.slot import Slot
 
 PATIENCE = 8.0
-"""So many seconds each answer is waited for."""
+"""Seconds after which a request fails."""
 
-# As JSON: older servers lack some of the columns.
+# A row is read as JSON, since older servers lack some of the columns.
 QUERY = """
 SELECT to_jsonb(s)::text, (pg_wal_lsn_diff(n.position, s.confirmed_flush_lsn))::bigint,
        (pg_wal_lsn_diff(n.position, s.restart_lsn))::bigint, current_setting('max_slot_wal_keep_size', true)
@@ -27,11 +27,11 @@ FROM pg_replication_slots s,
 WHERE s.slot_type = 'logical'
 """
 
-ANEW = (
-    "start Debezium with snapshot.mode=when_needed{drop}, which reads the tables again. The changes in between are in "
-    "no log, deletes among them: refill the target from that snapshot on, as the docs of changes of databases say."
+NEW_SNAPSHOT = (
+    "start Debezium with snapshot.mode=when_needed{drop}, which reads the tables again. No log has the changes in "
+    "between, deletes among them: refill the target from that snapshot on, as the docs of changes of databases say."
 )
-"""The fix for lost changes."""
+"""The fix for lost changes; `drop` is what must be done before."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class SlotState:
     """The state of a slot, from PostgreSQL.
 
     Attributes:
-        row: Its row of `pg_replication_slots`.
-        behind: How many bytes of the log Debezium has not confirmed; None where that is unknown.
-        kept: How many bytes of the log the server keeps for the slot.
+        row: The row of the slot in `pg_replication_slots`.
+        behind: The bytes of the log that Debezium has not confirmed; None if unknown.
+        kept: The bytes of the log that the server keeps for the slot; None if unknown.
         limit: The server's `max_slot_wal_keep_size`.
     """
 
@@ -52,7 +52,7 @@ class SlotState:
 
     @property
     def lost(self) -> str | None:
-        """Why the slot is lost; None if it is not."""
+        """The reason why the slot is lost; None if it is not."""
         why = self.row.get("invalidation_reason")
         if self.row.get("wal_status") == "lost" or why is not None or self.row.get("conflicting"):
             return str(why) if why is not None else f"max_slot_wal_keep_size is {self.limit}"
@@ -64,49 +64,51 @@ def look_at_slot(slot: Slot, where: Origin | None) -> str:
 
     Args:
         slot: The slot.
-        where: The line that declares it.
+        where: The line that declares the slot.
 
     Raises:
         EnvironmentProblem: The driver is not installed.
-        NotFound: The server has no such slot.
-        RunError: The server does not answer or refuses, or the slot is lost, at risk, or not read.
+        NotFound: The server does not have the slot.
+        RunError: The server does not answer, or refuses. Or the slot is lost, about to be lost, or not read.
     """
-    return judged(slot, states(slot, where), where)
+    return _verdict(slot, _states(slot, where), where)
 
 
-def judged(slot: Slot, found: dict[str, SlotState], where: Origin | None) -> str:
+def _verdict(slot: Slot, states: dict[str, SlotState], where: Origin | None) -> str:
     """The doctor's text about a slot, from the states of all slots; see `look_at_slot`."""
-    at = f"slot {slot.name} of {slot.address}"
-    state = found.get(slot.name)
+    what = f"slot {slot.name} of {slot.address}"
+    state = states.get(slot.name)
     if state is None:
         raise NotFound(
-            f"{at} is not there. {near_miss(slot.name, found)}",
+            f"{what} is not there. {near_miss(slot.name, states)}",
             where=where,
-            fix=f"check the name. If Debezium has read by it before: {ANEW.format(drop='')}",
+            fix=f"check the name. If Debezium has used this slot before: {NEW_SNAPSHOT.format(drop='')}",
         )
     row = state.row
     if row.get("database") != slot.database:
         raise RunError(
-            f"{at} reads the database {row.get('database')}.", where=where, fix="name the database that Debezium reads."
+            f"{what} reads the database {row.get('database')}.",
+            where=where,
+            fix="name the database that Debezium reads.",
         )
     if state.lost is not None:
         drop = f" after SELECT pg_drop_replication_slot('{slot.name}')"
         raise RunError(
-            f"{at} is lost: PostgreSQL has dropped log that Debezium had not read ({state.lost}).",
+            f"{what} is lost: PostgreSQL has dropped log that Debezium had not read ({state.lost}).",
             where=where,
-            fix=ANEW.format(drop=drop),
+            fix=NEW_SNAPSHOT.format(drop=drop),
         )
     if row.get("wal_status") == "unreserved":
         raise RunError(
-            f"{at} is about to be lost: {_bytes(state.kept)} of the log are kept for it, and the server keeps "
+            f"{what} is about to be lost: the server keeps {_bytes(state.kept)} of the log for the slot, and at most "
             f"{state.limit} (max_slot_wal_keep_size).",
             where=where,
             fix="start Debezium at once if it does not run, and raise max_slot_wal_keep_size.",
         )
     if not row.get("active"):
         raise RunError(
-            f"{at} is not read by anyone: {_bytes(state.behind)} behind, and the server keeps {_bytes(state.kept)} of "
-            "its log for it.",
+            f"{what} is not read by anyone: {_bytes(state.behind)} behind, and the server keeps {_bytes(state.kept)} "
+            "of the log for the slot.",
             where=where,
             fix="start Debezium, whose own log says why it stopped.",
         )
@@ -114,8 +116,8 @@ def judged(slot: Slot, found: dict[str, SlotState], where: Origin | None) -> str
     return f"read, {_bytes(state.behind)} behind; {_bytes(state.kept)} of the log are kept, {limit}"
 
 
-def states(slot: Slot, where: Origin | None) -> dict[str, SlotState]:
-    """The logical slots of a server, by name; see `look_at_slot` for what it raises."""
+def _states(slot: Slot, where: Origin | None) -> dict[str, SlotState]:
+    """The logical slots of a server, by name; see `look_at_slot` for the errors."""
     try:
         from pg8000 import native
     except ImportError as error:
@@ -139,23 +141,23 @@ def states(slot: Slot, where: Origin | None) -> dict[str, SlotState]:
             rows = connection.run(QUERY) or []
     except (native.Error, OSError) as error:
         raise RunError(
-            f"PostgreSQL at {slot.address} does not list its slots: {_told(error)}.",
+            f"PostgreSQL at {slot.address} does not list its slots: {_message(error)}.",
             where=where,
             fix="check the address, the user, the password and the TLS (?sslmode=) of .slot(...).",
         ) from error
-    found = [SlotState(json.loads(row), behind, kept, limit or "-1") for row, behind, kept, limit in rows]
-    return {str(state.row["slot_name"]): state for state in found}
+    slots = [SlotState(json.loads(row), behind, kept, limit or "-1") for row, behind, kept, limit in rows]
+    return {str(state.row["slot_name"]): state for state in slots}
 
 
 def _context(slot: Slot) -> ssl.SSLContext | bool | None:
-    """The TLS context of the driver; None for TLS if the server supports it."""
+    """The TLS context of the driver. False means no TLS, and None means TLS if the server supports it."""
     if slot.tls == "verify-full":
         return ssl.create_default_context(cafile=slot.authorities)
     return {"disable": False, "prefer": None, "require": True}[slot.tls]
 
 
-def _told(error: Exception) -> str:
-    """The message of a driver's error; the server's own errors are a dictionary."""
+def _message(error: Exception) -> str:
+    """The message of the driver's error. An error of the server is a dictionary, whose field M has the message."""
     first = error.args[0] if error.args else error
     if isinstance(first, dict):
         return str(first.get("M", first)).rstrip(".")

@@ -15,10 +15,10 @@ from helios.sources.kafka.declare import KafkaSource
 
 @dataclass(frozen=True, kw_only=True)
 class TopicChanges(Source):
-    """The changes of a table; the concrete ones are created by the methods of `Cdc`.
+    """The changes of a table. The methods of `Cdc` create the concrete sources.
 
     Attributes:
-        kafka: The topic that has them.
+        kafka: The topic with the changes.
         key: The declared key columns.
     """
 
@@ -69,10 +69,10 @@ class TopicChanges(Source):
 
 
 def topic_source(source: KafkaSource, call: str) -> KafkaSource:
-    """The source of the changes, which must be a source of Kafka.
+    """The source of the topic with the changes, checked.
 
     Raises:
-        DeclarationError: It is none.
+        DeclarationError: The source is not a `KafkaSource`.
     """
     if isinstance(source, KafkaSource):
         return source

@@ -14,17 +14,17 @@ from helios.sources.kafka.declare import KafkaSource
 
 
 def topic_problems(source: KafkaSource, schema: Schema | None) -> list[HeliosError]:
-    """The problems of a source of topics, whose columns may not be known yet."""
+    """The problems of a source of topics; `schema` is None if its columns are not known yet."""
     columns = column_problems(source, schema.names) if schema is not None else []
     return [*connection_problems(source, source.label()), *_registry(source), *columns, *_offsets(source)]
 
 
 def connection_problems(source: KafkaConnection, label: str) -> list[HeliosError]:
-    """The problems of how a source or a sink reaches its cluster.
+    """The problems of the connection of a source or a sink to its cluster.
 
     Args:
         source: The source or the sink.
-        label: How it is called.
+        label: The name of the source or the sink in messages.
     """
     return [*_brokers(source, label), *_files(source)]
 
@@ -39,16 +39,15 @@ def _brokers(source: KafkaConnection, label: str) -> list[HeliosError]:
             )
         ]
     login = source.login
-    away = [
-        broker for broker in source.brokers if not loopback(broker.rpartition("://")[2].rpartition(":")[0].strip("[]"))
-    ]
-    if login is None or login.mechanism != "PLAIN" or source.encryption is not None or not away:
+    hosts = {broker: broker.rpartition("://")[2].rpartition(":")[0].strip("[]") for broker in source.brokers}
+    remote = [broker for broker, host in hosts.items() if not loopback(host)]
+    if login is None or login.mechanism != "PLAIN" or source.encryption is not None or not remote:
         return []
     if any(name == "security.protocol" for name, _ in source.client):
         return []
     return [
         DeclarationError(
-            f'sasl("PLAIN") to {away[0]} without TLS: anyone on the network could read the password.',
+            f'sasl("PLAIN") to {remote[0]} without TLS: anyone on the network could read the password.',
             where=source.origin,
             fix='add .tls(), or log in with "SCRAM-SHA-512".',
         )
@@ -78,30 +77,30 @@ def column_problems(source: KafkaSource, columns: Sequence[str]) -> list[HeliosE
         columns: The names of all its columns.
     """
     names = [name.lower() for name in columns]
-    twice = next((name for at, name in enumerate(columns) if name.lower() in names[:at]), None)
-    if twice is None:
+    duplicate = next((name for i, name in enumerate(columns) if name.lower() in names[:i]), None)
+    if duplicate is None:
         return []
-    carried = next((what for name, what in source.carried if name.lower() == twice.lower()), None)
+    carried = next((what for name, what in source.carried if name.lower() == duplicate.lower()), None)
     fix = f'.metadata(kafka_{carried}="{carried}")' if carried is not None else "name each column once"
     return [
         DeclarationError(
-            f"{source.label()}: two columns are called {twice!r}.", where=source.origin, fix=f"write {fix}."
+            f"{source.label()}: two columns are called {duplicate!r}.", where=source.origin, fix=f"write {fix}."
         )
     ]
 
 
 def _files(source: KafkaConnection) -> list[HeliosError]:
     tls = source.encryption
-    named = [("ca", tls.ca), ("certificate", tls.certificate), ("key", tls.key)] if tls is not None else []
+    files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key} if tls is not None else {}
     return [
-        NotFound(f"tls({what}={path!r}): there is no such file.", where=source.origin, fix="give a file in PEM format.")
-        for what, path in named
+        NotFound(f"tls({name}={path!r}): there is no such file.", where=source.origin, fix="give a file in PEM format.")
+        for name, path in files.items()
         if path is not None and not Path(path).is_file()
     ]
 
 
 def _offsets(source: KafkaSource) -> list[HeliosError]:
-    """Offsets of topics that the source does not name."""
+    """The problem of start offsets for a topic that the source does not read."""
     if not isinstance(source.first, tuple):
         return []
     named = [topic for topic, _ in source.first]

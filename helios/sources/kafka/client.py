@@ -1,4 +1,4 @@
-"""How Kafka's clients connect: brokers, TLS, logins and other properties."""
+"""The connection to a Kafka cluster: brokers, TLS, login and other client properties."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OWN = {
     "value.serializer": "write .value(...)",
     "transactional.id": "leave it out: records are delivered at least once, and not in transactions",
 }
-"""Client properties that Helios sets, and what to do instead."""
+"""The client properties that Helios sets, each with what to do instead."""
 
 LOGINS = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -48,10 +48,10 @@ class Tls:
     """Files in the PEM format.
 
     Attributes:
-        ca: The certificates that are trusted; None for those of Java.
-        certificate: The client's own certificate chain.
-        key: Its private key.
-        key_password: The password of that key.
+        ca: The trusted certificates; None for those that Java trusts.
+        certificate: The certificate chain of the client.
+        key: The private key of the client.
+        key_password: The password of the private key.
     """
 
     ca: str | None = None
@@ -67,18 +67,22 @@ class Tls:
         key: str | Path | None,
         key_password: str | Secret | None,
     ) -> Self:
-        """The files as they were given.
+        """The declared files.
 
         Raises:
-            DeclarationError: A certificate without its key, or a key without its certificate.
+            DeclarationError: A certificate is given without its key, or a key without its certificate.
         """
         if (certificate is None) != (key is None):
             raise DeclarationError(
                 "tls(): certificate= and key= belong together.", where=caller(), fix="give both, or neither."
             )
-        files = [str(file) if file is not None else None for file in (ca, certificate, key)]
         secret = Secret(key_password) if isinstance(key_password, str) else key_password
-        return cls(ca=files[0], certificate=files[1], key=files[2], key_password=secret)
+        return cls(
+            ca=str(ca) if ca is not None else None,
+            certificate=str(certificate) if certificate is not None else None,
+            key=str(key) if key is not None else None,
+            key_password=secret,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,10 +95,10 @@ class Sasl:
 
     @classmethod
     def of(cls, mechanism: str, username: str, password: str | Secret) -> Self:
-        """The login as it was given.
+        """The declared login.
 
         Raises:
-            DeclarationError: The mechanism is unknown, or name or password are missing.
+            DeclarationError: The mechanism is unknown, or the name or the password is missing.
         """
         one_of(mechanism, MECHANISMS, "sasl")
         secret = password if isinstance(password, Secret) else Secret(text(password, "sasl(password=)"))
@@ -103,12 +107,12 @@ class Sasl:
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaConnection(Node):
-    """How a source or a sink reaches its cluster.
+    """The connection of a source or a sink to its cluster.
 
     Attributes:
-        brokers: The addresses from which the cluster is found.
-        login: The SASL login.
-        encryption: The files of TLS; None without TLS.
+        brokers: The addresses of some brokers, from which the clients find all others.
+        login: The SASL login; None without a login.
+        encryption: The files for TLS; None without TLS.
         client: More properties of Kafka's clients.
     """
 
@@ -118,7 +122,7 @@ class KafkaConnection(Node):
     client: tuple[tuple[str, str | Secret], ...] = field(default=(), repr=False)
 
     def servers(self, *addresses: str) -> Self:
-        """The brokers from which the cluster is found: `.servers("broker-1:9092", "broker-2:9092")`.
+        """Sets brokers from which the clients find the cluster: `.servers("broker-1:9092", "broker-2:9092")`.
 
         Raises:
             DeclarationError: An address is not host:port.
@@ -126,7 +130,7 @@ class KafkaConnection(Node):
         return replace(self, brokers=broker_addresses(addresses))
 
     def sasl(self, mechanism: Mechanism, username: str, password: str | Secret) -> Self:
-        """Logs in with a name and a password; others, such as OAUTHBEARER, go into `.properties`.
+        """Logs in with a name and a password. For other mechanisms, such as OAUTHBEARER, use `.properties`.
 
         Args:
             mechanism: "PLAIN", "SCRAM-SHA-256" or "SCRAM-SHA-512".
@@ -142,18 +146,18 @@ class KafkaConnection(Node):
         key: str | Path | None = None,
         key_password: str | Secret | None = None,
     ) -> Self:
-        """Encrypts the connection; the files are read by the driver alone.
+        """Encrypts the connection. Only the driver reads the files.
 
         Args:
             ca: A PEM file with the certificates to trust; by default those that Java trusts.
-            certificate: A PEM file with the client's own certificate chain, where the brokers ask for one.
-            key: A PEM file with its private key (PKCS #8).
-            key_password: The password of that key.
+            certificate: A PEM file with the certificate chain of the client, if the brokers ask for it.
+            key: A PEM file with the private key of the client (PKCS #8).
+            key_password: The password of the private key.
         """
         return replace(self, encryption=Tls.of(ca, certificate, key, key_password))
 
     def properties(self, properties: Mapping[str, str | Secret]) -> Self:
-        """Properties of Kafka's clients, by their names in Kafka's documentation; secrets among them are never shown.
+        """Sets properties of Kafka's clients, by their names in Kafka's documentation. Secrets are never shown.
 
         Raises:
             DeclarationError: Helios sets the property itself.
@@ -174,15 +178,15 @@ class KafkaConnection(Node):
 
 
 def topic_name(topic: str, what: str, fix: str) -> str:
-    """The name of a topic.
+    """The name of a topic, checked.
 
     Args:
         topic: The name.
-        what: What it is given to.
-        fix: What to write instead.
+        what: The call that takes the name.
+        fix: The fix of the error.
 
     Raises:
-        DeclarationError: It has other signs than letters, digits, '.', '_' and '-'.
+        DeclarationError: The name has other characters than letters, digits, '.', '_' and '-'.
     """
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise DeclarationError(
@@ -192,19 +196,17 @@ def topic_name(topic: str, what: str, fix: str) -> str:
 
 
 def broker_addresses(given: Sequence[str]) -> tuple[str, ...]:
-    """Addresses of brokers; one text may hold several, with commas between them.
+    """Addresses of brokers; one text may have several addresses, with commas between them.
 
     Raises:
-        DeclarationError: One is not host:port.
+        DeclarationError: An address is not host:port.
 
     Examples:
         >>> broker_addresses(["a:9092,b:9092", "c:9092"])
         ('a:9092', 'b:9092', 'c:9092')
     """
     addresses = tuple(part.strip() for address in given for part in text(address, "servers()").split(","))
-    wrong = next(
-        (address for address in addresses if not (at := _BROKER.fullmatch(address)) or int(at["port"]) > 65535), None
-    )
+    wrong = next((address for address in addresses if not _is_broker(address)), None)
     if wrong is not None or not addresses:
         raise DeclarationError(
             f"servers({repr(wrong) if addresses else ''}): that is not the address of a broker.",
@@ -214,11 +216,16 @@ def broker_addresses(given: Sequence[str]) -> tuple[str, ...]:
     return addresses
 
 
+def _is_broker(address: str) -> bool:
+    match = _BROKER.fullmatch(address)
+    return match is not None and int(match["port"]) <= 65535
+
+
 def client_properties(given: Mapping[str, str | Secret]) -> dict[str, str | Secret]:
-    """Properties of Kafka's clients; what may be secret becomes so.
+    """Properties of Kafka's clients; a value that may be secret becomes a `Secret`.
 
     Raises:
-        DeclarationError: One is set by Helios, or is no text.
+        DeclarationError: Helios sets a property itself, or a property is not text.
     """
     for name, value in given.items():
         if name in OWN:
@@ -229,8 +236,8 @@ def client_properties(given: Mapping[str, str | Secret]) -> dict[str, str | Secr
                 where=caller(),
                 fix='write {"fetch.max.bytes": "10485760"}.',
             )
-    return {name: Secret(v) if isinstance(v, str) and _hides(name, v) else v for name, v in given.items()}
-
-
-def _hides(name: str, value: str) -> bool:
-    return "jaas" in name or is_secret(name, value)
+    properties = dict(given)
+    for name, value in given.items():
+        if isinstance(value, str) and ("jaas" in name or is_secret(name, value)):
+            properties[name] = Secret(value)
+    return properties

@@ -15,7 +15,7 @@ from helios.model.flow import Source
 from helios.model.values import Secret, caller, duration, show_seconds
 from helios.sources.kafka.client import KafkaConnection, topic_name
 from helios.sources.kafka.sink import KafkaSink
-from helios.sources.kafka.start import Named, Start, beginning
+from helios.sources.kafka.start import Named, Start, checked_start
 from helios.sources.kafka.values import SAMPLE, Extra, Registry, ValueFormat, Values
 
 OnBadRow: TypeAlias = Literal["fail", "quarantine", "drop"]
@@ -35,7 +35,7 @@ METADATA = {
     "timestamp_type": "int",
     "headers": "array<struct<key: string, value: binary>>",
 }
-"""The fields of a record beside its value, with the types of the columns."""
+"""The fields of a record, except its value, with the types of their columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,14 +43,14 @@ class KafkaSource(KafkaConnection, Source):
     """Kafka topics, read once or followed. Created by `Kafka.source`.
 
     Attributes:
-        topics: Their names; none where a pattern chooses them.
-        pattern: A regular expression that whole names match.
-        first: Where reading begins: "earliest", "latest", a time, or offsets.
+        topics: The names of the topics; empty if there is a pattern.
+        pattern: A regular expression for whole names of topics.
+        first: Where reading starts: "earliest", "latest", a time, or offsets.
         values: How values are read.
-        carried: Columns with what a record has beside its value: the column, and what it is.
-        level: Whether records of transactions that are not committed are read.
-        bad_row: What happens to records that do not parse.
-        missing: What happens when records are gone before they are read.
+        carried: The columns of metadata: pairs of a column and a field of the record.
+        level: The isolation level, which decides about records of transactions that are not committed.
+        bad_row: The policy for records that do not parse.
+        missing: The policy for records that are gone before they are read.
     """
 
     kind: ClassVar[str] = "kafka"
@@ -65,26 +65,26 @@ class KafkaSource(KafkaConnection, Source):
     missing: str = "fail"
 
     def isolation(self, level: Isolation) -> Self:
-        """Which records are read: "read_committed" (default) leaves out those of aborted and open transactions."""
+        """Sets the isolation: "read_committed" (default) leaves out records of aborted and open transactions."""
         return replace(self, level=one_of(level, ISOLATIONS, "isolation"))
 
-    # where and how it is read
+    # start and trigger
 
     def start(self, at: Start) -> Self:
-        """Where reading begins, when the pipeline first begins; a different value later is an error.
+        """Sets where the first run of the pipeline starts to read; a different value later is an error.
 
         Args:
-            at: "earliest" (default): all records that are there, then later ones. "latest": later ones only. A time (a
+            at: "earliest" (default): all present records, then later ones. "latest": later records only. A time (a
                 datetime, or ISO 8601 text): records from that time on. Offsets: `{0: 15, 1: 20}` for the partitions of
-                one topic, `{"orders": {0: 15}}` for several.
+                one topic, `{"orders": {0: 15}}` for several topics.
 
         Raises:
-            DeclarationError: It is none of these.
+            DeclarationError: The value is none of these.
         """
-        return replace(self, first=beginning(at))
+        return replace(self, first=checked_start(at))
 
     def incremental(self, poll: float | str | timedelta = 60, *, max_rows: int | None = None) -> Self:
-        """Follows the topics: from the start on, every record, each once.
+        """Follows the topics: reads every record from the start on, each once.
 
         Args:
             poll: How often to look for new records: seconds, text such as "30s", or a timedelta.
@@ -96,7 +96,7 @@ class KafkaSource(KafkaConnection, Source):
         """
         return replace(self, poll=duration(poll, "poll"), max_rows=count(max_rows, "max_rows"))
 
-    # its columns
+    # columns
 
     def value(
         self,
@@ -111,52 +111,52 @@ class KafkaSource(KafkaConnection, Source):
         registry_subject: str | None = None,
         allow_http: bool = False,
     ) -> Self:
-        """How the value of a record becomes columns.
+        """Sets how the value of a record becomes columns.
 
         Args:
-            format: "json": an object, whose fields become columns. "avro": a record in Avro's binary format, the same.
-                "string": UTF-8 text in the column `value`. "bytes" (default): the column `value`, as it is.
-            schema: Of JSON, columns and Spark SQL types: "id bigint, at timestamp", or a mapping. A field that a record
-                lacks is null; a record without a value (a tombstone) has nulls in all of them. Without it the columns
-                are inferred from the first records, when the pipeline first begins, and kept in its checkpoint. Of
-                Avro, its JSON, or the path of an .avsc file; without it the columns follow the registry.
-            extra: What happens to a record with fields that the schema lacks: "fail" takes it for one that does not
-                parse, "ignore" leaves the fields out.
-            sample: Of JSON without a schema, about how many records are looked at.
-            timestamps: What a number of JSON counts, since 1970, where the schema has a timestamp: "s" (default), "ms"
-                or "us". One outside of the years 1 to 9999 does not parse.
-            registry: The address of a schema registry that speaks Confluent's protocol. Values begin with the byte 0
-                and the id of their schema then; those of Avro are resolved from it, those of JSON go without.
+            format: "json": an object, whose fields become columns. "avro": a record in Avro's binary format, whose
+                fields become columns. "string": UTF-8 text in the column `value`. "bytes" (default): the bytes in the
+                column `value`.
+            schema: For JSON: columns and Spark SQL types, "id bigint, at timestamp" or a mapping. A field that a record
+                lacks is null; in a record without a value (a tombstone) all fields are null. Without a schema, the
+                first run infers the columns from the first records, and keeps them in the checkpoint. For Avro: the
+                schema's JSON, or the path of an .avsc file. Without a schema, the columns follow the registry.
+            extra: The policy for fields that the schema lacks: "fail" treats the record as one that does not parse,
+                "ignore" leaves the fields out.
+            sample: For JSON without a schema: the columns are inferred from about so many records.
+            timestamps: The unit of JSON numbers, since 1970, where the schema has a timestamp: "s" (default), "ms" or
+                "us". A time outside of the years 1 to 9999 does not parse.
+            registry: The address of a schema registry with Confluent's protocol. Values then begin with the byte 0 and
+                the id of their schema. Avro is resolved by this schema; JSON does not need it.
             registry_login: A name and a password for basic authentication; the password is never shown.
             registry_subject: The subject that the columns follow; by default `TOPIC-value`.
             allow_http: Whether `http://` to another machine is allowed for the registry.
 
         Raises:
-            DeclarationError: The format is unknown, or it and the others do not fit.
+            DeclarationError: The format is unknown, or does not take one of the other arguments.
         """
-        known = None
+        declared_registry = None
         if registry is not None:
-            known = Registry.of(registry, registry_login, registry_subject, allow_http=allow_http)
+            declared_registry = Registry.of(registry, registry_login, registry_subject, allow_http=allow_http)
         elif registry_login is not None or registry_subject is not None:
             raise DeclarationError(
                 "registry_login= and registry_subject= need registry=.",
                 where=caller(),
                 fix='add registry="https://registry:8081".',
             )
-        return replace(
-            self, values=Values.of(format, schema, extra, sample, known, timestamps=timestamps)
-        )._with_columns()
+        values = Values.of(format, schema, extra, sample, declared_registry, timestamps=timestamps)
+        return replace(self, values=values)._with_columns()
 
     def metadata(self, *names: str, **columns: str) -> Self:
-        """Adds columns with what a record has beside its value.
+        """Adds metadata of each record as columns.
 
         Args:
             names: "key" (binary), "topic", "partition", "offset", "timestamp", "timestamp_type" (0: the producer's, 1:
-                the broker's) and "headers", each a column of that name.
-            columns: The same under other names: `.metadata(event_time="timestamp")`.
+                the broker's) and "headers", each a column of this name.
+            columns: The same metadata under other column names: `.metadata(event_time="timestamp")`.
 
         Raises:
-            DeclarationError: A record has no such thing.
+            DeclarationError: A name is not one of these.
         """
         wanted = {**{name: name for name in names}, **columns}
         for what in wanted.values():
@@ -164,22 +164,22 @@ class KafkaSource(KafkaConnection, Source):
         return replace(self, carried=tuple({**dict(self.carried), **wanted}.items()))._with_columns()
 
     def with_metadata(self, *names: str, **columns: str) -> Self:
-        """Adds columns with where and when each record came from, as other sources do; see `.metadata()`.
+        """Adds metadata of each record as columns, by the names that other sources have, too; see `.metadata()`.
 
         Args:
-            names: "_topic", "_partition" (in the column `_source_partition`, since Iceberg keeps `_partition`),
+            names: "_topic", "_partition" (in the column `_source_partition`, since Iceberg reserves `_partition`),
                 "_offset", "_timestamp", "_timestamp_type", "_key" and "_headers".
-            columns: The same under other names: `.with_metadata(sent="_timestamp")`.
+            columns: The same metadata under other column names: `.with_metadata(sent="_timestamp")`.
 
         Raises:
-            DeclarationError: There is no such thing.
+            DeclarationError: A name is not one of these.
 
         Examples:
             >>> Kafka.source("orders").servers("broker:9092").with_metadata("_topic", at="_offset").carried
             (('_topic', 'topic'), ('at', 'offset'))
         """
         wanted = metadata_columns(names, columns, [f"_{name}" for name in METADATA])
-        return self.metadata(**{name: what[1:] for name, what in wanted})
+        return self.metadata(**{name: what.removeprefix("_") for name, what in wanted})
 
     def _with_columns(self) -> Self:
         added = [f"`{name.replace('`', '``')}` {METADATA[what]}" for name, what in self.carried]
@@ -187,11 +187,11 @@ class KafkaSource(KafkaConnection, Source):
         return replace(self, declared_schema=", ".join([columns, *added]) if columns is not None else None)
 
     def with_value_columns(self, columns: str, avro: str | None = None) -> Self:
-        """The source with the columns that its values turned out to have.
+        """The source with the columns of its values, once they are known.
 
         Args:
             columns: The columns, as DDL.
-            avro: Of Avro, the schema that they are of.
+            avro: For Avro: the schema of the columns, as JSON.
         """
         return replace(self, values=replace(self.values, columns=columns, avro=avro))._with_columns()
 
@@ -199,11 +199,11 @@ class KafkaSource(KafkaConnection, Source):
         """Sets the policy for records whose value does not parse, or does not fit the schema.
 
         Args:
-            action: "fail" (default) stops, with the topic, partition and offset. "quarantine" writes them, with key and
-                value, to the quarantine of the sink. "drop" leaves the record out and counts it in `records_failed`.
+            action: "fail" (default) stops the run, and names the topic, partition and offset. "quarantine" writes the
+                record to the quarantine of the sink. "drop" leaves it out and counts it in `records_failed`.
 
         Raises:
-            DeclarationError: There is no such action.
+            DeclarationError: The action is unknown.
         """
         return replace(self, bad_row=one_of(action, ON_BAD_ROW, "on_bad_row"))
 
@@ -211,12 +211,12 @@ class KafkaSource(KafkaConnection, Source):
         """Sets the policy for records that were deleted before they were read, as retention does.
 
         Args:
-            action: "fail" (default) stops the run, and says how many. "skip" continues at the oldest record left:
-                the run tells how many of which partition are gone.
+            action: "fail" (default) stops the run, and says how many records are gone. "skip" continues at the oldest
+                record that is left, and reports how many records of each partition are gone.
         """
         return replace(self, missing=one_of(action, ON_MISSING, "on_missing"))
 
-    # how it is shown
+    # texts
 
     @property
     def quarantining(self) -> tuple[str, ...]:
@@ -224,13 +224,16 @@ class KafkaSource(KafkaConnection, Source):
 
     @property
     def beginning(self) -> str:
-        """Where reading begins, as text."""
+        """The declared start, as text."""
         if isinstance(self.first, datetime):
             return self.first.isoformat().replace("+00:00", "Z")
         if isinstance(self.first, str):
             return self.first
-        shown = [(f"{topic}: " if topic else "", offsets) for topic, offsets in self.first]
-        return "; ".join(topic + ", ".join(f"{p}={o}" for p, o in offsets) for topic, offsets in shown)
+        topics: list[str] = []
+        for topic, pairs in self.first:
+            offsets = ", ".join(f"{partition}={offset}" for partition, offset in pairs)
+            topics.append(f"{topic}: {offsets}" if topic else offsets)
+        return "; ".join(topics)
 
     @property
     def subject(self) -> str:
@@ -263,7 +266,8 @@ class KafkaSource(KafkaConnection, Source):
         yield self.connected
         yield from self.values.details()
         if self.carried:
-            yield "of each record: " + ", ".join(n if n == what else f"{what} as {n}" for n, what in self.carried)
+            columns = (name if name == what else f"{what} as {name}" for name, what in self.carried)
+            yield f"of each record: {', '.join(columns)}"
         yield f"from {self.beginning} on, {self.level}"
 
     def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -282,27 +286,27 @@ class KafkaSource(KafkaConnection, Source):
         }
 
     def label(self) -> str:
-        named = f"pattern={self.pattern!r}" if self.pattern is not None else ", ".join(self.topics)
-        begun = f".start({self.beginning})" if self.first != "earliest" else ""
+        topics = f"pattern={self.pattern!r}" if self.pattern is not None else ", ".join(self.topics)
+        start = f".start({self.beginning})" if self.first != "earliest" else ""
         rows = f", max_rows={self.max_rows}" if self.max_rows is not None else ""
         followed = f".incremental(poll={show_seconds(self.poll)}{rows})" if self.poll is not None else ""
-        return f"Kafka.source({named}){begun}{followed}"
+        return f"Kafka.source({topics}){start}{followed}"
 
 
 class Kafka:
-    """Kafka topics as sources, and one as a sink."""
+    """Kafka topics as a source, and a topic as a sink."""
 
     @staticmethod
     def source(*topics: str, pattern: str | None = None) -> KafkaSource:
-        """Topics to read; by default all records that are there, once.
+        """Reads topics; by default all present records, once.
 
         Args:
-            topics: Their names, or lists of them as `*names`.
-            pattern: Instead of names, a regular expression that whole names of topics match; topics that are made later
-                are read too.
+            topics: The names of the topics.
+            pattern: Instead of names: a regular expression for whole names of topics. Topics that are made later are
+                read, too.
 
         Raises:
-            DeclarationError: A name is none of a topic, or the pattern is not a regular expression.
+            DeclarationError: A name cannot be that of a topic, or the pattern is not a regular expression.
 
         Examples:
             >>> Kafka.source("orders", "payments").label()
@@ -328,13 +332,13 @@ class Kafka:
 
     @staticmethod
     def sink(topic: str) -> KafkaSink:
-        """A topic to write, at least once: a batch that is run again is produced again.
+        """Writes to a topic, at least once: a batch that runs again is produced again.
 
         Args:
-            topic: Its name. The topic must be there.
+            topic: The name of the topic, which must exist.
 
         Raises:
-            DeclarationError: The name is none of a topic.
+            DeclarationError: The name cannot be that of a topic.
 
         Examples:
             >>> Kafka.sink("big-orders").servers("broker:9092").key("customer").label()

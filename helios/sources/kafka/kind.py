@@ -16,7 +16,7 @@ OUTAGES = (
     r"|before the position for partition|Cannot fetch record for offset"
     r"|not present in metadata after|Expiring \d+ record\(s\) for"
 )
-"""Messages of Kafka's clients, and of Spark's reader, whose brokers do not answer."""
+"""The messages of Kafka's clients, and of Spark's reader, while the brokers do not answer."""
 
 
 def _describe(source: KafkaSource, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:

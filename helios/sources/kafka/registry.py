@@ -1,4 +1,4 @@
-"""A schema registry, asked over Confluent's HTTP protocol; no JVM is needed."""
+"""Queries of a schema registry, over Confluent's HTTP protocol; no JVM is needed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from helios.errors import HeliosError, InputError, NotFound, Origin, RunError
 from helios.sources.kafka.values import Registry
 
 PATIENCE = 10.0
-"""So many seconds an answer is waited for."""
+"""Seconds after which a request fails."""
 
 ACCEPTED = "application/vnd.schemaregistry.v1+json, application/json"
 NO_SUBJECT = (40401, 40402)
+"""The registry's error codes for a subject, or a version of one, that it does not have."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,8 @@ class Registered:
     """A schema that a registry knows.
 
     Attributes:
-        id: Its id, which never means another one.
-        version: Its version in its subject.
+        id: The id of the schema; it never stands for another schema.
+        version: The version of the schema in its subject.
         schema: The schema, as JSON.
     """
 
@@ -37,14 +38,14 @@ class Registered:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """A redirect would take the login elsewhere."""
+    """Follows no redirect, which would send the login to another server."""
 
     def redirect_request(self, *arguments: Any) -> None:
         return None
 
 
 def authorization(registry: Registry) -> str:
-    """The value of the header Authorization; empty without a login."""
+    """The value of the Authorization header; empty without a login."""
     if registry.username is None:
         return ""
     password = registry.password.reveal() if registry.password is not None else ""
@@ -56,10 +57,10 @@ def latest(registry: Registry, subject: str, where: Origin) -> Registered:
 
     Raises:
         NotFound: The registry does not know the subject.
-        InputError: It is no schema of Avro that stands alone.
-        RunError: The registry does not answer, or refuses.
+        InputError: The schema is not one of Avro, or it refers to other schemas.
+        RunError: The registry does not answer, or refuses the request.
     """
-    schema = asked(registry, f"/subjects/{quote(subject, safe='')}/versions/latest", where, subject)
+    schema = get_json(registry, f"/subjects/{quote(subject, safe='')}/versions/latest", where, subject)
     kind = schema.get("schemaType", "AVRO")
     if kind != "AVRO":
         raise InputError(
@@ -76,18 +77,18 @@ def latest(registry: Registry, subject: str, where: Origin) -> Registered:
     return Registered(int(schema["id"]), int(schema["version"]), str(schema["schema"]))
 
 
-def asked(registry: Registry, path: str, where: Origin, subject: str = "") -> Any:
-    """The answer to a question, from JSON.
+def get_json(registry: Registry, path: str, where: Origin, subject: str = "") -> Any:
+    """The JSON answer of the registry to a GET request.
 
     Args:
         registry: The registry.
-        path: What is asked for.
+        path: The path of the request.
         where: The line that declares the registry.
-        subject: The subject, for an error.
+        subject: The subject, for errors.
 
     Raises:
         NotFound: The registry does not know the subject.
-        RunError: The registry does not answer, or refuses.
+        RunError: The registry does not answer, or refuses the request.
     """
     request = Request(f"{registry.url}{path}", headers={"Accept": ACCEPTED})
     if login := authorization(registry):
@@ -101,7 +102,7 @@ def asked(registry: Registry, path: str, where: Origin, subject: str = "") -> An
         raise RunError(
             f"the schema registry {registry.url} does not answer: {getattr(error, 'reason', error)}.",
             where=where,
-            fix="check registry=, and that it runs.",
+            fix="check registry=, and that the registry runs.",
         ) from error
     except ValueError as error:
         raise RunError(
@@ -121,12 +122,10 @@ def _refused(registry: Registry, error: HTTPError, where: Origin, subject: str) 
         return NotFound(
             f"the schema registry {registry.url} has no subject {subject!r}.",
             where=where,
-            fix="name the one that the producers write: registry_subject=..., or declare schema=.",
+            fix="name the subject that the producers register: registry_subject=..., or declare schema=.",
         )
-    said = f": {answer['message']}" if answer.get("message") else ""
-    login = "give registry_login=(name, password) of a user who may read" if error.code in (401, 403) else ""
-    return RunError(
-        f"the schema registry {registry.url} answers {error.code}{said}.",
-        where=where,
-        fix=f"{login or 'check registry=, and the log of the registry'}.",
-    )
+    message = f": {answer['message']}" if answer.get("message") else ""
+    fix = "check registry=, and the log of the registry."
+    if error.code in (401, 403):
+        fix = "give registry_login=(name, password) of a user who may read."
+    return RunError(f"the schema registry {registry.url} answers {error.code}{message}.", where=where, fix=fix)

@@ -21,10 +21,10 @@ class KafkaSink(KafkaConnection, Output):
     """A Kafka topic. Created by `Kafka.sink`.
 
     Attributes:
-        topic: Its name.
-        keyed_by: The SQL expression of a record's key; None for records without one.
-        format: How a row becomes a value.
-        valued_by: Of text and bytes, the SQL expression of the value.
+        topic: The name of the topic.
+        keyed_by: The SQL expression of a record's key; None for records without a key.
+        format: The format of a record's value.
+        valued_by: The SQL expression of the value; not used for JSON.
     """
 
     kind: ClassVar[str] = "kafka"
@@ -37,19 +37,19 @@ class KafkaSink(KafkaConnection, Output):
     valued_by: str = "value"
 
     def key(self, expression: str) -> Self:
-        """The key of a record, by which Kafka chooses its partition.
+        """Sets the key of a record; Kafka chooses the partition by the key.
 
         Args:
-            expression: A Spark SQL expression: bytes stay as they are, other plain values become text.
+            expression: A Spark SQL expression. Bytes stay as they are, and other plain values become text.
         """
         return replace(self, keyed_by=text(expression, "key()"))
 
     def value(self, format: SinkFormat, expression: str | None = None) -> Self:
-        """How a row becomes the value of a record.
+        """Sets the value of a record.
 
         Args:
             format: "json" (default): an object of all columns. "string" and "bytes": the value of the expression.
-            expression: Of "string" and "bytes", a Spark SQL expression of that type; by default the column `value`. A
+            expression: For "string" and "bytes": a Spark SQL expression of this type; by default the column `value`. A
                 null makes a record without a value (a tombstone).
 
         Raises:
@@ -65,7 +65,7 @@ class KafkaSink(KafkaConnection, Output):
         return replace(self, format=format, valued_by=text(expression, "value()") if expression else "value")
 
     def checkpoint(self, location: str) -> Self:
-        """Where the progress of the pipeline is kept; by default in the warehouse of the default catalog.
+        """Sets where the progress of the pipeline is kept; by default in the warehouse of the default catalog.
 
         Args:
             location: A folder.
@@ -87,8 +87,8 @@ class KafkaSink(KafkaConnection, Output):
     def details(self) -> Iterator[str]:
         yield self.connected
         key = f"keys {self.keyed_by}" if self.keyed_by is not None else "without keys"
-        of = "" if self.format == "json" else f" of {self.valued_by}"
-        yield f"values as {self.format}{of}, {key}; acknowledged by all replicas in sync"
+        expression = "" if self.format == "json" else f" of {self.valued_by}"
+        yield f"values as {self.format}{expression}, {key}; acknowledged by all replicas in sync"
 
     def label(self) -> str:
         return f"Kafka.sink({self.topic})"

@@ -1,4 +1,4 @@
-"""Where the reading of topics begins, as it is declared."""
+"""The declared start of a source of topics."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from helios.model.values import caller
 Offsets: TypeAlias = "Mapping[int, int] | Mapping[str, Mapping[int, int]]"
 Start: TypeAlias = 'Literal["earliest", "latest"] | str | datetime | Offsets'
 Named: TypeAlias = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
-"""Offsets by partition, by topic; of the only topic, without its name."""
+"""Pairs of a topic and its offsets, which are pairs of a partition and an offset; an only topic is named ""."""
 
 
-def beginning(at: Start) -> str | datetime | Named:
-    """A declared beginning, checked."""
+def checked_start(at: Start) -> str | datetime | Named:
+    """A declared start, checked; a time is in UTC.
+
+    Raises:
+        DeclarationError: The value is not a start.
+    """
     if isinstance(at, Mapping):
         return _offsets(at)
     if at in ("earliest", "latest"):
@@ -35,19 +39,19 @@ def beginning(at: Start) -> str | datetime | Named:
 
 
 def _offsets(given: Mapping[Any, Any]) -> Named:
-    """Offsets by topic, each checked."""
-    flat = all(isinstance(key, int) for key in given)
-    topics = {"": given} if flat else given
-    found: list[tuple[str, tuple[tuple[int, int], ...]]] = []
+    """Checked offsets."""
+    of_one_topic = all(isinstance(key, int) for key in given)
+    topics = {"": given} if of_one_topic else given
+    named: list[tuple[str, tuple[tuple[int, int], ...]]] = []
     for topic, offsets in sorted(topics.items(), key=lambda item: str(item[0])):
         pairs = sorted(offsets.items()) if isinstance(offsets, Mapping) else []
-        counts = [number for pair in pairs for number in pair]
-        right = all(isinstance(number, int) and not isinstance(number, bool) and number >= 0 for number in counts)
-        if not pairs or not right or not isinstance(topic, str):
+        numbers = [number for pair in pairs for number in pair]
+        valid = all(isinstance(number, int) and not isinstance(number, bool) and number >= 0 for number in numbers)
+        if not pairs or not valid or not isinstance(topic, str):
             raise DeclarationError(
                 f"start({given!r}): offsets are numbers from 0 on, by partition.",
                 where=caller(),
                 fix='write {0: 15, 1: 20}, or for several topics {"orders": {0: 15}, "payments": {0: 7}}.',
             )
-        found.append((topic, tuple(pairs)))
-    return tuple(found)
+        named.append((topic, tuple(pairs)))
+    return tuple(named)

@@ -1,11 +1,12 @@
-"""How far Kafka topics are read, and where the next batch of them ends; no JVM is needed.
+"""How far Kafka topics are read, and where the next batch ends; no JVM is needed.
 
-A position is the id of each topic and, by partition, the offset of the next record to read. The id tells a topic from a
-later one of the same name.
+A position has the id of each topic and, by partition, the offset of the next record to read. By the id, a topic differs
+from a later topic of the same name.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -14,7 +15,7 @@ from helios.errors import LedgerError
 from helios.sources.common.position import SourcePosition
 
 SHOWN = 3
-"""So many partitions are named for people."""
+"""The text of a position names at most so many partitions."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,10 @@ class Topic:
     """How far a topic is read.
 
     Attributes:
-        id: Its id.
+        id: The id of the topic.
         offsets: By partition, the offset of the next record to read.
-        since: By partition, where the batch that ends here begins, unless that is where the last one ended: of a topic
-            that is new, or of one whose next records were gone.
+        since: By partition, the offset at which the batch that ends here begins. Empty if the batch begins where the
+            last one ended; it does not for a new topic, and after records that were gone.
     """
 
     id: str
@@ -42,9 +43,9 @@ class Log:
     """The log of a topic.
 
     Attributes:
-        id: Its id.
-        earliest: By partition, the offset of the oldest record that is kept.
-        latest: By partition, the offset behind the last record that can be read.
+        id: The id of the topic.
+        earliest: By partition, the offset of the oldest record.
+        latest: By partition, the offset after the last record that can be read.
     """
 
     id: str
@@ -56,12 +57,12 @@ class Log:
 class TopicsPosition(SourcePosition):
     """How far topics are read, by their names."""
 
-    only_followed: ClassVar[bool] = False  # topics that are read once end somewhere, too
+    only_followed: ClassVar[bool] = False  # a source that is read once has an end position, too
 
     topics: Mapping[str, Topic]
 
     def as_json(self) -> dict[str, Any]:
-        """The position as Spark's log of offsets and the snapshot summary keep it.
+        """The position as Spark's offset log and the snapshot summary store it.
 
         Examples:
             >>> TopicsPosition({"orders": Topic("qUe1", (15, 20))}).as_json()
@@ -77,17 +78,18 @@ class TopicsPosition(SourcePosition):
             '10 records: orders/0 5 to 15'
         """
         start = before if isinstance(before, TopicsPosition) else TopicsPosition({})
-        found = [one for one in ranges(start, self) if len(one)]
-        parts = ", ".join(f"{one.topic}/{one.partition} {one.start:,} to {one.end:,}" for one in found[:SHOWN])
-        more = ", ..." if len(found) > SHOWN else ""
-        return f"{sum(map(len, found)):,} records{f': {parts}{more}' if parts else ''}"
+        read = ranges(start, self)
+        if not read:
+            return "0 records"
+        shown = ", ".join(f"{part.topic}/{part.partition} {part.start:,} to {part.end:,}" for part in read[:SHOWN])
+        return f"{sum(map(len, read)):,} records: {shown}{', ...' if len(read) > SHOWN else ''}"
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> Self:
-        """The position of JSON.
+        """The position from its JSON.
 
         Raises:
-            KeyError: It is no position of topics.
+            KeyError: The value is not a position of topics.
         """
         topics = {
             str(name): Topic(str(topic["id"]), _numbers(topic["offsets"]), _numbers(topic.get("since", ())))
@@ -97,7 +99,7 @@ class TopicsPosition(SourcePosition):
 
     @classmethod
     def of(cls, value: object) -> Self | None:
-        """The position of JSON that may hold anything; None for everything else.
+        """The position from JSON of any shape; None if the value is not a position of topics.
 
         Examples:
             >>> TopicsPosition.of({"snapshot_id": 7}), TopicsPosition.of(7)
@@ -120,13 +122,13 @@ class Range:
 
 
 class RecordsLost(LedgerError):
-    """Records that were not read yet are gone, or a topic is not the one that was read."""
+    """Records that were not read yet are gone, or a topic is not the topic that was read."""
 
 
 def ranges(start: TopicsPosition, end: TopicsPosition) -> list[Range]:
     """The ranges between two positions, without empty ones.
 
-    A partition that the first one lacks is read from offset 0, unless the second one says where its batch begins.
+    A partition that `start` lacks is read from offset 0, unless `end` says where its batch begins (`Topic.since`).
 
     Examples:
         >>> ranges(TopicsPosition({"t": Topic("a", (5,))}), TopicsPosition({"t": Topic("a", (7, 3))}))
@@ -134,14 +136,15 @@ def ranges(start: TopicsPosition, end: TopicsPosition) -> list[Range]:
     """
     parts: list[Range] = []
     for name, topic in sorted(end.topics.items()):
-        begun = topic.since or (start.topics[name].offsets if name in start.topics else ())
+        known = start.topics[name].offsets if name in start.topics else ()
+        first = topic.since or known
         for partition, offset in enumerate(topic.offsets):
-            parts.append(Range(name, partition, begun[partition] if partition < len(begun) else 0, offset))
-    return [offsets for offsets in parts if len(offsets) > 0]
+            parts.append(Range(name, partition, first[partition] if partition < len(first) else 0, offset))
+    return [part for part in parts if len(part) > 0]
 
 
-def onward(position: TopicsPosition) -> list[Range]:
-    """Where reading goes on, as empty ranges."""
+def empty_ranges(position: TopicsPosition) -> list[Range]:
+    """An empty range at the next offset of each partition, to check with `verify` that reading can continue there."""
     return [
         Range(name, partition, offset, offset)
         for name, topic in sorted(position.topics.items())
@@ -150,12 +153,12 @@ def onward(position: TopicsPosition) -> list[Range]:
 
 
 def verify(position: TopicsPosition, wanted: Iterable[Range], logs: Mapping[str, Log]) -> None:
-    """Refuses topics that are not those of a position, or no longer hold some records.
+    """Refuses topics that are not those of a position, or that have lost records.
 
     Args:
         position: The position.
-        wanted: The records; where reading only goes on, empty ranges.
-        logs: What the topics hold now.
+        wanted: The records to read; they may be empty ranges, see `empty_ranges`.
+        logs: The current logs of the topics.
 
     Raises:
         RecordsLost: A topic is gone or was made again, or records were deleted.
@@ -177,28 +180,29 @@ def verify(position: TopicsPosition, wanted: Iterable[Range], logs: Mapping[str,
 
 
 def _verify_records(wanted: Sequence[Range], logs: Mapping[str, Log]) -> None:
-    gone = [offsets for offsets in wanted if offsets.start < logs[offsets.topic].earliest[offsets.partition]]
-    if gone:
-        first, earliest = gone[0], logs[gone[0].topic].earliest[gone[0].partition]
-        more = f", and others in {len(gone) - 1} more partitions" if len(gone) > 1 else ""
+    deleted = [part for part in wanted if part.start < logs[part.topic].earliest[part.partition]]
+    if deleted:
+        first = deleted[0]
+        earliest = logs[first.topic].earliest[first.partition]
+        more = f", and others in {len(deleted) - 1} more partitions" if len(deleted) > 1 else ""
         raise RecordsLost(
             f"{earliest - first.start:,} records of {first.topic}, partition {first.partition}, were deleted before "
             f"they were read: its oldest offset is {earliest}, and the next to read is {first.start}{more}.",
-            fix="keep records longer than the pipeline may be stopped (retention.ms, retention.bytes); to go on "
-            'without them, declare .on_missing("skip").',
+            fix="keep records longer than the pipeline may be stopped (retention.ms, retention.bytes); to continue "
+            'without the deleted records, declare .on_missing("skip").',
         )
-    short = next((offsets for offsets in wanted if offsets.end > logs[offsets.topic].latest[offsets.partition]), None)
+    short = next((part for part in wanted if part.end > logs[part.topic].latest[part.partition]), None)
     if short is not None:
         raise RecordsLost(
             f"{short.topic}, partition {short.partition}, ends at offset {logs[short.topic].latest[short.partition]}, "
             f"and went up to {short.end}: its log was truncated, as by an unclean leader election.",
-            fix="look which records were written twice or lost, then refill the target with `helios run "
+            fix="find out which records were written twice or lost, then refill the target with `helios run "
             "--full-refresh`, or run under a new name.",
         )
 
 
-def gone(at: TopicsPosition, logs: Mapping[str, Log]) -> list[Range]:
-    """The records that were deleted before they were read."""
+def deleted_ranges(at: TopicsPosition, logs: Mapping[str, Log]) -> list[Range]:
+    """The records after a position that were deleted before they were read."""
     return [
         Range(name, partition, offset, logs[name].earliest[partition])
         for name, topic in sorted(at.topics.items())
@@ -210,43 +214,43 @@ def gone(at: TopicsPosition, logs: Mapping[str, Log]) -> list[Range]:
 def advance(
     after: TopicsPosition, logs: Mapping[str, Log], max_rows: int | None = None, *, skips: bool = False
 ) -> TopicsPosition:
-    """The end of the batch after a position: as far as the topics go and the limit allows.
+    """The end of the batch after a position: the end of the topics, or less if a limit is given.
 
-    A partition that is new begins at 0, a topic that is new at its oldest record. A limit is shared out in proportion
-    to what waits in each partition.
+    A new partition is read from offset 0, a new topic from its oldest record. The partitions share the limit in
+    proportion to their waiting records.
 
     Args:
-        after: Where the last batch ended.
-        logs: What the topics hold now.
-        max_rows: The most records.
-        skips: Whether records that are gone are passed over.
+        after: The end of the last batch.
+        logs: The current logs of the topics.
+        max_rows: The most records of the batch.
+        skips: Whether deleted records are skipped.
 
     Examples:
         >>> logs = {"t": Log("a", (0, 0), (90, 10))}
         >>> advance(TopicsPosition({"t": Topic("a", (0,))}), logs, max_rows=50).topics["t"].offsets
         (45, 5)
     """
-    starts = {name: _begun(after.topics.get(name), log, skips=skips) for name, log in logs.items()}
+    starts = {name: _batch_start(after.topics.get(name), log, skips=skips) for name, log in logs.items()}
     waiting = {
         (name, partition): log.latest[partition] - starts[name].offsets[partition]
         for name, log in logs.items()
         for partition in range(len(log.latest))
     }
-    taken = waiting if max_rows is None else _shared(waiting, max_rows)
-    ends = {
-        name: replace(topic, offsets=tuple(offset + taken[name, p] for p, offset in enumerate(topic.offsets)))
-        for name, topic in starts.items()
-    }
+    counts = waiting if max_rows is None else _shares(waiting, max_rows)
+    ends: dict[str, Topic] = {}
+    for name, topic in starts.items():
+        offsets = (offset + counts[name, partition] for partition, offset in enumerate(topic.offsets))
+        ends[name] = replace(topic, offsets=tuple(offsets))
     return TopicsPosition(ends)
 
 
 def sampled(at: TopicsPosition, logs: Mapping[str, Log], most: int) -> list[Range]:
-    """About so many records to look at: the first ones from a position on, or else the last ones before it.
+    """The first records after a position, or if there are none the last records before it; about `most` of them.
 
     Args:
         at: The position.
-        logs: What the topics hold now.
-        most: How many offsets.
+        logs: The current logs of the topics.
+        most: The number of offsets.
 
     Examples:
         >>> at = TopicsPosition({"t": Topic("a", (5,))})
@@ -256,34 +260,42 @@ def sampled(at: TopicsPosition, logs: Mapping[str, Log], most: int) -> list[Rang
     sample = ranges(at, advance(at, logs, most))
     if sample:
         return sample
-    ends = [
-        (name, partition, offset) for name, topic in at.topics.items() for partition, offset in enumerate(topic.offsets)
+    partitions = sum(len(topic.offsets) for topic in at.topics.values())
+    share = math.ceil(most / max(1, partitions))
+    before = [
+        Range(name, partition, max(logs[name].earliest[partition], offset - share), offset)
+        for name, topic in at.topics.items()
+        for partition, offset in enumerate(topic.offsets)
     ]
-    share = -(-most // max(1, len(ends)))
-    before = [Range(name, p, max(logs[name].earliest[p], offset - share), offset) for name, p, offset in ends]
-    return [offsets for offsets in before if len(offsets) > 0]
+    return [part for part in before if len(part) > 0]
 
 
-def _begun(topic: Topic | None, log: Log, *, skips: bool) -> Topic:
-    """Where the next batch begins in a topic."""
+def _batch_start(topic: Topic | None, log: Log, *, skips: bool) -> Topic:
+    """Where the next batch begins in a topic; None stands for a new topic."""
     if topic is None:
         return Topic(log.id, log.earliest, since=log.earliest)
-    offsets = (*topic.offsets, *(0 for _ in log.latest[len(topic.offsets) :]))
-    left = tuple(map(max, offsets, log.earliest)) if skips else offsets
-    return Topic(log.id, left, since=left if left != offsets else ())
+    new_partitions = len(log.latest) - len(topic.offsets)
+    offsets = topic.offsets + (0,) * new_partitions
+    start = tuple(map(max, offsets, log.earliest)) if skips else offsets
+    return Topic(log.id, start, since=start if start != offsets else ())
 
 
-def _shared(waiting: Mapping[tuple[str, int], int], most: int) -> dict[tuple[str, int], int]:
-    """Each partition's share of a batch, which is at least one record in all."""
+def _shares(waiting: Mapping[tuple[str, int], int], most: int) -> dict[tuple[str, int], int]:
+    """The number of records of a batch in each partition, together at most `most`.
+
+    Args:
+        waiting: The number of waiting records in each partition.
+        most: The most records of the batch, at least 1.
+    """
     total = sum(waiting.values())
     if total <= most:
         return dict(waiting)
     left, shares = most, dict.fromkeys(waiting, 0)
-    # The longest first: with more partitions than records, the others get no record.
+    # Partitions with many records first: if there are more partitions than records, the last ones get none.
     for partition, count in sorted(waiting.items(), key=lambda item: -item[1]):
-        share = min(left, -(-count * most // total))
-        shares[partition] = share
-        left -= share
+        rounded_up = -(-count * most // total)
+        shares[partition] = min(left, rounded_up)
+        left -= shares[partition]
     return shares
 
 

@@ -1,4 +1,4 @@
-"""Where the records of topics come from: a cluster, or what stands in for one in a test."""
+"""The topics of a source: those of a cluster, or a stand-in without a broker in a test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Topics(Protocol):
-    """What a reader asks of the topics of a source; see `helios.sources.kafka.spark.cluster.Cluster`."""
+    """The topics of a source, as a reader needs them; see `helios.sources.kafka.spark.cluster.Cluster`."""
 
     def topics(self) -> list[str]: ...
 
@@ -35,10 +35,10 @@ class StandIn(Topics, Protocol):
 
 
 STAND_INS: dict[str, Callable[[KafkaSource], StandIn]] = {}
-"""By the address of a broker that is none, what makes the topics of a source."""
+"""The factories of stand-ins, by the address that a test gives as that of a broker."""
 
 
 def stand_in(source: KafkaSource) -> StandIn | None:
-    """What stands in for the brokers of a source; None where these are real."""
-    made = STAND_INS.get(source.brokers[0]) if source.brokers else None
-    return made(source) if made is not None else None
+    """The stand-in for the topics of a source; None if its brokers are real."""
+    factory = STAND_INS.get(source.brokers[0]) if source.brokers else None
+    return factory(source) if factory is not None else None

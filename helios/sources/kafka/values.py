@@ -1,4 +1,4 @@
-"""How the values of Kafka's records become columns, as it is declared."""
+"""The declaration of how the values of Kafka's records become columns."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ FORMATS = ("json", "avro", "string", "bytes")
 WITH_FIELDS = ("json", "avro")
 EXTRA = ("fail", "ignore")
 
-ABOUT = {
+APPLIES_TO = {
     "sample": "columns of JSON that are inferred, without schema=",
     "timestamps": "numbers of JSON where schema= has a timestamp",
 }
-"""The subjects of the arguments that not all values with fields take."""
+"""The values that an argument applies to; all other arguments apply to values with fields."""
 
 SAMPLE = 1_000
-"""So many records are looked at to infer the columns of JSON."""
+"""By default, the columns of JSON are inferred from so many records."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Registry:
-    """A schema registry, spoken to as Confluent's: values begin with the byte 0 and the id of their schema.
+    """A schema registry with Confluent's protocol: values begin with the byte 0 and the id of their schema.
 
     Attributes:
-        url: Its address.
-        username: The name for basic authentication; None without.
-        password: Its password.
-        subject: The subject whose latest schema the columns follow; None for that of each topic, `TOPIC-value`.
-        allow_http: Whether `http://` may lead to another machine.
+        url: The address of the registry.
+        username: The name for basic authentication; None without a login.
+        password: The password for basic authentication.
+        subject: The subject whose latest schema the columns follow; None for `TOPIC-value` of each topic.
+        allow_http: Whether `http://` to another machine is allowed.
     """
 
     url: str
@@ -52,22 +52,22 @@ class Registry:
     def of(
         cls, url: str, login: tuple[str, str | Secret] | None, subject: str | None, *, allow_http: bool = False
     ) -> Self:
-        """The registry as it was declared.
+        """The declared registry.
 
         Raises:
-            DeclarationError: The address is none of HTTP, or has a login in it.
+            DeclarationError: The address is not an HTTP URL, or has a login in it.
         """
         try:
             parts = urlsplit(text(url, "registry="))
-            right = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query
+            valid = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query
         except ValueError:
-            right, parts = False, urlsplit("")
-        if not right or parts.username is not None:
-            # What stands before an @ is not repeated: it may be a password.
+            valid, parts = False, urlsplit("")
+        if not valid or parts.username is not None:
+            # An address with an @ is not repeated, since it may have a password.
             shown = "registry=" if "@" in url else f"registry={url!r}"
+            why = ": a login in the address would be shown" if parts.username is not None else ""
             raise DeclarationError(
-                f"{shown} is not the address of a registry"
-                f"{': a login in it would be shown' if parts.username is not None else ''}.",
+                f"{shown} is not the address of a registry{why}.",
                 where=caller(),
                 fix='write registry="https://registry:8081", and registry_login=("name", password) for a login.',
             )
@@ -91,12 +91,12 @@ class Values:
 
     Attributes:
         format: "bytes", "string", "json" or "avro".
-        columns: The columns, as DDL; None where they are known when the records are read.
-        avro: The declared schema of Avro, as JSON.
-        registry: The registry that knows the schemas of values.
-        extra: What happens to fields of a value that the schema lacks.
-        sample: Of inferred columns, how many records are looked at.
-        timestamps: What numbers of JSON count where the schema has a timestamp.
+        columns: The columns, as DDL; None if they are known only when the records are read.
+        avro: The declared Avro schema, as JSON.
+        registry: The registry that has the schemas of the values.
+        extra: The policy for fields of a value that the schema lacks.
+        sample: Columns are inferred from about so many records.
+        timestamps: The unit of JSON numbers where the schema has a timestamp.
     """
 
     format: str = "bytes"
@@ -118,10 +118,10 @@ class Values:
         *,
         timestamps: TimestampUnit = "s",
     ) -> Self:
-        """The values as they were declared; see `KafkaSource.value`.
+        """The declared values; see `KafkaSource.value`.
 
         Raises:
-            DeclarationError: The format is unknown, or it and the others do not fit.
+            DeclarationError: The format is unknown, or does not take one of the other arguments.
         """
         one_of(format, FORMATS, "value")
         one_of(extra, EXTRA, "extra")
@@ -149,14 +149,18 @@ class Values:
 
     @staticmethod
     def _refuse(format: str, **given: bool) -> None:
-        """Refuses arguments that mean nothing for a format."""
-        what = next((name for name, there in given.items() if there), None)
-        if what is None:
-            return
-        about = ABOUT.get(what, "values with fields")
-        raise DeclarationError(
-            f"value({format!r}): {what}= applies to {about}.", where=caller(), fix=f"leave {what}= out."
-        )
+        """Refuses an argument that a format does not take.
+
+        Args:
+            format: The format.
+            given: Whether each argument is given, by its name.
+        """
+        argument = next((name for name, is_given in given.items() if is_given), None)
+        if argument is not None:
+            values = APPLIES_TO.get(argument, "values with fields")
+            raise DeclarationError(
+                f"value({format!r}): {argument}= applies to {values}.", where=caller(), fix=f"leave {argument}= out."
+            )
 
     @property
     def fields(self) -> bool:
@@ -169,18 +173,18 @@ class Values:
         return self.format == "json" and self.columns is None
 
     def text(self) -> str:
-        """The declaration, as part of the pipeline's steps."""
+        """The declaration, as a text of the pipeline's steps."""
         columns = self.columns if self.format == "json" else self.avro
         schema = f", schema={columns!r}" if self.fields and columns is not None else ""
-        known = f", registry={self.registry.url!r}" if self.registry is not None else ""
-        more = f", extra={self.extra!r}" if self.extra != "fail" else ""
+        registry = f", registry={self.registry.url!r}" if self.registry is not None else ""
+        extra = f", extra={self.extra!r}" if self.extra != "fail" else ""
         unit = f", timestamps={self.timestamps!r}" if self.timestamps != "s" else ""
-        return f"value({self.format!r}{schema}{known}{more}{unit})"
+        return f"value({self.format!r}{schema}{registry}{extra}{unit})"
 
     def details(self) -> Iterator[str]:
         """Lines of the plan."""
-        others = {"fail": "records with other fields are bad", "ignore": "other fields are left out"}
-        yield f"values as {self.format}" + (f"; {others[self.extra]}" if self.fields else "")
+        extra = {"fail": "records with other fields are bad", "ignore": "other fields are left out"}[self.extra]
+        yield f"values as {self.format}" + (f"; {extra}" if self.fields else "")
         if self.timestamps != "s":
             yield f"numbers for timestamps are {TIMESTAMPS[self.timestamps]}"
         if self.inferred:
@@ -203,7 +207,7 @@ class Values:
 
 
 def avro_schema(given: str | Path | Mapping[str, Any]) -> str:
-    """A schema of Avro as JSON: as it was given, or of the file that was named.
+    """An Avro schema as JSON, from the given schema or from the file of the given path.
 
     Raises:
         DeclarationError: The file cannot be read, or the schema is not a record schema.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from helios.errors import InputError, NotFound, Origin, RunError
-from helios.sources.kafka.registry import asked, authorization, latest
+from helios.sources.kafka.registry import authorization, get_json, latest
 from helios.sources.kafka.values import Registry as Declared
 from tests.kafka.registry import Registry
 from tests.services.server import Port
@@ -33,7 +33,7 @@ def test_the_latest_schema_of_a_subject(registry: Registry) -> None:
     found = latest(declared(registry), "orders", WHERE)
     assert (found.id, found.version) == (id, 2)
     assert '"doc": "more"' in found.schema
-    assert asked(declared(registry), "/subjects", WHERE) == ["orders"]
+    assert get_json(declared(registry), "/subjects", WHERE) == ["orders"]
 
 
 def test_what_a_registry_does_not_know_or_refuses(registry: Registry) -> None:
@@ -47,21 +47,21 @@ def test_what_a_registry_does_not_know_or_refuses(registry: Registry) -> None:
         latest(declared(registry), "proto", WHERE)
     registry.closed = True
     with pytest.raises(RunError, match=r"answers 401: Unauthorized\. Fix: give registry_login"):
-        asked(declared(registry), "/subjects", WHERE)
+        get_json(declared(registry), "/subjects", WHERE)
     login = declared(registry, (registry.user, registry.password))
-    assert asked(login, "/subjects", WHERE) == ["listed", "proto"]
+    assert get_json(login, "/subjects", WHERE) == ["listed", "proto"]
     assert registry.password not in f"{login!r}"
     assert authorization(declared(registry)) == ""
     for status in (302, 500):  # a redirect would take the login elsewhere
         registry.answer = status
         with pytest.raises(RunError, match=f"answers {status}"):
-            asked(login, "/subjects", WHERE)
+            get_json(login, "/subjects", WHERE)
 
 
 def test_a_registry_that_is_away_or_none() -> None:
     port = Port()
     away = Declared.of(f"http://127.0.0.1:{port.number}", None, None)
     with pytest.raises(RunError, match=r"does not answer: .*refused") as refused:
-        asked(away, "/subjects", WHERE)
+        get_json(away, "/subjects", WHERE)
     assert refused.value.__cause__ is not None  # by which a run takes it for an outage
     port.release()

@@ -13,8 +13,8 @@ from helios.sources.kafka.topics import (
     Topic,
     TopicsPosition,
     advance,
-    gone,
-    onward,
+    deleted_ranges,
+    empty_ranges,
     ranges,
     verify,
 )
@@ -23,7 +23,7 @@ AT = TopicsPosition({"t": Topic("a", (5, 7))})
 
 
 def verified(at: TopicsPosition, **logs: Log) -> None:
-    verify(at, onward(at), logs)
+    verify(at, empty_ranges(at), logs)
 
 
 def test_a_position_is_read_back() -> None:
@@ -48,7 +48,7 @@ def test_records_that_are_gone_are_passed_over_and_the_position_says_so() -> Non
     assert end.topics["t"] == Topic("a", (9, 9, 3), since=(8, 7, 2))
     assert ranges(AT, end) == [Range("t", 0, 8, 9), Range("t", 1, 7, 9), Range("t", 2, 2, 3)]
     assert ranges(AT, TopicsPosition.parse(end.as_json())) == ranges(AT, end)
-    assert gone(AT, logs) == [Range("t", 0, 5, 8)]
+    assert deleted_ranges(AT, logs) == [Range("t", 0, 5, 8)]
     assert advance(end, logs, skips=True).topics["t"] == Topic("a", (9, 9, 3))
 
 

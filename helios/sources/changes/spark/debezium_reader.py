@@ -1,4 +1,4 @@
-"""The source of a database's changes: Debezium's records, read as topics are, and their columns."""
+"""The source of Debezium's changes: the columns and keys of its records, and the ends of its batches."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from helios.sources.common.spark.context import SourceContext
 from helios.sources.kafka.topics import Log, Range, Topic, TopicsPosition
 from helios.table.positions import Span
 
-LOOKED_AT = (200, 20_000, None)
-"""How many of the newest records of each partition are looked at for columns and keys, as long as none has any."""
+SAMPLES = (200, 20_000, None)
+"""Columns and keys are taken from so many of the newest records of each partition; from more if these have none."""
 
 
 class DebeziumReader(TopicChangesReader):
@@ -32,7 +32,7 @@ class DebeziumReader(TopicChangesReader):
 
     def __init__(self, context: SourceContext, index: int) -> None:
         super().__init__(context, index)
-        self._noted: tuple[StructType, tuple[str, ...]] | None = None
+        self._known: tuple[StructType, tuple[str, ...]] | None = None
         self._seen: dict[str, Log] = {}
 
     @property
@@ -47,7 +47,7 @@ class DebeziumReader(TopicChangesReader):
 
     @property
     def _atomic(self) -> bool:
-        """True if all tables of a mirror are at one position of the database's log."""
+        """True if all tables of a mirror must be at one position of the database's log."""
         sink = self.context.plan.write.sink
         return isinstance(sink, MirrorSink) and sink.atomic
 
@@ -56,14 +56,14 @@ class DebeziumReader(TopicChangesReader):
     @override
     def freeze(self) -> None:
         super().freeze()
-        self._tell_slot()
+        self._note_unread_slot()
         if self._atomic and self._frozen is not None:
             self._seen = dict(self._frozen)
             time.sleep(SETTLED)
             self._frozen = self._cluster.logs(self._seen)
 
-    def _tell_slot(self) -> None:
-        """Reports a slot that nobody reads: its topics look like those of a quiet database."""
+    def _note_unread_slot(self) -> None:
+        """Reports a slot that nobody reads, as its topics look like those of a database without changes."""
         slot = self._changes.replication
         if slot is None:
             return
@@ -74,7 +74,7 @@ class DebeziumReader(TopicChangesReader):
 
     @override
     def _end(self, at: TopicsPosition, logs: Mapping[str, Log], most: int | None) -> TopicsPosition:
-        if not self._atomic or not self._behind(at, logs):
+        if not self._atomic or not self._waiting(at, logs):
             return super()._end(at, logs, most)
         seen = self._seen
         if self._frozen is None:
@@ -83,7 +83,7 @@ class DebeziumReader(TopicChangesReader):
             logs = self._logs(at)
 
         def read(upto: TopicsPosition, wanted: Sequence[Range]) -> DataFrame:
-            return self._loaded(self.context.spark, self.span(at.as_json(), upto.as_json()), wanted)
+            return self._records_of(self.context.spark, self.span(at.as_json(), upto.as_json()), wanted)
 
         return end_of_transactions(at, seen, logs, read, most=most, skips=self._skips)
 
@@ -94,34 +94,42 @@ class DebeziumReader(TopicChangesReader):
         if self._mirrored:
             return RECORDS
         declared = debezium_rows.declared_columns(self._changes)
-        return declared if declared is not None else self._known()[0]
+        if declared is not None:
+            return declared
+        columns, _ = self._columns_and_keys()
+        return columns
 
     def keys(self) -> tuple[str, ...]:
-        """The key columns of the records: the declared ones, those of the upsert, or what the records say.
+        """The key columns: the declared ones, or those of the upsert, or those of the records.
 
         Raises:
-            NotFound: No record has said any yet.
+            NotFound: No record has a key yet.
         """
         plan = self.context.plan
-        return self._changes.key or former_names(plan.write.mode.keys, plan.stream.steps) or self._known()[1]
+        declared = self._changes.key or former_names(plan.write.mode.keys, plan.stream.steps)
+        if declared:
+            return declared
+        _, keys = self._columns_and_keys()
+        return keys
 
-    def _known(self) -> tuple[StructType, tuple[str, ...]]:
-        """The columns and keys of the newest records, or those of an earlier run."""
-        if self._noted is None:
-            self._noted = self._newest() or self._remembered()
-        if self._noted is None:
+    def _columns_and_keys(self) -> tuple[StructType, tuple[str, ...]]:
+        """The columns and keys of the newest records, or those that an earlier run stored."""
+        if self._known is None:
+            self._known = self._newest() or self._stored()
+        if self._known is None:
             raise NotFound(
                 f"{self._changes.label()}: there is no record yet to take the columns and the key from.",
                 where=self._changes.origin,
-                fix="start when Debezium has written its first record, or declare them: "
+                fix="start when Debezium has written its first record, or declare the columns and the key: "
                 'Cdc.debezium(..., key="id", schema="id bigint, ...").',
             )
-        return self._noted
+        return self._known
 
     def _newest(self) -> tuple[StructType, tuple[str, ...]] | None:
+        """The columns and keys of the newest records, which are also stored; None if no record has any."""
         logs = self._cluster.logs(self._cluster.topics())
         declared = debezium_rows.declared_columns(self._changes)
-        for most in LOOKED_AT:
+        for most in SAMPLES:
             starts = {
                 name: tuple(
                     max(first, last - most) if most is not None else first
@@ -134,30 +142,31 @@ class DebeziumReader(TopicChangesReader):
             records = self._records(self.context.spark, self.span(at.as_json(), upto.as_json()))
             if records is None:
                 return None
-            versions = debezium_rows.look(debezium_rows.events(records))
-            seen = declared or debezium_rows.columns(versions.versions, self._changes)
-            if versions.keys and seen.fields:
-                self._remember(seen, versions.keys)
-                return seen, versions.keys
+            versions = debezium_rows.table_versions(debezium_rows.events(records))
+            columns = declared or debezium_rows.columns(versions.versions, self._changes)
+            if versions.keys and columns.fields:
+                self._store(columns, versions.keys)
+                return columns, versions.keys
         return None
 
     @property
-    def _note(self) -> str:
+    def _file(self) -> str:
         return f"helios/debezium/{self.index}.json"
 
-    def _remember(self, columns: StructType, keys: tuple[str, ...]) -> None:
+    def _store(self, columns: StructType, keys: tuple[str, ...]) -> None:
         files = self.context.checkpoint.files if self.context.checkpoint is not None else None
         text = json.dumps({"columns": columns.jsonValue(), "keys": keys})
-        if files is not None and files.read(self._note) != text:
-            files.write(self._note, text)
+        if files is not None and files.read(self._file) != text:
+            files.write(self._file, text)
 
-    def _remembered(self) -> tuple[StructType, tuple[str, ...]] | None:
+    def _stored(self) -> tuple[StructType, tuple[str, ...]] | None:
+        """The columns and keys in the checkpoint; None without them."""
         checkpoint = self.context.checkpoint
-        text = checkpoint.files.read(self._note) if checkpoint is not None else None
+        text = checkpoint.files.read(self._file) if checkpoint is not None else None
         if text is None:
             return None
-        noted = json.loads(text)
-        return StructType.fromJson(noted["columns"]), tuple(noted["keys"])
+        stored = json.loads(text)
+        return StructType.fromJson(stored["columns"]), tuple(stored["keys"])
 
     # rows
 
@@ -166,17 +175,17 @@ class DebeziumReader(TopicChangesReader):
         if self._mirrored:
             return records
         changes = debezium_rows.events(records)
-        versions = debezium_rows.look(changes)
+        versions = debezium_rows.table_versions(changes)
         known = self.schema() if not versions.versions else StructType([])
         rejected = self.context.rejected_input
-        made = debezium_rows.rows(changes, self._changes, versions, keys=self.keys(), known=known, rejected=rejected)
-        return made if self._ordered else debezium_rows.shown(made)
+        rows = debezium_rows.rows(changes, self._changes, versions, keys=self.keys(), known=known, rejected=rejected)
+        return rows if self._ordered else debezium_rows.visible(rows)
 
     @override
     def nothing(self, spark: SparkSession) -> DataFrame:
         empty = super().nothing(spark)
-        return debezium_rows.hidden(empty) if self._ordered and not self._mirrored else empty
+        return debezium_rows.with_null_order(empty) if self._ordered and not self._mirrored else empty
 
     def _records(self, spark: SparkSession, span: Span) -> DataFrame | None:
         wanted = self._ranges(span)
-        return self._loaded(spark, span, wanted) if wanted else None
+        return self._records_of(spark, span, wanted) if wanted else None

@@ -1,4 +1,4 @@
-"""The source of a change log: records of JSON, with the hidden columns of their order and deletes."""
+"""The source of a change log: JSON records, with the hidden columns of their order and deletes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helios.errors import NotFound, near_miss
 from helios.model.columns import GONE, LOG
 from helios.plan.checks.carried_order import former_names
 from helios.sources.changes.json import ChangeLogSource
-from helios.sources.changes.spark.rows import shown
+from helios.sources.changes.spark.rows import visible
 from helios.sources.changes.spark.topic import TopicChangesReader
 from helios.sources.kafka.spark import rows as kafka_rows
 from helios.sources.kafka.spark.rows import RECORD, WHY
@@ -19,10 +19,10 @@ from helios.sources.kafka.topics import TopicsPosition
 from helios.spark.jvm.sql import quoted
 
 OPERATION, ORDER = "__helios_operation", "__helios_order_value"
-"""Hidden columns: what a change does, and the value by which it is ordered."""
+"""Hidden columns: the operation of a change, and the value of the declared order."""
 
 PLACE = ("offset", "partition")
-"""The fields of the order of a change without an order of its own."""
+"""The fields that order changes if no order is declared, and changes with equal values if one is."""
 
 
 class ChangeLogReader(TopicChangesReader):
@@ -46,12 +46,12 @@ class ChangeLogReader(TopicChangesReader):
 
     @override
     def _rows(self, records: DataFrame, end: TopicsPosition, *, positioned: bool) -> DataFrame:
-        source = self._settled(end.topics)
+        source = self._with_columns(end.topics)
         self._inferred.keep()
-        made = kafka_rows.rows(
+        rows = kafka_rows.rows(
             records, source, self.context.rejected_input, positioned=False, also=lambda df: changes(df, self._changes)
         )
-        return made if self._ordered else shown(made)
+        return rows if self._ordered else visible(rows)
 
     @override
     def nothing(self, spark: SparkSession) -> DataFrame:
@@ -63,14 +63,14 @@ class ChangeLogReader(TopicChangesReader):
 
 
 def changes(df: DataFrame, source: ChangeLogSource) -> DataFrame:
-    """Parsed records as changes, with the hidden columns, and the reason why a record is not a change.
+    """Parsed records as changes, with the hidden columns and, in `WHY`, the reason why a record is not a change.
 
     Args:
-        df: The records, with `kafka_rows.RECORD` and `WHY`.
+        df: The parsed records, with `kafka_rows.RECORD` and `WHY`.
         source: The source.
 
     Raises:
-        NotFound: No column is the operation.
+        NotFound: The records do not have the column of the operation.
     """
     names = [name for name in df.columns if name not in (RECORD, WHY)]
     if source.op_column.isidentifier() and source.op_column.lower() not in map(str.lower, names):
@@ -81,33 +81,32 @@ def changes(df: DataFrame, source: ChangeLogSource) -> DataFrame:
         )
     order = [F.expr(source.order).alias(ORDER)] if source.order is not None else []
     df = df.select("*", F.expr(source.op).cast("string").alias(OPERATION), *order)
-    said = {value: F.lower(OPERATION) == value for value, _ in source.operations}
-    done: dict[str, Column] = {}
-    for value, meaning in source.operations:
-        done[meaning] = done[meaning] | said[value] if meaning in done else said[value]
-    never = F.lit(False)
-    left_out = F.col(WHY).isNull() & F.coalesce(done.get("ignore", never), never)
+    ignored = F.col(WHY).isNull() & _means("ignore", source)
     columns = [F.col(quoted(name)) for name in names if name.lower() != source.op_column.lower()]
-    return df.where(~left_out).select(
+    return df.where(~ignored).select(
         *columns,
         _order(df, source).alias(LOG),
-        F.coalesce(done.get("delete", never), never).alias(GONE),
+        _means("delete", source).alias(GONE),
         RECORD,
         F.coalesce(WHY, _why(source)).alias(WHY),
     )
 
 
+def _means(meaning: str, source: ChangeLogSource) -> Column:
+    """The condition that the operation of a change has a meaning."""
+    values = [value for value, value_means in source.operations if value_means == meaning]
+    return F.coalesce(F.lower(OPERATION).isin(values), F.lit(False)) if values else F.lit(False)
+
+
 def _why(source: ChangeLogSource) -> Column:
     """The reason why a parsed record is not a change; null if it is one."""
     operation = F.col(OPERATION)
-    known = ", ".join(value for value, _ in source.operations)
+    known = [value for value, _ in source.operations]
+    unknown = F.concat(F.lit(f"{source.op} is '"), operation, F.lit(f"', and none of {', '.join(known)}"))
     why = (
         F.when(F.col(RECORD)["value"].isNull(), F.lit(f"the record has no value, and so no {source.op}"))
         .when(operation.isNull(), F.lit(f"{source.op} is null: the operation of the change is unknown"))
-        .when(
-            ~F.lower(operation).isin([value for value, _ in source.operations]),
-            F.concat(F.lit(f"{source.op} is '"), operation, F.lit(f"', and none of {known}")),
-        )
+        .when(~F.lower(operation).isin(known), unknown)
     )
     if source.order is not None:
         why = why.when(F.col(ORDER).isNull(), F.lit(f"{source.order} is null: the change has no order"))
@@ -115,7 +114,9 @@ def _why(source: ChangeLogSource) -> Column:
 
 
 def _order(df: DataFrame, source: ChangeLogSource) -> Column:
-    """The order of a change. Its first field names the terms, so that a state of another order is refused."""
+    """The order of a change. The name of its first field has the expression, so that stored orders of another
+    expression are refused.
+    """
     place = [F.col(RECORD)[name].cast("bigint").alias(name) for name in PLACE]
     if source.order is None:
         return F.struct(*place)

@@ -12,14 +12,9 @@ from helios.sources.kafka.spark.looks import kafka
 
 
 def changes(source: TopicChanges) -> tuple[list[Look], list[Look]]:
-    """The checks of the topic of changes, as for `kafka`, and of the named replication slot.
-
-    Args:
-        source: The changes.
-    """
-    without, within = kafka(source.kafka)
+    """The checks of the topic and of the declared replication slot: those that need no JVM, and those that need one."""
+    without_jvm, with_jvm = kafka(source.kafka)
     slot = source.replication if isinstance(source, CdcSource) else None
     if slot is not None:
-        what = partial(look_at_slot, slot, source.origin)
-        without.append(Look(f"replication slot {slot.name}", what))
-    return without, within
+        without_jvm.append(Look(f"replication slot {slot.name}", partial(look_at_slot, slot, source.origin)))
+    return without_jvm, with_jvm

@@ -1,6 +1,7 @@
-"""The rows of Debezium's records: envelopes become columns, with the hidden ones of their order and deletes.
+"""The rows of Debezium's records: the columns of the envelopes, and the hidden columns of order and deletes.
 
-Records of one batch may have schemas of several versions: each is read by its own, and columns go by name.
+The records of one batch may have several versions of the schema. Each record is read by its own version, and columns
+are matched by name.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from helios.spark.jvm.functions import ddl
 from helios.spark.jvm.sql import struct_of
 
 EVENT, KEY, ROW = "__helios_event", "__helios_key", "__helios_row"
-"""Hidden columns: the envelope, the record's key, and the row as JSON."""
+"""Hidden columns: the envelope, the record's key as JSON, and the row as JSON."""
 
 ENVELOPE_WHY = "__helios_envelope_why"
-"""Why a record is not a change of a row."""
+"""The hidden column with the reason why a record is not a change of a row; null if it is one."""
 
 VALUES, MADE = "__helios_values", "__helios_made"
-"""The row's parsed values, and what is made of them."""
+"""Hidden columns: the row's values as Spark parses them (`Kind.stored`), and with their final types (`Kind.made`)."""
 
 
 ORIGIN = ("name", "db", "schema", "table")
-"""The fields of a change's source that identify its table: the topic's prefix, the database, schema and table."""
+"""The fields of an envelope's `source` that identify the table: the topic's prefix, the database, schema and table."""
 
 
 def _texts(*names: str) -> list[StructField]:
@@ -62,7 +63,7 @@ BINLOGS = ("mysql", "mariadb")
 
 
 def events(records: DataFrame) -> DataFrame:
-    """Records with their envelope and key, and the reason why a record has none; without tombstones."""
+    """Records with their envelope, key and `schema` part, and the reason if a record has none; without tombstones."""
     spark = records.sparkSession
     record = F.struct(*[F.col(name) for name in records.columns])
     text, key = F.col("value").cast("string"), F.col("key").cast("string")
@@ -92,17 +93,17 @@ def events(records: DataFrame) -> DataFrame:
     )
 
 
-def look(changes: DataFrame) -> TableVersions:
-    """The columns and keys in changes, as `events` gives them; reads all changes."""
-    return versions_of(kinds(changes))
+def table_versions(changes: DataFrame) -> TableVersions:
+    """The columns and keys of the changes of one table, as `events` gives them; this reads all changes."""
+    return versions_of(schema_rows(changes))
 
 
-def kinds(changes: DataFrame, *by: str) -> list[Row]:
-    """The schemas and keys of the records, oldest first, each with whether its records are changes of rows.
+def schema_rows(changes: DataFrame, *by: str) -> list[Row]:
+    """A row for each schema part and key of the records, oldest first, with where the records begin and end.
 
     Args:
         changes: The records, as `events` gives them.
-        by: Columns by whose values they are told apart too.
+        by: Further columns to group by.
     """
     key = F.array_sort(F.coalesce(F.json_object_keys(KEY), F.array().cast("array<string>")))
     good = F.col(ENVELOPE_WHY).isNull() & F.coalesce(F.col(EVENT)["op"].isin(*OPERATIONS), F.lit(False))
@@ -116,25 +117,24 @@ def kinds(changes: DataFrame, *by: str) -> list[Row]:
     snapshot = F.max(F.coalesce(op == "r", F.lit(False))).alias("snapshot")
     taken = F.min(F.when(_of_whole_snapshot(), at)).alias("taken")
     ended = F.max(F.when(_ends_snapshot(), at)).alias("ended")
-    found = grouped.agg(newest, first, last, begin.alias("begin"), snapshot, taken, ended)
-    return found.orderBy("newest").collect()
+    return grouped.agg(newest, first, last, begin.alias("begin"), snapshot, taken, ended).orderBy("newest").collect()
 
 
 # columns
 
 
 def columns(versions: Iterable[Version], source: CdcSource) -> StructType:
-    """The columns of records of some versions, each with the type that holds all its values.
+    """The columns of some versions, each with a type that holds the values of all versions.
 
     Raises:
-        InputError: A column has had types that none holds all values of.
+        InputError: A column has had several types, and no type holds the values of all.
     """
     fields: dict[str, StructField] = {}
     for version in versions:
         for name, kind in version.fields:
             before = fields.get(name.lower())
-            both = united(before.dataType, kind.made) if before is not None else kind.made
-            if both is None:
+            common = united(before.dataType, kind.made) if before is not None else kind.made
+            if common is None:
                 assert before is not None
                 raise InputError(
                     f"{source.label()}: column {name} was {before.dataType.simpleString()} and is "
@@ -142,30 +142,28 @@ def columns(versions: Iterable[Version], source: CdcSource) -> StructType:
                     where=source.origin,
                     fix='declare its type: Cdc.debezium(..., schema="id bigint, ...").',
                 )
-            fields[name.lower()] = StructField(before.name if before is not None else name, both)
+            fields[name.lower()] = StructField(before.name if before is not None else name, common)
     return StructType(list(fields.values()))
 
 
 def declared_columns(source: CdcSource) -> StructType | None:
-    """The declared columns."""
-    if source.declared_schema is None:
-        return None
-    return struct_of(source.declared_schema)
+    """The declared columns; None if no schema is declared."""
+    return struct_of(source.declared_schema) if source.declared_schema is not None else None
 
 
-def hidden(df: DataFrame) -> DataFrame:
-    """Rows with empty hidden columns, for a batch without changes."""
+def with_null_order(df: DataFrame) -> DataFrame:
+    """Rows with the hidden columns of order and deletes, which say nothing; for a batch without changes."""
     return df.select("*", F.lit(None).cast(LOG_TYPE).alias(LOG), F.lit(False).alias(GONE))
 
 
-def shown(df: DataFrame) -> DataFrame:
-    """Rows without the hidden columns, and without the keys of deleted rows: as they are previewed."""
+def visible(df: DataFrame) -> DataFrame:
+    """Rows for a preview: without the hidden columns, and without deleted rows, of which only the keys are known."""
     return df.where(~F.col(GONE)).drop(LOG, GONE)
 
 
 LOG_TYPE = "struct<epoch:bigint,file:bigint,position:bigint,row:bigint,partition:int,offset:bigint,time:bigint>"
-"""The order of a change: by the snapshot that went before it, the place in the database's log, and that in Kafka. The
-time orders snapshots among changes in other partitions, as there are once a topic was given more."""
+"""The order of a change: by the last snapshot before it (`epoch`), then by its position in the database's log, then by
+that in Kafka. `time` orders snapshots among the changes of other partitions; a topic that was given more has some."""
 
 
 def _place() -> Column:
@@ -178,7 +176,7 @@ def _place() -> Column:
 
 
 def _of_whole_snapshot() -> Column:
-    """A condition that is true if a record is a row of a snapshot that is not incremental."""
+    """The condition that a record is a row of a snapshot, but not of an incremental one."""
     event = F.col(EVENT)
     return (event["op"] == "r") & (F.coalesce(event["source"]["snapshot"], F.lit("true")) != "incremental")
 
@@ -190,14 +188,15 @@ def _ends_snapshot() -> Column:
 
 
 def _log() -> Column:
+    """The order of a change, as `LOG_TYPE`."""
     event, record = F.col(EVENT), F.col(RECORD)
     source, place = event["source"], _place()
-    # A snapshot is taken while the log goes on: not log positions order its rows among the changes, but Kafka does.
-    # The sink gives each change the time of the last snapshot before it. An incremental
-    # one goes by the log.
+    # While a snapshot is taken, the log goes on. So Kafka, and not the log, orders the snapshot's rows among the
+    # changes: the sink gives each change the time of the last snapshot before it as `epoch`. The rows of an incremental
+    # snapshot are ordered by the log.
     whole = _of_whole_snapshot()
     binlog = source["connector"].isin(*BINLOGS)
-    first = F.lit(-1).cast("bigint")  # before all changes of its epoch
+    first = F.lit(-1).cast("bigint")  # before all changes of the epoch
     return F.struct(
         F.when(whole, F.unix_millis(record["timestamp"])).alias("epoch"),
         F.when(whole, first).otherwise(place["file"]).alias("file"),
@@ -210,12 +209,12 @@ def _log() -> Column:
 
 
 def _envelope_why(keys: Sequence[str]) -> Column:
-    """Why a record is not a change of a row; null if it is one."""
+    """The reason why a record is not a change of a row; null if it is one."""
     event, log = F.col(EVENT), _log()
     op, names = event["op"], F.json_object_keys(F.col(KEY))
-    folded = F.array_sort(F.transform(names, F.lower))
-    wanted = F.array(*[F.lit(key) for key in sorted(key.lower() for key in keys)]).cast("array<string>")
-    other = F.concat(
+    own_key = F.array_sort(F.transform(names, F.lower))
+    upsert_key = F.array(*[F.lit(key) for key in sorted(key.lower() for key in keys)]).cast("array<string>")
+    other_key = F.concat(
         F.lit("its key is ("),
         F.array_join(names, ", "),
         F.lit(f"), and the upsert is by ({', '.join(keys)}): Debezium deletes rows by the record's own key alone"),
@@ -228,7 +227,7 @@ def _envelope_why(keys: Sequence[str]) -> Column:
         .when(~op.isin(*OPERATIONS), F.concat(F.lit("its op "), op, F.lit(" is not a change of a row")))
         .when(unordered, F.lit("its source has no position in a log that Helios knows (PostgreSQL, MySQL, MariaDB)"))
         .when(F.coalesce(F.size(names), F.lit(0)) < 1, F.lit("the record has no key that is JSON"))
-        .when(folded != wanted, other)
+        .when(own_key != upsert_key, other_key)
         .when((op != "d") & event["after"].isNull(), F.lit("the change has no row: after is null"))
     )
 
@@ -241,7 +240,7 @@ NO_SCHEMA = "the record has no schema part: pass schema= to Cdc.debezium()"
 def rows(
     changes: DataFrame,
     source: CdcSource,
-    found: TableVersions,
+    table: TableVersions,
     *,
     keys: Sequence[str],
     known: StructType,
@@ -253,57 +252,57 @@ def rows(
     Args:
         changes: The records, as `events` gives them.
         source: The source.
-        found: What they say of their columns.
+        table: The versions of the schema in the records.
         keys: The key columns.
-        known: The columns where no record says any.
-        aside: Collects records that are kept out.
-        no_schema: What is wrong with a record that has no schema part, where no columns are declared.
+        known: The columns, if no record has a schema.
+        rejected: Collects the bad records.
+        no_schema: The reason for records without a schema part, if no columns are declared.
     """
     connect_types.prepare(changes.sparkSession)
     df = changes.withColumn(ENVELOPE_WHY, _envelope_why(keys))
-    # A delete has its key alone: of the row before it the log may have less than that.
+    # For a delete only the key is used: the log may not even have the key columns of the deleted row.
     df = df.withColumn(ROW, F.when(F.col(EVENT)["op"] == "d", F.col(KEY)).otherwise(F.col(EVENT)["after"]))
     declared, schema = declared_columns(source), F.col("schema")
-    wanted = declared or (columns(found.versions, source) if found.versions else known)
-    parts = [_read(df.where(schema.isin(*version.texts)), version.fields, source, wanted) for version in found.versions]
-    if found.others:
-        texts = [text for version in found.versions for text in version.texts]
-        df = df.where(schema.isNull() | ~schema.isin(*texts)) if texts else df
-        parts.append(_others(df, source, wanted, no_schema))
-    judged = reduce(DataFrame.unionByName, parts)
-    return rejects.judged(judged, verdict(source.kafka, f"{source.label()}.on_bad_row"), rejected)
+    wanted = declared or (columns(table.versions, source) if table.versions else known)
+    parts = [_read(df.where(schema.isin(*version.texts)), version.fields, source, wanted) for version in table.versions]
+    if table.others:
+        texts = [text for version in table.versions for text in version.texts]
+        others = df.where(schema.isNull() | ~schema.isin(*texts)) if texts else df
+        parts.append(_others(others, source, wanted, no_schema))
+    union = reduce(DataFrame.unionByName, parts)
+    return rejects.judged(union, verdict(source.kafka, f"{source.label()}.on_bad_row"), rejected)
 
 
 def _others(df: DataFrame, source: CdcSource, wanted: StructType, no_schema: str) -> DataFrame:
-    """Records whose schema part has no columns: read by the declared ones if there is no schema part."""
+    """Records whose schema part has no columns. A record without a schema part is read by the declared columns."""
     declared = declared_columns(source)
     why = F.when(F.col("schema").isNotNull(), F.lit("its schema part is not that of an envelope"))
     if declared is None:
-        nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in wanted.fields]
-        return _with_hidden(df, nothing, F.coalesce(why, F.lit(no_schema)))
+        nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in wanted.fields]
+        return _with_hidden(df, nulls, F.coalesce(why, F.lit(no_schema)))
     kinds = [(f.name, connect_types.declared(f.dataType, source.time, source.decimals)) for f in declared.fields]
     return _read(df.withColumn(ENVELOPE_WHY, F.coalesce(ENVELOPE_WHY, why)), tuple(kinds), source, wanted)
 
 
 def _read(df: DataFrame, fields: tuple[tuple[str, Kind], ...], source: CdcSource, wanted: StructType) -> DataFrame:
-    """The records of one version as the wanted columns, with the hidden ones and why a record is bad."""
+    """The records of one version: the wanted columns, the hidden columns, and the reason if a record is bad."""
     spark = df.sparkSession
     rest = REST if source.declared_schema is not None and source.extra == "fail" else ""
-    mine = {name.lower(): (name, kind) for name, kind in fields if name.lower() in by_name(wanted)}
-    stored = StructType([StructField(name, kind.stored) for name, kind in mine.values()])
+    own = {name.lower(): (name, kind) for name, kind in fields if name.lower() in by_name(wanted)}
+    stored = StructType([StructField(name, kind.stored) for name, kind in own.values()])
     df = df.withColumn(ROW, json_line(spark, F.col(ROW), stored.json(), (), FEATURES, rescued=rest))
     parsing = StructType([*stored.fields, *_texts(REST, CORRUPT)])
     df = df.withColumn(VALUES, F.from_json(an_object(F.col(ROW)), ddl(spark, parsing), PARSING))
-    made = [connect_types.made(F.col(VALUES)[name], kind).alias(name) for name, kind in mine.values()]
+    made = [connect_types.made(F.col(VALUES)[name], kind).alias(name) for name, kind in own.values()]
     df = df.withColumn(MADE, F.struct(*made) if made else F.lit(None))
-    out, reasons = [], []
+    columns, reasons = [], []
     for field in wanted.fields:
-        if field.name.lower() in mine:
-            value, why = _value(field, *mine[field.name.lower()])
-            out.append(value.alias(field.name))
+        if field.name.lower() in own:
+            value, why = _value(field, *own[field.name.lower()])
+            columns.append(value.alias(field.name))
             reasons.append(why)
         else:
-            out.append(F.lit(None).cast(field.dataType).alias(field.name))
+            columns.append(F.lit(None).cast(field.dataType).alias(field.name))
     why, row, values = F.concat_ws(", ", *reasons), F.col(ROW), F.col(VALUES)
     why = (
         F.when(row.startswith("!"), F.concat(F.lit("the row: "), reason(row)))
@@ -311,19 +310,19 @@ def _read(df: DataFrame, fields: tuple[tuple[str, Kind], ...], source: CdcSource
         .when(values.isNull() | values[CORRUPT].isNotNull(), F.lit("the row does not fit its schema"))
     )
     if rest:
-        more = F.concat(F.lit("columns that the schema lacks: "), F.array_join(F.json_object_keys(values[REST]), ", "))
-        why = F.coalesce(why, F.when(values[REST].isNotNull(), more))
-    return _with_hidden(df, out, why)
+        names = F.array_join(F.json_object_keys(values[REST]), ", ")
+        undeclared = F.concat(F.lit("columns that the schema lacks: "), names)
+        why = F.coalesce(why, F.when(values[REST].isNotNull(), undeclared))
+    return _with_hidden(df, columns, why)
 
 
 def _value(field: StructField, name: str, kind: Kind) -> tuple[Column, Column]:
-    """The value of a column, and why it is bad; null for a good one."""
-    values, live = F.col(VALUES), F.col(EVENT)["op"] != "d"
+    """The value of a column, and the reason if the value is bad; null for a good one."""
+    values, is_delete = F.col(VALUES), F.col(EVENT)["op"] == "d"
     value, made = values[name], F.col(MADE)[name]
-    # What Spark's parser itself cannot read is null, and the text of the field is not.
-    bad = connect_types.unfit(value, kind, made) | (
-        values[CORRUPT].isNotNull() & value.isNull() & has_field(F.col(ROW), name)
-    )
+    # A field that Spark's parser cannot read is null, although the JSON has a value for it.
+    lost = values[CORRUPT].isNotNull() & value.isNull() & has_field(F.col(ROW), name)
+    bad = connect_types.unfit(value, kind, made) | lost
     if castable(kind.made, field.dataType):
         made, changed = cast(made, kind.made, field.dataType)
         bad = bad | changed if changed is not None else bad
@@ -331,13 +330,14 @@ def _value(field: StructField, name: str, kind: Kind) -> tuple[Column, Column]:
         made, bad = F.lit(None).cast(field.dataType), value.isNotNull()
     absent = F.lit(f"{field.name} was not in the log: set the table's REPLICA IDENTITY to FULL")
     misfit = F.lit(connect_types.misfit(field.name, kind))
-    return made, F.when(live & connect_types.unavailable(value, kind), absent).when(bad, misfit)
+    return made, F.when(~is_delete & connect_types.unavailable(value, kind), absent).when(bad, misfit)
 
 
-def _with_hidden(df: DataFrame, out: list[Column], why: Column) -> DataFrame:
+def _with_hidden(df: DataFrame, columns: list[Column], why: Column) -> DataFrame:
+    """The columns with the hidden columns of order, deletes and bad records."""
     gone = F.coalesce(F.col(EVENT)["op"] == "d", F.lit(False))
     return df.select(
-        *out,
+        *columns,
         _log().alias(LOG),
         gone.alias(GONE),
         F.col(RECORD),

@@ -1,4 +1,4 @@
-"""Debezium's records of several tables, separated: each table's changes have their own columns and key."""
+"""Debezium's records of several tables, separated by table: each table has its own columns and key."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RECORDS = StructType(
 """The columns of records, as Spark reads them."""
 
 TABLE = "__helios_table"
-"""Hidden column: the table that a change is of, by `ORIGIN`; null where the record names none."""
+"""The hidden column with the table of a change, a struct of the fields `ORIGIN`; null if the record names no table."""
 
 NO_SCHEMA = "the record has no schema part, from which its columns come: set Debezium's schemas.enable to true"
 
@@ -40,9 +40,9 @@ class SourceTable:
     """A table of a database, as its changes name it.
 
     Attributes:
-        prefix: The prefix of Debezium's topics, which stands for the server.
+        prefix: The prefix of Debezium's topics, which identifies the server.
         db: The database.
-        schema: The schema; empty where the database has none.
+        schema: The schema; empty if the database has no schemas.
         table: The table.
 
     Examples:
@@ -60,15 +60,15 @@ class SourceTable:
 
 
 class ChangesByTable:
-    """The records of a batch, by the tables that they are changes of.
+    """The records of a batch, by the tables that they change.
 
     Args:
         records: The records, as Spark reads them.
-        source: The source that they are of.
-        aside: Collects records that are kept out.
+        source: The source of the records.
+        rejected: Collects the bad records.
 
     Attributes:
-        found: What the records of each table say of their columns and keys; under None those that name no table.
+        found: The columns and keys of each table, from its records. None stands for records that name no table.
     """
 
     def __init__(self, records: DataFrame, source: Source, rejected: RejectedInput) -> None:
@@ -77,11 +77,10 @@ class ChangesByTable:
         self._rejected = rejected
         self._changes = _named(debezium_rows.events(records)).persist()
         grouped: dict[SourceTable | None, list[Row]] = {}
-        for row in debezium_rows.kinds(self._changes, TABLE):
-            grouped.setdefault(SourceTable(*row[TABLE]) if row[TABLE] is not None else None, []).append(row)
-        self.found: dict[SourceTable | None, TableVersions] = {
-            table: versions_of(rows) for table, rows in grouped.items()
-        }
+        for row in debezium_rows.schema_rows(self._changes, TABLE):
+            table = SourceTable(*row[TABLE]) if row[TABLE] is not None else None
+            grouped.setdefault(table, []).append(row)
+        self.found = {table: versions_of(rows) for table, rows in grouped.items()}
 
     @property
     def bad_ones_fail(self) -> bool:
@@ -92,26 +91,26 @@ class ChangesByTable:
         """The columns of a table.
 
         Raises:
-            InputError: A column has had types that none holds all values of.
+            InputError: A column has had several types, and no type holds the values of all.
         """
         return debezium_rows.columns(self.found[table].versions, self._source)
 
     def rows(self, table: SourceTable, keys: Sequence[str]) -> DataFrame:
         """The rows of a table's changes, with the hidden columns of their order and deletes."""
-        return self._made(self._of(table), self.found[table], keys)
+        return self._rows(self._of(table), self.found[table], keys)
 
     def keys(self, table: SourceTable, keys: Sequence[str], *operations: str) -> DataFrame:
-        """The keys of a table's changes of some operations, as texts."""
+        """The keys of those changes of a table that have one of some operations, as texts."""
         texts = [F.get_json_object(F.col(KEY), f"$['{key}']").alias(key) for key in keys]
         return self._of(table).where(F.col(EVENT)["op"].isin(*operations)).select(*texts)
 
     def refuse(self, table: SourceTable | None, keys: Sequence[str] = (), why: str | None = None) -> None:
-        """Treats all records of a table as bad ones.
+        """Treats all records of a table as bad.
 
         Args:
-            table: The table; None for records that name none.
-            keys: The key columns that the table has.
-            why: What is wrong with them; None for what is wrong with each.
+            table: The table; None for records that name no table.
+            keys: The key columns of the table.
+            why: The reason for records that have no reason of their own.
 
         Raises:
             Py4JJavaError: A bad record stops the run.
@@ -119,11 +118,11 @@ class ChangesByTable:
         changes = self._of(table)
         if why is not None:
             changes = changes.withColumn(ENVELOPE_WHY, F.coalesce(ENVELOPE_WHY, F.lit(why)))
-        # No row is left: reading it stops the run, or counts what is dropped.
-        self._made(changes, TableVersions(), keys).write.format("noop").mode("overwrite").save()
+        # All rows are bad, so none is written; but only reading them stops the run, or counts dropped records.
+        self._rows(changes, TableVersions(), keys).write.format("noop").mode("overwrite").save()
 
     def forget(self) -> None:
-        """Frees the memory that the records take."""
+        """Frees the memory of the records."""
         self._changes.unpersist()
 
     def _of(self, table: SourceTable | None) -> DataFrame:
@@ -136,11 +135,11 @@ class ChangesByTable:
             same = same & (named[name] == part)
         return self._changes.where(named.isNotNull() & same)
 
-    def _made(self, changes: DataFrame, found: TableVersions, keys: Sequence[str]) -> DataFrame:
+    def _rows(self, changes: DataFrame, versions: TableVersions, keys: Sequence[str]) -> DataFrame:
         return debezium_rows.rows(
             changes.drop(TABLE),
             self._source,
-            found,
+            versions,
             keys=keys,
             known=StructType([]),
             rejected=self._rejected,
@@ -149,15 +148,16 @@ class ChangesByTable:
 
 
 def _named(changes: DataFrame) -> DataFrame:
-    """Changes with the table of each; a change of a row that names no table is bad."""
+    """Adds the column `TABLE`; a change of a row that names no table is bad."""
     event = F.col(EVENT)
     source = event["source"]
-    there = F.coalesce(source["table"], F.lit("")) != ""
+    names_table = F.coalesce(source["table"], F.lit("")) != ""
     table = F.struct(*[F.coalesce(source[name], F.lit("")).alias(name) for name in ORIGIN])
-    of_row = F.coalesce(event["op"].isin(*OPERATIONS), F.lit(False))
+    changes_row = F.coalesce(event["op"].isin(*OPERATIONS), F.lit(False))
+    why = F.when(changes_row & ~names_table, F.lit("its source names no table"))
     return changes.withColumns(
         {
-            TABLE: F.when(F.col(ENVELOPE_WHY).isNull() & there, table),
-            ENVELOPE_WHY: F.coalesce(F.col(ENVELOPE_WHY), F.when(of_row & ~there, F.lit("its source names no table"))),
+            TABLE: F.when(F.col(ENVELOPE_WHY).isNull() & names_table, table),
+            ENVELOPE_WHY: F.coalesce(F.col(ENVELOPE_WHY), why),
         }
     )

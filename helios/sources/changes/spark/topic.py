@@ -1,4 +1,4 @@
-"""The common base of the sources whose records are the changes of a table."""
+"""The common base of the readers of changes."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ class TopicChangesReader(KafkaReader):
 
     @property
     def _ordered(self) -> bool:
-        """True if an upsert uses the hidden columns, which a preview does not."""
+        """True if an upsert uses the hidden columns; a preview does not."""
         return self.context.plan.write.mode.order_by == LOG

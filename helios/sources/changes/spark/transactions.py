@@ -1,8 +1,9 @@
 """The end of a batch of changes, if all tables of a database must be at one position of its log.
 
-Each record of PostgreSQL says which transaction was committed before its own. A batch ends before a transaction of
-which more may come: in a partition that it does not read to its end, or, while records still arrive, the one that was
-the newest a moment before. Those that came since may have overtaken records of other partitions.
+Each record from PostgreSQL has the position of the last commit before its own transaction. A batch ends before the
+first transaction that may be incomplete. There are two reasons why a transaction may be. The batch does not read a
+partition to its end: the newest transaction that it reads there may go on. Or records still arrive: the newest
+transaction of a moment ago may go on, and later records may have overtaken records in other partitions.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from pyspark.sql import functions as F
 from helios.sources.kafka.topics import Log, Range, TopicsPosition, advance, ranges
 
 SETTLED = 1.0
-"""Seconds without a new record after which a transaction is whole, and in which a record may be overtaken by those of
-other partitions. Debezium keeps the end of a transaction back for up to its `poll.interval.ms`, half a second."""
+"""Seconds without a new record after which all transactions are complete. Debezium may hold back the end of a
+transaction for its `poll.interval.ms`, half a second. In this time, records of other partitions may overtake it."""
 
 Partition = tuple[str, int]
 
@@ -34,59 +35,63 @@ def end_of_transactions(
     """The end of the batch after a position, before a transaction that may be incomplete.
 
     Args:
-        at: Where the last batch ended.
-        seen: What the topics held `SETTLED` seconds before.
-        logs: What the topics hold.
-        read: Reads ranges of records, as far as a position.
-        most: The most records, which one large transaction exceeds.
-        skips: Whether records that are gone are passed over.
+        at: The end of the last batch.
+        seen: The logs of the topics `SETTLED` seconds ago.
+        logs: The current logs of the topics.
+        read: Reads ranges of records up to a position.
+        most: The most records of the batch; a single large transaction may exceed it.
+        skips: Whether deleted records are skipped.
     """
-    whole = advance(at, logs, skips=skips)
+    topics_end = advance(at, logs, skips=skips)
     grown = {name: log.latest for name, log in seen.items()} != {name: log.latest for name, log in logs.items()}
     while True:
         upto = advance(at, logs, most, skips=skips)
         wanted = ranges(at, upto)
-        end = _end(upto, whole, wanted, read, seen if grown else None) if wanted else upto
-        if most is None or ranges(at, end) or upto == whole:
+        end = _end(upto, topics_end, wanted, read, seen if grown else None) if wanted else upto
+        if most is None or ranges(at, end) or upto == topics_end:
             return end
         most *= 4
 
 
 def _end(
     upto: TopicsPosition,
-    whole: TopicsPosition,
+    topics_end: TopicsPosition,
     wanted: Sequence[Range],
     read: Callable[[TopicsPosition, Sequence[Range]], DataFrame],
     seen: Mapping[str, Log] | None,
 ) -> TopicsPosition:
-    """The end of the batch, of records up to a position; `seen` only where more have come since."""
-    more = {(part.topic, part.partition) for part in ranges(upto, whole)}
-    if seen is None and not more:
+    """The end of the batch among the records up to a position; `seen` is None if no record arrived since."""
+    unfinished = {(part.topic, part.partition) for part in ranges(upto, topics_end)}
+    if seen is None and not unfinished:
         return upto
-    there = _earlier(seen) if seen is not None else F.lit(True)
-    records = read(upto, wanted).select("topic", "partition", "offset", before().alias("before"), there.alias("there"))
+    is_seen = _is_seen(seen) if seen is not None else F.lit(True)
+    before = commit_before().alias("before")
+    records = read(upto, wanted).select("topic", "partition", "offset", before, is_seen.alias("seen"))
     records = records.persist()
     try:
-        # Rows of a snapshot say no commit: they come before all transactions.
+        # Rows of a snapshot have no commit: they come before all transactions.
         commit = F.coalesce("before", F.lit(-1))
-        newest = F.max(commit).alias("newest"), F.max(F.when(F.col("there"), commit)).alias("settled")
-        newest_rows = {(str(row["topic"]), int(row["partition"])): row for row in _by_partition(records, *newest)}
-        settled = max((row["settled"] for row in newest_rows.values() if row["settled"] is not None), default=None)
-        if more - newest_rows.keys() or settled is None:
+        newest, newest_seen = F.max(commit).alias("newest"), F.max(F.when(F.col("seen"), commit)).alias("newest_seen")
+        found = _by_partition(records, newest, newest_seen)
+        rows = {(str(row["topic"]), int(row["partition"])): row for row in found}
+        settled = max((row["newest_seen"] for row in rows.values() if row["newest_seen"] is not None), default=None)
+        if unfinished - rows.keys() or settled is None:
             return _until(upto, {(part.topic, part.partition): part.start for part in wanted})
-        limit = min([*(newest_rows[part]["newest"] for part in more), *([settled] if seen is not None else [])])
-        firsts = _by_partition(records.where(F.col("before") >= limit), F.min("offset").alias("first"))
+        limits = [row["newest"] for part, row in rows.items() if part in unfinished]
+        if seen is not None:
+            limits.append(settled)
+        firsts = _by_partition(records.where(F.col("before") >= min(limits)), F.min("offset").alias("first"))
         return _until(upto, {(str(row["topic"]), int(row["partition"])): int(row["first"]) for row in firsts})
     finally:
         records.unpersist()
 
 
-def _by_partition(records: DataFrame, *found: Column) -> list[Row]:
-    return records.groupBy("topic", "partition").agg(*found).collect()
+def _by_partition(records: DataFrame, *aggregates: Column) -> list[Row]:
+    return records.groupBy("topic", "partition").agg(*aggregates).collect()
 
 
-def _earlier(seen: Mapping[str, Log]) -> Column:
-    """A condition that is true if a record was in its topic at the last look."""
+def _is_seen(seen: Mapping[str, Log]) -> Column:
+    """The condition that a record was already in its topic when the logs were `seen`."""
     ends = {f"{name}/{partition}": end for name, log in seen.items() for partition, end in enumerate(log.latest)}
     if not ends:
         return F.lit(False)
@@ -96,25 +101,25 @@ def _earlier(seen: Mapping[str, Log]) -> Column:
 
 
 def _until(upto: TopicsPosition, firsts: Mapping[Partition, int]) -> TopicsPosition:
-    """A position with the ends moved back to some offsets."""
-    return TopicsPosition(
-        {
-            name: replace(topic, offsets=tuple(firsts.get((name, p), end) for p, end in enumerate(topic.offsets)))
-            for name, topic in upto.topics.items()
-        }
-    )
+    """A position with some of its offsets moved back to `firsts`."""
+    topics = {}
+    for name, topic in upto.topics.items():
+        offsets = (firsts.get((name, partition), end) for partition, end in enumerate(topic.offsets))
+        topics[name] = replace(topic, offsets=tuple(offsets))
+    return TopicsPosition(topics)
 
 
-def before() -> Column:
-    """The commit in PostgreSQL's log that came before a record's transaction; null where it does not say."""
+def commit_before() -> Column:
+    """The position in PostgreSQL's log of the last commit before a record's transaction; null if it is unknown."""
     value = F.col("value").cast("string")
 
-    def said(name: str) -> Column:
-        inner = F.get_json_object(value, f"$.payload.source.{name}")
-        return F.coalesce(inner, F.get_json_object(value, f"$.source.{name}"))
+    def field(name: str) -> Column:
+        in_payload = F.get_json_object(value, f"$.payload.source.{name}")
+        return F.coalesce(in_payload, F.get_json_object(value, f"$.source.{name}"))
 
-    sequence = said("sequence")
-    commit = F.get_json_object(sequence, "$[0]").try_cast("bigint")  # of JSON's null it makes a text
-    # The first transaction that Debezium streams knows none, as rows of a snapshot do, which come before it.
-    first = F.when(sequence.isNotNull() & (said("snapshot") == "false"), F.lit(0))
+    sequence = field("sequence")
+    commit = F.get_json_object(sequence, "$[0]").try_cast("bigint")  # a JSON null is the text "null", and no number
+    # Neither the first transaction that Debezium streams nor the rows of a snapshot have a commit before them. The
+    # transaction gets 0, as it comes after the rows of the snapshot.
+    first = F.when(sequence.isNotNull() & (field("snapshot") == "false"), F.lit(0))
     return F.coalesce(commit, first)

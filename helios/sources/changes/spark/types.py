@@ -1,7 +1,7 @@
 """Types of Kafka Connect's schemas, as Debezium writes them into records, and the values of their columns.
 
-Spark's parser makes plain values of a record's JSON (`Kind.stored`); what they mean by the schema, such as days since
-1970, is made of these here (`Kind.made`).
+Spark's parser reads a record's JSON into plain values (`Kind.stored`), such as a number. By the schema, such a number
+may be days since 1970: this module makes a date of it (`Kind.made`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from helios.spark.jvm.classes import classes
 from helios.spark.jvm.compiled import instance
 
 Json: TypeAlias = "Mapping[str, Any]"
-"""A schema, as a record has it."""
+"""A schema in a record, from JSON."""
 
 DECIMAL = Path(__file__).with_name("ConnectDecimal.java")
 DECIMAL_FUNCTION = "helios_connect_decimal"
@@ -55,15 +55,16 @@ PLACEHOLDERS = (
     base64.b64encode(_BYTES).decode(),
     str(uuid.UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3)),
 )
-"""The same as text, of an hstore, as bytes, and of an array of uuid."""
+"""The placeholder as the value of a text, of an hstore, of bytes in base64, and of a uuid in an array."""
 
-A_DAY = {"millis": 86_400_000, "micros": 86_400_000_000, "nanos": 86_400_000_000_000}
-"""A day in the units of times."""
+DAY = {"millis": 86_400_000, "micros": 86_400_000_000, "nanos": 86_400_000_000_000}
+"""The length of a day in each unit of times."""
 
 DAYS = (-719_162, 2_932_896)
-"""The years 1 to 9999; infinite times of PostgreSQL lie far beyond them."""
+"""The first and the last day of the years 1 to 9999, since 1970. PostgreSQL's infinite times lie far outside."""
 
 MOST_DIGITS = 38
+"""The largest precision of Spark's decimals."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +72,14 @@ class Kind:
     """A type of a column.
 
     Attributes:
-        rule: How its values are made, a row of `RULES`; "array", "map" or "struct".
-        stored: The type that Spark's parser makes of the JSON.
+        rule: The function that makes a value, by its name in `RULES`; or "array", "map" or "struct".
+        stored: The type that Spark's parser reads from the JSON.
         made: The type of the column.
-        unit: Of a time its unit, of a declared decimal how it is written, of others the name of their schema; None
-            where that is not known.
-        scale: Of a decimal in base64.
-        allowed: Of an enum its values, with commas.
-        inner: Of an array or map its element, of a struct its fields by name.
+        unit: The unit of a time, the form of a declared decimal, or the name of the schema of any other type; None if
+            unknown.
+        scale: The scale of a decimal in base64.
+        allowed: The values of an enum, separated by commas.
+        inner: The element of an array or map, or the fields of a struct by name.
     """
 
     rule: str
@@ -173,16 +174,16 @@ NAMED: Mapping[str, Callable[[Json], Kind]] = {
     "io.debezium.data.VariableScaleDecimal": _any_scale,
     "io.debezium.data.Enum": _enum,
 }
-"""By the name of a schema; other names are those of their plain types."""
+"""The type of a schema with a name. A name that is not here does not change the plain type."""
 
 
 def declared(kind: DataType, time: str | None, decimals: str | None) -> Kind:
-    """The type of a declared column, of records that have no schema.
+    """The type of a declared column, for records that have no schema.
 
     Args:
-        kind: The type.
+        kind: The declared type.
         time: The unit of times that are numbers.
-        decimals: How decimals are written.
+        decimals: The form of decimals, see `Cdc.debezium`.
     """
     if isinstance(kind, ArrayType):
         element = declared(kind.elementType, time, decimals)
@@ -212,47 +213,47 @@ def declared(kind: DataType, time: str | None, decimals: str | None) -> Kind:
 
 
 def prepare(spark: SparkSession) -> None:
-    """Registers the functions that values are made with."""
+    """Registers the function for decimals in the session."""
     text = classes().org.apache.spark.sql.types.DataTypes.StringType
     spark._jsparkSession.udf().register(DECIMAL_FUNCTION, instance(spark, DECIMAL), text)
 
 
 def made(value: Column, kind: Kind) -> Column:
-    """A parsed value as the column's type; null if it does not fit."""
+    """A parsed value with the type of the column; null if the value does not fit."""
     if kind.rule == "array":
         [(_, element)] = kind.inner
-        return value if element.stored == element.made else F.transform(value, lambda one: made(one, element))
+        return value if element.stored == element.made else F.transform(value, lambda item: made(item, element))
     if kind.rule == "map":
         [(_, element)] = kind.inner
-        return F.transform_values(value, lambda _, one: made(one, element))
+        return F.transform_values(value, lambda _, item: made(item, element))
     if kind.rule == "struct":
         fields = [made(value.getField(name), inner).alias(name) for name, inner in kind.inner]
         return F.when(value.isNotNull(), F.struct(*fields))
     return RULES[kind.rule](value, kind)
 
 
-def unfit(value: Column, kind: Kind, misfit: Column | None = None) -> Column:
-    """A condition that is true if a parsed value, or one inside it, does not fit its type.
+def unfit(value: Column, kind: Kind, made_value: Column | None = None) -> Column:
+    """The condition that a parsed value, or a value inside it, does not fit its type.
 
     Args:
         value: The value.
-        kind: Its type.
-        found: What `made` makes of it, where that is at hand.
+        kind: The type of the value.
+        made_value: The result of `made` for the value, if a column already has it.
     """
     if kind.rule in ("array", "map"):
         [(_, element)] = kind.inner
         values = value if kind.rule == "array" else F.map_values(value)
-        return F.coalesce(F.exists(values, lambda one: unfit(one, element)), F.lit(False))
+        return F.coalesce(F.exists(values, lambda item: unfit(item, element)), F.lit(False))
     if kind.rule == "struct":
-        misfit = F.lit(False)
+        any_unfit = F.lit(False)
         for name, inner in kind.inner:
-            misfit = misfit | unfit(value.getField(name), inner)
-        return F.coalesce(misfit, F.lit(False))
-    return value.isNotNull() & (misfit if misfit is not None else made(value, kind)).isNull()
+            any_unfit = any_unfit | unfit(value.getField(name), inner)
+        return F.coalesce(any_unfit, F.lit(False))
+    return value.isNotNull() & (made_value if made_value is not None else made(value, kind)).isNull()
 
 
 def unavailable(value: Column, kind: Kind) -> Column:
-    """A condition that is true if Debezium did not have the value."""
+    """The condition that a value is the placeholder of a value that Debezium did not have."""
     missing = F.lit(False)
     if isinstance(kind.stored, StringType):
         missing = value.isin(*PLACEHOLDERS)
@@ -278,14 +279,15 @@ def _date(value: Column, kind: Kind) -> Column:
 
 
 def _instant(value: Column, unit: str | None) -> Column:
-    """Numbers since 1970 as an instant; null beyond the years 1 to 9999, and between microseconds."""
+    """A number since 1970 as an instant. Null outside of the years 1 to 9999, and for a fraction of a microsecond."""
     if unit is None:
         return F.lit(None).cast("timestamp")
-    day = A_DAY[unit]
     micros = {"millis": value * 1000, "micros": value, "nanos": F.call_function("div", value, F.lit(1000))}[unit]
-    least, most = max(-(2**63), DAYS[0] * day), min(2**63 - 1, (DAYS[1] + 1) * day - 1)
-    whole = value % 1000 == 0 if unit == "nanos" else F.lit(True)
-    return F.when(value.between(least, most) & whole, F.timestamp_micros(micros))
+    first_day, last_day = DAYS
+    first = max(-(2**63), first_day * DAY[unit])
+    last = min(2**63 - 1, (last_day + 1) * DAY[unit] - 1)
+    whole_micros = value % 1000 == 0 if unit == "nanos" else F.lit(True)
+    return F.when(value.between(first, last) & whole_micros, F.timestamp_micros(micros))
 
 
 def _timestamps(value: Column, kind: Kind) -> Column:
@@ -293,18 +295,17 @@ def _timestamps(value: Column, kind: Kind) -> Column:
 
 
 def _times(value: Column, kind: Kind) -> Column:
-    """A time of day as text, with as many digits of a second as it needs."""
-    day, at = A_DAY[str(kind.unit)], _instant(value, kind.unit)
-    whole = value % (day // 86_400) == 0
-    shown = F.when(whole, F.date_format(at, "HH:mm:ss")).otherwise(
-        F.regexp_replace(F.date_format(at, "HH:mm:ss.SSSSSS"), "0+$", "")
-    )
-    return F.when(value == day, F.lit("24:00:00")).when(value.between(0, day - 1), shown)
+    """A time of day as text, with as many digits after the second as the time needs."""
+    day, instant = DAY[str(kind.unit)], _instant(value, kind.unit)
+    whole_second = value % (day // 86_400) == 0
+    with_fraction = F.regexp_replace(F.date_format(instant, "HH:mm:ss.SSSSSS"), "0+$", "")
+    text = F.when(whole_second, F.date_format(instant, "HH:mm:ss")).otherwise(with_fraction)
+    return F.when(value == day, F.lit("24:00:00")).when(value.between(0, day - 1), text)
 
 
 def _zoned(value: Column, kind: Kind) -> Column:
-    at = cast(value, StringType(), kind.made)[0]
-    return F.when(F.year(F.to_utc_timestamp(at, "UTC")).between(1, 9999), at)
+    instant, _ = cast(value, StringType(), kind.made)
+    return F.when(F.year(F.to_utc_timestamp(instant, "UTC")).between(1, 9999), instant)
 
 
 def _decimals(value: Column, kind: Kind) -> Column:
@@ -320,15 +321,14 @@ NUMBER = r"^-?\d{1,19}$"
 
 
 def _declared_time(value: Column, kind: Kind) -> Column:
-    text = cast(value, StringType(), kind.made)[0]
-    number = value.try_cast("bigint")
-    counted = _instant(number, kind.unit).cast(kind.made)
-    return F.when(value.rlike(NUMBER), counted).otherwise(text)
+    from_text, _ = cast(value, StringType(), kind.made)
+    from_number = _instant(value.try_cast("bigint"), kind.unit).cast(kind.made)
+    return F.when(value.rlike(NUMBER), from_number).otherwise(from_text)
 
 
 def _declared_date(value: Column, kind: Kind) -> Column:
-    text = cast(value, StringType(), kind.made)[0]
-    return F.when(value.rlike(NUMBER), _date(value.try_cast("bigint"), kind)).otherwise(text)
+    from_text, _ = cast(value, StringType(), kind.made)
+    return F.when(value.rlike(NUMBER), _date(value.try_cast("bigint"), kind)).otherwise(from_text)
 
 
 def _declared_decimal(value: Column, kind: Kind) -> Column:
@@ -351,12 +351,12 @@ RULES: Mapping[str, Callable[[Column, Kind], Column]] = {
     "declared decimal": _declared_decimal,
 }
 
-ASKS = {"declared time": "time=", "declared decimal": "decimals="}
-"""Of rules without their detail: the argument of `Cdc.debezium` that says it."""
+UNIT_ARGUMENTS = {"declared time": "time=", "declared decimal": "decimals="}
+"""The argument of `Cdc.debezium` that gives the unit of a declared type."""
 
 
 def misfit(name: str, kind: Kind) -> str:
-    """Why a value of a column is bad."""
+    """The reason of a value that does not fit the type of its column."""
     message = f"{name} does not fit {kind.made.simpleString()}"
-    asked = ASKS.get(kind.rule) if kind.unit is None else None
-    return f"{message}: pass {asked} to Cdc.debezium(), which says how it is written" if asked else message
+    argument = UNIT_ARGUMENTS.get(kind.rule) if kind.unit is None else None
+    return f"{message}: pass {argument} to Cdc.debezium(), which says how it is written" if argument else message

@@ -1,4 +1,4 @@
-"""The description of a table in Debezium's records: the versions of its schema, and its key."""
+"""The versions of a table's schema, and the table's key, from Debezium's records."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from helios.spark.checkpoint.mirrored import LogPosition
 
 @dataclass(frozen=True)
 class Version:
-    """A schema of the records, and its texts in the records.
+    """A version of a table's schema.
 
     Attributes:
         fields: The columns and their types.
-        texts: The schema parts.
-        first: The first change of a row that has it, in the order of the log; None where none says its position.
-        last: The last one.
-        filled: The columns that rows from before have a value in, where they are new: with a default, or required.
-        taken: Where in the log a snapshot that has it was taken, but for incremental ones; None without one.
+        texts: The schema parts of records with this version, as texts.
+        first: The position in the log of the first change with this version; None if no change has a position.
+        last: The position of the last change with this version.
+        filled: The columns with a default, or NOT NULL: if such a column is new, older rows have a value for it, too.
+        taken: The position at which a snapshot with this version was taken, except incremental ones; None without one.
     """
 
     fields: tuple[tuple[str, Kind], ...]
@@ -36,15 +36,15 @@ class Version:
 
 @dataclass(frozen=True)
 class TableVersions:
-    """The description of a table in its records.
+    """The versions of a table's schema, and more, from the records of the table.
 
     Attributes:
-        versions: The schemas, the oldest first.
-        keys: The key columns; empty where no record has any.
-        others: Whether there are records that none of the versions is of.
-        snapshot: Whether some are rows of a snapshot.
-        begins: The operation of the first one in its topic; None where that is not among them.
-        ended: Where in the log a snapshot was taken whose last row is among the records; None without one.
+        versions: The versions, the oldest first.
+        keys: The key columns; empty if no record has a key.
+        others: Whether there are records of none of the versions.
+        snapshot: Whether there are rows of a snapshot.
+        begins: The operation of the first record of the topic; None if the records do not begin with that one.
+        ended: The position of a snapshot whose last row is among the records; None without such a row.
     """
 
     versions: tuple[Version, ...] = ()
@@ -56,39 +56,40 @@ class TableVersions:
 
 
 def versions_of(rows: Iterable[Row]) -> TableVersions:
-    """The description of one table from the rows of `kinds`."""
+    """The versions of one table, from its `schema_rows`."""
     rows = list(rows)
-    versions: dict[tuple[tuple[str, Kind], ...], list[Row]] = {}
+    by_fields: dict[tuple[tuple[str, Kind], ...], list[Row]] = {}
     for row in rows:
         fields = columns_of(row["schema"]) if row["good"] and row["schema"] is not None else ()
         if fields:
-            versions.setdefault(fields, []).append(row)
+            by_fields.setdefault(fields, []).append(row)
+    versions = tuple(_version(fields, same_fields) for fields, same_fields in by_fields.items())
     keys = next((tuple(row["names"]) for row in reversed(rows) if row["good"] and row["names"]), ())
-    known = {row["schema"] for same in versions.values() for row in same}
+    known = {text for version in versions for text in version.texts}
     others = any(row["schema"] not in known for row in rows)
     snapshot = any(row["good"] and row["snapshot"] for row in rows)
     begin = min((row["begin"] for row in rows if row["good"]), default=None)
     begins = str(begin["op"]) if begin is not None and begin["offset"] == 0 else None
-    made = tuple(_version(fields, same) for fields, same in versions.items())
     ended = max(_places([row for row in rows if row["good"]], "ended"), default=None)
-    return TableVersions(made, keys, others, snapshot, begins, ended)
+    return TableVersions(versions, keys, others, snapshot, begins, ended)
 
 
 def _version(fields: tuple[tuple[str, Kind], ...], rows: list[Row]) -> Version:
-    """A version, of the rows of `kinds` that say it."""
+    """The version with some fields, from the `schema_rows` with these fields."""
     texts = tuple(dict.fromkeys(row["schema"] for row in rows))
-    firsts = [((int(row["first"][0]), int(row["first"][1])), row["schema"]) for row in rows if row["first"] is not None]
+    firsts = [(_position(row["first"]), row["schema"]) for row in rows if row["first"] is not None]
     first, schema = min(firsts, default=(None, texts[0]))
-    last, taken = max(_places(rows, "last"), default=None), min(_places(rows, "taken"), default=None)
+    last = max((_position(row["last"]) for row in rows if row["last"] is not None), default=None)
+    taken = min((_position(row["taken"]) for row in rows if row["taken"] is not None), default=None)
     return Version(fields, texts, first, last, _filled(schema), taken)
 
 
-def _places(rows: list[Row], name: str) -> list[LogPosition]:
-    return [(int(file), int(at)) for file, at in (row[name] for row in rows if row[name] is not None)]
+def _position(place: Row) -> LogPosition:
+    return int(place["file"]), int(place["position"])
 
 
 def _filled(schema: str) -> frozenset[str]:
-    """The columns with a default or NOT NULL, by the schema part of a record."""
+    """The columns with a default, or NOT NULL, in the schema part of a record."""
     return frozenset(
         str(field["field"]) for field in _after(schema) if field.get("default") is not None or not field.get("optional")
     )
@@ -99,11 +100,11 @@ def columns_of(schema: str) -> tuple[tuple[str, Kind], ...]:
     try:
         return tuple((field["field"], connect_types.of_connect(field)) for field in _after(schema))
     except (ValueError, KeyError, TypeError, AttributeError):
-        return ()  # its records say why they are bad
+        return ()  # each of its records is bad, and has its own reason
 
 
 def _after(schema: str) -> Sequence[Json]:
-    """The columns of a row, by the schema part of a record."""
+    """The schemas of a row's columns, in the schema part of a record."""
     fields = {field.get("field"): field for field in json.loads(schema).get("fields", [])}
     row: Sequence[Json] = fields["after"]["fields"]
     return row

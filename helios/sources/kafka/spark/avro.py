@@ -1,4 +1,4 @@
-"""Values in Avro's binary format: resolved into one schema by Avro itself, and made columns by Spark."""
+"""Values in Avro's binary format: Avro resolves them into one schema, and Spark makes columns of them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from helios.errors import InputError, Origin
 from helios.sources.common.spark.types import nullable
 from helios.sources.kafka.declare import KafkaSource
-from helios.sources.kafka.registry import Registered, authorization, latest
+from helios.sources.kafka.registry import authorization, latest
 from helios.sources.kafka.values import Registry
 from helios.spark.jvm.functions import called
 
 CODE = Path(__file__).with_name("AvroValue.java")
 
 BYTES, WHY = "bytes", "why"
-"""The fields of a resolved value: its bytes in the wanted schema, and what is wrong with it."""
+"""The fields of a resolved value: its bytes in the schema of the source, and the reason if the value is bad."""
 
 RESOLVED = StructType([StructField(BYTES, BinaryType()), StructField(WHY, StringType())])
 
@@ -45,7 +45,7 @@ def parsed(value: Column, schema: str) -> Column:
 
 
 def columns_of(spark: SparkSession, schema: str, where: Origin) -> StructType:
-    """The columns of a schema of Avro.
+    """The columns of an Avro schema.
 
     Args:
         spark: The session.
@@ -65,13 +65,13 @@ def columns_of(spark: SparkSession, schema: str, where: Origin) -> StructType:
             fix="repair it; Spark reads records whose types are not recursive.",
         ) from error
     assert isinstance(kind, StructType)
-    optional = nullable(kind)  # a record without a value has none of them
+    optional = nullable(kind)  # a record without a value has nulls in all columns
     assert isinstance(optional, StructType)
     return optional
 
 
-def followed(registry: Registry, topics: Iterable[str], where: Origin) -> str:
-    """The schema that the columns follow: the latest one of the subject, or of each topic's.
+def followed_schema(registry: Registry, topics: Iterable[str], where: Origin) -> str:
+    """The schema that the columns follow: the latest schema of the declared subject, or of `TOPIC-value`.
 
     Args:
         registry: The registry.
@@ -80,16 +80,16 @@ def followed(registry: Registry, topics: Iterable[str], where: Origin) -> str:
 
     Raises:
         InputError: The schemas of several topics differ.
-        HeliosError: The registry does not answer, or has none.
+        HeliosError: The registry does not answer, or does not know the subject.
     """
     subjects = [registry.subject] if registry.subject is not None else [f"{topic}-value" for topic in topics]
-    schemas: dict[str, Registered] = {subject: latest(registry, subject, where) for subject in subjects}
-    first, *others = schemas.items()
-    other = next((other for other in others if other[1].schema != first[1].schema), None)
+    schemas = {subject: latest(registry, subject, where).schema for subject in subjects}
+    first = subjects[0]
+    other = next((subject for subject, schema in schemas.items() if schema != schemas[first]), None)
     if other is not None:
         raise InputError(
-            f"the schemas of the subjects {first[0]} and {other[0]} differ, and the source has one schema.",
+            f"the schemas of the subjects {first} and {other} differ, and the source has one schema.",
             where=where,
             fix='read each topic by a source of its own, or declare value("avro", schema=...).',
         )
-    return first[1].schema
+    return schemas[first]

@@ -1,4 +1,4 @@
-"""A Kafka cluster, asked through Kafka's own Java clients: its topics, their offsets, and the age of records."""
+"""Queries of a Kafka cluster through Kafka's Java clients: its topics, their offsets, and the age of records."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from helios.spark.jvm.types.kafka import JavaAdmin, JavaConsumer, JavaListOffset
 T = TypeVar("T")
 
 PATIENCE = {"default.api.timeout.ms": "20000", "request.timeout.ms": "10000"}
-"""How long a question waits for its answer; the run itself waits longer for a cluster that is away."""
+"""The timeouts of one request. The run itself waits longer for a cluster that does not answer."""
 
-LOOK = 2.0
-"""Seconds for which the oldest records are waited for, to tell their age."""
+OLDEST_TIMEOUT = 2.0
+"""Seconds to wait for the oldest records, whose timestamps give the lag."""
 
 UNKNOWN = "UnknownTopicOrPartitionException"
 
@@ -35,11 +35,11 @@ LOGIN = ("SaslAuthenticationException", "SslAuthenticationException", "Authentic
 FORBIDDEN = ("TopicAuthorizationException", "ClusterAuthorizationException", "GroupAuthorizationException")
 
 _ADMINS: dict[tuple[object, ...], JavaAdmin] = {}
-"""One client per cluster and JVM, as it has a thread and connections of its own."""
+"""One client for each cluster and JVM, since a client has a thread and connections of its own."""
 
 
 def properties(source: KafkaConnection) -> dict[str, str]:
-    """The properties of Kafka's clients, secrets in plain text.
+    """The properties of Kafka's clients, with secrets in plain text.
 
     Raises:
         InputError: A file of certificates cannot be read.
@@ -52,14 +52,14 @@ def properties(source: KafkaConnection) -> dict[str, str]:
     if tls is not None:
         settings |= _pem(tls, source)
     if login is not None:
-        name, password = (_quoted(text) for text in (login.username, login.password.reveal()))
+        name, password = _quoted(login.username), _quoted(login.password.reveal())
         settings["sasl.mechanism"] = login.mechanism
         settings["sasl.jaas.config"] = f"{LOGINS[login.mechanism]} required username={name} password={password};"
     return settings | {name: value.reveal() if isinstance(value, Secret) else value for name, value in source.client}
 
 
 def _pem(tls: Tls, source: KafkaConnection) -> dict[str, str]:
-    """The certificates themselves, as executors may not have the files."""
+    """The properties with the certificates themselves, since executors may not have the files."""
 
     def content(path: str) -> str:
         try:
@@ -96,7 +96,7 @@ class Cluster:
 
     Args:
         source: The source.
-        label: What asks, in errors; by default the source.
+        label: The name of the source in errors; by default its label.
     """
 
     def __init__(self, source: KafkaSource, label: str | None = None) -> None:
@@ -110,7 +110,7 @@ class Cluster:
         """The topics that the source names, or that its pattern matches now.
 
         Raises:
-            RunError: The cluster does not answer, or refuses.
+            RunError: The cluster does not answer, or refuses the request.
         """
         if self._source.pattern is None:
             return list(self._source.topics)
@@ -118,15 +118,15 @@ class Cluster:
         return sorted(name for name in known if re.fullmatch(self._source.pattern, name))
 
     def logs(self, names: Iterable[str]) -> dict[str, Log]:
-        """The current logs of topics. Missing topics are left out.
+        """The current logs of topics, without missing topics.
 
         Raises:
-            RunError: The cluster does not answer, or refuses.
+            RunError: The cluster does not answer, or refuses the request.
         """
-        described = {name: one for name in names if (one := self._described(name)) is not None}
+        described = {name: description for name in names if (description := self._described(name)) is not None}
         parts = [(name, number) for name, (_, count) in described.items() for number in range(count)]
         spec = classes().org.apache.kafka.clients.admin.OffsetSpec
-        # The latest first: what is older than that may be deleted between the two looks, and is then missed.
+        # The latest offsets first: records that are deleted between the two requests are then noticed as missing.
         latest = self.offsets(dict.fromkeys(parts, spec.latest()))
         earliest = self.offsets(dict.fromkeys(parts, spec.earliest()))
         return {
@@ -139,13 +139,13 @@ class Cluster:
         }
 
     def _described(self, name: str) -> tuple[str, int] | None:
-        """The id of a topic, and how many partitions it has; None if it is not there."""
+        """The id of a topic and the number of its partitions; None if the topic does not exist."""
 
         def ask(admin: JavaAdmin) -> tuple[str, int] | None:
-            asked = admin.describeTopics(_list([name])).topicNameValues().get(name)
-            assert asked is not None  # there is an answer for each question
+            future = admin.describeTopics(_list([name])).topicNameValues().get(name)
+            assert future is not None  # the client has a future for each requested name
             try:
-                answer = asked.get()
+                answer = future.get()
             except Py4JJavaError as error:
                 if any(cause.getClass().getSimpleName() == UNKNOWN for cause in java_causes(error)):
                     return None
@@ -155,7 +155,7 @@ class Cluster:
         return self._asked(ask)
 
     def missing(self, names: Iterable[str]) -> NotFound:
-        """The error for topics that are not there, with the nearest ones."""
+        """The error of topics that do not exist, with similar names."""
         known = self._asked(lambda admin: listed(admin.listTopics().names().get()))
         first, *more = names
         others = f" (nor are {', '.join(more)})" if more else ""
@@ -168,30 +168,30 @@ class Cluster:
     # offsets
 
     def offsets(self, wanted: Mapping[tuple[str, int], JavaObject]) -> dict[tuple[str, int], int]:
-        """The offsets that specifications mean, by topic and partition; -1 where there is none.
+        """The offset for each specification, by topic and partition; -1 if no record matches.
 
         Args:
-            wanted: By topic and partition, an `org.apache.kafka.clients.admin.OffsetSpec`.
+            wanted: An `org.apache.kafka.clients.admin.OffsetSpec` for each topic and partition.
 
         Raises:
-            RunError: The cluster does not answer, or refuses.
+            RunError: The cluster does not answer, or refuses the request.
         """
         jvm = classes()
         level = getattr(jvm.org.apache.kafka.common.IsolationLevel, self._source.level.upper())
         options = jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level)
-        asked: JavaMap[JavaTopicPartition, JavaObject] = jvm.java.util.HashMap()
+        specs: JavaMap[JavaTopicPartition, JavaObject] = jvm.java.util.HashMap()
         parts = {part: _partition(*part) for part in wanted}
         for part, spec in wanted.items():
-            asked.put(parts[part], spec)
+            specs.put(parts[part], spec)
 
         def ask(admin: JavaAdmin) -> dict[tuple[str, int], int]:
-            listed: JavaListOffsets = admin.listOffsets(asked, options)
+            listed: JavaListOffsets = admin.listOffsets(specs, options)
             return {part: int(listed.partitionResult(partition).get().offset()) for part, partition in parts.items()}
 
         return self._asked(ask) if wanted else {}
 
     def at(self, names: Iterable[str], logs: Mapping[str, Log], milliseconds: int) -> dict[str, tuple[int, ...]]:
-        """By partition, the offset of the first record at a time or later; the end where there is none."""
+        """By topic and partition, the offset of the first record at a time or later; the end if there is none."""
         parts = [(name, number) for name in names for number in range(len(logs[name].latest))]
         spec = classes().org.apache.kafka.clients.admin.OffsetSpec
         offsets = self.offsets({part: spec.forTimestamp(milliseconds) for part in parts})
@@ -206,19 +206,17 @@ class Cluster:
     # ages
 
     def oldest(self, ranges: Sequence[Range]) -> int | None:
-        """The smallest timestamp of the first records of ranges, in milliseconds; None if none could be read.
+        """The smallest timestamp of the first records of ranges, in milliseconds; None if no record could be read.
 
         Raises:
-            RunError: The cluster does not answer, or refuses.
+            RunError: The cluster does not answer, or refuses the request.
         """
         jvm = classes()
-        pending = {
-            (offsets.topic, offsets.partition): _partition(offsets.topic, offsets.partition) for offsets in ranges
-        }
+        pending = {(part.topic, part.partition): _partition(part.topic, part.partition) for part in ranges}
         if not pending:
             return None
         deserializer = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
-        more = {
+        settings = {
             "key.deserializer": deserializer,
             "value.deserializer": deserializer,
             "isolation.level": self._source.level,
@@ -227,29 +225,29 @@ class Cluster:
             "max.poll.records": "1",
         }
 
-        def ask(consumer: JavaConsumer) -> int | None:
+        def oldest_of(consumer: JavaConsumer) -> int | None:
             consumer.assign(_list(pending.values()))
-            for offsets in ranges:
-                consumer.seek(pending[offsets.topic, offsets.partition], offsets.start)
-            found: int | None = None
-            until = time.monotonic() + LOOK
-            while pending and time.monotonic() < until:
+            for part in ranges:
+                consumer.seek(pending[part.topic, part.partition], part.start)
+            timestamps: list[int] = []
+            end = time.monotonic() + OLDEST_TIMEOUT
+            while pending and time.monotonic() < end:
                 records = consumer.poll(jvm.java.time.Duration.ofMillis(200)).iterator()
                 while records.hasNext():
                     record = records.next()
-                    at = int(record.timestamp())
-                    found = at if found is None else min(found, at)
-                    part = pending.pop((str(record.topic()), int(record.partition())), None)
-                    if part is not None:
-                        consumer.pause(_list([part]))
-            return found
+                    timestamps.append(int(record.timestamp()))
+                    partition = pending.pop((str(record.topic()), int(record.partition())), None)
+                    if partition is not None:
+                        consumer.pause(_list([partition]))
+            return min(timestamps, default=None)
 
         def consumed() -> int | None:
-            made: JavaConsumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(_map(self._properties | more))
+            properties = _map(self._properties | settings)
+            consumer: JavaConsumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(properties)
             try:
-                return ask(made)
+                return oldest_of(consumer)
             finally:
-                made.close()
+                consumer.close()
 
         return self._guarded(consumed)
 
@@ -272,36 +270,26 @@ class Cluster:
             raise self._failure(error) from error
 
     def _failure(self, error: Py4JJavaError) -> HeliosError:
-        """The failure of a question, in words for the user."""
-        causes = [(str(c.getClass().getSimpleName()), str(c.getMessage() or "")) for c in java_causes(error)]
-        name, message = causes[-1]
-        refusal = next(((n, m) for n, m in causes if n in (*LOGIN, *FORBIDDEN)), None)
-        subject = self._label
-        if refusal is not None and refusal[0] in LOGIN:
-            return RunError(
-                f"{subject}: {self._brokers} refuse the connection: {refusal[1]}.".replace("..", "."),
-                where=self._source.origin,
-                fix="check .sasl(...) and .tls(...) against the listener of that port.",
-            )
-        if refusal is not None:
-            return RunError(
-                f"{subject}: {self._brokers} do not permit it: {refusal[1]}.".replace("..", "."),
-                where=self._source.origin,
-                fix="give the principal DESCRIBE and READ on the topics.",
-            )
-        if name == "ConfigException" and "bootstrap urls" in message:
-            return RunError(
-                f"{subject}: no host of {self._brokers} is known ({message}).",
-                where=self._source.origin,
-                fix="check the hosts in .servers(...), and the DNS of this machine.",
-            )
-        if name == "TimeoutException":
-            return RunError(
-                f"{subject}: no broker answers at {self._brokers}: {message}.".replace("..", "."),
-                where=self._source.origin,
-                fix="check the addresses, that the brokers run, and that the port speaks what .tls() and .sasl() say.",
-            )
-        return RunError(f"{subject}: {name}: {message}", where=self._source.origin)
+        """The failure of a request, as an error for the user."""
+        causes = [
+            (str(c.getClass().getSimpleName()), str(c.getMessage() or "").rstrip(".")) for c in java_causes(error)
+        ]
+        last, message = causes[-1]
+        refused, reason = next(((name, text) for name, text in causes if name in (*LOGIN, *FORBIDDEN)), (None, ""))
+        what, fix = f"{last}: {message}.", None
+        if refused in LOGIN:
+            what = f"{self._brokers} refuse the connection: {reason}."
+            fix = "check .sasl(...) and .tls(...) against the listener of that port."
+        elif refused is not None:
+            what = f"{self._brokers} do not permit it: {reason}."
+            fix = "give the principal DESCRIBE and READ on the topics."
+        elif last == "ConfigException" and "bootstrap urls" in message:
+            what = f"no host of {self._brokers} is known ({message})."
+            fix = "check the hosts in .servers(...), and the DNS of this machine."
+        elif last == "TimeoutException":
+            what = f"no broker answers at {self._brokers}: {message}."
+            fix = "check the addresses, that the brokers run, and that .tls() and .sasl() fit the port."
+        return RunError(f"{self._label}: {what}", where=self._source.origin, fix=fix)
 
     @property
     def _brokers(self) -> str:
@@ -309,19 +297,19 @@ class Cluster:
 
 
 def _partition(topic: str, number: int) -> JavaTopicPartition:
-    made: JavaTopicPartition = classes().org.apache.kafka.common.TopicPartition(topic, number)
-    return made
+    partition: JavaTopicPartition = classes().org.apache.kafka.common.TopicPartition(topic, number)
+    return partition
 
 
 def _list(elements: Iterable[T]) -> JavaList[T]:
-    made: JavaList[T] = classes().java.util.ArrayList()
+    java_list: JavaList[T] = classes().java.util.ArrayList()
     for element in elements:
-        made.add(element)
-    return made
+        java_list.add(element)
+    return java_list
 
 
 def _map(entries: Mapping[str, str]) -> JavaMap[str, str]:
-    made: JavaMap[str, str] = classes().java.util.HashMap()
+    java_map: JavaMap[str, str] = classes().java.util.HashMap()
     for key, value in entries.items():
-        made.put(key, value)
-    return made
+        java_map.put(key, value)
+    return java_map

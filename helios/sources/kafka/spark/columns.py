@@ -1,4 +1,4 @@
-"""The columns of JSON values that were inferred from records: a restart has the same ones."""
+"""The columns of JSON values, inferred from records once and kept in the checkpoint, so that a restart has the same."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from helios.sources.kafka.spark import rows as kafka_rows
 from helios.spark.jvm.functions import ddl
 
 FOLDER = "helios/columns"
-"""The folder of a checkpoint with the inferred columns of sources, by their numbers."""
+"""The folder of a checkpoint with the inferred columns of each source, in a file named by the source's number."""
 
 
 class InferredColumns:
@@ -29,33 +29,33 @@ class InferredColumns:
     def __init__(self, context: SourceContext, index: int) -> None:
         self._context = context
         self._file = f"{FOLDER}/{index}.json"
-        self._found: StructType | None = None
+        self._columns: StructType | None = None
         self._kept = False
 
     def of(self, source: KafkaSource, sample: Callable[[], DataFrame]) -> StructType:
-        """The columns of values: those that the checkpoint keeps, or those of a sample.
+        """The columns of values, from the checkpoint or else from a sample.
 
         Args:
             source: The source.
             sample: Gives the records to infer from.
 
         Raises:
-            CheckpointError: What the checkpoint keeps cannot be read.
+            CheckpointError: The columns in the checkpoint cannot be read.
             InputError: No record of the sample is a JSON object with fields.
         """
-        if self._found is None:
-            self._found = self._read()
-            self._kept = self._found is not None
-        if self._found is None:
-            self._found = self._infer(source, sample())
-        return self._found
+        if self._columns is None:
+            self._columns = self._read()
+            self._kept = self._columns is not None
+        if self._columns is None:
+            self._columns = self._infer(source, sample())
+        return self._columns
 
     def keep(self) -> None:
-        """Stores the columns in the checkpoint, once that belongs to the pipeline."""
+        """Stores the columns in the checkpoint, once the checkpoint belongs to the pipeline."""
         checkpoint = self._context.checkpoint
-        if self._kept or self._found is None or checkpoint is None or checkpoint.identity() is None:
+        if self._kept or self._columns is None or checkpoint is None or checkpoint.identity() is None:
             return
-        checkpoint.files.write(self._file, json.dumps({"v": 1, "columns": self._found.jsonValue()}))
+        checkpoint.files.write(self._file, json.dumps({"v": 1, "columns": self._columns.jsonValue()}))
         self._kept = True
 
     def _read(self) -> StructType | None:

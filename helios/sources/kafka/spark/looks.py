@@ -1,4 +1,4 @@
-"""The looks of `helios doctor` at brokers, topics and a registry."""
+"""The checks of `helios doctor` for brokers, topics and a schema registry."""
 
 from __future__ import annotations
 
@@ -7,32 +7,31 @@ from functools import partial
 from helios.catalog.probe import reach
 from helios.sources.common.look import Look
 from helios.sources.kafka.declare import KafkaSource
-from helios.sources.kafka.registry import asked, latest
+from helios.sources.kafka.registry import get_json, latest
 from helios.sources.kafka.spark.cluster import Cluster
 from helios.sources.kafka.values import Registry
 
+SHOWN = 5
+"""A check names at most so many partitions or topics."""
+
 SOON = {"default.api.timeout.ms": "8000", "request.timeout.ms": "5000"}
-"""The doctor waits 10 s for an answer."""
+"""Timeouts of the clients, shorter than the 10 s that the doctor waits for a check."""
 
 
 def kafka(source: KafkaSource) -> tuple[list[Look], list[Look]]:
-    """The looks at a source that need no JVM, and those that do.
-
-    Args:
-        source: The source.
-    """
-    remedy = "check .servers(...), and that the brokers run."
-    without = [
-        Look(f"broker {broker}", partial(_reached, broker), broker, remedy, needed=True)
+    """The checks of a source that need no JVM, and those that need one."""
+    fix = "check .servers(...), and that the brokers run."
+    without_jvm = [
+        Look(f"broker {broker}", partial(_reached, broker), broker, fix, needed=True)
         for broker in dict.fromkeys(source.brokers)
     ]
     if source.values.registry is not None:
         registry = source.values.registry
-        without.append(Look("schema registry", partial(_registry, source, registry), registry.url))
-    quick = source.properties({**SOON, **dict(source.client)})
+        without_jvm.append(Look("schema registry", partial(_registry, source, registry), registry.url))
+    impatient = source.properties({**SOON, **dict(source.client)})
     if source.pattern is not None:
-        return without, [Look(f"topics /{source.pattern}/", partial(_matching, quick))]
-    return without, [Look(f"topic {topic}", partial(_topic, quick, topic)) for topic in source.topics]
+        return without_jvm, [Look(f"topics /{source.pattern}/", partial(_matching, impatient))]
+    return without_jvm, [Look(f"topic {topic}", partial(_topic, impatient, topic)) for topic in source.topics]
 
 
 def _reached(address: str) -> str:
@@ -42,11 +41,11 @@ def _reached(address: str) -> str:
 
 def _registry(source: KafkaSource, registry: Registry) -> str:
     follows = source.values.format == "avro" and source.values.avro is None
-    named = [registry.subject] if registry.subject is not None else [f"{topic}-value" for topic in source.topics]
-    if not follows or not named:
-        return f"{len(asked(registry, '/subjects', source.origin)):,} subjects"
-    found = [(subject, latest(registry, subject, source.origin)) for subject in named]
-    return "; ".join(f"{subject}: version {schema.version}, id {schema.id}" for subject, schema in found)
+    subjects = [registry.subject] if registry.subject is not None else [f"{topic}-value" for topic in source.topics]
+    if not follows or not subjects:
+        return f"{len(get_json(registry, '/subjects', source.origin)):,} subjects"
+    schemas = [(subject, latest(registry, subject, source.origin)) for subject in subjects]
+    return "; ".join(f"{subject}: version {schema.version}, id {schema.id}" for subject, schema in schemas)
 
 
 def _topic(source: KafkaSource, topic: str) -> str:
@@ -54,13 +53,13 @@ def _topic(source: KafkaSource, topic: str) -> str:
     log = cluster.logs([topic]).get(topic)
     if log is None:
         raise cluster.missing([topic])
-    ends = list(zip(log.earliest, log.latest, strict=True))
-    shown = ", ".join(f"{first} to {behind}" for first, behind in ends[:5]) + (", ..." if len(ends) > 5 else "")
-    count = f"{len(ends)} partition{'s' if len(ends) > 1 else ''}"
-    return f"{count}, offsets {shown} ({sum(behind - first for first, behind in ends):,} in all)"
+    bounds = list(zip(log.earliest, log.latest, strict=True))
+    shown = ", ".join(f"{first} to {end}" for first, end in bounds[:SHOWN]) + (", ..." if len(bounds) > SHOWN else "")
+    count = f"{len(bounds)} partition{'s' if len(bounds) > 1 else ''}"
+    return f"{count}, offsets {shown} ({sum(end - first for first, end in bounds):,} in all)"
 
 
 def _matching(source: KafkaSource) -> str:
     names = Cluster(source).topics()
-    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
     return f"{len(names)} topics: {shown}" if names else "none matches yet"

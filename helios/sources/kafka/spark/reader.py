@@ -1,7 +1,7 @@
-"""The source of Kafka topics: positions are offsets, and each batch is a range of offsets that is read as a batch.
+"""The source of Kafka topics: positions are offsets, and each batch reads ranges of offsets.
 
-A range is in Spark's log before it is read, so that a replay reads the same records. It ends where the last transaction
-is decided, at the latest: a reader of committed records gets no further.
+Spark's offset log has a range before the range is read, so that a batch that runs again reads the same records. With
+`read_committed`, a range ends before the first open transaction.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from helios.sources.kafka.topics import (
     Topic,
     TopicsPosition,
     advance,
-    gone,
-    onward,
+    deleted_ranges,
+    empty_ranges,
     ranges,
     sampled,
     verify,
@@ -45,14 +45,15 @@ from helios.spark.jvm.sql import struct_of
 from helios.table.positions import Lag, Position, Span
 
 FETCHES = {"max.poll.records": "50000", "max.partition.fetch.bytes": str(8 << 20), "fetch.max.wait.ms": "10"}
-"""Spark asks the broker twice for the bounds of a partition after each poll, of 500 records by default.
+"""The settings of the consumer for large and quick fetches.
 
-The consumer has asked for what follows by then. At the end of a partition the broker would wait half a second for that,
-and it answers what comes over one connection in order.
+Large: after each poll, which has 500 records by default, Spark asks the broker twice for the bounds of the partition.
+Quick: the consumer has requested the next records before, and the broker answers one request after another. At the end
+of a partition, it would wait half a second for new records, and Spark's requests would wait, too.
 """
 
 V1_SOURCES = "spark.sql.sources.useV1SourceList"
-"""The formats that Spark reads by its first interface, which makes a Java object of each row."""
+"""Spark's list of formats that are read by its first interface, which makes a Java object of each row."""
 
 
 class KafkaReader(SpanSource):
@@ -61,7 +62,7 @@ class KafkaReader(SpanSource):
     def __init__(self, context: SourceContext, index: int) -> None:
         super().__init__(context, index)
         self._frozen: dict[str, Log] | None = None
-        self._found: Topics | None = None
+        self._topics: Topics | None = None
         self._inferred = InferredColumns(context, index)
 
     @property
@@ -71,9 +72,9 @@ class KafkaReader(SpanSource):
 
     @property
     def _cluster(self) -> Topics:
-        if self._found is None:
-            self._found = stand_in(self._source) or Cluster(self._source)
-        return self._found
+        if self._topics is None:
+            self._topics = stand_in(self._source) or Cluster(self._source)
+        return self._topics
 
     @property
     @override
@@ -87,7 +88,7 @@ class KafkaReader(SpanSource):
         try:
             return self._first()
         except RunError as error:
-            # Nothing has begun: a wrong address is reported at once, without retries.
+            # A plain error, as the pipeline has not begun: a wrong address is reported at once, without retries.
             raise RunError(error.what, where=error.where, fix=error.fix) from None
 
     def _first(self) -> Position:
@@ -106,20 +107,22 @@ class KafkaReader(SpanSource):
         return TopicsPosition({name: Topic(log.id, offsets[name]) for name, log in logs.items()}).as_json()
 
     def _starts(self, logs: Mapping[str, Log]) -> Mapping[str, tuple[int, ...]]:
-        """By topic, the offsets where reading begins."""
-        begun = self._source.first
-        if isinstance(begun, datetime):
-            return self._cluster.at(logs, logs, round(begun.timestamp() * 1000))
-        if isinstance(begun, str):
-            return {name: log.earliest if begun == "earliest" else log.latest for name, log in logs.items()}
-        given = {topic or next(iter(logs)): dict(offsets) for topic, offsets in begun}
+        """By topic, the offsets of the declared start."""
+        start = self._source.first
+        if isinstance(start, datetime):
+            return self._cluster.at(logs, logs, round(start.timestamp() * 1000))
+        if isinstance(start, str):
+            return {name: log.earliest if start == "earliest" else log.latest for name, log in logs.items()}
+        only_topic = next(iter(logs))  # offsets without a name are those of the only topic
+        given = {topic or only_topic: dict(offsets) for topic, offsets in start}
         for name, log in logs.items():
             self._refuse_offsets(name, given.get(name, {}), log)
         unknown = [name for name in given if name not in logs]
-        if unknown or ("" in dict(begun) and len(logs) > 1):
+        if unknown or ("" in dict(start) and len(logs) > 1):
+            several = "the offsets name no topic, and the source has several"
+            what = f"{unknown[0]!r} is not a topic of the source" if unknown else several
             raise InputError(
-                f"start({self._source.beginning}): {f'{unknown[0]!r} is not a topic of the source' if unknown else ''}"
-                f"{'the offsets name no topic, and the source has several' if not unknown else ''}.",
+                f"start({self._source.beginning}): {what}.",
                 where=self._source.origin,
                 fix='write {"orders": {0: 15}, "payments": {0: 7}}.',
             )
@@ -129,30 +132,28 @@ class KafkaReader(SpanSource):
         partitions = set(range(len(log.latest)))
         wrong = sorted(partitions ^ set(given))
         if wrong:
-            what = (
-                f"partition {wrong[0]} of {name} is missing"
-                if wrong[0] in partitions
-                else (f"{name} has no partition {wrong[0]}")
-            )
+            missing, unknown = f"partition {wrong[0]} of {name} is missing", f"{name} has no partition {wrong[0]}"
+            what = missing if wrong[0] in partitions else unknown
             raise InputError(
                 f"start({self._source.beginning}): {what}: it has {len(partitions)}.",
                 where=self._source.origin,
                 fix="give an offset for each of its partitions.",
             )
-        out = next((n for n in sorted(partitions) if not log.earliest[n] <= given[n] <= log.latest[n]), None)
-        if out is not None:
+        bad = next((n for n in sorted(partitions) if not log.earliest[n] <= given[n] <= log.latest[n]), None)
+        if bad is not None:
             raise InputError(
-                f"start({self._source.beginning}): partition {out} of {name} has the offsets {log.earliest[out]} to "
-                f"{log.latest[out]}, and {given[out]} is none of them.",
+                f"start({self._source.beginning}): partition {bad} of {name} has the offsets {log.earliest[bad]} to "
+                f"{log.latest[bad]}, and {given[bad]} is none of them.",
                 where=self._source.origin,
-                fix="give one of these.",
+                fix="give one of these offsets.",
             )
 
     def _logs(self, at: TopicsPosition) -> dict[str, Log]:
         """The current logs of the topics, including new topics of a pattern."""
         return self._cluster.logs(dict.fromkeys([*at.topics, *self._cluster.topics()]))
 
-    def _verified(self, at: TopicsPosition, wanted: list[Range], logs: Mapping[str, Log]) -> None:
+    def _verify(self, at: TopicsPosition, wanted: list[Range], logs: Mapping[str, Log]) -> None:
+        """Calls `verify`; the error names the line of the source."""
         try:
             verify(at, wanted, logs)
         except RecordsLost as problem:
@@ -166,12 +167,13 @@ class KafkaReader(SpanSource):
     def latest(self, after: Position) -> Position:
         at = TopicsPosition.parse(after)
         logs = self._frozen if self._frozen is not None else self._logs(at)
-        self._verified(at, [] if self._skips else onward(at), logs)
+        self._verify(at, [] if self._skips else empty_ranges(at), logs)
         trigger = self.context.plan.trigger
         end = self._end(at, logs, trigger.max_rows if trigger is not None else None)
-        self._tell(gone(at, logs))
-        self.context.observer.lagging(self.index, self._lag(self._behind(at, logs)))
-        return end.as_json() if ranges(at, end) or end.topics.keys() != at.topics.keys() else after
+        self._note_skipped(deleted_ranges(at, logs))
+        self.context.observer.lagging(self.index, self._lag(self._waiting(at, logs)))
+        has_records = bool(ranges(at, end))
+        return end.as_json() if has_records or end.topics.keys() != at.topics.keys() else after
 
     def _end(self, at: TopicsPosition, logs: Mapping[str, Log], most: int | None) -> TopicsPosition:
         """The end of the batch after a position."""
@@ -183,77 +185,77 @@ class KafkaReader(SpanSource):
 
     @override
     def lost(self, span: Span) -> bool:
-        """True if records of a planned span are gone, and the source goes on without them."""
+        """True if records of a planned span are gone, and the source skips such records."""
         end = TopicsPosition.parse(span.end or {})
         logs = self._cluster.logs(end.topics)
-        self._verified(end, [], logs)
+        self._verify(end, [], logs)
         return self._skips and any(
-            offsets.start < logs[offsets.topic].earliest[offsets.partition] for offsets in self._ranges(span)
+            part.start < logs[part.topic].earliest[part.partition] for part in self._ranges(span)
         )
 
-    def _tell(self, missing: list[Range]) -> None:
-        for offsets in missing:
+    def _note_skipped(self, deleted: list[Range]) -> None:
+        for part in deleted:
             self.context.observer.noted(
-                f"{len(offsets):,} records of {offsets.topic}, partition {offsets.partition}, were deleted before they "
-                f'were read, and are left out (.on_missing("skip")): offsets {offsets.start} to {offsets.end - 1}'
+                f"{len(part):,} records of {part.topic}, partition {part.partition}, were deleted before they "
+                f'were read, and are left out (.on_missing("skip")): offsets {part.start} to {part.end - 1}'
             )
 
     # lag
 
-    def _behind(self, at: TopicsPosition, logs: Mapping[str, Log]) -> list[Range]:
+    def _waiting(self, at: TopicsPosition, logs: Mapping[str, Log]) -> list[Range]:
         return ranges(at, advance(at, logs, skips=self._skips))
 
     @override
     def lag(self, at: Position) -> Lag | None:
         position = TopicsPosition.parse(at)
-        lag = self._lag(self._behind(position, self._logs(position)))
+        lag = self._lag(self._waiting(position, self._logs(position)))
         self.keep_lag(lag, every=KEPT_EVERY if self._frozen is None else 0.0)
         return lag
 
-    def _lag(self, behind: list[Range]) -> Lag:
-        oldest = self._cluster.oldest(behind) if behind else None
+    def _lag(self, waiting: list[Range]) -> Lag:
+        oldest = self._cluster.oldest(waiting) if waiting else None
         seconds = max(0.0, time.time() - oldest / 1000) if oldest is not None else 0.0
-        return Lag(0, seconds, records=sum(map(len, behind)))
+        return Lag(0, seconds, records=sum(map(len, waiting)))
 
     # columns
 
-    def _settled(self, topics: Iterable[str] | None = None) -> KafkaSource:
+    def _with_columns(self, topics: Iterable[str] | None = None) -> KafkaSource:
         """The source with the columns of its values.
 
         Args:
-            topics: The topics whose schemas the columns follow; by default those that are there now.
+            topics: The topics whose schemas the columns follow; by default all present topics of the source.
 
         Raises:
-            InputError: They cannot be inferred, or two columns have one name.
+            InputError: The columns cannot be inferred, or two columns have one name.
         """
         source, spark = self._source, self.context.spark
         if source.values.format == "avro":
-            schema = source.values.avro if source.values.avro is not None else self._registered(topics)
+            schema = source.values.avro if source.values.avro is not None else self._registered_schema(topics)
             columns = kafka_avro.columns_of(spark, schema, source.origin)
-            settled = source.with_value_columns(ddl(spark, columns), schema)
+            complete = source.with_value_columns(ddl(spark, columns), schema)
         elif source.values.inferred:
-            settled = source.with_value_columns(ddl(spark, self._inferred.of(source, self._sample)))
+            complete = source.with_value_columns(ddl(spark, self._inferred.of(source, self._sample)))
         else:
             return source
-        for problem in column_problems(settled, struct_of(str(settled.declared_schema)).names):
+        for problem in column_problems(complete, struct_of(str(complete.declared_schema)).names):
             raise problem
-        return settled
+        return complete
 
-    def _registered(self, topics: Iterable[str] | None) -> str:
+    def _registered_schema(self, topics: Iterable[str] | None) -> str:
         """The schema that the columns follow.
 
-        It is looked up when the end of a batch is known: whoever has written a record has registered its schema before.
+        The registry is asked after the end of a batch is known: a producer registers a schema before it writes records.
         """
         source = self._source
         assert source.values.registry is not None
         try:
-            named = topics if topics is not None else self._cluster.topics()
-            return kafka_avro.followed(source.values.registry, named, source.origin)
+            present = topics if topics is not None else self._cluster.topics()
+            return kafka_avro.followed_schema(source.values.registry, present, source.origin)
         except RunError as error:
             checkpoint = self.context.checkpoint
             if checkpoint is not None and checkpoint.identity() is not None:
                 raise
-            # Nothing has begun: a wrong address is reported at once, without retries.
+            # A plain error, as the pipeline has not begun: a wrong address is reported at once, without retries.
             raise RunError(error.what, where=error.where, fix=error.fix) from None
 
     def _sample(self) -> DataFrame:
@@ -270,7 +272,7 @@ class KafkaReader(SpanSource):
 
     @override
     def schema(self) -> StructType:
-        return struct_of(str(self._settled().declared_schema))
+        return struct_of(str(self._with_columns().declared_schema))
 
     # rows
 
@@ -282,22 +284,26 @@ class KafkaReader(SpanSource):
         if not wanted:
             return self.nothing(spark) if once else None
         end = TopicsPosition.parse(span.end or {})
-        self._verified(end, wanted, self._cluster.logs(end.topics))
-        return self._rows(self._loaded(spark, span, wanted), end, positioned=positioned)
+        self._verify(end, wanted, self._cluster.logs(end.topics))
+        return self._rows(self._records_of(spark, span, wanted), end, positioned=positioned)
 
     def _rows(self, records: DataFrame, end: TopicsPosition, *, positioned: bool) -> DataFrame:
-        settled = self._settled(end.topics)
+        source = self._with_columns(end.topics)
         self._inferred.keep()
-        return kafka_rows.rows(records, settled, self.context.rejected_input, positioned=positioned)
+        return kafka_rows.rows(records, source, self.context.rejected_input, positioned=positioned)
 
-    def _loaded(self, spark: SparkSession, span: Span, wanted: Iterable[Range]) -> DataFrame:
+    def _records_of(self, spark: SparkSession, span: Span, wanted: Iterable[Range]) -> DataFrame:
         return self._read(spark, TopicsPosition.parse(span.end or {}), wanted)
 
     def _read(self, spark: SparkSession, at: TopicsPosition, wanted: Iterable[Range]) -> DataFrame:
-        other = stand_in(self._source)
-        if other is not None:
-            return other.records(spark, at, wanted, "headers" in dict(self._source.carried).values())
+        test_topics = stand_in(self._source)
+        if test_topics is not None:
+            return test_topics.records(spark, at, wanted, self._has_headers)
         return _loaded(spark, self._options(at, wanted))
+
+    @property
+    def _has_headers(self) -> bool:
+        return "headers" in dict(self._source.carried).values()
 
     def _ranges(self, span: Span) -> list[Range]:
         assert span.start is not None
@@ -308,33 +314,33 @@ class KafkaReader(SpanSource):
         """The options of Spark's reader for ranges of offsets."""
         starts: dict[str, dict[str, int]] = {}
         ends: dict[str, dict[str, int]] = {}
-        for offsets in wanted:
-            starts.setdefault(offsets.topic, {})[str(offsets.partition)] = offsets.start
-            ends.setdefault(offsets.topic, {})[str(offsets.partition)] = offsets.end
+        for part in wanted:
+            starts.setdefault(part.topic, {})[str(part.partition)] = part.start
+            ends.setdefault(part.topic, {})[str(part.partition)] = part.end
         ids = ",".join(topic.id for topic in at.topics.values())
         group = hashlib.sha256(f"{self.context.plan.pipeline} {self.index} {ids}".encode()).hexdigest()[:16]
         return {
             **{f"kafka.{name}": value for name, value in (FETCHES | properties(self._source)).items()},
             "kafka.isolation.level": self._source.level,
             "kafka.allow.auto.create.topics": "false",
-            # Executors keep consumers by this name for the next batch; no offset is stored under it.
+            # By this name executors find the consumers of the last batch. No offset is stored under the name.
             "kafka.group.id": f"helios-{group}",
-            "assign": json.dumps({topic: sorted(map(int, found)) for topic, found in starts.items()}),
+            "assign": json.dumps({topic: sorted(map(int, partitions)) for topic, partitions in starts.items()}),
             "startingOffsets": json.dumps(starts),
             "endingOffsets": json.dumps(ends),
             "failOnDataLoss": "true",
-            "includeHeaders": str("headers" in dict(self._source.carried).values()).lower(),
+            "includeHeaders": str(self._has_headers).lower(),
         }
 
     @override
     def confirm(self, span: Span) -> None:
-        """Refuses records that may be those of another topic; Spark's reader tells of those that were gone.
+        """Refuses records that may be those of another topic of the same name. Spark's reader notices deleted records.
 
         Raises:
-            RecordsLost: A topic was made again.
+            RecordsLost: A topic is gone, or was made again.
         """
         end = TopicsPosition.parse(span.end or {})
-        self._verified(end, [], self._cluster.logs(end.topics))
+        self._verify(end, [], self._cluster.logs(end.topics))
 
     @override
     def stream(self) -> DataFrame:
@@ -342,9 +348,9 @@ class KafkaReader(SpanSource):
 
 
 def _loaded(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """The records of Spark's batch reader, by its second interface."""
+    """The records, read by Spark's second interface for batches."""
     formats = str(spark.conf.get(V1_SOURCES))
-    spark.conf.set(V1_SOURCES, ",".join(one for one in formats.split(",") if one.strip() != "kafka"))
+    spark.conf.set(V1_SOURCES, ",".join(name for name in formats.split(",") if name.strip() != "kafka"))
     try:
         return spark.read.format("kafka").options(**options).load()
     finally:

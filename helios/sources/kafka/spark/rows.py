@@ -1,8 +1,7 @@
-"""The rows of Kafka records: values become columns, and records that do not parse go where the source says.
+"""The rows of Kafka records: values become columns, and bad records are handled by the policy of the source.
 
-Spark's `from_json` is lenient where a record would be changed or lost in silence: bytes that are no UTF-8 become other
-characters, of two objects or an array of them only the first is read, fields that the schema lacks are left out. Such
-records are bad here.
+Spark's `from_json` accepts values that it silently changes: it replaces bytes that are not UTF-8, reads only the first
+of several objects, and leaves out fields that the schema lacks. Records with such values are bad here.
 """
 
 from __future__ import annotations
@@ -36,28 +35,31 @@ RECORD, JSON, AVRO = "__helios_record", "__helios_json", "__helios_avro"
 PARSED, WHY = "__helios_parsed", "__helios_why"
 """Hidden columns.
 
-RECORD: the record as Kafka has it. JSON: its value as JSON. AVRO: its value resolved into the schema of the source.
-PARSED: that value as Spark parses it. WHY: why the record is bad; null for a good one.
+RECORD: the record of Kafka. JSON: the value as JSON. AVRO: the value, resolved into the schema of the source.
+PARSED: the value, as Spark parses `JSON` or `AVRO`. WHY: the reason why the record is bad; null for a good one.
 """
 
 PLAIN = "__helios_plain"
-"""The columns of a value that is plain JSON; null where the columns `JSON` and `PARSED` say what it is."""
+"""The hidden column with the columns of a plain JSON value; null if `JSON` and `PARSED` have the value."""
 
 HEADER = 5
-"""The bytes before a value with a registry: 0, and the id of its schema."""
+"""So many bytes precede a value with a registry: the byte 0, and the id of the schema in four bytes."""
 
 TO_THE_END = 2**31 - 1
-"""A length that takes all the rest of a value."""
+"""A length of `substring` that takes all remaining bytes."""
 
 CORRUPT = "__helios_corrupt"
-"""The field of a parsed value that has its text where it does not fit."""
+"""The field of a parsed value with the text of the value, if the value does not fit the schema."""
 
 PARSING = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowNonNumericNumbers": "false"}
 FEATURES = ("ALONE",)
 """For `json_line`: nothing but white space may follow a value. Without features of Jackson, JSON is read strictly."""
 
+SHOWN_BYTES = 100
+"""An error shows at most so many bytes of a bad value that is not text."""
+
 SHOWN = 400
-"""How many characters or bytes of a bad value an error shows."""
+"""An error shows at most so many characters of a bad value."""
 
 FIELDS = {
     "key": "key",
@@ -83,10 +85,11 @@ def rows(
 
     Args:
         df: The records, as Spark reads them.
-        source: The source, whose columns are known.
-        aside: Collects records that are kept out.
+        source: The source, with the columns of its values.
+        rejected: Collects the bad records.
         positioned: Whether each row carries its position, which orders the records of a partition.
-        also: A step on the rows with `RECORD` and `WHY`, before bad ones are kept out; not done where none can be bad.
+        also: A step on the rows with `RECORD` and `WHY`, before bad records are removed. It is not called if the format
+            has no bad records.
     """
     record = F.struct(*[F.col(name) for name in df.columns])
     columns, why = VALUES[source.values.format](source)
@@ -96,11 +99,15 @@ def rows(
         return df.select(*columns, *carried, *hidden)
     if source.values.format in READERS:
         df = READERS[source.values.format](df, source)
-    # The record is a column beside those of the value, whose names may be the same.
+    # The record is one struct, since columns of the value may have the names of its fields.
     df = df.select(*columns, *carried, *hidden, record.alias(RECORD), why.alias(WHY))
-    # The record is needed of bad rows alone: null in others, so that its bytes are not copied.
-    df = also(df) if also is not None else df.withColumn(RECORD, F.when(F.col(WHY).isNotNull(), F.col(RECORD)))
-    return rejects.judged(df, verdict(source, f"{source.label()}.on_bad_row"), rejected)
+    step = also if also is not None else _without_good_records
+    return rejects.judged(step(df), verdict(source, f"{source.label()}.on_bad_row"), rejected)
+
+
+def _without_good_records(df: DataFrame) -> DataFrame:
+    """Rows in which `RECORD` is null for a good row, so that the bytes of its record are not copied."""
+    return df.withColumn(RECORD, F.when(F.col(WHY).isNotNull(), F.col(RECORD)))
 
 
 def value_columns(source: KafkaSource) -> StructType:
@@ -134,41 +141,43 @@ def _string(source: KafkaSource) -> tuple[list[Column], Column | None]:
 
 
 def _json(source: KafkaSource) -> tuple[list[Column], Column | None]:
-    parsed, json, (text, framed) = F.col(PARSED), F.col(JSON), _content(source)
-    fast, is_plain = F.col(PLAIN), F.col(PLAIN).isNotNull()
-    columns, unfit, missing = [], [], []
+    parsed, json, plain_value = F.col(PARSED), F.col(JSON), F.col(PLAIN)
+    text, has_header = _content(source)
+    is_plain = plain_value.isNotNull()
+    columns, misfits, missing = [], [], []
     wanted = value_columns(source)
     for field in wanted.fields:
         own = as_texts(field.dataType, READ_AS_TEXT_IN_JSON)
         value, bad = cast(parsed[field.name], own, field.dataType)
-        columns.append(F.when(is_plain, fast[field.name]).otherwise(value).alias(field.name))
+        columns.append(F.when(is_plain, plain_value[field.name]).otherwise(value).alias(field.name))
         misfit = F.lit(f"{field.name} does not fit {field.dataType.simpleString()}")
-        # What Spark's parser itself cannot read is null, and the text of the field is not.
+        # A field that Spark's parser cannot read is null, although the JSON has a value for it.
         lost = parsed[CORRUPT].isNotNull() & parsed[field.name].isNull() & has_field(json, field.name)
-        unfit.append(F.when(lost | bad if bad is not None else lost, misfit))
+        misfits.append(F.when(lost | bad if bad is not None else lost, misfit))
         if not field.nullable:
-            lacks = F.when(is_plain, fast[field.name].isNull()).otherwise(parsed[field.name].isNull())
-            missing.append(F.when(lacks, F.lit(f"{field.name} is missing")))
-    reasons = F.concat_ws(", ", *unfit)
+            is_missing = F.when(is_plain, plain_value[field.name].isNull()).otherwise(parsed[field.name].isNull())
+            missing.append(F.when(is_missing, F.lit(f"{field.name} is missing")))
+    reasons = F.concat_ws(", ", *misfits)
     no_value = F.lit("the record has no value" if missing else None).cast("string")
-    absent = F.coalesce(*missing, F.lit(None).cast("string"))
+    first_missing = F.coalesce(*missing, F.lit(None).cast("string"))
     why = (
         F.when(F.col("value").isNull(), no_value)
-        .when(~framed, F.lit("the value does not begin with the byte 0 and the id of a schema"))
+        .when(~has_header, F.lit("the value does not begin with the byte 0 and the id of a schema"))
         .when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8 text"))
         .when(json.startswith("!its "), F.concat(F.lit("the value: "), reason(json)))
         .when(json.startswith("[") | json.startswith("!it is no "), F.lit("the value is JSON, but not an object"))
         .when(json.isNull() | json.startswith("!"), F.lit("the value is not one JSON object"))
         .when(reasons != "", reasons)
         .when(parsed.isNull() | parsed[CORRUPT].isNotNull(), F.lit("the value does not fit the schema"))
-        .otherwise(absent)
+        .otherwise(first_missing)
     )
     if source.values.extra == "fail":
         rest, names = parsed[REST], F.array(*[F.lit(name) for name in wanted.names])
-        more = F.array_join(F.array_except(F.json_object_keys(rest), names), ", ")
-        reasons = F.concat(F.lit("fields that the schema lacks: "), F.when(more == "", rest).otherwise(more))
-        why = F.coalesce(why, F.when(rest.isNotNull(), reasons))
-    return columns, F.when(is_plain, absent).otherwise(why)
+        top_level = F.array_join(F.array_except(F.json_object_keys(rest), names), ", ")
+        # Without such a field at the top level, undeclared fields are nested: the JSON shows where.
+        undeclared = F.when(top_level == "", rest).otherwise(top_level)
+        why = F.coalesce(why, F.when(rest.isNotNull(), F.concat(F.lit("fields that the schema lacks: "), undeclared)))
+    return columns, F.when(is_plain, first_missing).otherwise(why)
 
 
 def _avro(source: KafkaSource) -> tuple[list[Column], Column | None]:
@@ -176,26 +185,31 @@ def _avro(source: KafkaSource) -> tuple[list[Column], Column | None]:
 
 
 def _read_avro(df: DataFrame, source: KafkaSource) -> DataFrame:
-    """Records with their value resolved into the schema of the source, and as Spark reads it."""
+    """Adds the hidden columns `AVRO` and `PARSED`."""
     df = df.withColumn(AVRO, kafka_avro.resolved(df.sparkSession, source))
     return df.withColumn(PARSED, kafka_avro.parsed(F.col(AVRO), str(source.values.avro)))
 
 
 def has_field(json: Column, name: str) -> Column:
-    """A condition that is true if a JSON object has a field that is not null."""
+    """The condition that a JSON object has a field that is not null; false for a name that a JSON path cannot have."""
     return F.get_json_object(json, f"$['{name}']").isNotNull() if "'" not in name else F.lit(False)
 
 
 def _read_json(df: DataFrame, source: KafkaSource) -> DataFrame:
-    """Records with `PLAIN`; where it is null, with `JSON`, a line that `from_json` does not change, and `PARSED`."""
+    """Adds the hidden columns `PLAIN`, `JSON` and `PARSED`. `JSON` is a text that `from_json` parses without change."""
     columns = value_columns(source)
     content, _ = _content(source)
     rest = REST if source.values.extra == "fail" else ""
     df = df.withColumn(PLAIN, plain(df.sparkSession, _json_bytes(source), columns, ignores=not rest))
     text = F.when(F.col(PLAIN).isNull() & F.is_valid_utf8(content), content)
-    unit = source.values.timestamps
     line = json_line(
-        df.sparkSession, text, columns.json(), READ_AS_TEXT_IN_JSON, FEATURES, rescued=rest, timestamps=unit
+        df.sparkSession,
+        text,
+        columns.json(),
+        READ_AS_TEXT_IN_JSON,
+        FEATURES,
+        rescued=rest,
+        timestamps=source.values.timestamps,
     )
     df = df.withColumn(JSON, line)
     stored = as_texts(columns, READ_AS_TEXT_IN_JSON)
@@ -210,16 +224,19 @@ def _text() -> Column:
 
 def _content(source: KafkaSource) -> tuple[Column, Column]:
     """The JSON of a value as text, and whether the header of a registry precedes it; true without a registry."""
-    return _json_bytes(source).cast("string"), F.lit(True) if source.values.registry is None else _framed()
+    has_header = F.lit(True) if source.values.registry is None else _has_header()
+    return _json_bytes(source).cast("string"), has_header
 
 
 def _json_bytes(source: KafkaSource) -> Column:
-    """The bytes of a value's JSON; null where the source has a registry and the value lacks its header."""
+    """The bytes of a value's JSON; null if the source has a registry and the value lacks the header."""
     value = F.col("value")
-    return value if source.values.registry is None else F.when(_framed(), F.substring(value, HEADER + 1, TO_THE_END))
+    if source.values.registry is None:
+        return value
+    return F.when(_has_header(), F.substring(value, HEADER + 1, TO_THE_END))
 
 
-def _framed() -> Column:
+def _has_header() -> Column:
     value = F.col("value")
     return (F.length(value) >= HEADER) & (F.substring(value, 1, 1) == F.lit(b"\0"))
 
@@ -230,28 +247,28 @@ VALUES: dict[str, Callable[[KafkaSource], tuple[list[Column], Column | None]]] =
     "json": _json,
     "avro": _avro,
 }
-"""By the format of values: the columns, and why a record is bad; null for a good one, None where none is bad."""
+"""For each format: the columns of a value, and the reason why a record is bad; None if no record can be bad."""
 
 READERS: dict[str, Callable[[DataFrame, KafkaSource], DataFrame]] = {"json": _read_json, "avro": _read_avro}
-"""The readers that add the hidden columns from which the columns of a value come."""
+"""The functions that add the hidden columns from which `VALUES` makes the columns of a value."""
 
 
 # bad records
 
 
 def verdict(source: KafkaSource, step: str) -> rejects.Verdict:
-    """Which records are bad, by the columns `RECORD` and `WHY`, and what becomes of them.
+    """The verdict on records with the columns `RECORD` and `WHY`.
 
     Args:
-        source: The source.
-        step: The call that says what becomes of them.
+        source: The source, which has the policy for bad records.
+        step: The call that sets the policy, for messages.
     """
     record, why = F.col(RECORD), F.col(WHY)
     value = record["value"]
     text = value.cast("string")
     valid = F.is_valid_utf8(text)
     shown = F.when(valid, F.substring(text, 1, SHOWN)).otherwise(
-        F.concat(F.lit("0x"), F.hex(F.substring(value, 1, SHOWN // 4)))
+        F.concat(F.lit("0x"), F.hex(F.substring(value, 1, SHOWN_BYTES)))
     )
     at = F.concat(
         record["topic"],
@@ -266,7 +283,7 @@ def verdict(source: KafkaSource, step: str) -> rejects.Verdict:
         why=why,
         action=source.bad_row,
         place=F.struct(at.alias("at"), why.alias("why"), shown.alias("text")),
-        # JSON has no bytes: key and value are in base64, and the value also as text where it is one.
+        # JSON has no bytes: key and value are in base64, and a value of text is added as text.
         payload=F.struct(*kept, F.when(valid, text).alias("text")),
         step=step,
         hidden=(RECORD, WHY),
