@@ -320,7 +320,7 @@ class FileLog:
         return unread
 
     def forget(self, at: FolderPosition) -> None:
-        """Deletes the entries before a position, whose files are gone for good: the log would grow for ever.
+        """Deletes the entries before a position, so that the log does not grow for ever; their files are gone for good.
 
         Args:
             at: The position; its entry is kept, with all entries of the same log file.

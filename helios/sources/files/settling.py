@@ -1,4 +1,4 @@
-"""Tells finished files of a listing from those that may still be written, which wait."""
+"""Finds the finished files of a listing; a file that may still be written waits."""
 
 from __future__ import annotations
 

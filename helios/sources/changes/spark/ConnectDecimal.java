@@ -5,7 +5,7 @@ import java.math.BigInteger;
 import java.util.Base64;
 import org.apache.spark.sql.api.java.UDF2;
 
-/** A decimal as Kafka Connect's JSON has it, the bytes of its digits in base64 and its scale, as text; null if bad. */
+/** The text of a decimal from Kafka Connect's JSON, which has the digits as bytes in base64 and the scale; or null. */
 public class ConnectDecimal implements UDF2 {
   private static final long serialVersionUID = 1L;
 

@@ -17,17 +17,18 @@ import org.apache.spark.sql.api.java.UDF3;
 import org.apache.spark.util.SerializableConfiguration;
 
 /**
- * What a line of a csv file is: null for a row, an empty text for none (the header, a comment, an empty line), or else
- * why it cannot be one. Each task has an instance of its own, and gives it the lines of a part of a file in their order.
- * Of the text of a whole file, the records: each as its text, and why it cannot be a row or null.
+ * Classifies a line of a csv file: null for a row, an empty text for a line without a row (the header, a comment, an
+ * empty line), otherwise the reason why the line cannot be a row. Each task has its own instance, and passes the lines
+ * of its split in the order of the file. For the text of a whole file, it gives the records: each is its text, and the
+ * reason why it cannot be a row, or null.
  */
 public class CsvLine implements UDF3, UDF1, BooleanSupplier {
   private static final long serialVersionUID = 1L;
 
-  /** So many lines after an open quote may belong to its field. */
+  /** A quoted field that is not closed on its line may take at most so many further lines. */
   private static final int REACH = 100;
 
-  /** So many bytes before a part are looked at first. */
+  /** So many bytes before the split are read first to find out whether a quoted field is open at its start. */
   private static final long LOOK_BACK = 1 << 16;
 
   private static final String OPEN =
@@ -67,7 +68,7 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
   private transient boolean awaitsHeader;
   private transient int within;
 
-  /** Where the last field begins that `record` has come to. */
+  /** The start of the last field that `record` has reached. */
   private transient int last;
 
   public CsvLine(SerializableConfiguration conf, String encoding, String lineEnd, String separator, String quote,
@@ -119,14 +120,15 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
     return was == 0 ? null : isEmpty(line) ? "" : MAYBE;
   }
 
-  /** Whether the next line is neither the header nor a part of a field that a line before has begun. */
+  /** True if the next line is neither the header nor a part of a field that began on an earlier line. */
   public boolean getAsBoolean() {
     return !awaitsHeader && within == 0;
   }
 
   /**
-   * How many lines of a part may belong to a quote that is open where it begins. It is the same whether a quote was
-   * open some lines before or not, as soon as one of these closes or opens a field; if none does, more are looked at.
+   * The number of lines at the start of a split that may belong to a field that began before the split. It is computed
+   * twice from some earlier lines: as if a quoted field were open at the first of them, and as if none were. Both
+   * results are equal as soon as a line closes or opens a field. Until they are equal, more lines are read.
    */
   private int before(String path, long begin) throws Exception {
     Path file = new Path(new URI(path));
@@ -155,7 +157,7 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
     }
   }
 
-  /** Whether the lines before a part are all none: then its first row is the header. */
+  /** True if no line before the split has a row: then the first row of the split is the header. */
   private boolean isBeforeHeader(String path, long begin) throws Exception {
     LineRecordReader lines = lines(new Path(new URI(path)), 0, begin);
     try {
@@ -170,7 +172,7 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
     return true;
   }
 
-  /** The lines of a file that begin between two places, as Spark's reader finds them. */
+  /** The lines of a file that begin between two offsets, as Spark's reader finds them. */
   private LineRecordReader lines(Path file, long from, long upto) throws Exception {
     LineRecordReader lines =
         lineEnd.length() == 0 ? new LineRecordReader() : new LineRecordReader(lineEnd.getBytes("UTF-8"));
@@ -184,7 +186,7 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
     return new String(text.getBytes(), 0, text.getLength(), encoding);
   }
 
-  /** How many lines after a line may belong to an open quote, if it were so many at the line itself. */
+  /** The number of lines after a line that may belong to an open field, if `within` is that number at the line. */
   private int after(String line, int within) {
     if (isNone(line, within) || isLong(line)) {
       return within;
@@ -198,17 +200,17 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
     return isOpen(line) ? REACH : Math.max(0, within - 1);
   }
 
-  /** Whether a line is no row and no part of one. */
+  /** True if a line is neither a row nor a part of one. */
   private boolean isNone(String line, int within) {
     return within == 0 && (isEmpty(line) || (comment.length() > 0 && line.startsWith(comment)));
   }
 
-  /** Whether a line that is no row could be a value of the only column. */
+  /** True if a line of spaces could be a value of the only column. */
   private boolean isSpaces(String line) {
     return single && !trims && !trimsEnds && line.length() > 0 && isEmpty(line);
   }
 
-  /** Whether a line has more fields than Spark's parser takes. */
+  /** True if a line has more fields than Spark's parser accepts. */
   private boolean isLong(String line) {
     if (line.length() < most) {
       return false;
@@ -220,7 +222,7 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
     return found > most;
   }
 
-  /** What of a record Spark's parser would change, or stop at; null if nothing. */
+  /** The reason if Spark's parser would change a record, or stop at it; otherwise null. */
   private String unread(String record) {
     if (record.indexOf('\0') >= 0) {
       return NUL;
@@ -244,7 +246,7 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
     return null;
   }
 
-  /** Nothing but spaces, which do not separate fields. */
+  /** True if a line has only white space, none of which is part of the separator. */
   private boolean isEmpty(String line) {
     for (int i = 0; i < line.length(); i++) {
       char one = line.charAt(i);
@@ -255,12 +257,12 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
     return true;
   }
 
-  /** Whether the last quoted field of a line does not end on it. */
+  /** True if a quoted field of a line is not closed on the line. */
   private boolean isOpen(String line) {
     return record(line, 0) < 0;
   }
 
-  /** Whether a line ends a quoted field that began on a line before. */
+  /** True if a line closes a quoted field that began on an earlier line. */
   private boolean isClosed(String line) {
     int end = closed(line, 0);
     return end >= 0 && record(line, end) >= 0;
@@ -271,7 +273,7 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
     List found = new ArrayList();
     boolean awaits = header;
     int at = text.startsWith("\uFEFF") ? 1 : 0;
-    int upto = -1; // what begins before it, or there, may be a part of a field that was left open
+    int upto = -1; // a line that begins up to here may be a part of a field that was not closed
     while (at < text.length()) {
       boolean maybe = at <= upto;
       boolean line = at < upto || (!maybe && comment.length() > 0 && text.startsWith(comment, at));
@@ -300,7 +302,7 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
     return found;
   }
 
-  /** The length of the line break that stands in a text; 0 if none does. */
+  /** The length of the line break at an offset of a text; 0 if there is none. */
   private int lineBreak(String text, int at) {
     if (at >= text.length()) {
       return 0;
@@ -319,7 +321,7 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
     return end;
   }
 
-  /** The start of the line of a place, which lies behind the start of another one. */
+  /** The start of the line that has the offset `place`, where `from` is the start of that line or of an earlier one. */
   private int lineStart(String text, int from, int place) {
     int start = from;
     while (true) {
@@ -332,7 +334,7 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
     }
   }
 
-  /** Where the record that begins at a place ends; -1 - p if a quoted field of it is not closed, as is known at p. */
+  /** The end of the record that begins at an offset; -1 - p if a quoted field is not closed, as offset p shows. */
   private int record(String text, int from) {
     int at = from;
     while (true) {
@@ -356,14 +358,15 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
     }
   }
 
-  /** A space that neither separates fields nor ends a line. */
+  /** True for a space that neither separates fields nor ends a line. */
   private boolean isSpace(String text, int at) {
     return at < text.length() && text.charAt(at) <= ' ' && lineBreak(text, at) == 0 && !text.startsWith(separator, at);
   }
 
   /**
-   * Where a quoted field ends, behind its closing quote; -1 - p if it does not, as is known at p. A quote in it that is
-   * not doubled is text for Spark; in a field of several lines it may as well be that of a row, so that it is none.
+   * The end of a quoted field, after its closing quote; -1 - p if the field is not closed, as offset p shows.
+   * Spark takes a quote in the field that is not doubled as text. In a field of several lines, such a quote may as well
+   * begin a field of a later row: the field counts as not closed then.
    */
   private int closed(String text, int from) {
     char quoting = quote.charAt(0);
@@ -387,7 +390,7 @@ public class CsvLine implements UDF3, UDF1, BooleanSupplier {
           return -1 - i;
         }
         if (!lenient) {
-          return i + 1; // Spark ends such a field at the next separator, or with the line
+          return i + 1; // Spark ends such a field at the next separator, or at the end of the line
         }
       } else if (one == escaping && i + 1 < text.length()) {
         i++;

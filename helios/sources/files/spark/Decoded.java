@@ -8,7 +8,7 @@ import java.nio.charset.CoderResult;
 import java.nio.charset.CodingErrorAction;
 import org.apache.spark.sql.api.java.UDF1;
 
-/** The text that bytes stand for; null where they stand for none and the decoder is strict. */
+/** Decodes bytes to text. Bytes that are not valid in the charset make a strict decoder return null. */
 public class Decoded implements UDF1 {
   private static final long serialVersionUID = 1L;
 
@@ -31,7 +31,8 @@ public class Decoded implements UDF1 {
         return null;
       }
       out.put('\uFFFD');
-      // Of UTF-16, Java takes the character behind half of a surrogate pair with it: it may be a quote or a line's end.
+      // In UTF-16, half of a surrogate pair is two bytes. Java's length includes the next character, which may be a
+      // quote or a line end.
       in.position(in.position() + (decoder.charset().name().startsWith("UTF-16") ? 2 : result.length()));
       result = decoder.decode(in, out, true);
     }

@@ -10,8 +10,9 @@ import java.util.List;
 import org.apache.spark.sql.api.java.UDF1;
 
 /**
- * The records of the text of a whole file of JSON: its values, one after the other, and of arrays their elements. Each
- * as its text, and why it cannot be a row or null. What follows something that is no JSON is one record with it.
+ * The records in the text of a whole json file: its values, and in place of an array the elements of the array. Each
+ * record is its text, and the reason why it cannot be a row, or null. From the first text that is not JSON on, the rest
+ * of the file is one record.
  */
 public class JsonRecords implements UDF1 {
   private static final long serialVersionUID = 1L;
@@ -23,7 +24,7 @@ public class JsonRecords implements UDF1 {
   private final String features;
   private transient JsonFactory factory;
 
-  /** Takes the features of Jackson that are not its defaults, with commas between them. */
+  /** Takes the features of Jackson that are switched on, separated by commas. */
   public JsonRecords(String features) {
     this.features = features;
   }
@@ -56,7 +57,7 @@ public class JsonRecords implements UDF1 {
     return found;
   }
 
-  /** Adds the records of the next value of a text; returns where it ends. */
+  /** Adds the records of the next value of a text; returns the end of the value. */
   private static int records(JsonParser parser, String text, int from, List found) {
     int last = from;
     try {
@@ -89,12 +90,12 @@ public class JsonRecords implements UDF1 {
     return Arrays.asList(new String[] {text, first == JsonToken.START_OBJECT ? null : NO_OBJECT});
   }
 
-  /** Where the value at which a parser stands begins, counted from where the parser began. */
+  /** The start of the parser's current value, counted from the start of the parser. */
   private static int begin(JsonParser parser) {
     return (int) parser.currentTokenLocation().getCharOffset();
   }
 
-  /** Where it ends. */
+  /** The end of the parser's current value, counted from the start of the parser. */
   private static int end(JsonParser parser) throws IOException {
     parser.skipChildren();
     parser.finishToken();

@@ -9,10 +9,10 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * The bytes of a line of a csv file as Spark's own row of the file's columns, in one pass, where it is plain; or else
- * what CsvLine says of it.
+ * Reads a plain line of a csv file in one pass, from its bytes to Spark's row of the file's columns. For any other
+ * line, it gives the class of the line by CsvLine.
  *
- * <p>It never judges, as PlainJson does not. Not plain are: lines that may be the header or a part of a quoted field,
+ * <p>Like PlainJson, it never rejects a line. Not plain are: lines that may be the header or a part of a quoted field,
  * quotes, control characters, another number of fields than there are columns, spaces at the ends of a field, and
  * values that are not plain for their types.
  */
@@ -37,8 +37,8 @@ public class PlainCsv extends PlainBytes implements Function, Serializable {
   private transient byte[] quoted;
 
   /**
-   * Takes a CsvLine, the separator, quote and escape of one byte each, and the types of the columns with semicolons
-   * between them: a letter each, and for a decimal its precision and scale.
+   * Takes a CsvLine; the separator, quote and escape, each of one byte; and the types of the columns, separated by
+   * semicolons. A type is a letter; a decimal also has its precision and scale.
    */
   public PlainCsv(UDF3 judge, String separator, String quote, String escape, String types) {
     this.judge = judge;
@@ -48,7 +48,10 @@ public class PlainCsv extends PlainBytes implements Function, Serializable {
     this.types = types;
   }
 
-  /** Takes the path of a file, where in it the task begins, and the bytes of a line; gives the row, and what it is. */
+  /**
+   * Takes the path of a file, the offset at which the task begins in the file, and the bytes of a line. Gives the row
+   * of a plain line, or else the class of the line.
+   */
   public Object apply(Object value) {
     InternalRow given = (InternalRow) value;
     UTF8String file = given.getUTF8String(0);
@@ -114,7 +117,7 @@ public class PlainCsv extends PlainBytes implements Function, Serializable {
     return new GenericInternalRow(values);
   }
 
-  /** Copies a line with a quotation mark around each field, and notes where the fields end; false if it is not plain. */
+  /** Copies a line with a quotation mark around each field, and notes the fields' ends; false if it is not plain. */
   private boolean cut(byte[] line) {
     if (quoted == null || quoted.length < line.length + 2) {
       quoted = new byte[line.length * 2 + 2];

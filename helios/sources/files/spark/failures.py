@@ -40,8 +40,9 @@ def _undeclared_fields(row: dict[str, str], plan: Plan) -> InputError | None:
     for flow in flows(plan.stream):
         as_files = getattr(flow.source, "as_files", None)  # a source whose rows lie in files
         source = as_files() if as_files is not None else flow.source
-        stops = isinstance(source, FilesSource) and (source.format, source.extra) == ("json", "fail")
-        if stops and source.declared_schema is not None and fields:
+        if not isinstance(source, FilesSource) or (source.format, source.extra) != ("json", "fail"):
+            continue
+        if source.declared_schema is not None and fields:
             declared = struct_of(source.declared_schema)
             names = list(dict.fromkeys(_undeclared_names(fields, declared, "")))
             return source.undeclared_error(names, declared.names, unquote(row["file"]))

@@ -224,7 +224,7 @@ class FilesReader(SpanSource):
         if gone and self._source.missing != "skip":
             return False
         if changed and self._source.changed != "reread":
-            # After a failed run, the changed file is one that was repaired.
+            # After a failed run, a changed file is one that the user has repaired, as the error says.
             return self._our_log.has_failed(FolderPosition.parse(span.end or {}))
         return bool(gone or changed)
 

@@ -36,21 +36,21 @@ import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.api.java.UDF1;
 
 /**
- * A value in Avro's binary format, resolved by Avro's rules from the schema that it was written with into the wanted
- * one: a row of its bytes in the wanted schema, and of what is wrong with it; one of both is null.
+ * Resolves a value in Avro's binary format, by Avro's rules, from the schema of its writer into the wanted schema. The
+ * result has two fields, one of which is null: the bytes in the wanted schema, and the reason if the value is bad.
  */
 public class AvroValue implements UDF1 {
   private static final long serialVersionUID = 1L;
 
-  /** So long a registry is waited for, in milliseconds. */
+  /** Milliseconds after which a request to the registry fails. */
   private static final int PATIENCE = 10000;
 
-  /** So many elements without bytes of their own a value may have. */
+  /** A value may have at most so many elements that take no bytes. */
   private static final int EMPTY_ITEMS = 65536;
 
   private static final Integer OWN = Integer.valueOf(-1);
 
-  /** The schemas that registries have told, by their address and id: an id never means another one. */
+  /** The schemas from registries, by address and id: an id never stands for another schema. */
   private static final Map TOLD = new HashMap();
 
   private final String schema;
@@ -61,9 +61,9 @@ public class AvroValue implements UDF1 {
   private transient Map resolving;
 
   /**
-   * Takes the wanted schema as JSON; the address of the registry, empty where values have no header and are written
-   * with the wanted schema; the header Authorization, or an empty text; and whether a field that the wanted schema
-   * lacks makes a value a bad one.
+   * Takes the wanted schema as JSON; the address of the registry, empty if values have no header and are written with
+   * the wanted schema; the value of the Authorization header, or an empty text; and whether a field that the wanted
+   * schema lacks makes a value bad.
    */
   public AvroValue(String schema, String registry, String login, Boolean strict) {
     this.schema = schema;
@@ -72,7 +72,7 @@ public class AvroValue implements UDF1 {
     this.strict = strict.booleanValue();
   }
 
-  /** What is wrong with a value. */
+  /** The reason why a value is bad. */
   private static class Bad extends IOException {
     private static final long serialVersionUID = 1L;
 
@@ -81,7 +81,7 @@ public class AvroValue implements UDF1 {
     }
   }
 
-  /** How values of one schema become those of the wanted one; or why they cannot. */
+  /** The resolution of values of one schema into the wanted schema, or the reason why they cannot be resolved. */
   private static class Resolving {
     private String why;
     private boolean same;
@@ -168,7 +168,7 @@ public class AvroValue implements UDF1 {
     return found;
   }
 
-  /** The schema of an id; or a text, why its values cannot be read. */
+  /** The schema of an id; or the reason, as a text, why its values cannot be read. */
   private Object told(Integer id) throws IOException {
     String key = registry + " " + id;
     synchronized (TOLD) {
@@ -200,7 +200,7 @@ public class AvroValue implements UDF1 {
     return found;
   }
 
-  /** What the registry says of an id; null if it does not know it. */
+  /** The registry's answer to the request for an id; null if the registry does not know the id. */
   private JsonNode asked(Integer id) throws IOException {
     int status;
     byte[] body;
@@ -223,7 +223,7 @@ public class AvroValue implements UDF1 {
     try {
       answer = (JsonNode) new ObjectMapper().readTree(body);
     } catch (IOException error) {
-      status = status < 400 ? 502 : status; // a page of somebody else
+      status = status < 400 ? 502 : status; // an answer that is not JSON is not the registry's
     }
     if (status == 404 && answer != null && child(answer, "error_code").asInt() == 40403) {
       return null;
@@ -242,7 +242,7 @@ public class AvroValue implements UDF1 {
     return (JsonNode) node.path(name);
   }
 
-  /** Collects the fields of a writer's schema that the wanted one lacks; Spark takes none that holds itself. */
+  /** Collects the fields of a writer's schema that the wanted schema lacks. It ends, as Spark accepts no recursion. */
   private static void lack(Schema writer, Schema wanted, String place, StringBuilder found) {
     if (writer.getType() == Schema.Type.UNION) {
       for (Iterator kinds = writer.getTypes().iterator(); kinds.hasNext();) {
@@ -333,7 +333,7 @@ public class AvroValue implements UDF1 {
     }
   }
 
-  /** Avro's binary format, whose lengths and counts are compared with the bytes that are there. */
+  /** A decoder of Avro's binary format that compares lengths and counts with the number of bytes that are left. */
   private static class Bounded extends Decoder {
     private final byte[] bytes;
     private int at;
