@@ -213,12 +213,7 @@ def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> No
 
 
 def refuse_without_schema(path: str, schema: object, given: Mapping[str, bool]) -> None:
-    """Refuses policies for undeclared columns if no columns are declared.
-
-    Args:
-        path: The path of the source.
-        schema: The declared schema, or None.
-        given: Whether each policy is given, by the name of its argument.
+    """Refuses a policy for undeclared columns if no columns are declared; `given` says which policies are given.
 
     Raises:
         DeclarationError: A policy is given without a schema.

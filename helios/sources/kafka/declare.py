@@ -201,9 +201,6 @@ class KafkaSource(KafkaConnection, Source):
         Args:
             action: "fail" (default) stops the run, and names the topic, partition and offset. "quarantine" writes the
                 record to the quarantine of the sink. "drop" leaves it out and counts it in `records_failed`.
-
-        Raises:
-            DeclarationError: The action is unknown.
         """
         return replace(self, bad_row=one_of(action, ON_BAD_ROW, "on_bad_row"))
 

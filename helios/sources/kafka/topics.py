@@ -281,12 +281,7 @@ def _batch_start(topic: Topic | None, log: Log, *, skips: bool) -> Topic:
 
 
 def _shares(waiting: Mapping[tuple[str, int], int], most: int) -> dict[tuple[str, int], int]:
-    """The number of records of a batch in each partition, together at most `most`.
-
-    Args:
-        waiting: The number of waiting records in each partition.
-        most: The most records of the batch, at least 1.
-    """
+    """The number of records of a batch in each partition, in proportion to `waiting`, together at most `most`."""
     total = sum(waiting.values())
     if total <= most:
         return dict(waiting)

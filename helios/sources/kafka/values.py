@@ -149,12 +149,7 @@ class Values:
 
     @staticmethod
     def _refuse(format: str, **given: bool) -> None:
-        """Refuses an argument that a format does not take.
-
-        Args:
-            format: The format.
-            given: Whether each argument is given, by its name.
-        """
+        """Refuses an argument that a format does not take; `given` says which arguments are given."""
         argument = next((name for name, is_given in given.items() if is_given), None)
         if argument is not None:
             values = APPLIES_TO.get(argument, "values with fields")

@@ -202,15 +202,8 @@ def _read_json(df: DataFrame, source: KafkaSource) -> DataFrame:
     rest = REST if source.values.extra == "fail" else ""
     df = df.withColumn(PLAIN, plain(df.sparkSession, _json_bytes(source), columns, ignores=not rest))
     text = F.when(F.col(PLAIN).isNull() & F.is_valid_utf8(content), content)
-    line = json_line(
-        df.sparkSession,
-        text,
-        columns.json(),
-        READ_AS_TEXT_IN_JSON,
-        FEATURES,
-        rescued=rest,
-        timestamps=source.values.timestamps,
-    )
+    spark, unit = df.sparkSession, source.values.timestamps
+    line = json_line(spark, text, columns.json(), READ_AS_TEXT_IN_JSON, FEATURES, rescued=rest, timestamps=unit)
     df = df.withColumn(JSON, line)
     stored = as_texts(columns, READ_AS_TEXT_IN_JSON)
     assert isinstance(stored, StructType)
