@@ -295,14 +295,14 @@ def _read(df: DataFrame, fields: tuple[tuple[str, Kind], ...], source: CdcSource
     df = df.withColumn(VALUES, F.from_json(an_object(F.col(ROW)), ddl(spark, parsing), PARSING))
     made = [connect_types.made(F.col(VALUES)[name], kind).alias(name) for name, kind in own.values()]
     df = df.withColumn(MADE, F.struct(*made) if made else F.lit(None))
-    columns, reasons = [], []
+    selected, reasons = [], []
     for field in wanted.fields:
         if field.name.lower() in own:
             value, why = _value(field, *own[field.name.lower()])
-            columns.append(value.alias(field.name))
+            selected.append(value.alias(field.name))
             reasons.append(why)
         else:
-            columns.append(F.lit(None).cast(field.dataType).alias(field.name))
+            selected.append(F.lit(None).cast(field.dataType).alias(field.name))
     why, row, values = F.concat_ws(", ", *reasons), F.col(ROW), F.col(VALUES)
     why = (
         F.when(row.startswith("!"), F.concat(F.lit("the row: "), reason(row)))
@@ -313,7 +313,7 @@ def _read(df: DataFrame, fields: tuple[tuple[str, Kind], ...], source: CdcSource
         names = F.array_join(F.json_object_keys(values[REST]), ", ")
         undeclared = F.concat(F.lit("columns that the schema lacks: "), names)
         why = F.coalesce(why, F.when(values[REST].isNotNull(), undeclared))
-    return _with_hidden(df, columns, why)
+    return _with_hidden(df, selected, why)
 
 
 def _value(field: StructField, name: str, kind: Kind) -> tuple[Column, Column]:
