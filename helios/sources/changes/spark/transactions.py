@@ -1,9 +1,10 @@
 """The end of a batch of changes, if all tables of a database must be at one position of its log.
 
 Each record from PostgreSQL has the position of the last commit before its own transaction. A batch ends before the
-first transaction that may be incomplete. There are two reasons why a transaction may be. The batch does not read a
-partition to its end: the newest transaction that it reads there may go on. Or records still arrive: the newest
-transaction of a moment ago may go on, and later records may have overtaken records in other partitions.
+first transaction that may be incomplete:
+- If a partition is not read to its end, the newest transaction in the records that are read may continue after them.
+- If records still arrive, the newest transaction of a moment ago may continue, and later records may have overtaken
+  records of other partitions.
 """
 
 from __future__ import annotations

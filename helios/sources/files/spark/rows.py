@@ -142,7 +142,7 @@ def _rows(spark: SparkSession, source: FilesSource, reading: Reading, fitted: Fi
 
 
 def _as_stored(spark: SparkSession, source: FilesSource, group: Group) -> DataFrame:
-    """The rows of a group with their own columns and their file; rows of text also have their line, and its fault."""
+    """The rows of a group with their own columns and file; rows of text also with the line, and why it is bad."""
     if source.format == "text":
         return read_text(spark, source, group.files)
     if source.format == "csv":
