@@ -49,7 +49,7 @@ def change_log_problems(source: ChangeLogSource, columns: Schema | None) -> list
     if part is not None:
         problems.append(
             DeclarationError(
-                f"{source.label()}: {part} gives other values when a batch runs again.",
+                f"{source.label()}: {part} gives other values when a batch is run again.",
                 where=source.origin,
                 fix="name columns of the records.",
             )
