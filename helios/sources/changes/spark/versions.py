@@ -70,7 +70,7 @@ def versions_of(rows: Iterable[Row]) -> TableVersions:
     snapshot = any(row["good"] and row["snapshot"] for row in rows)
     begin = min((row["begin"] for row in rows if row["good"]), default=None)
     begins = str(begin["op"]) if begin is not None and begin["offset"] == 0 else None
-    ended = max(_places([row for row in rows if row["good"]], "ended"), default=None)
+    ended = max((_position(row["ended"]) for row in rows if row["good"] and row["ended"] is not None), default=None)
     return TableVersions(versions, keys, others, snapshot, begins, ended)
 
 
