@@ -290,9 +290,7 @@ def test_another_order_is_not_compared_with_the_remembered_one(world: Any, chang
         "type": pipeline("CAST(n AS string)", "id"),
     }[changed]
     before = world.rows("a.t", "id", "v")
-    with pytest.raises(
-        CheckpointError, match=r"remembered of the keys of local\.a\.t is by id, newest by n \(integer\)"
-    ):
+    with pytest.raises(CheckpointError, match=r"upsert state of local\.a\.t has the keys id, newest by n \(integer\)"):
         world.run(again)
     assert world.rows("a.t", "id", "v") == before
     world.run(pipeline("n", "id"))

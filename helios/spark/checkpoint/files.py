@@ -1,21 +1,22 @@
 """The checkpoint folder of a pipeline: Spark's own logs, and beside them Helios's identity, lease and pins.
 
 <checkpoint>/
-  offsets/ commits/ sources/ state/   Spark's; read
+  offsets/ commits/ sources/ state/   Spark's own logs; Helios reads them
   helios/identity.json                the pipeline that the checkpoint belongs to
   helios/start.json                   the starting offsets of the followed tables, and how they were declared
   helios/lease.json                   the driver that is alive on it
-  helios/renamed.json                 where a table was renamed: the only file, at the place of the checkpoint of before
+  helios/renamed.json                 the new name of a renamed table: the only file at the checkpoint's former location
   helios/pins/N.json                  the snapshots that batch N reads, written before the batch
   helios/seen.json                    the table metadata that replicas of a catalog have shown (see freshness.py)
-  helios/tables.json, mirror.json     the tables that rows name, with their UUIDs; of a mirror what they are of
+  helios/tables.json                  the routed and mirrored tables, with their UUIDs
+  helios/mirror.json                  the database table of each mirrored table (see mirrored.py)
   helios/routes/N.json                the tables that routed batch N writes, written before its first commit
   helios/files/N/                     which files each batch of followed source N reads (see helios.sources.files.log)
   helios/files/N.columns.json         the columns of its files (see kept_columns.py)
   helios/landed/                      the last batch in each target (see landings.py)
-  helios/again.json                   a batch that is appended again (see repeat.py)
+  helios/again.json                   the batch that `--again` appends a second time (see repeat.py)
   helios/plans/STEPS.json             the plan of each set of steps (see helios.table.plans)
-  helios/keys/                        the state of upserts, where it is not in the warehouse (see upsert_state.py)
+  helios/keys/                        the state of upserts, if it is not in the warehouse (see upsert_state.py)
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ KEYS, FILES, LANDED, AGAIN = "helios/keys", "helios/files", "helios/landed", "he
 RENAMED = "helios/renamed.json"
 SPARKS_OWN = ("offsets", "commits", "sources", "state", "metadata")
 PROGRESS = ("helios/start.json", "helios/pins", "helios/routes", LANDED, "helios/lag", AGAIN)
+SPARK_KEEPS_BATCHES = 100
+"""Spark's default of `spark.sql.streaming.minBatchesToRetain`: its logs keep at least so many batches."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Identity:
         sources: The names of the sources.
         state: The stateful steps.
         path: The read path.
-        uuids: The UUIDs of the sources that are tables, in their order: they tell a source that was renamed.
+        uuids: The UUID of each source, by which a renamed table is recognized; None for a source that is no table.
     """
 
     id: str
@@ -168,35 +171,38 @@ class Checkpoint:
     def keep_plan(self, plan: Plan) -> None:
         """Keeps the plan of a run that begins, unless it is kept already."""
         name = f"{PLANS}/{plan.fingerprint}.json"
-        shown, text = lasting(plan.as_json(), plan.state), self.files.read(name)
+        content = lasting(plan.as_json(), plan.state)
+        text = self.files.read(name)
         kept = KeptPlan.parse(text) if text is not None else None
-        if kept is None or (kept.plan, kept.version) != (json.loads(json.dumps(shown)), HELIOS):
-            new = KeptPlan(steps=plan.fingerprint, version=HELIOS, at=datetime.now(UTC), plan=shown)
+        as_stored = json.loads(json.dumps(content))
+        if kept is None or kept.version != HELIOS or kept.plan != as_stored:
+            new = KeptPlan(steps=plan.fingerprint, version=HELIOS, at=datetime.now(UTC), plan=content)
             self.files.write(name, new.as_json())
         if self.files.read(LAST) != plan.fingerprint:
             self.files.write(LAST, plan.fingerprint)
 
     def move(self, to: Checkpoint) -> None:
-        """Moves the whole folder to another place, which must be empty but for a note of `leave`."""
+        """Moves the whole folder to another location, which must be empty except for the note that `leave` writes."""
         if to.files.read(RENAMED) is not None and to.identity() is None:
             to.files.delete("helios")
         self.files.move(to.files)
 
     def leave(self, table: str) -> None:
-        """Notes in the old location the new name of the pipeline's table."""
+        """Notes the new name of the pipeline's table in the old location."""
         self.files.write(RENAMED, json.dumps({"v": 1, "table": table}))
 
     def rename_target(self, old: str, new: str) -> None:
-        """Moves the files kept under a target's name to another name; files that are moved already stay."""
-        for folder, end in ((KEYS, ""), (LANDED, ".json")):
-            before, now, there = f"{file_name(old)}{end}", f"{file_name(new)}{end}", self.files.names(folder)
-            if before in there and now in there:
+        """Renames the files that are named after the target; files that have the new name already stay."""
+        for folder, suffix in ((KEYS, ""), (LANDED, ".json")):
+            old_name, new_name = f"{file_name(old)}{suffix}", f"{file_name(new)}{suffix}"
+            names = self.files.names(folder)
+            if old_name in names and new_name in names:
                 raise CheckpointError(
                     f"the checkpoint {self.location} has {folder} of {new} beside those of its former name, {old}.",
-                    fix=f"delete {folder}/{now} in it if a move was interrupted, which is then repeated.",
+                    fix=f"if a move was interrupted, delete {folder}/{new_name} in it: the move is then repeated.",
                 )
-            if before in there:
-                self.files.rename(f"{folder}/{before}", f"{folder}/{now}")
+            if old_name in names:
+                self.files.rename(f"{folder}/{old_name}", f"{folder}/{new_name}")
 
     def clear(self) -> None:
         """Forgets all progress; the identity and the lease stay."""
@@ -218,9 +224,10 @@ class Checkpoint:
             for number in self.files.names(f"{state}/{kind}")
             if number.removeprefix("-").isdigit()
         ]
-        past = max((number for number, _ in kept), default=-1) + 1
-        for number, folder in sorted(kept) if past > 0 else []:
-            self.files.rename(f"{folder}/{number}", f"{folder}/{number - past}")
+        shift = max((number for number, _ in kept), default=-1) + 1
+        if shift > 0:
+            for number, folder in sorted(kept):
+                self.files.rename(f"{folder}/{number}", f"{folder}/{number - shift}")
 
     # Spark's logs
 
@@ -247,46 +254,47 @@ class Checkpoint:
             ) from error
 
     def forget(self, batch: int) -> None:
-        """Deletes a planned batch, so that it is planned again."""
+        """Deletes a planned batch, so that Spark plans it again."""
         self.files.delete(f"offsets/{batch}")
         self.files.delete(f"helios/pins/{batch}.json")
 
     def verify(self) -> None:
-        """Refuses a checkpoint that Spark would misread silently, and the old location of one that was moved.
+        """Refuses a checkpoint that Spark would misread silently, and the former location of a moved checkpoint.
 
         Raises:
-            CheckpointError: `metadata` is lost, the last offsets or the last commit are damaged, or the table was
-                renamed.
+            CheckpointError: `metadata` is lost, the last offsets or the last commit are damaged, or the pipeline's
+                table was renamed.
         """
         renamed = self.files.read(RENAMED)
         if renamed is not None and self.identity() is None:
             raise CheckpointError(
-                f"the table of this pipeline was renamed to {json.loads(renamed)['table']}, and would be filled once "
-                "more under its former name; nothing was written.",
+                f"the table of this pipeline was renamed to {json.loads(renamed)['table']}; this run would fill a "
+                "second table under the former name. Nothing was written.",
                 fix=f"write the new name in the script; for a new table under the former name, delete {self.location}/"
                 f"{RENAMED}.",
             )
         planned = self.batches("offsets")
         if planned and not (self.files.read("metadata") or "").strip():
             raise CheckpointError(
-                f"{self.location}/metadata is lost: Spark would take the checkpoint for a new query's.",
+                f"{self.location}/metadata is lost: Spark would treat the checkpoint as that of a new query.",
                 fix="restore the file from a backup, or start a new one with `helios run --new-checkpoint`.",
             )
-        for batch in planned[-2:]:  # those that Spark reads
+        for batch in planned[-2:]:  # Spark reads the last two entries
             self.offsets(batch)
-        for batch in self.batches("commits")[-1:]:
-            self._verify_commit(batch)
+        committed = self.batches("commits")
+        if committed:
+            self._verify_commit(committed[-1])
 
     def _verify_commit(self, batch: int) -> None:
-        first, *rest = (self.files.read(f"commits/{batch}") or "").splitlines() or [""]
+        version, _, entry = (self.files.read(f"commits/{batch}") or "").partition("\n")
         try:
-            if first not in ("v1", "v2") or not isinstance(json.loads("".join(rest)), dict):
+            if version.strip() not in ("v1", "v2") or not isinstance(json.loads(entry), dict):
                 raise ValueError("not an entry of a commit log")
         except ValueError as error:
             raise CheckpointError(
                 f"{self.location}/commits/{batch} is damaged ({error}): Spark's note that batch {batch} is finished.",
-                fix=f"delete the file, and .{batch}.crc beside it if there is one: batch {batch} is then looked up in "
-                "the target, and not written again where the target has it.",
+                fix=f"delete the file, and .{batch}.crc beside it if there is one: Helios then looks batch {batch} up "
+                "in the target, and does not write it again if the target has it.",
             ) from error
 
     # starting offsets
@@ -295,7 +303,7 @@ class Checkpoint:
         """The starting offsets, one per followed table; None before the pipeline first began.
 
         Raises:
-            CheckpointError: The file is damaged, or lost though batches were planned.
+            CheckpointError: The file is damaged, or it is lost although batches were planned.
         """
         text = self.files.read("helios/start.json")
         try:
@@ -303,7 +311,7 @@ class Checkpoint:
                 return list(json.loads(text))
             if not self.batches("offsets"):
                 return None
-            why = "is lost: where the followed tables were first read from is not known"
+            why = "is lost: the positions at which the followed tables were first read are unknown"
         except (ValueError, TypeError) as error:
             why = f"is damaged ({error})"
         raise CheckpointError(
@@ -317,14 +325,14 @@ class Checkpoint:
     # routed tables
 
     def tables(self) -> dict[str, str]:
-        """The routed tables that this checkpoint has claimed, with their UUIDs."""
+        """The UUIDs of the routed tables that this checkpoint has claimed, by table name."""
         return dict(json.loads(self.files.read("helios/tables.json") or "{}"))
 
     def write_tables(self, tables: Mapping[str, str]) -> None:
         self.files.write("helios/tables.json", json.dumps(dict(tables)))
 
     def routes(self, batch: int) -> Routes | None:
-        """The manifest of a routed batch: what it read, its steps, and the values that name its tables."""
+        """The manifest of a routed batch: its inputs, its steps, and the values that name its tables."""
         text = self.files.read(f"helios/routes/{batch}.json")
         return json.loads(text) if text else None
 
@@ -339,19 +347,19 @@ class Checkpoint:
     # pins
 
     def pins(self, batch: int) -> dict[str, int | str | None] | None:
-        """The pins of a batch's joins: snapshots, by the source's index, and states; None when none are recorded."""
+        """The snapshots and states that a batch's joins read, by the source's index; None when none are recorded."""
         text = self.files.read(f"helios/pins/{batch}.json")
         return json.loads(text) if text else None
 
     def pin(self, batch: int, pins: Mapping[str, int | str | None]) -> None:
-        """Records the states that a batch is joined with, before it reads them; drops pins older than Spark's logs."""
+        """Records the pins of a batch before it reads them; drops pins older than Spark's logs."""
         self.files.write(f"helios/pins/{batch}.json", json.dumps(dict(pins)))
         self._drop_older("helios/pins", batch)
 
     def _drop_older(self, folder: str, batch: int) -> None:
         """Deletes the files of batches that Spark's own logs no longer keep."""
-        if batch >= 100 and batch % 20 == 0:
+        if batch >= SPARK_KEEPS_BATCHES and batch % 20 == 0:  # every 20 batches: a listing costs time
             for name in self.files.names(folder):
                 number = name.removesuffix(".json")
-                if number.isdigit() and int(number) < batch - 100:
+                if number.isdigit() and int(number) < batch - SPARK_KEEPS_BATCHES:
                     self.files.delete(f"{folder}/{name}")

@@ -1,10 +1,10 @@
-"""The last batch that is known to be in each target, and a head of its branch that was proven to descend from it.
+"""The last batch that is known to be in each target, and a head of the branch that is proven to descend from it.
 
 <checkpoint>/helios/landed/<target>.json
 
-It is written after each commit, and after each look-up that has proven a newer head. The target has the same batch in
-its own record: this file shows that a target's record went back, as after a restore of its metadata. It also ends the
-search for the batch early where the snapshots in between have expired.
+Helios writes the file after each commit, and after each look-up that has proven a newer head. The target's own record
+names the same batch, so the file shows when that record went back, as after a restore of the table's metadata. The file
+also ends the search for the batch early when snapshots in between have expired.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Landings:
     Args:
         checkpoint: The pipeline's checkpoint.
         id: The checkpoint's id; files of other checkpoints are ignored.
-        target: The table's name, and its branch.
+        target: The table's name and its branch, as text.
     """
 
     def __init__(self, checkpoint: Checkpoint, id: str, target: str) -> None:
@@ -36,14 +36,15 @@ class Landings:
         self._read = False
 
     def last(self) -> Landing | None:
-        """The last batch; None where none is known.
+        """The last batch; None when none is known.
 
         Raises:
             CheckpointError: The file is damaged.
         """
         if not self._read:
             text = self._checkpoint.files.read(self._file)
-            self._last, self._read = self._parse(text) if text is not None else None, True
+            self._last = self._parse(text) if text is not None else None
+            self._read = True
         return self._last
 
     def store(self, landing: Landing) -> None:
@@ -54,17 +55,17 @@ class Landings:
             self._last = landing
 
     def forget(self) -> None:
-        """Forgets the last batch: the target is recreated."""
+        """Forgets the last batch, because the target is created again."""
         self._checkpoint.files.delete(self._file)
         self._last, self._read = None, True
 
     def _parse(self, text: str) -> Landing | None:
         try:
             fields = json.loads(text)
-            known = {name: fields[name] for name in ("batch", "snapshot", "sequence", "head")}
-            return Landing(**known) if fields["checkpoint"] == self._id else None
+            landing = Landing(**{name: fields[name] for name in ("batch", "snapshot", "sequence", "head")})
+            return landing if fields["checkpoint"] == self._id else None
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
                 f"{self._checkpoint.location}/{self._file} is damaged ({error}).",
-                fix="restore it from a backup, or delete it: only the target's own record is then compared.",
+                fix="restore the file from a backup, or delete it: Helios then compares the target's own record alone.",
             ) from error

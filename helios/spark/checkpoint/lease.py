@@ -19,8 +19,8 @@ from helios.table.lease import FILE, LEASE_SECONDS, RELEASED, Holder, alive, dri
 class Lease:
     """At most one live driver on a checkpoint.
 
-    The holder signs a file with its host, its process and a time that it renews. A holder on this host is dead when its
-    process is; on another host when it last renewed the lease more than `LEASE_SECONDS` ago.
+    The holder writes its host, its process and a time into a file, and renews the time. A holder on this host is dead
+    when its process has ended. A holder on another host is dead when its time is older than `LEASE_SECONDS`.
 
     Args:
         checkpoint: The checkpoint.
@@ -48,17 +48,17 @@ class Lease:
                 raise driven(self._location, holder)
             self._sign()
         if not alone:
-            # Two drivers that start at once both sign; the one whose signature stays is the holder.
+            # Two drivers that start at once both sign. The second signature replaces the first, and its owner holds.
             time.sleep(0.05)
         self.verify()
         self._thread = threading.Thread(target=self._renew, name="helios-lease", daemon=True)
         self._thread.start()
 
     def verify(self) -> None:
-        """Refuses to go on when another driver has taken the checkpoint over.
+        """Refuses to continue when another driver has taken over the checkpoint.
 
         Raises:
-            LeaseError: The lease is another driver's.
+            LeaseError: This driver does not hold the lease.
         """
         holder = self._holder()
         if holder is None or holder.get("owner") != self.owner:
@@ -66,7 +66,7 @@ class Lease:
             raise LeaseError(f"the checkpoint {self._location} was taken over by {who}; this driver stops.")
 
     def release(self) -> None:
-        """Gives the lease back; where the file system is away, this process at least forgets it."""
+        """Deletes the lease. Without the file system, only this process knows that the lease is released."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -82,10 +82,10 @@ class Lease:
             try:
                 holder = self._holder()
                 if holder is None or holder.get("owner") != self.owner:
-                    return  # the next batch's verify() says so
+                    return  # verify() raises the error at the next batch
                 self._sign()
             except NO_ANSWER:
-                continue  # the file system is away: the lease lasts for three more tries
+                continue  # the file system is unreachable: the lease lasts for three more tries
 
     def _holder(self) -> Holder | None:
         return parse(self._files.read(FILE))

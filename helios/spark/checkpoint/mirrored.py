@@ -1,14 +1,14 @@
-"""The tables of a mirror: the database table of each, and its key.
+"""The tables of a mirror: for each its table in the database, and its key.
 
 <checkpoint>/helios/mirror.json
 
-It is written before a table is made: no other table of the database gets its name, and its key stays as it is.
+Helios writes the file before it creates a table. So no second database table gets the same name, and the key stays.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -24,13 +24,13 @@ LogPosition: TypeAlias = "tuple[int, int]"
 
 @dataclass(frozen=True)
 class NewestSchema:
-    """The newest columns of a table of the database, by its changes.
+    """The newest columns of a table of the database, as its change events show them.
 
     Attributes:
-        columns: Their types.
+        columns: The type of each column, by name.
         since: The position of the log from which on changes have these columns.
-        kept: Columns that the table of the mirror has, and that of the database has no more.
-        taken: The positions of its snapshots, but for incremental ones.
+        kept: Columns that the database has dropped, and that the table of the mirror keeps.
+        taken: The log positions at which snapshots of the table were taken, except incremental snapshots.
     """
 
     columns: Mapping[str, str]
@@ -44,10 +44,10 @@ class Mirrored:
     """A table of a mirror.
 
     Attributes:
-        source: The table of the database that it is of: prefix of the topics, database, schema and table.
+        source: Its table in the database: prefix of the topics, database, schema and table.
         keys: Its key columns.
-        newest: Its newest columns; None where no change has said their position in the log.
-        waits: Since which position of the log a snapshot is awaited (`.on_schema_change("snapshot")`); None if none is.
+        newest: Its newest columns; None as long as no change had a position in the log.
+        waits: The position since which the table waits for a snapshot (`.on_schema_change("snapshot")`), or None.
     """
 
     source: tuple[str, str, str, str]
@@ -68,7 +68,7 @@ class MirroredTables:
         self._known: dict[str, Mirrored] | None = None
 
     def load(self) -> dict[str, Mirrored]:
-        """The tables that are known.
+        """The tables that the file names.
 
         Raises:
             CheckpointError: The file is damaged.
@@ -82,21 +82,21 @@ class MirroredTables:
         return self._known
 
     def add(self, tables: Mapping[str, Mirrored]) -> None:
-        """Adds tables before they are made, and newer columns of tables before those are written."""
+        """Stores tables before they are created, and newer columns before rows with them are written."""
         if tables:
             self._known = {**self.load(), **tables}
-            shown = {name: _shown(table) for name, table in self._known.items()}
-            self._checkpoint.files.write(FILE, json.dumps({"v": VERSION, "tables": shown}))
+            entries = {name: _entry(table) for name, table in self._known.items()}
+            self._checkpoint.files.write(FILE, json.dumps({"v": VERSION, "tables": entries}))
 
-    def verify(self, made: Mapping[str, object]) -> None:
-        """Refuses a checkpoint that does not name the database table of a mirrored table.
+    def verify(self, tables: Mapping[str, object]) -> None:
+        """Refuses a checkpoint that does not name the database table of each mirrored table.
 
         Raises:
-            CheckpointError: It does not.
+            CheckpointError: The database table of one of `tables` is unknown.
         """
-        missing = next((name for name in made if name not in self.load()), None)
+        missing = next((name for name in tables if name not in self.load()), None)
         if missing is not None:
-            raise self._error(f"does not say which table of the database {missing} is of")
+            raise self._error(f"does not say which table of the database {missing} mirrors")
 
     def _error(self, why: str) -> CheckpointError:
         return CheckpointError(
@@ -104,32 +104,37 @@ class MirroredTables:
         )
 
 
-def _shown(table: Mirrored) -> dict[str, object]:
-    shown: dict[str, object] = {"source": list(table.source), "keys": list(table.keys)}
+def _entry(table: Mirrored) -> dict[str, object]:
+    entry: dict[str, object] = {"source": list(table.source), "keys": list(table.keys)}
     if table.newest is not None:
         newest = table.newest
-        shown["newest"] = {
+        entry["newest"] = {
             "columns": dict(newest.columns),
             "since": list(newest.since),
             "kept": list(newest.kept),
-            "taken": [list(place) for place in newest.taken],
+            "taken": [list(position) for position in newest.taken],
         }
     if table.waits is not None:
-        shown["waits"] = list(table.waits)
-    return shown
+        entry["waits"] = list(table.waits)
+    return entry
 
 
-def _parsed(found: Mapping[str, Any]) -> dict[str, Mirrored]:
-    if found["v"] != VERSION:
-        raise ValueError(f"version {found['v']}")
+def _parsed(content: Mapping[str, Any]) -> dict[str, Mirrored]:
+    if content["v"] != VERSION:
+        raise ValueError(f"version {content['v']}")
     tables: dict[str, Mirrored] = {}
-    for name, one in found["tables"].items():
-        prefix, db, schema, table = one["source"]
+    for name, entry in content["tables"].items():
+        prefix, db, schema, table = entry["source"]
+        fields = entry.get("newest")
         newest = None
-        if (said := one.get("newest")) is not None:
-            file, position = said["since"]
-            taken = tuple((int(taken), int(at)) for taken, at in said["taken"])
-            newest = NewestSchema(dict(said["columns"]), (int(file), int(position)), tuple(said["kept"]), taken)
-        waits = (int(one["waits"][0]), int(one["waits"][1])) if "waits" in one else None
-        tables[name] = Mirrored((prefix, db, schema, table), tuple(one["keys"]), newest, waits)
+        if fields is not None:
+            taken = tuple(map(_position, fields["taken"]))
+            newest = NewestSchema(dict(fields["columns"]), _position(fields["since"]), tuple(fields["kept"]), taken)
+        waits = _position(entry["waits"]) if "waits" in entry else None
+        tables[name] = Mirrored((prefix, db, schema, table), tuple(entry["keys"]), newest, waits)
     return tables
+
+
+def _position(pair: Sequence[int]) -> LogPosition:
+    file, position = pair
+    return int(file), int(position)

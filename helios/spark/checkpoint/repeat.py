@@ -1,9 +1,10 @@
-"""A batch that is appended again on purpose: its number in each table, so that a restart finishes it.
+"""The batch that `--again` appends a second time: its number in each table, so that a restart can finish the batch.
 
 <checkpoint>/helios/again.json
 
-A repeated batch has no number of its own: each table counts what it has, quarantine and routed tables too. A driver
-that dies between two of their commits leaves the numbers here, by which the next run with `--again` finds what landed.
+Each table counts its own batches, the quarantine and routed tables too, so the repeated batch has a number per table. A
+driver that dies between two commits leaves the numbers here. By them the next run with `--again` finds the batch in the
+tables that have it already.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from helios.table.positions import same_entries
 
 
 class Repeat:
-    """The numbers of a batch of repeated inputs, by table.
+    """The numbers of a repeated batch, by table.
 
     Args:
         checkpoint: The pipeline's checkpoint.
         steps: The fingerprint of its steps.
-        asked: Whether this run repeats its inputs.
+        asked: Whether the user asked this run to repeat its inputs (`--again`).
     """
 
     def __init__(self, checkpoint: Checkpoint, steps: str, *, asked: bool) -> None:
@@ -35,16 +36,16 @@ class Repeat:
         self._numbers: dict[str, int] = {}
 
     def begin(self, sources: Sequence[Mapping[str, object]]) -> str | None:
-        """Begins a batch, or continues one that an earlier run did not finish.
+        """Begins a batch, or continues the same batch of an earlier run that did not finish.
 
         Args:
-            sources: What it reads, as recorded positions have it.
+            sources: The inputs of the batch, as the entries of the target's record.
 
         Returns:
-            What there is to say of an earlier run that did not finish; None for nothing.
+            A warning about an earlier run that did not finish; None when there is none.
 
         Raises:
-            CheckpointError: What an earlier run left cannot be read.
+            CheckpointError: The file of an earlier run cannot be read.
         """
         self._sources = json.loads(json.dumps(list(sources)))
         kept = self._kept()
@@ -53,19 +54,19 @@ class Repeat:
                 self._numbers = kept["numbers"]
                 return None
             return (
-                "an earlier run with --again did not finish: a part of the repeated rows may be written, and the "
+                "an earlier run with --again did not finish: some of the repeated rows may be written, and the "
                 "others are not; finish it with `helios run --again`"
             )
         if kept is not None:
-            self.finish()  # its numbers are those of other batches from now on
+            self.finish()  # this run may give the same numbers to other batches
             return (
-                "an earlier run with --again of other inputs or steps did not finish: what it wrote stays, and the "
-                "rest of its rows is not repeated"
+                "an earlier run with --again of other inputs or steps did not finish: the rows that it wrote stay, "
+                "and the rest of its rows is not repeated"
             )
         return None
 
     def number(self, table: str, number: int) -> int:
-        """The number of the batch in a table: the first one that it got there, or a new one, which is kept."""
+        """The number of the batch in a table: the one that is kept, or else `number`, which is then kept."""
         if table not in self._numbers:
             self._numbers[table] = number
             fields = {"v": VERSION, "sources": self._sources, "steps": self._steps, "numbers": self._numbers}
@@ -85,6 +86,6 @@ class Repeat:
             return {"sources": fields["sources"], "steps": fields["steps"], "numbers": dict(fields["numbers"])}
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
-                f"{self._checkpoint.location}/{AGAIN} is damaged ({error}): what a run with --again has written.",
-                fix="restore it from a backup; or delete it, and what that run wrote stays.",
+                f"{self._checkpoint.location}/{AGAIN} is damaged ({error}): the progress of a run with --again.",
+                fix="restore the file from a backup, or delete it: the rows that the run wrote then stay.",
             ) from error

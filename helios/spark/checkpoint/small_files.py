@@ -1,4 +1,4 @@
-"""Small text files of a checkpoint, each replaced as a whole: by Python on a local disk, otherwise by Hadoop."""
+"""Small text files of a checkpoint, each replaced as a whole: through Python on a local disk, else through Hadoop."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from helios.spark.jvm.types.hadoop import JavaFileSystem, JavaPath
 from helios.spark.jvm.types.spark import JavaSparkSession
 
 LOCAL = re.compile(r"file:(?=/(?!/)|///)")
-"""How a URI of the local file system begins; one with a host is Hadoop's."""
+"""The beginning of a URI of the local file system; Hadoop reads a URI with a host."""
 WHOLE_OBJECTS = ("s3a", "gs")
-"""Stores where a file appears when it is closed, whole and in the place of an older one; their renames copy."""
+"""Stores where closing a file replaces the older object as a whole; a rename there copies the object."""
 
 LOCK_SECONDS = 1.0
-"""How long a process that is stopped with the lock keeps others waiting."""
+"""The longest wait for the lock: a suspended process may hold it for ever."""
 
 
 class SmallFiles(Protocol):
@@ -46,7 +46,7 @@ class SmallFiles(Protocol):
         ...
 
     def write(self, name: str, text: str) -> None:
-        """Replaces a file, so that no reader sees a half."""
+        """Replaces a file, so that no reader sees a part of it."""
         ...
 
     def delete(self, name: str) -> None:
@@ -58,20 +58,20 @@ class SmallFiles(Protocol):
         ...
 
     def move(self, to: SmallFiles) -> None:
-        """Renames the root folder to another one, which must not exist or be empty."""
+        """Renames the root folder to another one, which must be missing or empty."""
         ...
 
     def names(self, folder: str) -> list[str]:
-        """The names in a folder; none when it is missing."""
+        """The names in a folder; an empty list when the folder is missing."""
         ...
 
     def locked(self) -> AbstractContextManager[bool]:
-        """Keeps other processes out of the same block, if the file system can; yields whether it does."""
+        """Keeps other processes out of the same block; yields False if the file system cannot lock."""
         ...
 
 
 def small_files(spark: SparkSession, location: str) -> SmallFiles:
-    """The files under a location: a path of Hadoop's, in its default file system where it names none."""
+    """The files under a location, which is a Hadoop path; without a scheme, of Hadoop's default file system."""
     if _is_local(location):
         return LocalFiles(location)
     files = HadoopFiles(spark, location)
@@ -83,7 +83,7 @@ def _is_local(location: str) -> bool:
 
 
 def checksum(name: str) -> str:
-    """Where Hadoop's local file system has the checksum of a file."""
+    """The file in which Hadoop's local file system stores the checksum of a file."""
     folder, _, base = name.rpartition("/")
     return f"{folder}/.{base}.crc" if folder else f".{base}.crc"
 
@@ -93,14 +93,14 @@ def immovable(files: SmallFiles, to: SmallFiles) -> CheckpointError:
 
 
 class LocalFiles(SmallFiles):
-    """Small text files on a local disk, for which Hadoop would start a process each to set permissions.
+    """Small text files on a local disk. Hadoop would start a process for each of them, to set permissions.
 
     Args:
-        root: The folder, as a URI: as in a path of Hadoop's, nothing in it is escaped.
+        root: The folder, as a URI without escapes, as in a Hadoop path.
     """
 
     def __init__(self, root: str) -> None:
-        # As Hadoop's Path folds "..", and not as a symbolic link would have it: Spark's files are there, too.
+        # Folds ".." in the text, without following symbolic links: so does Hadoop's Path, by which Spark writes here.
         self._folder = Path(os.path.normpath("/" + root.removeprefix("file:").lstrip("/")))
         self.root = f"file:{self._folder}"
 
@@ -118,7 +118,7 @@ class LocalFiles(SmallFiles):
         draft = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.tmp")
         try:
             draft.write_bytes(text.encode())
-            # Spark's own, which would not fit any more.
+            # A checksum that Spark wrote does not match the new text.
             (self._folder / checksum(name)).unlink(missing_ok=True)
             draft.replace(target)
         except BaseException:
@@ -159,16 +159,16 @@ class LocalFiles(SmallFiles):
     @contextmanager
     def locked(self) -> Generator[bool, None, None]:
         self._folder.mkdir(parents=True, exist_ok=True)
-        held = os.open(self._folder, os.O_RDONLY)
+        folder = os.open(self._folder, os.O_RDONLY)
         try:
-            yield _lock(held)
+            yield _lock(folder)
         finally:
-            os.close(held)  # which unlocks it
+            os.close(folder)  # this releases the lock
 
 
 def _lock(folder: int) -> bool:
-    """Locks an open folder; False if its file system has no locks, or another process holds it for too long."""
-    import fcntl  # which is not on Windows
+    """Locks an open folder; False if its file system has no locks, or another process holds the lock too long."""
+    import fcntl  # Windows has no such module
 
     limit = time.monotonic() + LOCK_SECONDS
     while True:
@@ -178,14 +178,14 @@ def _lock(folder: int) -> bool:
             if time.monotonic() > limit:
                 return False
             time.sleep(0.005)
-        except OSError:  # NFS locks no folder
+        except OSError:  # NFS cannot lock folders
             return False
         else:
             return True
 
 
 class HadoopFiles(SmallFiles):
-    """Small text files on any file system that Spark can write, through Hadoop.
+    """Small text files on any file system of Hadoop.
 
     Args:
         spark: The session, whose conf has the file system's credentials.
@@ -197,7 +197,7 @@ class HadoopFiles(SmallFiles):
         base = self._path(root)
         session: JavaSparkSession = spark._jsparkSession
         system = base.getFileSystem(session.sessionState().newHadoopConf())
-        # A local file and its checksum are two renames; a kill between them makes it unreadable: no checksums here.
+        # With checksums a local write is two renames, and a kill between them makes the file unreadable.
         self._fs: JavaFileSystem = system.getRawFileSystem() if system.getScheme() == "file" else system
         self._whole_objects = system.getScheme() in WHOLE_OBJECTS
         self.root = str(self._fs.makeQualified(base).toString())
@@ -212,7 +212,7 @@ class HadoopFiles(SmallFiles):
     @override
     def read(self, name: str) -> str | None:
         path = self._at(name)
-        if not self._fs.exists(path):  # asked first: an exception takes ten times as long to come here
+        if not self._fs.exists(path):  # an exception through py4j takes ten times as long as this call
             return None
         try:
             stream = self._fs.open(path)
@@ -237,7 +237,7 @@ class HadoopFiles(SmallFiles):
         stream = self._fs.create(draft, True)
         stream.write(text.encode())
         stream.close()
-        self._fs.delete(self._at(checksum(name)), False)  # Spark's own, which would not fit any more
+        self._fs.delete(self._at(checksum(name)), False)  # one that Spark wrote does not match the new text
         if not self._fs.rename(draft, target):
             self._fs.delete(target, False)
             self._fs.rename(draft, target)

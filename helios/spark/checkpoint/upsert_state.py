@@ -1,19 +1,19 @@
-"""The state of an upsert beside its target: deleted keys, and the order of keys where the target does not store it.
+"""The state of an upsert beside its target: the deleted keys, and each key's order if the target does not store it.
 
-<warehouse>/_helios/keys/<id>/     the id is that of the checkpoint
+<warehouse>/_helios/keys/<id>/     named by the checkpoint's id
   terms.json     the key columns and the order
-  delta/N        the keys of batch N: key columns, order, whether deleted, and when; a batch without any has none
+  delta/N        the keys of batch N: key columns, order, deleted or not, and the time; missing if it has no keys
   base/N         all deltas up to N, folded into one row per key, without expired deletes
-  replayed/R     the keys of a replay of quarantined rows; it counts once the target has that replay
-  settled/R      says that it has
-  replaced.json  what newer folders have replaced, and since when
+  replayed/R     the keys of replay R of quarantined rows; they count once the target has that replay
+  settled/R      an empty file: the target has replay R
+  replaced.json  the folders that newer ones have replaced, each with the time of that
 
-Batch N reads the state that the batches before it left, and writes its own delta before its commit: when it is run
-again, it reads the same state and replaces its own delta. Other pipelines that upsert into the table read the state,
-too, up to the batch that the table has (see helios.spark.sinks.shared_keys).
+Batch N reads the state of the batches before it, and writes its own delta before its commit. When the batch is run
+again, it reads the same state and replaces its delta. Other pipelines that upsert into the table read the state, too,
+up to the last batch that the table has (see helios.spark.sinks.shared_keys).
 
-The state is the folder helios/keys/<target> of the checkpoint, which nobody else reads, where only the server knows the
-warehouse or the checkpoint is in another store, and of routed and mirrored tables.
+The state is in the checkpoint, in helios/keys/<target>, for routed and mirrored tables, and if the warehouse is unknown
+to the client or in another store than the checkpoint. No other pipeline reads it there.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from helios.spark.jvm.sql import quoted
 
 ORDER, DELETED, AT = "__helios_order", "__helios_deleted", "__helios_at"
 FOLD_AFTER = 10
-"""Deltas that are folded into a base when there are more of them."""
+"""More deltas than this are folded into a base: each batch reads all of them."""
 KEPT_SECONDS = 3600.0
-"""How long folders stay that were folded: a batch of another pipeline may be reading them."""
+"""The time for which folded folders stay: a batch of another pipeline may be reading them."""
 
 
 class UpsertState:
     """The state of the upserts of one pipeline into one target.
 
     Args:
-        files: The files around it.
-        folder: Its folder there.
-        tombstones: Seconds for which a delete is remembered.
-        has_replay: Whether the target has a replay: by the UUID of its quarantine, and its number there.
+        files: The files of the folder around the state.
+        folder: The state's folder, within `files`.
+        tombstones: The time for which a delete is remembered, in seconds.
+        has_replay: Tells whether the target has a replay, given the quarantine's UUID and the replay's number there.
 
     Attributes:
-        saved: The folder that the last `save` has written; None where there was nothing to remember.
+        saved: The folder that the last `save` has written; None if it had no rows.
     """
 
     def __init__(
@@ -62,26 +62,27 @@ class UpsertState:
         self._has_replay = has_replay
 
     def verify_terms(self, terms: Mapping[str, object], target: str, where: Origin | None) -> None:
-        """Persists the key columns and the order; rejects a state that was written by others.
+        """Persists the key columns and the order; rejects a state that was written with others.
 
         Args:
-            terms: The key columns, the order as it is declared, and the order's type.
+            terms: The key columns, the declared order, and the order's type.
             target: The table, for the message.
-            where: The line to blame.
+            where: The line of the script, for the message.
 
         Raises:
-            CheckpointError: The state holds keys by other terms.
+            CheckpointError: The state holds keys with other terms.
         """
-        text, known = json.dumps(terms), self.files.read(f"{self.folder}/terms.json")
+        text = json.dumps(terms)
+        known = self.files.read(f"{self.folder}/terms.json")
         if text == known:
             return
         if known is not None and self.remembers:
             raise CheckpointError(
-                f"what is remembered of the keys of {target} is by {_shown(json.loads(known))}; the sink "
-                f"now says {_shown(terms)}, with which it cannot be compared.",
+                f"the upsert state of {target} has {_shown(json.loads(known))}; the sink now has {_shown(terms)}. "
+                "The two cannot be compared.",
                 where=where,
-                fix="put the keys and the order back, or refill the target with `helios run --full-refresh`; to go "
-                f"on without what is remembered, so that late rows win once, delete {self.path('')}.",
+                fix="put the keys and the order back, or refill the target with `helios run --full-refresh`. To go on "
+                f"without the state, delete {self.path('')}: a late row may then replace a newer one once.",
             )
         self.files.write(f"{self.folder}/terms.json", text)
 
@@ -93,12 +94,12 @@ class UpsertState:
 
     @cached_property
     def began_with_keys(self) -> bool:
-        """True if it held any key when the run began: a script without deletes still compares with them."""
+        """True if the state held any key when the run began: a script without deletes still compares with these."""
         return self.remembers
 
     @property
     def remembers(self) -> bool:
-        """True if it holds any key."""
+        """True if the state holds any key."""
         return any(self.files.names(f"{self.folder}/{kind}") for kind in ("base", "delta", "replayed"))
 
     def forget(self, batch: int) -> None:
@@ -106,18 +107,18 @@ class UpsertState:
         self.files.delete(f"{self.folder}/delta/{batch}")
 
     def forget_after(self, batch: int) -> None:
-        """Deletes the deltas of all batches after one."""
+        """Deletes the deltas of all batches after the given one."""
         for number in self.files.names(f"{self.folder}/delta"):
             if number.isdigit() and int(number) > batch:
                 self.forget(int(number))
 
     def load(self, spark: SparkSession, batch: int, keys: tuple[str, ...]) -> DataFrame | None:
-        """The state before a batch: each key's newest order, and whether it was deleted; None when there is none.
+        """The state before a batch: each key's newest order, and whether the key was deleted; None without any.
 
         Args:
             spark: The session.
             batch: The batch.
-            keys: The key columns; with `ORDER` among them every order of a key is kept.
+            keys: The columns that identify a row: the key columns, and `ORDER` to keep every order of a key.
         """
         base, deltas = self._finished(batch)
         replayed = self._replayed()
@@ -128,7 +129,7 @@ class UpsertState:
         return newest(self._read(spark, paths), keys) if paths else None
 
     def read(self, spark: SparkSession, last: int, keys: tuple[str, ...]) -> DataFrame | None:
-        """The state up to a batch, for another pipeline: nothing is folded, and expired deletes are left out.
+        """The state after a batch, for another pipeline. It folds nothing and leaves out expired deletes.
 
         Args:
             spark: The session.
@@ -139,30 +140,30 @@ class UpsertState:
         return newest(self._read(spark, paths), keys).where(~self._expired()) if paths else None
 
     def knows(self, last: int) -> bool:
-        """True if it has state of the batches up to the given one."""
+        """True if there is state of the batches up to the given one."""
         return bool(self._all(last))
 
     def take_over(self, spark: SparkSession, former: UpsertState, last: int) -> None:
-        """Begins with the state of this pipeline's former checkpoint, up to a batch."""
+        """Copies the state of this pipeline's former checkpoint, up to a batch."""
         terms = former.files.read(f"{former.folder}/terms.json")
         if terms is None:
             return
         self.files.write(f"{self.folder}/terms.json", terms)
-        # A base was made by a later batch, so that all that is in it is finished, also what the record does not tell.
+        # Any base counts, also one after `last`: it is folded from finished batches only, known to the record or not.
         paths = _paths(*former._finished(last + 1, base_before=float("inf")), former._replayed())
         if paths:
             rows = former._read(spark, paths)
             rows.where(~self._expired()).write.mode("overwrite").parquet(self.path("base/-1"))
 
     def replaces(self, former: UpsertState) -> None:
-        """Deletes a former state once no reader needs it; the record does not name it any more."""
+        """Deletes a former state, which the record no longer names, once no reader needs it."""
         if former.files.root == self.files.root:
             self._note_replaced([former.folder])
         else:
             former.files.delete(former.folder)
 
     def save(self, rows: DataFrame, batch: int, keys: tuple[str, ...]) -> None:
-        """Writes the delta of a batch; none for one without rows.
+        """Writes the delta of a batch, or deletes it if there are no rows.
 
         Args:
             rows: The key columns, the order, and whether the key was deleted.
@@ -175,22 +176,22 @@ class UpsertState:
         kept = rows.select(*map(quoted, dict.fromkeys((*keys, ORDER, DELETED)))).withColumn(AT, F.lit(time.time()))
         self.saved = None if kept.isEmpty() else self.path(name)
         if self.saved is None:
-            self.files.delete(f"{self.folder}/{name}")  # of a try of this batch by other steps
+            self.files.delete(f"{self.folder}/{name}")  # an earlier try, with other steps, may have had rows
         else:
             kept.write.mode("overwrite").parquet(self.saved)
-            self._note_replaced([], but=f"{self.folder}/{name}")
+            self._note_replaced([], in_use=f"{self.folder}/{name}")
 
     def _all(self, last: int) -> list[str]:
-        """The folders with the state after a batch, for readers."""
+        """The folders with the state after a batch; unlike `load`, deletes nothing."""
         names = sorted(self.files.names(f"{self.folder}/replayed"))
         return _paths(*self._finished(last + 1), [f"replayed/{name}" for name in names if self._is_replayed(name)])
 
     def _finished(self, before: int, *, base_before: float | None = None) -> tuple[int | None, list[int]]:
-        """The newest base before a batch, and the deltas between them that are finished, ascending.
+        """The newest finished base before a batch, and the finished deltas after that base, ascending.
 
         Args:
             before: The batch.
-            base_before: Another end for the base.
+            base_before: The batch that limits the base; None for `before`.
         """
         limit = before if base_before is None else base_before
         bases = sorted((n for n in self._numbers("base") if n < limit), reverse=True)
@@ -213,7 +214,7 @@ class UpsertState:
             if not self._is_replayed(name):
                 self.files.delete(f"{self.folder}/replayed/{name}")
                 continue
-            if name not in settled:  # the next replay takes the place of its record
+            if name not in settled:  # the target's record names only the last replay
                 self.files.write(f"{self.folder}/settled/{name}", "")
             replayed.append(f"replayed/{name}")
         return replayed
@@ -221,30 +222,31 @@ class UpsertState:
     def _fold(
         self, spark: SparkSession, base: int | None, deltas: list[int], replayed: list[str], keys: tuple[str, ...]
     ) -> None:
-        """Folds a base, the deltas after it and replays into a new base."""
+        """Folds a base, its later deltas and replays into a new base."""
         paths = _paths(base, deltas, replayed)
         rows = newest(self._read(spark, paths), keys)
         rows.where(~self._expired()).write.mode("overwrite").parquet(self.path(f"base/{deltas[-1]}"))
-        gone = [f"base/{n}" for n in self._numbers("base") if n < deltas[-1]]
-        gone += [f"delta/{n}" for n in self._numbers("delta") if n <= deltas[-1]]
-        gone += [*replayed, *(path.replace("replayed/", "settled/") for path in replayed)]
-        self._note_replaced([f"{self.folder}/{name}" for name in gone])
+        replaced = [f"base/{n}" for n in self._numbers("base") if n < deltas[-1]]
+        replaced += [f"delta/{n}" for n in self._numbers("delta") if n <= deltas[-1]]
+        replaced += [*replayed, *(path.replace("replayed/", "settled/") for path in replayed)]
+        self._note_replaced([f"{self.folder}/{name}" for name in replaced])
 
-    def _note_replaced(self, folders: Sequence[str], but: str = "") -> None:
+    def _note_replaced(self, folders: Sequence[str], in_use: str = "") -> None:
         """Notes folders that are no longer needed, and deletes those that no reader can still use.
 
         Args:
-            folders: The folders, within those around the state.
-            but: A folder that is written again: a replay takes the number of one that the table has lost.
+            folders: The folders, within `files`.
+            in_use: A folder that is written again: a replay takes the number of one that the table has lost.
         """
         name, now = f"{self.folder}/replaced.json", time.time()
         text = self.files.read(name)
         known: dict[str, float] = json.loads(text or "{}")
-        noted = {folder: since for folder, since in {**dict.fromkeys(folders, now), **known}.items() if folder != but}
-        gone = [folder for folder, since in noted.items() if since <= now - KEPT_SECONDS]
-        for folder in gone:
+        noted = {**dict.fromkeys(folders, now), **known}
+        noted.pop(in_use, None)
+        unused = [folder for folder, since in noted.items() if since <= now - KEPT_SECONDS]
+        for folder in unused:
             self.files.delete(folder)
-        left = {folder: since for folder, since in noted.items() if folder not in gone}
+        left = {folder: since for folder, since in noted.items() if folder not in unused}
         if left != known:
             self.files.write(name, json.dumps(left))
 
@@ -260,7 +262,7 @@ class UpsertState:
         return [int(name) for name in names if name.removeprefix("-").isdigit()]
 
     def _is_written(self, name: str) -> bool:
-        """True if the rows of a folder are complete."""
+        """True if Spark has finished writing a folder."""
         return "_SUCCESS" in self.files.names(f"{self.folder}/{name}")
 
     def path(self, name: str) -> str:
@@ -269,13 +271,13 @@ class UpsertState:
 
 
 def place(spark: SparkSession, checkpoint: Checkpoint, target: str, keys: str | None) -> tuple[SmallFiles, str]:
-    """The files around a state, and its folder there.
+    """The files of the folder around a state, and the state's folder within them.
 
     Args:
         spark: The session.
-        checkpoint: The checkpoint of its pipeline.
+        checkpoint: The checkpoint of the state's pipeline.
         target: The table's name.
-        keys: The folder, as the record of the pipeline says; None where it is in the checkpoint.
+        keys: The state's folder, as in the pipeline's record; None when the checkpoint holds the state.
     """
     if keys is None:
         return checkpoint.files, f"{KEYS}/{file_name(target)}"
@@ -291,11 +293,11 @@ def newest(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
 
 
 def _paths(base: int | None, deltas: Sequence[int], replayed: Sequence[str]) -> list[str]:
-    return [f"base/{base}"] * (base is not None) + [f"delta/{n}" for n in deltas] + list(replayed)
+    bases = [f"base/{base}"] if base is not None else []
+    return [*bases, *(f"delta/{n}" for n in deltas), *replayed]
 
 
 def _shown(terms: Mapping[str, object]) -> str:
     keys = terms["keys"]
-    return (
-        f"{', '.join(keys) if isinstance(keys, (list, tuple)) else keys}, newest by {terms['order']} ({terms['type']})"
-    )
+    names = ", ".join(keys) if isinstance(keys, (list, tuple)) else keys
+    return f"the keys {names}, newest by {terms['order']} ({terms['type']})"
