@@ -606,6 +606,6 @@ def test_one_name_on_two_targets_is_refused_whatever_is_asked(world: Any, copy: 
 def test_a_full_refresh_does_not_delete_what_was_written_meanwhile(world: Any, copy: Pipeline) -> None:
     ledger = Ledger(load_table(world.spark, world.plan(copy).write.table), "local.a.t", "x", "")
     world.fill("a.t", [500])
-    with pytest.raises(Exception, match="somebody has written to the table meanwhile"):
+    with pytest.raises(Exception, match="another writer has committed to the table meanwhile"):
         empty(ledger, Record(checkpoint="x"), [], Retry())
     assert world.ids("a.t") == [*range(20), 500]

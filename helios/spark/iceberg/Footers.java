@@ -32,12 +32,12 @@ import org.apache.iceberg.shaded.org.apache.parquet.schema.PrimitiveType;
 import org.apache.iceberg.shaded.org.apache.parquet.schema.Type;
 import org.apache.spark.sql.api.java.UDF1;
 
-/** The columns of parquet files by their footers: id, types, whether nulls and dictionaries may be there, nulls. */
+/** The columns of parquet files, by their footers: the fields of `Leaf` in file_metadata.py. */
 public class Footers implements UDF1 {
   private static final long serialVersionUID = 1L;
   private static final int THREADS = 16;
   private final transient FileIO io;
-  // By default each reader would parse Hadoop's XML files anew.
+  // With default options each reader would parse Hadoop's XML files again.
   private final transient ParquetReadOptions options =
     ParquetReadOptions.builder(new PlainParquetConfiguration()).build();
   private final String mapping;
@@ -73,7 +73,7 @@ public class Footers implements UDF1 {
   }
 
   private List columns(String location) throws Exception {
-    // Iceberg's own way from its files to parquet's, which is no part of its API.
+    // Iceberg's conversion of its own files to parquet's is not public.
     Method file = Class.forName("org.apache.iceberg.parquet.ParquetIO")
       .getDeclaredMethod("file", new Class[] {org.apache.iceberg.io.InputFile.class});
     file.setAccessible(true);
@@ -93,7 +93,7 @@ public class Footers implements UDF1 {
         for (Iterator one = ((BlockMetaData) each.next()).getColumns().iterator(); one.hasNext();) {
           ColumnChunkMetaData chunk = (ColumnChunkMetaData) one.next();
           String path = chunk.getPath().toDotString();
-          if (!numbered && !isThere(chunk.getCodec())) { // the columnar engine may read one with ids
+          if (!numbered && !isThere(chunk.getCodec())) { // the columnar engine may read a file with field ids
             codecs.put(path, chunk.getCodec().name().toLowerCase());
           }
           if (chunk.getEncodings().contains(Encoding.PLAIN_DICTIONARY)
@@ -144,7 +144,7 @@ public class Footers implements UDF1 {
     }
   }
 
-  /** True if a list on the way to a column repeats its elements themselves, and no group around them. */
+  /** True if a list on the path to a column repeats its elements without a group around each element. */
   private static boolean hasTwoLevels(MessageType schema, String[] path) {
     GroupType group = schema;
     for (int i = 0; i + 1 < path.length; i++) {

@@ -18,7 +18,7 @@ import org.apache.iceberg.io.CloseableIterator;
 import org.apache.iceberg.util.Tasks;
 import org.apache.iceberg.util.ThreadPools;
 
-/** The files of a table's states with nulls in some columns, by its manifests, each of which is read once. */
+/** Finds the files that have nulls in some columns, in the manifests of a table, and reads each manifest once. */
 public class ManifestNulls extends NullCounts {
   private static final long serialVersionUID = 1L;
   private static final int MOST = 100000;
@@ -28,13 +28,13 @@ public class ManifestNulls extends NullCounts {
   private final Map manifests = bounded();
   private final Map states = bounded();
 
-  /** Tells of some columns; `stamp` is what the summary of a snapshot has that cannot have added nulls. */
+  /** Looks at the given columns. A snapshot with the entry `stamp` in its summary cannot have added nulls. */
   public ManifestNulls(List columns, String stamp) {
     super(columns, Boolean.FALSE);
     this.stamp = stamp;
   }
 
-  /** The paths of the manifests that are read now, and their files that have nulls. */
+  /** The paths of the manifests that this call reads, and their files that have nulls. */
   public synchronized Object state(final Table table, Snapshot state) {
     final List found = Collections.synchronizedList(new ArrayList());
     List unread = new ArrayList();
@@ -64,7 +64,7 @@ public class ManifestNulls extends NullCounts {
     return new Object[] {paths, found};
   }
 
-  /** True if a state was looked at, and everything since then is a stamped snapshot of the schema that the table has. */
+  /** True if an ancestor was checked, and all snapshots since then are stamped and have the table's schema. */
   private boolean isKnown(Table table, Snapshot state) {
     Integer schema = Integer.valueOf(table.schema().schemaId());
     for (Snapshot each = state; each != null;) {
@@ -75,18 +75,18 @@ public class ManifestNulls extends NullCounts {
         return false;
       }
       if (each.parentId() == null || states.containsKey(each.parentId())) {
-        return true; // the parent may have expired since
+        return true; // a checked parent may have expired by now
       }
       each = table.snapshot(each.parentId().longValue());
     }
-    return false; // it has expired
+    return false; // a snapshot that was not checked has expired
   }
 
   private void read(Table table, Map specs, ManifestFile manifest, List found) throws Exception {
     PartitionSpec spec = (PartitionSpec) specs.get(Integer.valueOf(manifest.partitionSpecId()));
     ManifestReader reader = ManifestFiles.read(manifest, table.io(), specs).select(COLUMNS);
     try {
-      // It leaves out deleted entries.
+      // The reader leaves out deleted entries.
       for (CloseableIterator each = reader.iterator(); each.hasNext();) {
         look((DataFile) each.next(), spec, found);
       }

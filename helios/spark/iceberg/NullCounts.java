@@ -10,13 +10,13 @@ import org.apache.iceberg.PartitionField;
 import org.apache.iceberg.PartitionSpec;
 import org.apache.spark.sql.api.java.UDF1;
 
-/** The files of scan tasks, with those of some columns that have nulls, and those of which no count is known. */
+/** The files of scan tasks, each with the columns that have nulls, and the columns whose nulls are not counted. */
 public class NullCounts implements UDF1 {
   private static final long serialVersionUID = 1L;
   private final List columns;
   private final boolean all;
 
-  /** Tells of all files, or of those that are known to have nulls. */
+  /** Looks at the given columns; gives all files, or only those that are known to have nulls. */
   public NullCounts(List columns, Boolean all) {
     this.columns = columns;
     this.all = all.booleanValue();
@@ -31,7 +31,7 @@ public class NullCounts implements UDF1 {
     return found;
   }
 
-  /** Adds a file to those found. */
+  /** Adds a file to `found`, if it has nulls or if all files are asked for. */
   protected void look(DataFile file, PartitionSpec spec, List found) {
     List nulls = new ArrayList();
     List unknown = new ArrayList();

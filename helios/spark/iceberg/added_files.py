@@ -9,7 +9,7 @@ from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 
 
 class AddedFiles:
-    """The files that snapshots add, which are deleted when their commit has failed.
+    """The files that snapshots add; `delete` removes them after a failed commit.
 
     Args:
         table: Iceberg's table object.
@@ -18,7 +18,7 @@ class AddedFiles:
 
     def __init__(self, table: JavaTable, snapshots: Iterable[JavaSnapshot]) -> None:
         self._io = table.io()
-        # Iceberg caches the lists in the snapshots: nothing is iterated unless the commit fails.
+        # Iceberg caches the lists in the snapshots. Only a failed commit iterates over them.
         self._lists = [
             files(table, snapshot)
             for snapshot in snapshots
@@ -26,7 +26,6 @@ class AddedFiles:
         ]
 
     def delete(self) -> None:
-        """Deletes the files."""
         for files in self._lists:
             for file in files:
                 self._io.deleteFile(file.location())

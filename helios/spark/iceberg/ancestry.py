@@ -43,7 +43,8 @@ def presence_of(
         table: Iceberg's table object.
         head: The newest snapshot of the branch; None for an empty one.
         landing: The batch.
-        has_files: Whether a snapshot, the head, still has files that the batch added; asked last, as it reads them all.
+        has_files: Tells whether the head, given by its id, still has files that the batch added. Called last, because
+            it reads the list of all files.
     """
     if head is None:
         return Presence.GONE
@@ -53,13 +54,16 @@ def presence_of(
     result = presence(newest, landing, JavaVersion(table.operations().current()), lambda file: _read(table, file))
     if result is not Presence.UNKNOWN:
         return result
-    # Manifests and their entries name the snapshot that added them: only a descendant has them.
-    added = any(manifest.snapshotId() == landing.snapshot for manifest in listed(head.allManifests(table.io())))
-    return Presence.PRESENT if added or (has_files is not None and has_files(newest)) else Presence.UNKNOWN
+    # A manifest and its entries name the snapshot that added them, and only descendants of that snapshot have them.
+    if any(manifest.snapshotId() == landing.snapshot for manifest in listed(head.allManifests(table.io()))):
+        return Presence.PRESENT
+    if has_files is not None and has_files(newest):
+        return Presence.PRESENT
+    return Presence.UNKNOWN
 
 
 def is_ancestor(table: JavaTable, head: JavaSnapshot, snapshot: int) -> bool:
-    """True if the retained history of a snapshot contains another one, or is that one."""
+    """True if a snapshot is the head, or one of its ancestors that have not expired."""
     util: JavaSnapshotUtil = classes().org.apache.iceberg.util.SnapshotUtil
     return util.isAncestorOf(table, int(head.snapshotId()), snapshot)
 
@@ -70,7 +74,7 @@ def _read(table: JavaTable, file: str) -> JavaVersion | None:
 
 
 def read_metadata(table: JavaTable, file: str) -> JavaTableMetadata | None:
-    """An earlier metadata file; None where it was deleted."""
+    """An earlier metadata file of the table; None if the file was deleted."""
     try:
         metadata: JavaTableMetadata = classes().org.apache.iceberg.TableMetadataParser.read(table.io(), file)
         return metadata

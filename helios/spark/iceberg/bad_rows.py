@@ -11,13 +11,14 @@ from helios.plan.nodes import Plan
 from helios.spark.jvm.errors import BAD_ROW
 
 SHOWN = 400
-"""How much of a row's text a message shows."""
+"""The most characters of a row's text that a message shows."""
 
 
 def row_in(error: BaseException) -> dict[str, str] | None:
     """The reason, text and place of a bad row, from an error; None for any other error."""
     text = str(error)
-    row = json_in(text.split(BAD_ROW, 1)[1]) if BAD_ROW in text else None
+    _, mark, rest = text.partition(BAD_ROW)
+    row = json_in(rest) if mark else None
     return {"why": "the row does not parse", "text": "", **row} if row is not None else None
 
 
@@ -34,10 +35,10 @@ def bad_row(row: dict[str, str], plan: Plan, place: str, fix: str) -> RunError:
     """The error of a bad row.
 
     Args:
-        row: What is said of it.
+        row: The row, as `row_in` gives it.
         plan: The pipeline.
-        place: Where the row is.
-        fix: What to do.
+        place: The row's file, record or table, for the message.
+        fix: The remedy, for the message.
     """
     shown = row["text"] if len(row["text"]) <= SHOWN else f"{row['text'][:SHOWN]}..."
     sources = [flow.source for flow in flows(plan.stream) if getattr(flow.source, "bad_row", None) == "fail"]

@@ -11,16 +11,16 @@ from helios.spark.jvm.types.files import JavaExpression
 
 Key = tuple[object, ...]
 UNREADABLE = "\ufffd"
-"""The replacement in text for bytes that are no text. The original bytes are unknown."""
+"""The character that stands for bytes that are not UTF-8. A key with it has lost its original bytes."""
 
 
 class BatchKeys:
-    """The keys of a batch, which are collected when they are first asked for.
+    """The keys of a batch, collected on first use.
 
     Args:
-        columns: The key columns, as the target names them; none where Iceberg cannot compare them all.
-        give: Gives the keys, by these columns; None where they are many.
-        within: What a file must be able to meet to hold such a key: the range of the keys.
+        columns: The key columns, as the target names them; empty if Iceberg cannot compare all of them.
+        give: Gives the keys as tuples of these columns' values; None if there are too many.
+        within: The range of the keys: a file that cannot meet it holds no key of the batch.
     """
 
     def __init__(
@@ -32,13 +32,13 @@ class BatchKeys:
 
     @cached_property
     def expression(self) -> JavaExpression | None:
-        """The expression that is true for exactly the rows with a key of the batch; None if there is none."""
+        """The expression that is true for exactly the rows with a key of the batch; None if Iceberg cannot have one."""
         keys = self._give() if self.columns else None
         if not keys or any(isinstance(value, str) and UNREADABLE in value for key in keys for value in key):
             return None
         make = classes().org.apache.iceberg.expressions
-        found: JavaExpression = make.ExpressionParser.fromJson(json.dumps(one_of(self.columns, keys)))
-        return getattr(make.Expressions, "and")(self.within, found)  # type: ignore[no-any-return]
+        has_key: JavaExpression = make.ExpressionParser.fromJson(json.dumps(one_of(self.columns, keys)))
+        return getattr(make.Expressions, "and")(self.within, has_key)  # type: ignore[no-any-return]
 
 
 def one_of(columns: Sequence[str], keys: Iterable[Key]) -> dict[str, object]:
@@ -57,7 +57,7 @@ def one_of(columns: Sequence[str], keys: Iterable[Key]) -> dict[str, object]:
         {"type": "in", "term": name, "values": list(dict.fromkeys(values))}
         for name, values in zip(columns, zip(*distinct, strict=True), strict=True)
     ]
-    if len(columns) > 1:  # Iceberg asks the last one only of rows that meet those before
+    if len(columns) > 1:  # Iceberg evaluates this part only for rows that meet the parts before it
         each.append(_joined("or", [_equal(columns, key) for key in distinct]))
     return _joined("and", each)
 
@@ -68,7 +68,7 @@ def _equal(columns: Sequence[str], key: Key) -> dict[str, object]:
 
 
 def _joined(kind: str, parts: Sequence[dict[str, object]]) -> dict[str, object]:
-    """Parts joined in halves: Iceberg walks an expression by recursion."""
+    """Parts joined as a balanced tree: Iceberg walks an expression by recursion, so it must not be deep."""
     if len(parts) == 1:
         return parts[0]
     half = len(parts) // 2

@@ -25,56 +25,56 @@ ADDED, DELETED = "ADDED", "DELETED"
 
 def added_data(table: JavaTable, snapshot: JavaSnapshot) -> Iterable[JavaDataFile]:
     """The data files that a snapshot added."""
-    return _given(table, snapshot, snapshot.addedDataFiles, snapshot.dataManifests, ADDED)
+    return _files(table, snapshot, snapshot.addedDataFiles, snapshot.dataManifests, ADDED)
 
 
 def removed_data(table: JavaTable, snapshot: JavaSnapshot) -> Iterable[JavaDataFile]:
     """The data files that a snapshot removed."""
-    return _given(table, snapshot, snapshot.removedDataFiles, snapshot.dataManifests, DELETED)
+    return _files(table, snapshot, snapshot.removedDataFiles, snapshot.dataManifests, DELETED)
 
 
 def added_deletes(table: JavaTable, snapshot: JavaSnapshot) -> Iterable[JavaDeleteFile]:
     """The delete files that a snapshot added."""
-    return _given(table, snapshot, snapshot.addedDeleteFiles, snapshot.deleteManifests, ADDED)
+    return _files(table, snapshot, snapshot.addedDeleteFiles, snapshot.deleteManifests, ADDED)
 
 
 def removed_deletes(table: JavaTable, snapshot: JavaSnapshot) -> Iterable[JavaDeleteFile]:
     """The delete files that a snapshot removed."""
-    return _given(table, snapshot, snapshot.removedDeleteFiles, snapshot.deleteManifests, DELETED)
+    return _files(table, snapshot, snapshot.removedDeleteFiles, snapshot.deleteManifests, DELETED)
 
 
-def _given(
+def _files(
     table: JavaTable,
     snapshot: JavaSnapshot,
-    give: Callable[[JavaFileIO], JavaIterable[FileOf]],
+    from_snapshot: Callable[[JavaFileIO], JavaIterable[FileOf]],
     manifests: Callable[[JavaFileIO], JavaList[JavaManifestFile]],
     status: str,
 ) -> Iterable[FileOf]:
-    """The files of a change, from the snapshot itself, or else from its manifests."""
+    """The files of a change: as the snapshot lists them, or, if it cannot, from its manifests."""
     io = table.io()
     if not _lacks_columns(table):
-        return give(io)
-    return cast("list[FileOf]", _changed(table, snapshot, manifests(io), status))
+        return from_snapshot(io)
+    return cast("list[FileOf]", _with_status(table, snapshot, manifests(io), status))
 
 
 def _lacks_columns(table: JavaTable) -> bool:
-    """True if the table has lost a column by which a former spec has partitioned it.
+    """True if a column was dropped by which a former spec partitions the table.
 
-    A manifest of that spec is written without the column, and Iceberg's snapshots then cannot read the spec from it.
+    Iceberg writes a manifest of that spec without the column, and its snapshots then cannot read the spec from it.
     """
-    if len(table.specs()) < 2:  # the columns of the current spec are there
+    if len(table.specs()) < 2:  # Iceberg does not drop a column of the current spec
         return False
     schema = table.schema()
     sources = [int(field.sourceId()) for spec in table.specs().values() for field in listed(spec.fields())]
     return any(schema.findField(source) is None for source in sources)
 
 
-def _changed(
+def _with_status(
     table: JavaTable, snapshot: JavaSnapshot, manifests: JavaList[JavaManifestFile], status: str
 ) -> list[JavaContentFile]:
-    """The files that `BaseSnapshot` gives, read with the table's partition specs."""
+    """The files with a status in a snapshot's own manifests, read with the table's partition specs."""
     files = classes().org.apache.iceberg.ManifestFiles
-    found: list[JavaContentFile] = []
+    changed: list[JavaContentFile] = []
     for manifest in listed(manifests):
         if manifest.snapshotId() != snapshot.snapshotId():
             continue
@@ -82,18 +82,18 @@ def _changed(
         reader: JavaManifestReader = read(manifest, table.io(), table.specs())
         entries = _entries(reader).iterator()
         while entries.hasNext():
-            entry = entries.next()  # the same object each time
+            entry = entries.next()  # the reader reuses one object, so the file is copied
             if str(entry.status()) == status:
-                found.append(entry.file().copy())
+                changed.append(entry.file().copy())
         reader.close()
-    return found
+    return changed
 
 
 def _entries(reader: JavaManifestReader) -> JavaManifestEntries:
-    """The entries of a manifest, removed ones among them, which Iceberg keeps from other packages."""
+    """The entries of a manifest with the removed ones, by a method of Iceberg that is not public."""
     jvm = classes()
     kind = reader.getClass().getClassLoader().loadClass("org.apache.iceberg.ManifestReader")
     entries = jvm.org.apache.iceberg.common.DynMethods.builder("entries")
     method = entries.hiddenImpl(kind, java_array(jvm.java.lang.Class)).build()
-    found: JavaManifestEntries = method.invoke(reader, java_array(jvm.java.lang.Object))
-    return found
+    result: JavaManifestEntries = method.invoke(reader, java_array(jvm.java.lang.Object))
+    return result

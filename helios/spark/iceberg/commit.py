@@ -1,9 +1,9 @@
-"""The commit of a transaction, to a catalog that may apply a request and report that it failed.
+"""The commit of a transaction to a catalog that may apply a request and still report a failure.
 
-A request that was sent twice, by a client or a gateway that heard nothing, lands the first time and is then refused as
-a conflict. Iceberg would take that for a conflict with somebody else, find the batch's own files in its way, and delete
-the manifests of a snapshot that the table has. So each commit goes through operations which, before Iceberg hears of a
-conflict, look whether it has landed.
+A client or a gateway that gets no answer may send a request twice. The first request lands, and the second is refused
+as a conflict. Iceberg would treat that as a conflict with another writer, and delete the manifests of a snapshot that
+the table has. So each commit goes through operations that hide conflicts from Iceberg, and `commit` first looks whether
+the snapshot has landed.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from helios.spark.jvm.types.java import JavaSet
 from helios.spark.jvm.types.updates import JavaTransaction
 
 CONFLICT = "CommitFailedException"
-LOOKS = 3
-"""How often a try looks again at what others have committed while it looked."""
+MOST_LOOKS = 3
+"""How often one try repeats its look at other commits: others may commit during each look."""
 
 
 class IdempotentTableOperations:
-    """Implements `org.apache.iceberg.TableOperations` over a table's own, and hides conflicts from Iceberg.
+    """Implements `org.apache.iceberg.TableOperations` over those of a table, and hides conflicts from Iceberg.
 
     Attributes:
-        error: The last failure of a refresh: of an exception in Python Iceberg gets the text only.
-        start: What a transaction begins on instead of the table's own state; see `begin_on`.
-        look: Looks at what others have committed; None where nobody does. Returns whether it has found any: more may
-            have come while it looked, and a try that begins behind them would lose.
-        refreshed: Called with the state that a transaction is about to be applied to.
-        holds: Whether a commit is only held: its base and its metadata are kept, for who commits it.
+        error: The last failure of a refresh. Iceberg keeps only the text of a Python exception.
+        start: The state that a transaction begins on, if not the table's own; see `begin_on`.
+        look: Looks at other writers' commits, and returns True if there were any. More may have come during the look,
+            and a try that does not know them would lose. None for no look.
+        refreshed: Functions to call with the state that a transaction is about to be applied to.
+        holds: True if a commit is not sent: `held` gives its base and its metadata.
 
     Args:
         operations: The table's own operations.
@@ -63,9 +63,11 @@ class IdempotentTableOperations:
         if self.start is not None:
             return self.start
         try:
-            metadata, left = self._own.refresh(), LOOKS
-            while self.look is not None and self.look() and left:
-                metadata, left = self._own.refresh(), left - 1
+            metadata = self._own.refresh()
+            looks = 0
+            while self.look is not None and self.look() and looks < MOST_LOOKS:
+                metadata = self._own.refresh()
+                looks += 1
             for call in self.refreshed:
                 call(metadata)
             return metadata
@@ -74,7 +76,7 @@ class IdempotentTableOperations:
             raise
 
     def commit(self, base: JavaTableMetadata, metadata: JavaTableMetadata) -> None:
-        """Commits; hides a refusal from Iceberg, which would delete files that may be committed."""
+        """Commits, and hides a refusal from Iceberg, which would delete files that may be committed."""
         if self.holds:
             self._held = base, metadata
             return
@@ -85,11 +87,11 @@ class IdempotentTableOperations:
 
     def held(self) -> tuple[JavaTableMetadata, JavaTableMetadata]:
         """The base and the metadata of the held commit."""
-        assert self._held is not None  # a transaction that changes nothing is not committed
+        assert self._held is not None  # callers hold no transaction without changes: Iceberg would not commit it
         return self._held
 
     def refused(self) -> Py4JJavaError | None:
-        """Why the last commit was refused; None when it went through. Asked once per commit."""
+        """The refusal of the last commit; None if it was accepted. A second call gives None."""
         refused, self._refused = self._refused, None
         return refused
 
@@ -107,7 +109,7 @@ class IdempotentTableOperations:
 
 
 def begin(table: JavaTable) -> tuple[IdempotentTableOperations, JavaTransaction]:
-    """Begins a transaction on a table, and returns the operations that it commits through beside it."""
+    """Begins a transaction on a table; returns the operations that it commits through, and the transaction."""
     operations = until_scope_ends(IdempotentTableOperations(table.operations()))
     return operations, _transaction(table, operations)
 
@@ -115,7 +117,7 @@ def begin(table: JavaTable) -> tuple[IdempotentTableOperations, JavaTransaction]
 def begin_on(table: JavaTable, operations: IdempotentTableOperations, start: JavaTableMetadata) -> JavaTransaction:
     """Begins another transaction with the same operations, on a given table state.
 
-    When it is committed, it is applied to the table's own state: nothing of the other one is left.
+    Its commit applies it to the table's own state, so nothing of the given state remains.
     """
     operations.start = start
     try:
@@ -126,20 +128,20 @@ def begin_on(table: JavaTable, operations: IdempotentTableOperations, start: Jav
 
 def _transaction(table: JavaTable, operations: IdempotentTableOperations) -> JavaTransaction:
     try:
-        made: JavaTransaction = classes().org.apache.iceberg.Transactions.newTransaction(str(table.name()), operations)
-        return made
+        begun: JavaTransaction = classes().org.apache.iceberg.Transactions.newTransaction(str(table.name()), operations)
+        return begun
     except Py4JError as error:
         raise operations.error or error from None
 
 
 @dataclass(frozen=True)
 class HeldCommit:
-    """A transaction that is applied to its table's newest state, and not committed.
+    """A transaction that is applied to its table's newest state, but not committed.
 
     Attributes:
         table: Iceberg's table object.
-        base: The metadata that it was applied to.
-        metadata: The metadata that it gives.
+        base: The table's metadata that the transaction was applied to.
+        metadata: The table's metadata after the commit.
     """
 
     table: JavaTable
@@ -151,7 +153,7 @@ def hold(table: JavaTable, transaction: JavaTransaction, operations: IdempotentT
     """Applies a transaction to its table's newest state, and validates it there, without committing it.
 
     Raises:
-        Py4JJavaError: It conflicts with what others have committed.
+        Py4JJavaError: The transaction conflicts with other commits.
     """
     operations.holds = True
     try:
@@ -169,20 +171,19 @@ def commit(
 ) -> None:
     """Commits a transaction.
 
-    Before each try Iceberg applies the transaction to the table's newest state, and validates it there. A conflict is a
-    commit between that and the request; the next try keeps the data files that are written.
+    Before each try Iceberg applies the transaction to the table's newest state, and validates it there. Another commit
+    between that and the request is a conflict. The next try keeps the data files.
 
     Args:
         table: Iceberg's table object.
         transaction: The transaction.
-        operations: The operations that `begin` gave with it.
-        retries: How often a conflict is tried again.
+        operations: The operations that `begin` gave with the transaction.
+        retries: How often to try again after a conflict.
 
     Raises:
-        Py4JJavaError: The commit was refused, or its outcome is unknown. A commit that was refused for a conflict has
-            not landed.
+        Py4JJavaError: The commit was refused, or its outcome is unknown. After a conflict, the commit has not landed.
     """
-    made = _new_snapshots(table, transaction)
+    new_snapshots = _new_snapshots(table, transaction)
     while True:
         try:
             transaction.commitTransaction()
@@ -194,9 +195,9 @@ def commit(
         if java_class(refused) != CONFLICT:
             raise refused
         table.refresh()
-        if any(table.snapshot(snapshot) is not None for snapshot in made):
+        if any(table.snapshot(snapshot) is not None for snapshot in new_snapshots):
             return
-        # A retry at once: the next competing commit is furthest away now.
+        # With a look the retry comes at once, as the next competing commit is furthest away now.
         if not retries.wait(pause=operations.look is None):
             raise refused
 

@@ -15,7 +15,7 @@ from helios.errors import HeliosError, LeaseError, Origin, RunError
 from helios.model.flow import flows
 from helios.plan.nodes import Plan
 from helios.sources.kinds import is_outage_message, source_kind
-from helios.spark.iceberg.bad_rows import bad_row, row_in
+from helios.spark.iceberg.bad_rows import SHOWN, bad_row, row_in
 from helios.spark.iceberg.freshness import StaleReplica
 from helios.spark.iceberg.origins import locate, origin_of
 from helios.spark.iceberg.schema import null_violation
@@ -24,8 +24,8 @@ from helios.spark.jvm.errors import FAILED, UNDATED, java_causes, java_class, ja
 from helios.spark.jvm.sql import refusal
 from helios.steps.expect import Expect
 
-TABLES = "helios.sources.iceberg.spark.failures:failure"
-"""What makes an error of a data file of the target that cannot be read."""
+TARGET_FAILURE = "helios.sources.iceberg.spark.failures:failure"
+"""The function that makes an error of an unreadable data file of the target."""
 
 OUTAGES = (
     "ConnectException",
@@ -46,35 +46,35 @@ OUTAGES = (
 """Java exceptions of a catalog or a storage that does not answer."""
 
 OUTAGE_MESSAGES = re.compile(
-    # A catalog in a SQLite file that somebody else holds, or what a gateway answers for a server behind it.
+    # A SQLite catalog that another process has locked, or a gateway whose server does not answer.
     r"SQLITE_BUSY|database is locked|Unable to process \(code: (408|429|502|504)\b"
-    # A storage, in the words of Amazon's client.
+    # A storage, as Amazon's client reports it.
     r"|Service: S3, Status Code: (408|429|50[0234])\b|XMinioServerNotInitialized|SlowDown"
 )
 """Messages of a service that does not answer, in exceptions of other classes."""
 
 OUTAGE_DIAGNOSES = ("dns", "refused", "unreachable", "connect timeout", "timeout", "reset", "away")
-"""The same from Python's clients, by the names of `helios.catalog.diagnosis`."""
+"""Diagnoses of `helios.catalog.diagnosis`, for Python's clients, of a service that does not answer."""
 
 WORKER_ERROR = re.compile(r"PythonException|from the Python worker")
 WORKER_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n)*)(?P<message>\S.*)")
 FRAME = re.compile(r'^ +File "([^"]+)", line (\d+)', re.MULTILINE)
-"""The traceback of a user's function that failed in a Python worker."""
+"""These three match the failure of a user's function in a Python worker, its traceback, and a frame of that."""
 
 INSTALL_MODULE = (
     "install it where the executors run, or name a Python that has it: PYSPARK_PYTHON, or spark.pyspark.python in "
-    "[spark.conf]; modules beside the script reach them by themselves."
+    "[spark.conf]. Modules beside the script need no installation."
 )
 
 FIXES = {
-    "Table UUID does not match": "a table was dropped, and another one made under its name, while the pipeline ran: "
-    "run again, and the start says which and how to go on.",
-    "NoSuchTableException": "a table was dropped or renamed while the pipeline ran: run again, and the start says "
-    "which and how to go on.",
+    "Table UUID does not match": "a table was dropped and created again while the pipeline ran. Run again: the next "
+    "start names the table and the remedy.",
+    "NoSuchTableException": "a table was dropped or renamed while the pipeline ran. Run again: the next start names "
+    "the table and the remedy.",
 }
 """The fixes for Iceberg's exceptions, by a part of their text."""
 
-NAMED = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)+([\w$]+(?:Exception|Error))(?:: (.*))?$", re.MULTILINE)
+JAVA_EXCEPTION = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)+([\w$]+(?:Exception|Error))(?:: (.*))?$", re.MULTILINE)
 """An exception in the text of a stack trace."""
 
 
@@ -82,11 +82,11 @@ def user_error(error: BaseException, plan: Plan) -> BaseException:
     """The error to raise for the user: a `HeliosError` for any error of Spark, Iceberg or a service.
 
     Args:
-        error: What was raised.
+        error: The error that was raised.
         plan: The pipeline, named in the message.
 
     Returns:
-        The error itself when it is one of Helios's or no `Exception`; else one that has it as its cause.
+        The error itself if it is a `HeliosError` or no `Exception`; else a `HeliosError` with the error as its cause.
     """
     if isinstance(error, HeliosError):
         locate(error, plan)
@@ -105,7 +105,7 @@ def user_error(error: BaseException, plan: Plan) -> BaseException:
         return refusal(plan.pipeline, error, plan.origin)
     elif isinstance(error, Py4JJavaError):
         what = f"{plan.pipeline}: {java_class(error)}: {java_message(error)}"
-        wrapped = RunError(what, where=where, fix=next((fix for said, fix in FIXES.items() if said in what), None))
+        wrapped = RunError(what, where=where, fix=next((fix for part, fix in FIXES.items() if part in what), None))
     elif isinstance(error, (PySparkException, OSError)):
         wrapped = RunError(f"{plan.pipeline}: {first_line(error)}", where=where)
     elif isinstance(error, Exception):
@@ -117,16 +117,13 @@ def user_error(error: BaseException, plan: Plan) -> BaseException:
 
 
 def expectation_failure(error: BaseException, plan: Plan) -> RunError | None:
-    """The failure of an `expect(..., on_fail="fail")`, or of a `dedupe` that needs an event time, inside Spark's own
-    message; None for any other error.
-    """
+    """The failure of `expect(..., on_fail="fail")`, or of a `dedupe` without an event time; None for other errors."""
     text = str(error)
     if UNDATED in text:
         return _undated(text, plan)
     if FAILED not in text:
         return None
-    failed = text.split(FAILED, 1)[1].splitlines()[0].split(" SQLSTATE:")[0]
-    failed = failed if len(failed) <= 400 else f"{failed[:400]}..."
+    failed = shortened(_line_after(FAILED, text), SHOWN)
     steps = [step for flow in flows(plan.stream) for step in flow.steps if isinstance(step, Expect)]
     named = [s for s in steps if s.on_fail == "fail" and any(f"{n} ({c})" in failed for n, c in s.conditions)]
     where: Origin | None = named[0].origin if named else plan.origin
@@ -137,25 +134,33 @@ def expectation_failure(error: BaseException, plan: Plan) -> RunError | None:
     )
 
 
+def _line_after(mark: str, text: str) -> str:
+    """The rest of the line after a mark in Spark's message, without Spark's SQLSTATE."""
+    return text.split(mark, 1)[1].splitlines()[0].split(" SQLSTATE:")[0]
+
+
 def source_failure(error: BaseException, plan: Plan) -> HeliosError | None:
     """The failure of a row, a record or a file that a source or the target cannot read; None for any other error."""
-    tables = [TABLES] if plan.write.sink.iceberg is not None else []
-    for name in dict.fromkeys([*(source_kind(read.source).failures for read in plan.reads), *tables]):
-        failure: HeliosError | None = resolve_name(name)(error, plan) if name is not None else None
+    names = [source_kind(read.source).failures for read in plan.reads]
+    if plan.write.sink.iceberg is not None:
+        names.append(TARGET_FAILURE)
+    for name in filter(None, dict.fromkeys(names)):
+        failure: HeliosError | None = resolve_name(name)(error, plan)
         if failure is not None:
             return failure
-    row = row_in(error)  # of a MERGE
-    return bad_row(row, plan, row["at"], row["fix"]) if row is not None and {"at", "fix"} <= row.keys() else None
+    row = row_in(error)
+    if row is None or "at" not in row or "fix" not in row:
+        return None
+    return bad_row(row, plan, row["at"], row["fix"])  # a row that a MERGE refuses
 
 
 def _undated(text: str, plan: Plan) -> RunError:
     """The failure of a row without an event time."""
-    failed = text.split(UNDATED, 1)[1].splitlines()[0].split(" SQLSTATE:")[0]
+    failed = _line_after(UNDATED, text)
     steps = [step for flow in flows(plan.stream) for step in flow.steps]
     where = next((step.origin for step in steps if failed.startswith(step.text())), plan.origin)
-    failed = failed if len(failed) <= 400 else f"{failed[:400]}..."
     return RunError(
-        f"{failed}; nothing of its batch was written.",
+        f"{shortened(failed, SHOWN)}; nothing of its batch was written.",
         where=where,
         fix='leave such rows out with where("<column> IS NOT NULL") before the watermark, or give them a time with '
         "coalesce(...).",
@@ -184,13 +189,13 @@ def outage_reason(error: BaseException) -> str | None:
         if isinstance(cause, StaleReplica):
             return cause.what
         exceptions = list(_java_exceptions(cause))
-        causes = [
+        outages = [
             (name, text)
             for name, text in exceptions
             if name in OUTAGES or OUTAGE_MESSAGES.search(text) or is_outage_message(text)
         ]
-        if causes:
-            name, text = causes[-1]  # the innermost
+        if outages:
+            name, text = outages[-1]  # the innermost
             return shortened(f"{name}: {text}" if text and text != "None" else name)
         if not exceptions and not isinstance(cause, (HeliosError, PySparkException)):
             diagnosis = diagnose(cause)
@@ -219,6 +224,7 @@ def shortened(text: str, length: int = 200) -> str:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and the errors behind it, outermost first."""
     while error is not None:
         yield error
         error = error.__cause__
@@ -229,10 +235,10 @@ def _java_exceptions(error: BaseException) -> Iterator[tuple[str, str]]:
     for cause in java_causes(error):
         text = str(cause.getMessage())
         yield str(cause.getClass().getSimpleName()), shortened(text or "-")
-        # The failure of a task, a query or a callback arrives as the text of a message.
-        yield from ((name, shortened(message or "-")) for name, message in NAMED.findall(text))
+        # A message may contain the stack trace of a failed task, query or callback.
+        yield from ((name, shortened(message or "-")) for name, message in JAVA_EXCEPTION.findall(text))
     if isinstance(error, PySparkException):
-        yield from ((name, shortened(text or "-")) for name, text in NAMED.findall(str(error)))
+        yield from ((name, shortened(text or "-")) for name, text in JAVA_EXCEPTION.findall(str(error)))
 
 
 CONCURRENT = re.compile(r"\[CONCURRENT_STREAM_LOG_UPDATE\].*?detected for (?P<batch>\d+)", re.DOTALL)
@@ -246,25 +252,26 @@ def second_driver(error: StreamingQueryException, plan: Plan) -> LeaseError | No
         return None
     return LeaseError(
         f"another driver has planned or finished batch {match['batch']} of {plan.pipeline} on the checkpoint "
-        f"{plan.checkpoint} since this one looked; this one stops.",
+        f"{plan.checkpoint} while this driver ran; this driver stops.",
         where=plan.origin,
-        fix="let one driver run each pipeline; the next run continues after the batches of the other one.",
+        fix="let one driver run each pipeline; the next run continues after the other driver's batches.",
     )
 
 
 def engine_failure(error: StreamingQueryException, plan: Plan) -> HeliosError:
-    """A failure of Spark's own, outside the batches: its deepest cause in one line."""
+    """The error of a failure in Spark outside the batches, with its deepest cause in one line."""
     text = str(error)
     causes = [line.removeprefix("Caused by:").strip() for line in text.splitlines() if line.startswith("Caused by:")]
+    deepest = causes[-1] if causes else first_line(error)
     return (
         expectation_failure(error, plan)
         or source_failure(error, plan)
         or worker_failure(error, plan)
         or second_driver(error, plan)
-        or RunError(f"{plan.pipeline}: {(causes or [first_line(error)])[-1]}", where=plan.origin)
+        or RunError(f"{plan.pipeline}: {deepest}", where=plan.origin)
     )
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text; its class where it has none."""
+    """The first line of an error's text; the name of its class if the text is empty."""
     return (str(error) or type(error).__name__).strip().splitlines()[0]

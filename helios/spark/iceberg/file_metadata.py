@@ -19,27 +19,28 @@ COUNTS, FOOTERS, MANIFESTS = (
     Path(__file__).with_name(f"{name}.java") for name in ("NullCounts", "Footers", "ManifestNulls")
 )
 STAMP = "helios.pipeline"
-"""What the snapshots of Helios have in their summaries."""
+"""The entry that the summary of each snapshot of Helios has."""
 CODECS, THREE_LEVELS = "with zstd, snappy or gzip", "with lists of three levels"
-"""How a file is written that Spark can read."""
-FEW = 512
-"""Files whose footers are asked for at once."""
+"""Properties of files that Spark can read, for messages."""
+FOOTERS_PER_CALL = 512
+"""Footers that one call reads: the first misread file ends the check without the other calls."""
 
-_MANIFESTS: dict[tuple[str, str, tuple[int, ...]], JavaManifestReporter] = {}
-"""Who reads the manifests of each target, by session, table and required columns, and knows those that are read."""
+_REPORTERS: dict[tuple[str, str, tuple[int, ...]], JavaManifestReporter] = {}
+"""The reader of each target's manifests, which remembers those that it has read; by session, table and columns."""
 
 
 class Leaf(NamedTuple):
-    """A column in the footer of a file.
+    """A column in the footer of a parquet file.
 
     Attributes:
         id: Its field id.
-        physical: Its type.
-        annotation: Its logical type.
+        physical: Its physical type.
+        annotation: Its logical type; empty for none.
         optional: Whether it may have nulls.
-        nulls: Their number; None where they are not counted.
-        dictionary: Whether it has one.
-        unread: What keeps Spark from reading it: "levels" for a list of two, or a codec that is not there; else empty.
+        nulls: The number of its nulls; None if they are not counted.
+        dictionary: Whether it has dictionary pages.
+        unread: Why Spark cannot read it: "levels" for a list of two levels, or the name of a codec that Spark lacks.
+            Empty if Spark can read it.
     """
 
     id: int
@@ -52,7 +53,14 @@ class Leaf(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """A file by the table's metadata: its nulls by column, and the columns without a count."""
+    """The nulls of a file, by the table's metadata.
+
+    Attributes:
+        location: The file.
+        format: Its format, in upper case.
+        nulls: The columns that have nulls: field id and number of nulls.
+        unknown: The field ids of the columns without a count.
+    """
 
     location: str
     format: str
@@ -61,7 +69,7 @@ class Counted(NamedTuple):
 
 
 class Manifests(NamedTuple):
-    """The manifests that were read, and their files that have nulls."""
+    """The paths of the manifests that a call has read, and their files that have nulls."""
 
     read: Sequence[str]
     nulls: Sequence[Counted]
@@ -70,19 +78,22 @@ class Manifests(NamedTuple):
 def counts(
     spark: SparkSession, tasks: JavaList[JavaFileScanTask], columns: Sequence[int], every: bool
 ) -> list[Counted]:
-    """Every file, or those that have nulls."""
-    found = cast("JavaFileReporter", instance(spark, COUNTS, _ids(columns), every)).call(tasks)
-    return [Counted(*one) for one in json.loads(_json(found))]
+    """The nulls of the files of scan tasks: of every file, or only of the files that have nulls."""
+    reported = cast("JavaFileReporter", instance(spark, COUNTS, _ids(columns), every)).call(tasks)
+    return [Counted(*fields) for fields in json.loads(_json(reported))]
 
 
 def manifests(spark: SparkSession, table: JavaTable, columns: Sequence[int], snapshot: JavaSnapshot) -> Manifests:
-    """Reads the manifests of a state that this process has not read, unless Helios alone has added to what it knows."""
+    """Reads the manifests of a snapshot that this process has not read yet.
+
+    It reads none if only Helios has committed since a snapshot that was read.
+    """
     key = (str(spark.sparkContext.applicationId), str(table.uuid()), tuple(columns))
-    if key not in _MANIFESTS:
-        made = instance(spark, MANIFESTS, _ids(columns), STAMP, base=COUNTS)
-        _MANIFESTS[key] = cast("JavaManifestReporter", made)
-    read, nulls = json.loads(_json(_MANIFESTS[key].state(table, snapshot)))
-    return Manifests(read, [Counted(*one) for one in nulls])
+    if key not in _REPORTERS:
+        reporter = instance(spark, MANIFESTS, _ids(columns), STAMP, base=COUNTS)
+        _REPORTERS[key] = cast("JavaManifestReporter", reporter)
+    read, nulls = json.loads(_json(_REPORTERS[key].state(table, snapshot)))
+    return Manifests(read, [Counted(*fields) for fields in nulls])
 
 
 def _ids(columns: Iterable[int]) -> JavaList[int]:
@@ -95,23 +106,23 @@ def _ids(columns: Iterable[int]) -> JavaList[int]:
 def footers(
     spark: SparkSession, table: JavaTable, mapping: str | None, locations: Sequence[str]
 ) -> Iterator[tuple[str, list[Leaf]]]:
-    """The columns of files by their footers."""
+    """The location of each file, and the columns in its footer."""
     if not locations:
         return
-    teller = cast("JavaFooterReporter", instance(spark, FOOTERS, table.io(), mapping))
-    for start in range(0, len(locations), FEW):
-        part = locations[start : start + FEW]
-        asked = classes().java.util.ArrayList()
+    reporter = cast("JavaFooterReporter", instance(spark, FOOTERS, table.io(), mapping))
+    for start in range(0, len(locations), FOOTERS_PER_CALL):
+        part = locations[start : start + FOOTERS_PER_CALL]
+        paths = classes().java.util.ArrayList()
         for location in part:
-            asked.add(location)
-        for location, leaves in zip(part, json.loads(_json(teller.call(asked))), strict=True):
+            paths.add(location)
+        for location, leaves in zip(part, json.loads(_json(reporter.call(paths))), strict=True):
             yield location, [Leaf(*leaf) for leaf in leaves]
 
 
-def _json(found: object) -> str:
-    return str(classes().org.apache.iceberg.util.JsonUtil.mapper().writeValueAsString(found))
+def _json(value: object) -> str:
+    return str(classes().org.apache.iceberg.util.JsonUtil.mapper().writeValueAsString(value))
 
 
 def no_codec(codec: str) -> str:
-    """What is told of data that Spark cannot unpack."""
+    """The end of a message about a column that Spark cannot decompress."""
     return f"compressed with {codec}, for which Spark has no codec."

@@ -1,7 +1,7 @@
 """Spark SQL predicates as Iceberg expressions, by which a scan leaves out files that cannot hold a matching row.
 
-Spark has NaN for the largest number, and -0.0 for the same as 0.0. Iceberg's bounds of files and row groups leave NaN
-out, and have -0.0 below 0.0, so a predicate over such numbers asks Iceberg for both.
+In Spark, NaN is the largest number, and -0.0 equals 0.0. Iceberg's bounds of files and row groups leave NaN out, and
+order -0.0 below 0.0. So a predicate over floating-point numbers is widened: it also matches NaN, or both zeros.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ALIAS = "__helios"
 def expression(spark: SparkSession, table: JavaTable, name: str, predicates: Iterable[str]) -> JavaExpression | None:
     """The Iceberg expression of predicates; None when Iceberg can use none of them.
 
-    Spark resolves and simplifies them, and translates each of their conjuncts as it does for its own reads; a conjunct
-    that Iceberg does not know is left out, since Spark evaluates the predicates on the rows anyway.
+    Spark resolves and simplifies the predicates, and translates each conjunct as for its own reads. Conjuncts that
+    Iceberg does not know are left out: Spark evaluates the predicates on the rows anyway.
 
     Args:
         spark: The session.
@@ -50,9 +50,9 @@ def expression(spark: SparkSession, table: JavaTable, name: str, predicates: Ite
         try:
             resolved = _resolved(spark, relation, predicate)
         except (AnalysisException, Py4JJavaError):
-            continue  # it is refused where the rows are filtered, in the user's own words
+            continue  # the filter of the rows refuses it, and quotes the user's text
         for conjunct in _conjuncts(resolved) if resolved is not None else ():
-            # As the converter's own convertToIcebergExpression, whose exceptions cost more than the rest.
+            # Not by convertToIcebergExpression, which does the same: its exceptions take longer than all else here.
             translated: ScalaOption[JavaObject] = translate(conjunct)
             if not translated.isDefined():
                 continue
@@ -62,15 +62,15 @@ def expression(spark: SparkSession, table: JavaTable, name: str, predicates: Ite
                 continue
             if converted is None:
                 continue
-            meant = _by_sparks_order(
+            widened = _by_sparks_order(
                 jvm.org.apache.iceberg.expressions.Expressions.rewriteNot(converted), table.schema()
             )
-            conjunction = meant if conjunction is None else both(conjunction, meant)
+            conjunction = widened if conjunction is None else both(conjunction, widened)
     return conjunction
 
 
 def _relation(spark: SparkSession, name: str) -> JavaLogicalPlan:
-    """A relation of a table's columns, as Iceberg resolves predicates by, but for the table's name before them."""
+    """A relation with a table's columns, by which predicates are resolved, qualified by `ALIAS`."""
     datasources = classes().org.apache.spark.sql.execution.datasources
     output = spark._jsparkSession.table(name).alias(ALIAS).queryExecution().analyzed().output()
     relation: JavaLogicalPlan = getattr(datasources, "SparkExpressionConverter$DummyRelation")(output)
@@ -78,32 +78,33 @@ def _relation(spark: SparkSession, name: str) -> JavaLogicalPlan:
 
 
 def _resolved(spark: SparkSession, relation: JavaLogicalPlan, predicate: str) -> JavaSparkExpression | None:
-    """A predicate as Spark's optimizer leaves it; None where that is always true."""
+    """A predicate after Spark's optimizer; None if the predicate is always true."""
     jvm, state = classes(), spark._jsparkSession.sessionState()
     plan = jvm.org.apache.spark.sql.catalyst.plans.logical.Filter(
         state.sqlParser().parseExpression(predicate), relation
     )
-    left = state.executePlan(plan, jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()).optimizedPlan()
-    kind = str(left.getClass().getSimpleName())
+    skip = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+    optimized = state.executePlan(plan, skip).optimizedPlan()
+    kind = str(optimized.getClass().getSimpleName())
     if kind == "Filter":
-        met: JavaSparkExpression = left.condition()
-        return met
-    if kind == "LocalRelation":
-        never: JavaSparkExpression = jvm.org.apache.spark.sql.catalyst.expressions.Literal.FalseLiteral()
-        return never
+        condition: JavaSparkExpression = optimized.condition()
+        return condition
+    if kind == "LocalRelation":  # Spark's optimizer has found that no row meets the predicate
+        false: JavaSparkExpression = jvm.org.apache.spark.sql.catalyst.expressions.Literal.FalseLiteral()
+        return false
     return None
 
 
 def without_pushed(df: DataFrame, unordered: frozenset[str] = frozenset()) -> DataFrame:
     """The rows of a table, whose scan gets no predicates that Iceberg would evaluate differently from Spark.
 
-    Spark hands predicates to Iceberg as they are. `nanvl(x, x)` and `greatest(x, x)` are x, and Iceberg has no form of
-    them.
+    Spark pushes predicates on plain columns down to Iceberg. `nanvl(x, x)` and `greatest(x, x)` have the value of x,
+    and Spark cannot push predicates on them down.
 
     Args:
         df: The rows.
-        unordered: Columns whose partitions or bounds are not in the order of their values; those of numbers with NaN
-            are known.
+        unordered: Columns whose partitions or bounds are not in the order of their values. Floating-point columns need
+            not be named.
     """
     columns = {field: _opaque(F.col(quoted(field.name)), field.dataType, field.name, unordered) for field in df.schema}
     if all(column is None for column in columns.values()):
@@ -117,49 +118,50 @@ def without_pushed(df: DataFrame, unordered: frozenset[str] = frozenset()) -> Da
 
 
 def _opaque(column: Column, kind: DataType, name: str, unordered: frozenset[str]) -> Column | None:
-    """A copy of a column that Spark does not push down to Iceberg; None if the column can be pushed down."""
+    """An equal column whose predicates are not pushed down; None if predicates on the column itself may be."""
     if isinstance(kind, FLOATING):
         return F.nanvl(column, column)
     if name in unordered and not isinstance(kind, NESTED):
         return F.greatest(column, column)
     if not isinstance(kind, StructType):
         return None
-    if not all(field.nullable for field in kind):  # which `withField` makes nullable
+    if not all(field.nullable for field in kind):  # `withField` would make a required field nullable
         return None
-    if len({field.name.lower() for field in kind}) < len(kind.fields):  # no name says which is meant
+    if len({field.name.lower() for field in kind}) < len(kind.fields):  # names that differ in case alone are ambiguous
         return None
     fields = {
         field.name: _opaque(column.getField(field.name), field.dataType, f"{name}.{field.name}", unordered)
         for field in kind
     }
-    changed = {of: made for of, made in fields.items() if made is not None}
-    for of, made in changed.items():
-        column = column.withField(quoted(of), made)
-    return column if changed else None
+    opaque = {field: copy for field, copy in fields.items() if copy is not None}
+    for field, copy in opaque.items():
+        column = column.withField(quoted(field), copy)
+    return column if opaque else None
 
 
 def _by_sparks_order(expression: JavaExpression, schema: JavaSchema) -> JavaExpression:
-    """An expression without NOT, widened to the rows that meet it in Spark's order of floating-point numbers."""
+    """An expression without NOT, widened to all rows that meet it in Spark's order of floating-point numbers."""
     make, kind = classes().org.apache.iceberg.expressions.Expressions, str(expression.op())
     if kind in ("AND", "OR"):
         both = cast("JavaJunction", expression)
         return getattr(make, kind.lower())(  # type: ignore[no-any-return]
             _by_sparks_order(both.left(), schema), _by_sparks_order(both.right(), schema)
         )
-    if kind not in ("GT", "GT_EQ", "LT_EQ", "EQ", "IN"):  # of the others Iceberg's order keeps no less
+    if kind not in ("GT", "GT_EQ", "LT_EQ", "EQ", "IN"):  # the others match no fewer rows in Iceberg's order
         return expression
     predicate = cast("JavaPredicate", expression)
     name = str(predicate.ref().name())
     field = schema.findField(name) or schema.caseInsensitiveFindField(name)  # Spark takes names in any case
     if str(field.type()) not in ("float", "double"):
         return expression
-    values = [float(literal.value()) for literal in (predicate.literals() if kind == "IN" else [predicate.literal()])]
+    literals = predicate.literals() if kind == "IN" else [predicate.literal()]
+    either = getattr(make, "or")
     widened = expression
-    if kind != "GT" and 0.0 in values:
-        again = {"GT_EQ": make.greaterThanOrEqual, "LT_EQ": make.lessThanOrEqual}.get(kind, make.equal)
+    if kind != "GT" and any(float(literal.value()) == 0.0 for literal in literals):
+        compare = {"GT_EQ": make.greaterThanOrEqual, "LT_EQ": make.lessThanOrEqual}.get(kind, make.equal)
         for zero in (-0.0, 0.0):
-            widened = getattr(make, "or")(widened, again(name, zero))
-    return getattr(make, "or")(widened, make.isNaN(name)) if kind in ("GT", "GT_EQ") else widened
+            widened = either(widened, compare(name, zero))
+    return either(widened, make.isNaN(name)) if kind in ("GT", "GT_EQ") else widened
 
 
 def _conjuncts(expression: JavaSparkExpression) -> Sequence[JavaSparkExpression]:

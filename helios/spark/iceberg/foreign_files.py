@@ -1,9 +1,9 @@
 """Data files that other writers have added to a table, and that may not fit its schema.
 
-Iceberg's readers believe the table: a null in a required column comes out as 0, and nanoseconds as microseconds. The
-manifests count the nulls: whoever plans files for a read asks for the counts too, and of a target each manifest is read
-once in a process. Footers tell the types. They are opened where a table has a name mapping, as `add_files` leaves it,
-each once in a process.
+Iceberg's readers trust the table's schema: they return a null in a required column as 0, and nanoseconds as
+microseconds. Manifests count the nulls: scans for reads keep these counts, and each manifest of a target is read once
+per process. Footers have the types: they are read, once per process, if a table has a name mapping, as `add_files` sets
+one.
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ ScanOf = TypeVar("ScanOf", bound=JavaScan)
 
 NAME_MAPPING, ENCRYPTED = "schema.name-mapping.default", "encryption.key-id"
 VECTORIZED, VECTORIZES = "spark.sql.iceberg.vectorization.enabled", "read.parquet.vectorization.enabled"
-"""The setting of a session and the property of a table that have files read by rows."""
-MOST_KNOWN = 200_000
-"""Files whose footers have been looked at that are remembered."""
-_SEEN: OrderedDict[tuple[str, str], None] = OrderedDict()
-"""Files whose columns are all read right, by what is asked of them."""
-_LOOKS: dict[tuple[str, str, str | None], Look | None] = {}
+"""The session's setting and the table's property that switch reading by columns on or off."""
+MOST_REMEMBERED = 200_000
+"""The most files in `_VERIFIED`, which bounds its memory."""
+_VERIFIED: OrderedDict[tuple[str, str], None] = OrderedDict()
+"""Files without a misread column, by the key of the checks and the file's location; oldest first."""
+_CHECKS: dict[tuple[str, str, str | None], Checks | None] = {}
+"""The checks of each table, by its UUID, schema and name mapping."""
 
 
 class Required(NamedTuple):
@@ -53,7 +54,7 @@ class Required(NamedTuple):
 
     Attributes:
         name: Its name, with dots.
-        filled: Whether it has a default for files without it.
+        filled: Whether it has a default, which fills it in files that lack it.
     """
 
     name: str
@@ -61,16 +62,16 @@ class Required(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Look:
+class Checks:
     """The checks of the files of a table.
 
     Attributes:
-        key: Identifies it.
+        key: Identifies the checks.
         required: The required columns whose nulls are counted, by field id.
-        mapping: The name mapping; None where the files have field ids.
-        identifiers: The columns that identify a row.
-        flat: The flat columns.
-        nested: Whether there are others.
+        mapping: The name mapping; None for a table without one, whose files have field ids.
+        identifiers: The field ids of the columns that identify a row.
+        flat: The field ids of the columns that are not nested.
+        nested: Whether the table has nested columns.
     """
 
     key: str
@@ -86,10 +87,10 @@ class Reading:
     """The table and the columns that are read.
 
     Attributes:
-        name: What messages call the table.
-        where: The line to blame.
-        columns: The columns that are read; none for all.
-        by_bounds: Whether Iceberg finds the files by their bounds, which it takes for those of the table's types.
+        name: The table's name, for messages.
+        where: The line of the script, for messages.
+        columns: The columns that are read; empty for all.
+        by_bounds: Whether Iceberg selects files by their bounds, which it decodes as values of the table's types.
     """
 
     name: str
@@ -99,24 +100,24 @@ class Reading:
 
 
 def with_counts(table: JavaTable, scan: ScanOf) -> ScanOf:
-    """A scan whose tasks keep the counts of nulls that `verify` asks for.
+    """A scan whose tasks keep the counts of nulls that `verify` needs.
 
     Args:
         table: The table.
-        scan: A scan of its current schema: an older snapshot that it goes to may lack the names.
+        scan: A scan of the current schema. Choose an older snapshot afterwards: its schema may lack the columns.
     """
-    look = _look(table)
-    if look is None or not look.required:
+    checks = _checks(table)
+    if checks is None or not checks.required:
         return scan
     names = classes().java.util.ArrayList()
-    for column in look.required.values():
+    for column in checks.required.values():
         names.add(column.name)
     return scan.includeColumnStats(names)
 
 
 def asks(table: JavaTable) -> bool:
     """True if the files of a table are checked: it has required columns, or a name mapping."""
-    return _look(table) is not None
+    return _checks(table) is not None
 
 
 def has_mapping(table: JavaTable) -> bool:
@@ -131,36 +132,36 @@ def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTa
         spark: The session.
         table: The table.
         tasks: Tasks of its files, of a scan `with_counts`.
-        reading: What is read of them.
+        reading: The columns that are read.
 
     Raises:
-        RunError: One of them has a null in a required column, or a column of a type that is read as something else.
+        RunError: A file has a null in a required column, or a column of a type that Iceberg misreads.
     """
-    look = _look(table)
-    if look is None or not tasks.size():
+    checks = _checks(table)
+    if checks is None or not tasks.size():
         return
-    files = _Files(spark, table, look, reading)
+    files = _Files(spark, table, checks, reading)
     mapped = files.verify_counts(tasks)
-    if mapped and table.properties().get(ENCRYPTED) is None:  # else nobody but a writer of tables has written them
+    if mapped and table.properties().get(ENCRYPTED) is None:  # only Iceberg's writers write encrypted files
         files.verify_footers(mapped)
 
 
 def verify_state(
     spark: SparkSession, table: JavaTable, snapshot: JavaSnapshot | None, *, by_bounds: bool = False
 ) -> None:
-    """Refuses files of a state that Spark lists itself, and would rewrite with other values.
+    """Refuses files of a snapshot that Spark plans itself, and would rewrite with wrong values.
 
-    Of a table with a name mapping all files are looked up once more, as bounds of another type would hide one. Of any
-    other, the manifests count the nulls of its required columns.
+    With a name mapping, all files of the table are planned here again: bounds of another type would hide a file from
+    Spark's scan. Without one, the manifests tell which files have nulls in required columns.
 
     Args:
         spark: The session.
         table: The table.
-        snapshot: The state; None for an empty one.
+        snapshot: The snapshot; None for an empty table.
         by_bounds: As for `Reading`.
 
     Raises:
-        RunError: One of them would be.
+        RunError: Spark would rewrite a file with wrong values.
     """
     if snapshot is None:
         return
@@ -168,42 +169,44 @@ def verify_state(
         tasks = plan_tasks(spark, with_counts(table, table.newBatchScan()).useSnapshot(snapshot.snapshotId()))
         verify(spark, table, tasks, Reading(str(table.name()), by_bounds=by_bounds))
         return
-    look = _look(table)
-    found = manifests(spark, table, tuple(look.required), snapshot).nulls if look is not None else ()
-    if look is not None and found:
-        _Files(spark, table, look, Reading(str(table.name()))).refuse_nulls(found[0])
+    checks = _checks(table)
+    if checks is None:
+        return
+    with_nulls = manifests(spark, table, tuple(checks.required), snapshot).nulls
+    if with_nulls:
+        _Files(spark, table, checks, Reading(str(table.name()))).refuse_nulls(with_nulls[0])
 
 
 def verify_bounds(spark: SparkSession, table: JavaTable, snapshot: JavaSnapshot | None, condition: str) -> None:
-    """Refuses files of a state that a condition replaces unread, where bounds or nulls are not what the table says.
+    """Refuses files whose bounds or nulls contradict the table's schema, if Iceberg would replace files by them.
 
     Args:
         spark: The session.
         table: The table.
-        snapshot: The state; None for an empty one.
-        condition: The condition.
+        snapshot: The snapshot; None for an empty table.
+        condition: The condition of an overwrite, which reads no rows.
 
     Raises:
-        RunError: One of them holds something else than the table says.
+        RunError: A file contradicts the table's schema.
     """
     if has_mapping(table) or asks_for_nulls(table, condition):
         verify_state(spark, table, snapshot, by_bounds=True)
 
 
 def asks_for_nulls(table: JavaTable, condition: str) -> bool:
-    """True if a condition may ask a required column for nulls, which Iceberg takes for known: there are none."""
-    look = _look(table)
-    names = [column.name for column in look.required.values()] if look is not None else []
+    """True if a condition may test a required column for null. Iceberg assumes that such a column has no nulls."""
+    checks = _checks(table)
+    names = [column.name for column in checks.required.values()] if checks is not None else []
     return re.search(r"\bnull", condition, re.IGNORECASE) is not None and bool(named_in([condition], names))
 
 
 class _Files:
     """The checked files of a table."""
 
-    def __init__(self, spark: SparkSession, table: JavaTable, look: Look, reading: Reading) -> None:
+    def __init__(self, spark: SparkSession, table: JavaTable, checks: Checks, reading: Reading) -> None:
         self._spark = spark
         self._table = table
-        self._look = look
+        self._checks = checks
         self._reading = reading
         self._schema = table.schema()
         setting = spark.conf.get(VECTORIZED, None) or table.properties().get(VECTORIZES)
@@ -212,31 +215,34 @@ class _Files:
         self._columns: dict[int, tuple[str, str] | None] = {}
 
     def verify_counts(self, tasks: JavaList[JavaFileScanTask]) -> dict[str, list[int]]:
-        """Checks the counts in the table's metadata.
+        """Checks the counts of nulls in the table's metadata.
 
         Returns:
-            The files whose footers are to be looked at, with the required columns of which no count is known.
+            The files whose footers must be checked, each with the required columns whose nulls are not counted.
         """
-        required, mapped = self._look.required, self._look.mapping is not None
-        asked = [id for id, column in required.items() if self._reads(column.name)]
-        nulls = {}
-        for counted in counts(self._spark, tasks, asked, mapped) if asked or mapped else ():
-            self.refuse_nulls(counted)
-            if counted.format == "PARQUET":
-                nulls[counted.location] = [id for id in counted.unknown if not required[id].filled]
-        return nulls
+        required, mapped = self._checks.required, self._checks.mapping is not None
+        columns = [id for id, column in required.items() if self._reads(column.name)]
+        if not columns and not mapped:
+            return {}
+        uncounted = {}
+        for file in counts(self._spark, tasks, columns, mapped):
+            self.refuse_nulls(file)
+            if file.format == "PARQUET":
+                uncounted[file.location] = [id for id in file.unknown if not required[id].filled]
+        return uncounted
 
     def refuse_nulls(self, file: Counted) -> None:
         """Raises if a file has nulls."""
-        for id, count in file.nulls:
-            raise self._null(file.location, id, f"{count:,} null{'s' * (count > 1)}")
+        if file.nulls:
+            id, count = file.nulls[0]
+            raise self._null(file.location, id, _nulls(count))
 
     def verify_footers(self, files: Mapping[str, Sequence[int]]) -> None:
         """Checks the footers that are not checked yet."""
         by_bounds = self._reading.by_bounds
-        key = "\n".join((self._look.key, str(self._by_rows), str(by_bounds), *sorted(self._names)))
-        new = [location for location in files if (key, location) not in _SEEN]
-        for location, leaves in footers(self._spark, self._table, self._look.mapping, new):
+        key = "\n".join((self._checks.key, str(self._by_rows), str(by_bounds), *sorted(self._names)))
+        new = [location for location in files if (key, location) not in _VERIFIED]
+        for location, leaves in footers(self._spark, self._table, self._checks.mapping, new):
             for leaf in leaves:
                 column = self._column(leaf.id)
                 if column is not None:
@@ -247,26 +253,28 @@ class _Files:
                         raise self._type(location, leaf, column)
             present = {leaf.id: leaf for leaf in leaves}
             for id in files[location]:
-                at = present.get(id)
-                if at is None or (at.optional and at.nulls != 0):
-                    many = f"{at.nulls:,} null{'s' * (at.nulls > 1)}" if at is not None and at.nulls else None
-                    raise self._null(location, id, many or ("no values" if at is None else "perhaps nulls"))
-            _SEEN[key, location] = None
-            if len(_SEEN) > MOST_KNOWN:
-                _SEEN.popitem(last=False)
+                if id not in present:
+                    raise self._null(location, id, "no values")
+                nulls = present[id].nulls
+                if present[id].optional and nulls != 0:
+                    raise self._null(location, id, _nulls(nulls) if nulls is not None else "perhaps nulls")
+            _VERIFIED[key, location] = None
+            if len(_VERIFIED) > MOST_REMEMBERED:
+                _VERIFIED.popitem(last=False)
 
     def _needed(self, leaf: Leaf) -> Set[str]:
-        """The readers that may read a column: with nested columns it depends on the columns that Spark reads."""
-        if self._by_rows or leaf.id not in self._look.flat:
+        """The readers that Spark may use for a column, all of which must read it correctly."""
+        if self._by_rows or leaf.id not in self._checks.flat:
             return {ROWS}
-        plain = {BATCHES, ROWS} if self._look.nested else {BATCHES}
+        # Spark reads all columns by rows if it reads a nested one.
+        plain = {BATCHES, ROWS} if self._checks.nested else {BATCHES}
         return plain | {DICTIONARIES} if leaf.dictionary else plain
 
     def _reads(self, name: str) -> bool:
         return not self._names or name.split(".", 1)[0].lower() in self._names
 
     def _column(self, id: int) -> tuple[str, str] | None:
-        """The name and the type of a column that is read; None of any other."""
+        """The name and the type of a column that is read; None for any other column."""
         if id not in self._columns:
             field = self._schema.findField(id)
             name = str(self._schema.findColumnName(id)) if field is not None else ""
@@ -274,13 +282,13 @@ class _Files:
         return self._columns[id]
 
     def _null(self, location: str, id: int, has: str) -> RunError:
-        name, column = self._reading.name, self._look.required[id].name
+        name, column = self._reading.name, self._checks.required[id].name
         table, field = (".".join(map(quoted, text.split("."))) for text in (name, column))
-        keyed = id in self._look.identifiers
+        keyed = id in self._checks.identifiers
         first = f"ALTER TABLE {table} DROP IDENTIFIER FIELDS {field}, and then " if keyed else ""
         return RunError(
-            f"{name}: the file {location} has {has} in the column {column}, which the table requires; they would be "
-            "read as values. Deleted rows count, too.",
+            f"{name}: the file {location} has {has} in the column {column}, which the table requires. Iceberg would "
+            "read nulls as values. Deleted rows count, too.",
             where=self._reading.where,
             fix=f"let the column be null ({first}ALTER TABLE {table} ALTER COLUMN {field} DROP NOT NULL), or replace "
             "the file by one without nulls.",
@@ -306,19 +314,23 @@ class _Files:
         )
 
 
-# what is asked, and what files say
+# the checks of a table
 
 
-def _look(table: JavaTable) -> Look | None:
+def _nulls(count: int) -> str:
+    return f"{count:,} nulls" if count > 1 else f"{count:,} null"
+
+
+def _checks(table: JavaTable) -> Checks | None:
     """The checks of the files of a table; None if there are none."""
     schema, mapping = table.schema(), table.properties().get(NAME_MAPPING)
-    # The text of a schema, as another table of the same UUID may have another one under its id.
+    # The schema's text, not its id: two tables with one UUID may have different schemas with the same id.
     key = (str(table.uuid()), str(schema), str(mapping) if mapping is not None else None)
-    if key not in _LOOKS:
+    if key not in _CHECKS:
         parsed = json.loads(str(classes().org.apache.iceberg.SchemaParser.toJson(schema)))
         required = dict(_required(parsed["fields"], ""))
         flat = frozenset(field["id"] for field in parsed["fields"] if isinstance(field["type"], str))
-        look = Look(
+        checks = Checks(
             key="\n".join(map(str, key)),
             required=required,
             mapping=key[2],
@@ -326,12 +338,15 @@ def _look(table: JavaTable) -> Look | None:
             flat=flat,
             nested=len(flat) < len(parsed["fields"]),
         )
-        _LOOKS[key] = look if required or mapping is not None else None
-    return _LOOKS[key]
+        _CHECKS[key] = checks if required or mapping is not None else None
+    return _CHECKS[key]
 
 
 def _required(fields: Sequence[Mapping[str, object]], path: str) -> Iterator[tuple[int, Required]]:
-    """The required columns that are in no optional struct, list or map: the nulls of those count as theirs."""
+    """The required columns by field id, without those in an optional struct, a list or a map.
+
+    A null struct counts as a null of each of its columns.
+    """
     for field in fields:
         if not field["required"]:
             continue
@@ -343,6 +358,6 @@ def _required(fields: Sequence[Mapping[str, object]], path: str) -> Iterator[tup
 
 
 def named_in(conditions: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """The columns that conditions name, or may name."""
+    """The columns that conditions may name: each shares a word with a condition."""
     words = {word.lower() for condition in conditions for word in re.findall(r"\w+", condition)}
     return [column for column in columns if words & set(re.findall(r"\w+", column.lower()))]

@@ -1,8 +1,8 @@
 """Freshness of a catalog's replicas: none may show an older state than the run has seen.
 
-What is kept of a table is its metadata file, its last sequence number and the time of its last update. A replica is
-fresh when its metadata is that file or names it in its log of earlier ones. That log has an end: where it does not
-reach back so far, both the sequence number and the time must have gone on.
+Helios remembers each table's metadata file, last sequence number and time of last update. A replica is fresh if it
+shows the same metadata file, or names that file in its log of earlier ones. The log is limited. If it does not reach
+back to that time, the replica is fresh if its last update is later and its sequence number is not lower.
 """
 
 from __future__ import annotations
@@ -19,12 +19,19 @@ from helios.spark.jvm.types.iceberg import JavaTable, JavaTableMetadata
 
 
 class StaleReplica(RunError):
-    """A replica shows older metadata than the run has seen: ask another replica, or this one later."""
+    """A replica shows older metadata than the run has seen. Another replica, or a later request, may succeed."""
 
 
 @dataclass(frozen=True)
 class MetadataVersion:
-    """The version of a table's metadata that was last seen."""
+    """The version of a table's metadata that was last seen.
+
+    Attributes:
+        uuid: The table's UUID.
+        location: The metadata file; empty if the server does not tell it.
+        sequence: The last sequence number.
+        updated: The time of the last update, in milliseconds since 1970.
+    """
 
     uuid: str
     location: str
@@ -35,7 +42,7 @@ class MetadataVersion:
     def of(cls, metadata: JavaTableMetadata) -> MetadataVersion:
         return cls(
             str(metadata.uuid()),
-            str(metadata.metadataFileLocation() or ""),  # some servers leave it out
+            str(metadata.metadataFileLocation() or ""),
             int(metadata.lastSequenceNumber()),
             int(metadata.lastUpdatedMillis()),
         )
@@ -46,12 +53,13 @@ class MetadataVersion:
         if now.location and now.location == self.location:
             return False
         if now.uuid != self.uuid:
-            return now.updated < self.updated  # a table that was replaced is the business of those who know it
+            return now.updated < self.updated  # callers that know the UUID refuse a newer table of this name
         if now.updated < self.updated or now.sequence < self.sequence:
             return True
         log = list(metadata.previousFiles())
         if not self.location or any(str(entry.file()) == self.location for entry in log):
             return False
+        # A log that reaches back before this version would name it.
         return any(int(entry.timestampMillis()) < self.updated for entry in log) or now.updated == self.updated
 
 
@@ -69,67 +77,69 @@ class CatalogFreshness:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def verify(self, table: TableName, metadata: JavaTableMetadata | None) -> None:
-        """Compares a table's metadata with the version last seen, and keeps it.
+        """Compares a table's metadata with the version last seen, and remembers it.
 
         Args:
             table: The table.
-            metadata: What a replica shows; None when it shows no such table.
+            metadata: The metadata that a replica shows; None when it shows no such table.
 
         Raises:
-            StaleReplica: It is older.
+            StaleReplica: The metadata is older.
         """
         with self._lock:
             known = self.marks.get(table.within)
             if known is not None and (metadata is None or known.newer_than(metadata)):
-                shown = f"as of its sequence number {metadata.lastSequenceNumber()}" if metadata is not None else "not"
+                shows = f"does not show {table.text}"
+                if metadata is not None:
+                    shows = f"shows {table.text} as of its sequence number {metadata.lastSequenceNumber()}"
                 raise StaleReplica(
-                    f"catalog {table.catalog.name} at {table.catalog.option('uri')} shows {table.text} {shown}: this "
-                    f"pipeline has seen {known.location}, of sequence number {known.sequence}.",
+                    f"catalog {table.catalog.name} at {table.catalog.option('uri')} {shows}: this pipeline has seen "
+                    f"{known.location}, of sequence number {known.sequence}.",
                     fix="wait until this replica has caught up, or take it out of `uri`.",
                 )
             if metadata is not None:
                 self.marks[table.within] = MetadataVersion.of(metadata)
 
     def restore(self, marks: Mapping[str, Mapping[str, str | int]]) -> None:
-        """Takes over the versions that an earlier process has seen, where they are newer.
+        """Takes over the versions that an earlier process has seen, if they are newer.
 
         Args:
-            marks: As `dataclasses.asdict` gives them, by table.
+            marks: The versions by table, as `dataclasses.asdict` gives them.
         """
         with self._lock:
             for name, mark in marks.items():
                 known = self.marks.get(name)
-                then = MetadataVersion(
+                earlier = MetadataVersion(
                     str(mark["uuid"]), str(mark["location"]), int(mark["sequence"]), int(mark["updated"])
                 )
-                if known is None or known.updated < then.updated:
-                    self.marks[name] = then
+                if known is None or known.updated < earlier.updated:
+                    self.marks[name] = earlier
 
 
 FRESHNESS: dict[Catalog, CatalogFreshness] = {}
-"""By declared catalog, and by each of its replicas."""
+"""The freshness of each declared catalog that has replicas, and of each of its replicas: one object for all of them."""
 
 
 def track_replicas(catalog: Catalog) -> None:
-    """Tracks all replicas of a catalog together, also with those of another catalog that shares some."""
-    every = (catalog, *replicas(catalog))
-    known = {id(freshness): freshness for freshness in map(FRESHNESS.get, every) if freshness is not None}
-    kept, *others = list(known.values()) or [CatalogFreshness(catalog)]
+    """Tracks a catalog and its replicas as one, together with other catalogs that share a replica."""
+    members = (catalog, *replicas(catalog))
+    known = {id(freshness): freshness for freshness in map(FRESHNESS.get, members) if freshness is not None}
+    shared, *others = list(known.values()) or [CatalogFreshness(catalog)]
     for other in others:
-        kept.restore({name: asdict(mark) for name, mark in other.marks.items()})
-    joined = [name for name, of in FRESHNESS.items() if id(of) in known]
-    FRESHNESS.update(dict.fromkeys((*every, *joined), kept))
+        shared.restore({name: asdict(mark) for name, mark in other.marks.items()})
+    joined = [member for member, freshness in FRESHNESS.items() if id(freshness) in known]
+    FRESHNESS.update(dict.fromkeys((*members, *joined), shared))
 
 
 def verify(table: TableName, loaded: JavaTable | None) -> None:
-    """Refuses a table that its replica shows in an older state than seen; no-op for a catalog without replicas.
+    """Refuses a table that a replica shows in an older state than seen before; no-op for a catalog without replicas.
 
     Args:
-        table: Its name.
-        loaded: Iceberg's table object; None where the catalog has no such table.
+        table: The table's name.
+        loaded: Iceberg's table object; None when the replica shows no such table.
 
     Raises:
-        StaleReplica: The run has seen a newer state of it.
+        StaleReplica: The run has seen a newer state of the table.
     """
     freshness = FRESHNESS.get(table.catalog)
     if freshness is not None:

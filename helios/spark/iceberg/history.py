@@ -11,7 +11,7 @@ from helios.table.growth import MANY, Growth
 
 
 def growth(table: JavaTable) -> Growth:
-    """The history of a table, as it is loaded; the size is looked up only for a long one."""
+    """The history of a loaded table; of a short history only the number of snapshots, which costs no request."""
     snapshots = cast("JavaList[JavaSnapshot]", table.snapshots())
     count = int(snapshots.size())
     if count < MANY:
@@ -23,14 +23,14 @@ def growth(table: JavaTable) -> Growth:
 
 
 class History:
-    """The snapshots of a branch, newest first, as far as they have not expired.
+    """The snapshots of a branch, newest first, back to the first expired one.
 
     Args:
         table: Iceberg's table object.
         head: The snapshot to begin with; None for an empty branch.
 
     Attributes:
-        expired: The id of the expired snapshot at which an iteration ended; None when it has not met one.
+        expired: The id of the expired snapshot at which an iteration ended; None if it has met none.
     """
 
     def __init__(self, table: JavaTable, head: JavaSnapshot | None) -> None:
@@ -47,11 +47,11 @@ class History:
             if parent is not None and snapshot is None:
                 self.expired = int(parent)
 
-    def since(self, end: JavaSnapshot | None) -> list[JavaSnapshot] | None:
-        """The snapshots after another one, newest first; None where the history does not reach back to it."""
+    def since(self, start: JavaSnapshot | None) -> list[JavaSnapshot] | None:
+        """The snapshots after `start`, newest first, or all; None if the history does not reach back to `start`."""
         snapshots: list[JavaSnapshot] = []
         for snapshot in self:
-            if end is not None and snapshot.snapshotId() == end.snapshotId():
+            if start is not None and snapshot.snapshotId() == start.snapshotId():
                 return snapshots
             snapshots.append(snapshot)
-        return snapshots if end is None else None
+        return snapshots if start is None else None

@@ -1,4 +1,4 @@
-"""The rows that a change of rows can reach, and the files of its target that may hold them."""
+"""The rows of a target that a MERGE can change, and the files that may hold them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from helios.spark.jvm.types.updates import JavaRowDelta
 
 @dataclass(frozen=True, kw_only=True)
 class MergeScope:
-    """The rows of its target that a command can change: those whose key is in the batch.
+    """The rows of a target that a command can change: those whose key is in the batch.
 
     Attributes:
-        narrow: Keeps only those of a DataFrame of the target's rows.
+        narrow: Keeps only these rows of a DataFrame of the target.
         bounds: The range of the batch's keys, by column.
-        rows: The rows that the command stores.
-        keys: Gives the batch's keys, each with the columns of `bounds`, as Iceberg's expressions take them; None where
-            they are many, or have columns of other types.
+        rows: The number of rows that the command stores.
+        keys: Gives the batch's keys as tuples of the values of the columns in `bounds`, as Iceberg's expressions take
+            them. None if there are too many, or if a value has a type that expressions do not take.
     """
 
     narrow: Callable[[DataFrame], DataFrame]
@@ -47,17 +47,17 @@ class RowChange(Protocol):
     """Files that replace and add rows."""
 
     def add_to(self, delta: JavaRowDelta) -> None:
-        """Adds them to an operation."""
+        """Adds the files to an operation."""
 
 
 @dataclass(frozen=True)
 class Reach:
-    """The reach of a scope in its target.
+    """The scope of a command as Iceberg applies it to its target.
 
     Attributes:
-        within: The expression that a file must be able to meet to be read. Iceberg gets it beside Spark: Spark would
-            put the values of each batch into generated code, which the JVM would compile for each batch.
-        columns: The key columns, as the target names them; none where Iceberg cannot compare them all.
+        within: Files that cannot meet this expression are not read. Iceberg gets it without Spark, which would put the
+            values of each batch into generated code, and the JVM would compile that for each batch.
+        columns: The key columns, as the target names them; empty if Iceberg cannot compare all of them.
     """
 
     within: JavaExpression
@@ -74,7 +74,7 @@ def reach_of(table: JavaTable, columns: Mapping[str, DataType], scope: MergeScop
 def _same_columns(table: JavaTable, columns: Mapping[str, DataType], bounds: Mapping[str, Bound]) -> dict[str, str]:
     """The columns of the same type in the batch and the target, with their names in the target.
 
-    Not uuid: Iceberg orders it by signed halves, neither as the text in Spark nor as the bounds in files.
+    Columns of type uuid are left out: Iceberg, Spark and the bounds in files order uuids in different ways.
     """
     names = {name.lower(): name for name in columns}
     same = {column: names[column.lower()] for column in bounds}
@@ -84,7 +84,7 @@ def _same_columns(table: JavaTable, columns: Mapping[str, DataType], bounds: Map
 
 
 def _within(table: JavaTable, same: Mapping[str, str], bounds: Mapping[str, Bound]) -> JavaExpression:
-    """The expression that a file must be able to meet. A key with unordered partitions adds no bound."""
+    """The bounds as an expression, without those of key columns whose partitions are not in order."""
     known = overflow.bounded(table)
     make = classes().org.apache.iceberg.expressions.Expressions
     both = getattr(make, "and")

@@ -1,9 +1,9 @@
 """Several transactions in one commit of the catalog, all or none.
 
-Iceberg's own catalogs commit table by table. Where the catalog keeps the places of metadata files, Iceberg writes
-these, and the catalog moves all tables at once: each must have the metadata that its transaction was applied to, or
-none is moved. A server of the REST protocol gets the changes themselves in one request, with what must hold for each
-table, and writes the metadata.
+Iceberg's own catalogs commit table by table. If the catalog stores the locations of metadata files, Iceberg writes the
+new files, and the catalog moves all tables to them at once. It moves none unless each table still has the metadata that
+its transaction was applied to. A REST server gets the changes and requirements of all tables in one request, and writes
+the metadata itself.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from helios.spark.jvm.types.java import JavaList
 CODEC = "write.metadata.compression-codec"
 
 NO_ENDPOINT = re.compile(r"Unable to process \(code: 40[56]\b")
-"""The pattern of the error of Iceberg's client for a server that does not take a request of this kind."""
+"""Matches the error of Iceberg's client if the server does not accept this kind of request."""
 
 
 FAILURES = (Py4JJavaError, PySparkException)
-"""Java exceptions; pyspark has classes of its own for some of them."""
+"""Java's exceptions, some of which pyspark raises as classes of its own."""
 
 
 class OutcomeUnknown(Exception):
-    """A commit of several tables failed, and its error leaves open whether the tables have it."""
+    """A commit of several tables failed, and may have landed."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ def verify(spark: SparkSession, table: TableName) -> None:
     """Checks that the catalog of a table supports transactions of several tables; nothing is changed.
 
     Raises:
-        InputError: Its server says that it does not.
+        InputError: The server of the catalog does not support them.
     """
     if CATALOGS[table.catalog.type].transacts:
         try:
-            # Iceberg's client looks at what the server offers, and then refuses a request without changes.
+            # Iceberg's client looks at the server's list of endpoints, and then refuses a request without changes.
             _rest(spark, table).commitTransaction(classes().java.util.ArrayList())
         except FAILURES as error:
-            kind, message = _told(error)
+            kind, message = _class_and_message(error)
             if kind == "UnsupportedOperationException":
                 raise _no_endpoint(table.catalog, message) from error
             if kind != "IllegalArgumentException":
@@ -80,24 +80,24 @@ def move(spark: SparkSession, moves: Sequence[Move]) -> bool:
         moves: The transactions; their tables are of one catalog.
 
     Returns:
-        Whether they are committed; not, where another commit has come before.
+        True if they are committed; False if one of the tables has changed since its transaction was applied.
 
     Raises:
         OutcomeUnknown: The catalog failed, and may have committed them.
-        HeliosError: It refuses them.
+        HeliosError: The catalog refuses them.
     """
-    moved = CATALOGS[moves[0].name.catalog.type].move
-    done = _moved(moved, moves) if moved is not None else _transacted(spark, moves)
+    mover = CATALOGS[moves[0].name.catalog.type].move
+    done = _move_tables(mover, moves) if mover is not None else _commit_on_server(spark, moves)
     if done:
         for change in moves:
             change.held.table.refresh()
     return done
 
 
-# the catalog moves tables to metadata
+# a catalog that stores the locations of metadata files
 
 
-def _moved(moved: Mover, moves: Sequence[Move]) -> bool:
+def _move_tables(mover: Mover, moves: Sequence[Move]) -> bool:
     written: list[str] = []
     try:
         for change in moves:
@@ -105,10 +105,10 @@ def _moved(moved: Mover, moves: Sequence[Move]) -> bool:
     except BaseException:
         _delete(moves, written)
         raise
-    tables = [_described(change, after) for change, after in zip(moves, written, strict=True)]
+    tables = [_moved(change, after) for change, after in zip(moves, written, strict=True)]
     try:
-        done = moved(moves[0].name.catalog, tables, client)
-    except Exception as error:  # what a database or an HTTP client raises has no common root
+        done = mover(moves[0].name.catalog, tables, client)
+    except Exception as error:  # the exceptions of databases and HTTP clients have no common base class
         raise OutcomeUnknown(f"{type(error).__name__}: {error}") from error
     if not done:
         _delete(moves, written)
@@ -119,7 +119,7 @@ def _moved(moved: Mover, moves: Sequence[Move]) -> bool:
     return True
 
 
-def _described(change: Move, after: str) -> Moved:
+def _moved(change: Move, after: str) -> Moved:
     metadata = change.held.metadata
     snapshot = metadata.currentSnapshot()
     return Moved(
@@ -137,12 +137,12 @@ def _described(change: Move, after: str) -> Moved:
 def _location(held: HeldCommit) -> str:
     """The metadata file that a transaction was applied to."""
     location = held.base.metadataFileLocation()
-    assert location is not None  # such a catalog tells it
+    assert location is not None  # only a REST server may leave it out
     return location
 
 
 def _write(held: HeldCommit) -> str:
-    """Writes metadata beside that of the table, under the next number, as Iceberg's catalogs name it."""
+    """Writes the new metadata beside the table's, named by the next number as Iceberg's catalogs do."""
     parser = classes().org.apache.iceberg.TableMetadataParser
     number = _location(held).rpartition("/")[2].partition("-")[0]
     next_number = int(number) + 1 if number.isdigit() else 0
@@ -155,14 +155,14 @@ def _write(held: HeldCommit) -> str:
 def _delete(moves: Sequence[Move], written: Sequence[str]) -> None:
     """Deletes metadata files that no table was moved to."""
     for change, location in zip(moves, written, strict=False):
-        with suppress(Py4JError):  # an orphan file, which `helios orphans` finds
+        with suppress(Py4JError):  # then it is an orphan file, which `helios orphans` finds
             change.held.table.io().deleteFile(location)
 
 
-# a server gets the changes
+# a REST server
 
 
-def _transacted(spark: SparkSession, moves: Sequence[Move]) -> bool:
+def _commit_on_server(spark: SparkSession, moves: Sequence[Move]) -> bool:
     jvm, name = classes(), moves[0].name
     commits: JavaList[JavaTableCommit] = jvm.java.util.ArrayList()
     for change in moves:
@@ -173,7 +173,7 @@ def _transacted(spark: SparkSession, moves: Sequence[Move]) -> bool:
     try:
         _rest(spark, name).commitTransaction(commits)
     except FAILURES as error:
-        kind, message = _told(error)
+        kind, message = _class_and_message(error)
         if kind != CONFLICT:
             raise _failure(spark, moves, kind, message) from error
         return False
@@ -183,7 +183,7 @@ def _transacted(spark: SparkSession, moves: Sequence[Move]) -> bool:
 def _failure(spark: SparkSession, moves: Sequence[Move], kind: str, message: str) -> Exception:
     """The error for the server's answer, by the class and message of Iceberg's exception."""
     catalog = moves[0].name.catalog
-    if kind == "NoSuchTableException":  # so the client takes any 404, that of an unknown path too
+    if kind == "NoSuchTableException":  # the client raises this for any 404, also for an unknown path
         gone = next((change.name for change in moves if load_table(spark, change.name) is None), None)
         if gone is None:
             return _no_endpoint(catalog, message)
@@ -193,18 +193,18 @@ def _failure(spark: SparkSession, moves: Sequence[Move], kind: str, message: str
     if kind == "ForbiddenException":
         return RunError(
             f"catalog {catalog.name!r} refused a commit of {len(moves)} tables: {message}; nothing was written.",
-            fix="let its user change several tables at once, and run again.",
+            fix="allow the catalog's user to commit to several tables at once, and run again.",
         )
     return OutcomeUnknown(f"{kind}: {message}")
 
 
 def _rest(spark: SparkSession, table: TableName) -> JavaRestCatalog:
-    """Iceberg's client of a REST catalog, which `cache-enabled=false` leaves unwrapped."""
+    """Iceberg's client of a REST catalog. With `cache-enabled=false` no cache wraps it."""
     catalog, _ = catalog_of(spark, table)
-    return cast("JavaRestCatalog", catalog)  # its row says so
+    return cast("JavaRestCatalog", catalog)  # only REST catalogs have `transacts` in CATALOGS
 
 
-def _told(error: Py4JJavaError | PySparkException) -> tuple[str, str]:
+def _class_and_message(error: Py4JJavaError | PySparkException) -> tuple[str, str]:
     """The class of a Java exception, and the first line of its message."""
     cause = next(java_causes(error))
     kind = str(cause.getClass().getSimpleName())
@@ -215,6 +215,6 @@ def _no_endpoint(catalog: Catalog, message: str) -> InputError:
     return InputError(
         f"the server of catalog {catalog.name!r} at {catalog.option('uri')} does not support commits of several tables "
         f"(POST /v1/{{prefix}}/transactions/commit), which atomic=True needs: {message}; nothing was written.",
-        fix="leave atomic=True out: each table is then written exactly once by itself; or mirror into a catalog whose "
+        fix="leave atomic=True out: each table is then written exactly once by itself. Or mirror into a catalog whose "
         "server has that endpoint.",
     )

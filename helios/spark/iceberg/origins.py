@@ -24,7 +24,7 @@ def locate(error: HeliosError, plan: Plan) -> None:
         for problem in error.problems:
             problem.where = problem.where or origin_of(error, plan)
         error.what = "\n".join(map(str, error.problems))
-    elif not isinstance(error, EnvironmentProblem):  # that is about the machine
+    elif not isinstance(error, EnvironmentProblem):  # no line of the script causes a problem of the machine
         error.where = error.where or origin_of(error, plan)
 
 
@@ -41,19 +41,21 @@ def origin_of(error: BaseException, plan: Plan) -> Origin | None:
 
 
 def _source(error: BaseException, plan: Plan) -> Origin:
-    """The line of the source that raised an error: by the reader that raised it, or the name in its message."""
+    """The line of the source that raised an error, found by its reader, or by its name in the message."""
     for _, frame in _raised_in(error):
         read = _read_in(frame)
         if read is not None:
             return read.source.origin
+    if len(plan.reads) == 1:
+        return plan.reads[0].source.origin
     named = [read for read in plan.reads if read.name in str(error)]
-    if named or len(plan.reads) == 1:
-        return max(named or plan.reads, key=lambda read: len(read.name)).source.origin
-    return plan.origin
+    if not named:
+        return plan.origin
+    return max(named, key=lambda read: len(read.name)).source.origin  # a shorter name may be a part of it
 
 
 def _read_in(frame: FrameType) -> ReadPlan | None:
-    """The read of a source's reader, of whatever package, in whose method a frame is."""
+    """The read plan of the reader whose method a frame runs, of any package; None for other frames."""
     read = getattr(frame.f_locals.get("self"), "read_plan", None)
     return read if isinstance(read, ReadPlan) else None
 

@@ -1,8 +1,8 @@
-"""Partitions out of the order of their values, because a transform has overflowed.
+"""Partitions that are not in the order of their values, because a transform has overflowed.
 
-Iceberg's `truncate` of the least ints and longs gives the greatest ones, and its `hour` of times some 245,000 years
-from 1970 lies on their other side. By `id < 100` Iceberg then leaves out the partition of the least ids, and by
-`id > 100` it takes each of its rows for a match.
+Iceberg's `truncate` of the smallest ints and longs gives the largest ones. Its `hour` of a time some 245,000 years
+after 1970 lies before 1970, and the other way round. For `id < 100` Iceberg then leaves out the partition of the
+smallest ids, and for `id > 100` it takes each row of that partition as a match.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable, JavaType
 
 MICROS_PER_HOUR = 3_600_000_000
 ORDERED = ("LT", "LT_EQ", "GT", "GT_EQ")
-"""The predicates that compare by order. Equal values have equal partitions, wherever these lie."""
+"""The predicates that compare by order. An overflow does no harm to others: equal values have equal partitions."""
 
 
 class Ordered(NamedTuple):
-    """Where a transform keeps the order of its values.
+    """The range in which a transform keeps the order of its values.
 
     Attributes:
-        values: The first and the last value whose partition is where it belongs; of times in microseconds since 1970.
-        partitions: The first and the last partition that no other value overflows into.
+        values: The first and the last value whose partition is in order; for times, microseconds since 1970.
+        partitions: The first and the last partition that no overflow reaches.
     """
 
     values: tuple[int, int]
@@ -33,21 +33,32 @@ class Ordered(NamedTuple):
 
     def holds(self, value: object) -> bool:
         """True if the partition of a value is in order. A time may also be ISO 8601 text."""
-        if isinstance(value, str):  # ISO 8601 has a sign in front of a year of more than four digits
+        if isinstance(value, str):  # in ISO 8601 a year of more than four digits has a sign
             return re.match(r"\d{4}-", value) is not None
         return isinstance(value, int) and self.values[0] <= value <= self.values[1]
 
 
 NOWHERE = Ordered((1, 0), (1, 0))
-MOST_LOOKED_AT = 10_000
-_LOOKED_AT: dict[tuple[str, int, int, bool], frozenset[str]] = {}
-"""A cache of `unordered` by snapshot and schema: a joined table is read in each batch, and a manifest takes
-some calls of the JVM."""
+"""Two empty ranges: the transform may overflow for any value."""
+MOST_CACHED = 10_000
+_CACHE: dict[tuple[str, int, int, bool], frozenset[str]] = {}
+"""The results of `unordered` by table, schema, snapshot and `added`: a joined table is read in each batch, and each
+manifest takes some calls of the JVM."""
 LONGS = (-(1 << 63), (1 << 63) - 1)
+"""The smallest and the largest long."""
+
+
+class _Field(NamedTuple):
+    """A partition field whose transform may overflow."""
+
+    position: int
+    column: str
+    kind: JavaType
+    order: Ordered
 
 
 def ordered(kind: str, transform: str) -> Ordered | None:
-    """Where a transform keeps the order of its values; None where it always does.
+    """The range in which a transform keeps the order of its values; None if it always does.
 
     Args:
         kind: The type of the column, as Iceberg writes it.
@@ -60,19 +71,21 @@ def ordered(kind: str, transform: str) -> Ordered | None:
         (None, None)
     """
     if kind in ("timestamp", "timestamptz") and transform == "hour":
-        most = 1 << 31
-        last = ((1 << 63) - 1) // MICROS_PER_HOUR - 2 * most  # of the last time there is, on the other side
-        return Ordered((-most * MICROS_PER_HOUR, most * MICROS_PER_HOUR - 1), (last + 1, -last - 2))
+        most = 1 << 31  # an int holds the hours
+        overflowed = LONGS[1] // MICROS_PER_HOUR - 2 * most  # the hour of the latest time, which is before 1970
+        return Ordered((-most * MICROS_PER_HOUR, most * MICROS_PER_HOUR - 1), (overflowed + 1, -overflowed - 2))
     width = re.fullmatch(r"truncate\[(\d+)\]", transform)
     if width is None or kind not in ("int", "long"):
         return None
-    size, range_of = int(width[1]), 1 << (32 if kind == "int" else 64)
-    low = -range_of // 2
-    if 2 * size - 1 >= -low:  # Java's own sum of a remainder and the width overflows
+    size, values = int(width[1]), 1 << (32 if kind == "int" else 64)
+    low = -values // 2
+    if 2 * size - 1 >= -low:  # Java adds a remainder and the width, and this sum overflows
         return NOWHERE
-    first = -(-low // size) * size
-    # An int may be a long by now, whose partitions were made of ints.
-    return Ordered((first, LONGS[1]), (LONGS[0], first - size + range_of - 1)) if first != low else None
+    first = -(-low // size) * size  # the smallest multiple of the width
+    if first == low:
+        return None
+    # The other two ends stay open: the column may be a long today, with partitions from when it was an int.
+    return Ordered((first, LONGS[1]), (LONGS[0], first - size + values - 1))
 
 
 def unordered(table: JavaTable, snapshots: Iterable[JavaSnapshot], *, added: bool = False) -> frozenset[str]:
@@ -81,7 +94,7 @@ def unordered(table: JavaTable, snapshots: Iterable[JavaSnapshot], *, added: boo
     Args:
         table: The table.
         snapshots: The snapshots.
-        added: Whether only the files that each of them has added count.
+        added: Whether to look only at the files that each snapshot has added.
     """
     fields = {spec: fields for spec, fields in _fields(table) if fields}
     if not fields:
@@ -90,64 +103,62 @@ def unordered(table: JavaTable, snapshots: Iterable[JavaSnapshot], *, added: boo
     columns: set[str] = set()
     for snapshot in snapshots:
         key = (uuid, schema, int(snapshot.snapshotId()), added)
-        if key not in _LOOKED_AT:
-            if len(_LOOKED_AT) >= MOST_LOOKED_AT:
-                _LOOKED_AT.clear()
-            _LOOKED_AT[key] = frozenset(
-                name
+        if key not in _CACHE:
+            if len(_CACHE) >= MOST_CACHED:
+                _CACHE.clear()
+            _CACHE[key] = frozenset(
+                field.column
                 for manifest in listed(snapshot.dataManifests(table.io()))
                 if not added or manifest.snapshotId() == snapshot.snapshotId()
-                for place, name, kind, known in fields.get(int(manifest.partitionSpecId()), ())
-                if not _within(manifest, place, kind, known.partitions)
+                for field in fields.get(int(manifest.partitionSpecId()), ())
+                if not _is_in_order(manifest, field)
             )
-        columns |= _LOOKED_AT[key]
+        columns |= _CACHE[key]
     return frozenset(columns)
 
 
 def bounded(table: JavaTable) -> Mapping[str, list[Ordered]]:
-    """The ranges in which the partitions of each column are in order; without columns that always are."""
+    """The ranges in which the partitions of a column are in order, by column; other columns are always in order."""
     orders: dict[str, list[Ordered]] = {}
     for _, fields in _fields(table):
-        for _, name, _, known in fields:
-            orders.setdefault(name, []).append(known)
+        for field in fields:
+            orders.setdefault(field.column, []).append(field.order)
     return orders
 
 
-def _fields(table: JavaTable) -> Iterator[tuple[int, Sequence[tuple[int, str, JavaType, Ordered]]]]:
-    """Of each partition spec the fields that may overflow: their place, column, and the type of the partition."""
+def _fields(table: JavaTable) -> Iterator[tuple[int, Sequence[_Field]]]:
+    """The id of each partition spec, and its fields that may overflow: one for each type that a column has had."""
     schema = table.schema()
     for spec in table.specs().values():
         fields = []
-        for place, field in enumerate(listed(spec.fields())):
+        for position, field in enumerate(listed(spec.fields())):
             transform, source = str(field.transform().toString()), int(field.sourceId())
             column = schema.findField(source) if transform == "hour" or transform.startswith("truncate") else None
-            if column is None:  # always in order, or dropped, so that no predicate names it
+            if column is None:  # the transform keeps the order, or the column was dropped and no predicate names it
                 continue
-            kinds = {
-                str(then.type())
-                for schema in table.schemas().values()
-                if (then := schema.findField(source)) is not None
-            }
-            partition = spec.partitionType().fields().get(place).type()
+            partition = spec.partitionType().fields().get(position).type()
             name = str(schema.findColumnName(source))
-            fields += [
-                (place, name, partition, known) for kind in kinds if (known := ordered(kind, transform)) is not None
-            ]
+            columns = (schema.findField(source) for schema in table.schemas().values())
+            kinds = {str(column.type()) for column in columns if column is not None}
+            orders = (ordered(kind, transform) for kind in kinds)
+            fields += [_Field(position, name, partition, order) for order in orders if order is not None]
         yield int(spec.specId()), fields
 
 
-def _within(manifest: JavaManifestFile, place: int, kind: JavaType, partitions: tuple[int, int]) -> bool:
-    """True if all partitions of a manifest lie where none has overflowed."""
+def _is_in_order(manifest: JavaManifestFile, field: _Field) -> bool:
+    """True if a manifest has no partition that an overflow may reach."""
     summaries = manifest.partitions()
-    if summaries is None:  # as some writers of format v1 leave it
+    if summaries is None:  # some writers of format v1 leave the summaries out
         return False
-    summary, value_of = summaries.get(place), classes().org.apache.iceberg.types.Conversions.fromByteBuffer
-    ends = [int(value_of(kind, end)) for end in (summary.lowerBound(), summary.upperBound()) if end is not None]
-    return all(partitions[0] <= end <= partitions[1] for end in ends)
+    summary = summaries.get(field.position)
+    value_of = classes().org.apache.iceberg.types.Conversions.fromByteBuffer
+    ends = [int(value_of(field.kind, end)) for end in (summary.lowerBound(), summary.upperBound()) if end is not None]
+    first, last = field.order.partitions
+    return all(first <= end <= last for end in ends)
 
 
 def without_order(expression: JavaExpression, columns: frozenset[str]) -> JavaExpression:
-    """An expression without NOT, widened so that it asks for no order of these columns."""
+    """An expression without NOT, in which each comparison by order of one of these columns is true."""
     make, kind = classes().org.apache.iceberg.expressions.Expressions, str(expression.op())
     if kind in ("AND", "OR"):
         both = cast("JavaJunction", expression)

@@ -13,7 +13,7 @@ from helios.spark.jvm.classes import classes
 def count(table: Any, tasks: Any) -> int:
     """The number of partitions of an Iceberg table's tasks; 0 for an unpartitioned table.
 
-    A partition is one of a partition spec: after the partitioning was changed, older ones count for themselves.
+    Partitions of different partition specs count separately.
     """
     jvm = classes()
     if not tasks.size() or not jvm.org.apache.iceberg.Partitioning.isPartitioned(table):
@@ -23,18 +23,18 @@ def count(table: Any, tasks: Any) -> int:
 
 
 def of_scan(table: Any, scan: Any) -> int:
-    """The partitions that a scan of Spark's over an Iceberg table has planned to read."""
+    """The number of partitions that Spark's scan of an Iceberg table has planned to read."""
     jvm = classes()
     gateway: Any = SparkContext._gateway
     kind = _loader(scan).loadClass("org.apache.iceberg.spark.source.SparkPartitioningAwareScan")
-    # Its tasks are kept from other classes, and nothing else tells partitions.
+    # The method is not public, and no other one gives the partitions.
     tasks = jvm.org.apache.iceberg.common.DynMethods.builder("tasks")
     method = tasks.hiddenImpl(kind, gateway.new_array(jvm.java.lang.Class, 0)).build()
     return count(table, method.invoke(scan, gateway.new_array(jvm.java.lang.Object, 0)))
 
 
 def _loader(instance: Any) -> Any:
-    """The class loader of Iceberg's classes: a thread of Spark may have another one."""
+    """The class loader of Iceberg's classes, which may differ from the loader of Spark's thread."""
     return instance.getClass().getClassLoader()
 
 

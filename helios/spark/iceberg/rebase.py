@@ -1,11 +1,11 @@
 """A MERGE beside appending writers: their commits are no conflict if they hold no key of the batch.
 
-Iceberg would refuse the MERGE for any file that was added since it read the table, and each try would run it again and
-lose again. So before each try the files that were added are looked at: by the bounds of their columns, then by their
-keys. Where none is in the batch, the MERGE would have given the same files, and is validated from there on.
+Iceberg refuses a MERGE for any file that was added since the MERGE read the table. A retry would run the MERGE again,
+and lose again. So before each try, Helios checks the added files: first their bounds, then their keys. If no key is in
+the batch, the MERGE would have written the same files, and Iceberg validates only later commits.
 
-The look must be shorter than others take from commit to commit. So few and small files are read by Iceberg's own
-reader, in the driver, and only others by a job of Spark's.
+The check must take less time than other writers need for a commit. So Iceberg's own reader reads a few small files in
+the driver, and only more or larger files are read by a job of Spark.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from helios.spark.jvm.types.java import JavaList
 from helios.spark.jvm.types.updates import JavaRowChange
 
 FEW_FILES = 32
-"""The most files that the driver reads one after the other; Spark's tasks are faster with more."""
+"""The most files that the driver reads, one after the other; Spark's tasks read more files faster."""
 SMALL_BYTES = 32 << 20
-"""The most bytes of them."""
+"""The most bytes of these files."""
 
 
 class Rebase:
@@ -39,7 +39,7 @@ class Rebase:
         spark: The session of the batch.
         table: Iceberg's table object.
         base: The snapshot that the MERGE has read.
-        changes: Its row deltas, or overwrites of files.
+        changes: The MERGE's row deltas, or its overwrites of files.
         narrow: Keeps the rows of a DataFrame whose key is in the batch.
         keys: The batch's keys.
     """
@@ -56,61 +56,62 @@ class Rebase:
     ) -> None:
         self._spark = spark
         self._table = table
-        self._checked = base
+        self._checked = base  # the snapshot up to which the commits are checked
         self._narrow = narrow
         self._keys = keys
         self._changes = changes
-        self._met = False
+        self._conflicts = False
         for change in changes:
             change.conflictDetectionFilter(keys.within)
 
     def onto(self, head: JavaSnapshot | None) -> bool:
-        """Validates the row changes from a head on, if the commits up to it only append other keys.
+        """Moves the row changes onto a head, if the commits up to it only append keys that are not in the batch.
 
-        Otherwise Iceberg refuses them, and the MERGE must run again.
+        Otherwise Iceberg refuses the row changes, and the MERGE must run again.
 
         Returns:
-            Whether the row changes were moved.
+            True if the row changes were moved: Iceberg then validates only commits after the head.
         """
-        if self._met or head is None or head.snapshotId() == self._checked.snapshotId():
+        if self._conflicts or head is None or head.snapshotId() == self._checked.snapshotId():
             return False
         try:
-            self._met = not self._apart(head)
-        except (Py4JError, PySparkException):  # a file is gone, or cannot be read: nothing is known
-            self._met = True
-        if self._met:
+            self._conflicts = not self._appends_other_keys(head)
+        except (Py4JError, PySparkException):  # a file is gone or cannot be read, so its keys are unknown
+            self._conflicts = True
+        if self._conflicts:
             return False
         for change in self._changes:
             change.validateFromSnapshot(int(head.snapshotId()))
         self._checked = head
         return True
 
-    def _apart(self, head: JavaSnapshot) -> bool:
+    def _appends_other_keys(self, head: JavaSnapshot) -> bool:
         """True if the commits up to a head only append rows whose keys are not in the batch."""
         since = History(self._table, head).since(self._checked)
         if since is None or any(str(snapshot.operation()) != "append" for snapshot in since):
             return False
         expression = self._expression()
-        held = self._holds_one(expression, head) if expression is not None and _few_and_small(since) else None
-        if held is not None:
-            return not held
+        if expression is not None and _few_and_small(since):
+            has_key = self._has_match(expression, head)
+            if has_key is not None:
+                return not has_key
         scan = self._table.newIncrementalAppendScan().fromSnapshotExclusive(int(self._checked.snapshotId()))
         scan = scan.toSnapshot(int(head.snapshotId())).filter(self._keys.within if expression is None else expression)
         tasks = plan_tasks(self._spark, scan)
         if not tasks.size():
             return True
         with scan_task_scope():
-            met = self._narrow(read_tasks(self._spark, self._table, tasks)).select(F.lit(1)).limit(1)
-            return not met.collect()
+            with_key = self._narrow(read_tasks(self._spark, self._table, tasks)).select(F.lit(1)).limit(1)
+            return not with_key.collect()
 
     def _expression(self) -> JavaExpression | None:
-        """The expression for the rows with the batch's keys; None if Spark must compare them."""
+        """The expression for the rows with the batch's keys; None if Spark must compare the keys."""
         try:
             return self._keys.expression
-        except Py4JError:  # a value that Iceberg cannot take
+        except Py4JError:  # Iceberg cannot parse a value
             return None
 
-    def _holds_one(self, expression: JavaExpression, head: JavaSnapshot) -> bool | None:
+    def _has_match(self, expression: JavaExpression, head: JavaSnapshot) -> bool | None:
         """True if a row that was added up to a head meets an expression; None if the driver cannot read the files."""
         columns: JavaList[str] = classes().java.util.ArrayList()
         for column in self._keys.columns:
@@ -123,7 +124,7 @@ class Rebase:
                 return bool(rows.iterator().hasNext())
             finally:
                 rows.close()
-        except Py4JError:  # Spark may have what it takes, or tells what is wrong
+        except Py4JError:  # Spark may be able to read the files; if not, the rebase is given up
             return None
 
 
@@ -132,6 +133,7 @@ def _few_and_small(since: Sequence[JavaSnapshot]) -> bool:
     files = size = 0
     for snapshot in since:
         summary = snapshot.summary()
+        # A summary without these entries counts as too many files.
         files += int(summary.get("added-data-files") or FEW_FILES + 1)
         size += int(summary.get("added-files-size") or SMALL_BYTES + 1)
     return files <= FEW_FILES and size <= SMALL_BYTES

@@ -25,7 +25,7 @@ from helios.spark.jvm.types.spark import (
 )
 
 MOST_FILES = 10_000
-"""Files of a batch's sources above which partitions are not counted: that reads the metadata of every file."""
+"""With more files in a batch's sources, partitions are not counted: that reads the metadata of every file."""
 
 
 def counts_partitions(files: int) -> bool:
@@ -42,8 +42,8 @@ class ScanMetrics:
         total: Data files of the snapshots that were read.
         matched: Data files that were read.
         bytes: Size of the data files that were read.
-        parts: Each counts the partitions of some files that were read.
-        whole: Each counts the partitions of all files of a snapshot that was read.
+        parts: Functions, each of which counts the partitions of some files that were read.
+        whole: Functions, each of which counts the partitions of all files of a snapshot that was read.
     """
 
     tables: frozenset[str] = frozenset()
@@ -67,17 +67,17 @@ class ScanMetrics:
         self.whole += other.whole
 
     def partitions(self) -> tuple[int, int]:
-        """Partitions that were read, and partitions that were left out; counted now, after the rows are written.
+        """The number of partitions that were read, and of those that were skipped; call it after the commit.
 
-        (0, 0) where the sources have too many files, and where what was read has gone since.
+        (0, 0) if the sources have too many files, or if files are gone by now.
         """
         if not counts_partitions(self.total):
             return 0, 0
         try:
             matched = sum(count() for count in self.parts)
-            # Where every file was read, there is nothing to plan.
+            # Every count of `whole` plans a scan, which is not needed if no file was skipped.
             whole = sum(count() for count in self.whole) if self.skipped else matched
-        except Py4JError:  # the rows have landed
+        except Py4JError:  # the batch is committed, and a metric must not fail it
             return 0, 0
         return matched, max(0, whole - matched)
 
@@ -101,18 +101,18 @@ def collect_scan_metrics(tables: frozenset[str]) -> Iterator[ScanMetrics]:
 
 
 def record(read: ScanMetrics) -> None:
-    """Adds the metrics of a read to those that are being collected, if any."""
+    """Adds the metrics of a read to those that `collect_scan_metrics` collects, if any."""
     collected = _COLLECTED.get()
     if collected is not None:
         collected.add(read)
 
 
 def record_command(dataset: JavaDataset) -> None:
-    """Adds the files that an executed command has read, as Iceberg reports them to the command's scans."""
+    """Adds the files that an executed command has read, from the metrics that Iceberg reports for its scans."""
     collected = _COLLECTED.get()
     if collected is None:
         return
-    # The plan that has run: executedPlan() would optimize and plan again, the rows that the command returned.
+    # This is the plan that has run. executedPlan() would be that of a query over the rows that the command returned.
     result = cast("JavaCommandResult", dataset.queryExecution().commandExecuted())
     for scan in _scans(result.commandPhysicalPlan()):
         if str(scan.table().name()) not in collected.tables:
@@ -124,7 +124,7 @@ def record_command(dataset: JavaDataset) -> None:
 
 
 def _iceberg(table: JavaConnectorTable) -> JavaTable:
-    """Iceberg's table of one of Spark's; the target of a MERGE has another one of Spark's inside."""
+    """Iceberg's table inside a table of Spark; the target of a MERGE has two tables of Spark around it."""
     inner = table.table()
     if inner.getClass().getSimpleName() != "SparkTable":
         return inner
@@ -132,7 +132,7 @@ def _iceberg(table: JavaConnectorTable) -> JavaTable:
 
 
 def _scans(node: JavaSparkPlan) -> Iterator[JavaBatchScanExec]:
-    """The batch scans of an executed plan; a part that Spark ran once and used again counts once."""
+    """The batch scans of an executed plan; a part that Spark has reused counts once."""
     name = str(node.getClass().getSimpleName())
     if name == "BatchScanExec":
         yield cast("JavaBatchScanExec", node)

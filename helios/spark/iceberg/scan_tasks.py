@@ -45,11 +45,11 @@ def read_tasks(
         spark: The session.
         table: Iceberg's table object; its current schema gives the columns.
         tasks: Tasks of its files, at least one.
-        vector: Rows of a vectorized read batch; None for Iceberg's own.
+        vector: Rows of a vectorized read batch; None for Iceberg's default.
 
     Returns:
-        The table's columns; `_file` and `_pos` can be asked for, and of format v3 `_row_id` and
-        `_last_updated_sequence_number`, which may show among them.
+        The table's columns. `_file` and `_pos` can be selected too, and with format v3 `_row_id` and
+        `_last_updated_sequence_number`, which may be among the columns already.
     """
     name = _stage(table, tasks)
     staged = _STAGED.get()
@@ -62,8 +62,8 @@ def read_tasks(
         # Spark hides all metadata columns of a table that has one of them as a column.
         none = jvm.scala.Option.empty()
         attributes = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes
-        shown = attributes(relation.schema().add("_file", "string").add("_pos", "bigint").add("_deleted", "boolean"))
-        plan = plan.copy(relation, shown, none, none, plan.options(), none)
+        columns = attributes(relation.schema().add("_file", "string").add("_pos", "bigint").add("_deleted", "boolean"))
+        plan = plan.copy(relation, columns, none, none, plan.options(), none)
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
 
 
@@ -93,7 +93,7 @@ def plan_input_partitions(
         table: Iceberg's table object.
         tasks: Tasks of its files, at least one.
         columns: The columns to be read.
-        vector: Rows of a vectorized read batch; None for Iceberg's own.
+        vector: Rows of a vectorized read batch; None for Iceberg's default.
     """
     name = _stage(table, tasks)
     try:
@@ -131,7 +131,7 @@ def _staged_table(
 
 
 def _split_size(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTask]) -> int:
-    """Bytes of a Spark task, so that every core has work; Iceberg sees to that where it reads a table itself."""
+    """The bytes that a task of Spark reads, chosen so that every core has work, as in Iceberg's other scans."""
     jvm = classes()
     size = int(jvm.org.apache.iceberg.BaseCombinedScanTask(tasks).sizeBytes())
     cores = max(spark.sparkContext.defaultParallelism, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))

@@ -1,4 +1,4 @@
-"""Schema evolution: changes of a table through Iceberg's Java API, and the alignment of a batch's columns."""
+"""Schema evolution: changes of a table's schema through Iceberg's Java API, and the alignment of a batch's columns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from helios.spark.jvm.types.iceberg import JavaSchema, JavaTable, JavaType
 from helios.spark.jvm.types.updates import JavaUpdateSchema
 
 RETRYABLE = ("CommitFailedException", "CommitStateUnknownException")
-"""Failures after which the table is compared again: another writer was faster, or the commit may have landed."""
+"""Failures after which the schemas are compared again: another writer has committed, or the commit may have landed."""
 
 
 def names_by_id(schema: JavaSchema) -> dict[int, str]:
@@ -56,7 +56,7 @@ def _plain(text: str) -> SparkType:
     try:
         return parse_type(text)
     except TypeProblem:
-        return SparkType(text)  # a user-defined or newer type, which equals only itself
+        return SparkType(text)  # a type that the planner does not know equals only itself
 
 
 def target_of(table: JavaTable, name: str, sorted_by: Iterable[str] = ()) -> Target:
@@ -65,10 +65,10 @@ def target_of(table: JavaTable, name: str, sorted_by: Iterable[str] = ()) -> Tar
     Args:
         table: Iceberg's table object.
         name: The table's name, for messages.
-        sorted_by: Columns that the writer sorts by, beside those of the table's own sort order.
+        sorted_by: Columns that the writer sorts by, in addition to those of the table's own sort order.
 
     Raises:
-        InputError: It has a column of a type that Spark cannot write.
+        InputError: The table has a column of a type that Spark cannot write.
     """
     iceberg, schema = classes().org.apache.iceberg, table.schema()
     try:
@@ -101,12 +101,12 @@ def apply_changes(
     Args:
         spark: The session.
         table: Iceberg's table object; it has the new schema afterwards.
-        diff: Compares the stream with the table as it is now, and raises where the table cannot take it. Called again
-            when another writer's commit came first, or the outcome of a commit is unknown.
-        retry: How often it is tried again.
+        diff: Compares the stream with the table's present schema, and raises if they do not fit. It is called again
+            if another writer's commit came first, or if the outcome of a commit is unknown.
+        retry: How often to try again.
 
     Returns:
-        The changes of the last comparison; none when the table had them already.
+        The changes of the last comparison; empty if the table had them already.
 
     Raises:
         RunError: Iceberg or the catalog refused the changes.
@@ -135,7 +135,7 @@ def apply_changes(
 
 
 def _java_error(error: Py4JJavaError | PySparkException) -> tuple[str, str]:
-    """The class and the message of a Java exception; pyspark turns some of Java's own into exceptions of its own."""
+    """The class and the message of a Java exception, some of which pyspark raises as classes of its own."""
     if isinstance(error, Py4JJavaError):
         return java_class(error), java_message(error)
     return type(error).__name__, str(error).splitlines()[0]
@@ -151,9 +151,10 @@ def commit_changes(spark: SparkSession, table: JavaTable, changes: Sequence[Chan
 
     Raises:
         Py4JJavaError: Iceberg refuses a change, or the commit failed.
-        PySparkException: The same, where pyspark has a class for Java's.
+        PySparkException: The same, if pyspark has a class for Java's exception.
     """
-    update, renamed = table.updateSchema(), dict[Path, Path]()
+    update = table.updateSchema()
+    renamed: dict[Path, Path] = {}
     for change in changes:
         _CHANGES[type(change)](update, _before(change.path, renamed), change)
         if isinstance(change, Rename):
@@ -162,16 +163,16 @@ def commit_changes(spark: SparkSession, table: JavaTable, changes: Sequence[Chan
 
 
 def _before(path: Path, renamed: Mapping[Path, Path]) -> Path:
-    """A path by the names before the update, which Iceberg uses until it is committed."""
-    whole = next((new for new in renamed if path[: len(new)] == new), ())
-    return renamed.get(whole, ()) + path[len(whole) :]
+    """A path with the names before the update, which Iceberg uses until the commit."""
+    prefix = next((new for new in renamed if path[: len(new)] == new), ())
+    return renamed.get(prefix, ()) + path[len(prefix) :]
 
 
 def _iceberg_type(kind: SparkType) -> JavaType:
     jvm = classes()
     row = jvm.org.apache.spark.sql.types.StructType.fromDDL(f"c {kind}")
-    found: JavaType = jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(row).findField("c").type()
-    return found
+    converted: JavaType = jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(row).findField("c").type()
+    return converted
 
 
 def _add(update: JavaUpdateSchema, path: Path, change: Change) -> None:
@@ -200,7 +201,7 @@ def _drop(update: JavaUpdateSchema, path: Path, change: Change) -> None:
 _Apply: TypeAlias = "Callable[[JavaUpdateSchema, Path, Change], None]"
 
 _CHANGES: dict[type[Change], _Apply] = {Add: _add, Widen: _widen, Relax: _relax, Rename: _rename, Drop: _drop}
-"""By change: how it is added to Iceberg's schema update, at a path by the names before the update."""
+"""The function that adds a change to Iceberg's schema update, by kind of change; see `_before` for the path."""
 
 
 # the rows
@@ -209,15 +210,15 @@ _CHANGES: dict[type[Change], _Apply] = {Add: _add, Widen: _widen, Relax: _relax,
 def align(df: DataFrame, target: StructType) -> DataFrame:
     """A batch with exactly the table's columns and types, matched by name at every level, ignoring case.
 
-    Columns and nested fields that the batch lacks are null, or the table's default; a value of the same type stays a
-    bare reference. A null where the table is required is refused by Spark's writer: see `null_violation`.
+    A column or nested field that the batch lacks gets the table's default, or null. A column of the same name and type
+    stays a plain reference. Spark's writer refuses a null in a required field: see `null_violation`.
 
     Args:
         df: A batch that the table can take, after its evolution.
         target: The table's schema.
 
     Raises:
-        CheckFailed: The table lacks columns or types of the batch: evolve it first. Nothing is dropped silently.
+        CheckFailed: The table lacks columns or types of the batch: evolve the table first. No column is dropped.
     """
     stream, table = fields_of(df.schema), fields_of(target)
     evolution = evolve(stream, Target(name="the table", fields=table), Policy())
@@ -260,27 +261,27 @@ def _struct(cell: Cell, value: Column) -> Column:
 
 def _array(cell: Cell, value: Column) -> Column:
     (element,) = cell.parts
-    return F.transform(value, lambda one: _value(element, one))
+    return F.transform(value, lambda item: _value(element, item))
 
 
 def _map(cell: Cell, value: Column) -> Column:
-    key, held = cell.parts
+    key, entry = cell.parts
     if not key.same:
         value = F.transform_keys(value, lambda name, _: _value(key, name))
-    return value if held.same else F.transform_values(value, lambda _, one: _value(held, one))
+    return value if entry.same else F.transform_values(value, lambda _, item: _value(entry, item))
 
 
 _NESTED: dict[str, Callable[[Cell, Column], Column]] = {"struct": _struct, "array": _array, "map": _map}
-"""By nested type: how a value of it is rebuilt from its parts."""
+"""The function that rebuilds a value from its parts, by nested type."""
 
 
 def null_violation(error: PySparkException, table: str, where: Origin | None = None) -> RunError | None:
-    """The clear form of Spark's refusal to write a null into a required field; None for any other error.
+    """A clear error for Spark's refusal to write a null into a required field; None for any other error.
 
     Args:
-        error: What a write raised.
+        error: The error of a write.
         table: The target, for the message.
-        where: The line to blame.
+        where: The line of the script, for the message.
     """
     if error.getCondition() != "NOT_NULL_ASSERT_VIOLATION":
         return None

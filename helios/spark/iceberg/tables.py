@@ -57,7 +57,7 @@ def create_table(
     partitioning: Sequence[PartitionField] = (),
     sort: Sequence[SortTerm] = (),
 ) -> JavaTable:
-    """Creates a table and its namespace; loads the table when somebody else has created it meanwhile.
+    """Creates a table and its namespace; loads the table if another client has created it meanwhile.
 
     Args:
         spark: The session.
@@ -74,7 +74,7 @@ def create_table(
         if not catalog.namespaceExists(namespace):
             catalog.createNamespace(namespace)
     except Py4JJavaError:
-        # Catalogs raise different errors when two clients create it at once: only its existence counts.
+        # Catalogs raise different errors when two clients create a namespace at once. Only its existence matters.
         if not catalog.namespaceExists(namespace):
             raise
     java_type = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json()).asNullable()
@@ -119,7 +119,7 @@ def _sorted(order: Order, terms: Sequence[SortTerm]) -> Order:
 
 
 def replace_partition_spec(spark: SparkSession, table: JavaTable, partitioning: Sequence[PartitionField]) -> None:
-    """Gives a table another partition spec for what is written from now on; no commit when it has it already."""
+    """Sets a table's partition spec for future writes; commits nothing if the table has that spec already."""
     table.refresh()
     update = table.updateSpec().caseSensitive(False)
     fields = [f for f in listed(table.spec().fields()) if not f.transform().isVoid()]
@@ -147,14 +147,14 @@ def _term(field: PartitionField) -> JavaTerm:
 
 
 def _text(table: JavaTable, field: JavaPartitionField) -> str:
-    """A field of a Java partition spec, as `PartitionField` shows it."""
+    """A field of a Java partition spec as text, like `str` of a `PartitionField`."""
     transform, _, width = str(field.transform().toString()).rstrip("]").partition("[")
     column = str(table.schema().findColumnName(field.sourceId()))
     return str(PartitionField(transform, column, int(width) if width else None))
 
 
 def replace_sort_order(spark: SparkSession, table: JavaTable, terms: Sequence[SortTerm]) -> None:
-    """Gives a table a sort order for what is written from now on; no commit when it has it already."""
+    """Sets a table's sort order for future writes; commits nothing if the table has that order already."""
     table.refresh()
     wanted = _sorted(_new_sort_order(table.schema()), terms).build()
     if not table.sortOrder().sameOrder(wanted):
@@ -167,7 +167,8 @@ def catalog_of(spark: SparkSession, table: TableName) -> tuple[JavaCatalog, Java
     # The catalog manager reads the conf of the thread's active session, which only some calls set.
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
     catalog = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, table.catalog.name)
-    name = json.dumps({"namespace": table.namespace, "name": table.table})  # JSON takes any character of a name
+    # As JSON, in which a name may have any character.
+    name = json.dumps({"namespace": table.namespace, "name": table.table})
     return catalog, jvm.org.apache.iceberg.catalog.TableIdentifierParser.fromJson(name)
 
 
@@ -177,8 +178,8 @@ def tables_with_prefix(spark: SparkSession, table: TableName) -> list[TableName]
     if not catalog.namespaceExists(identifier.namespace()):
         return []
     names = [str(name.name()) for name in listed(catalog.listTables(identifier.namespace()))]
-    begin = "" if isinstance(table, Namespace) else f"{table.table}_"
-    return [TableName(table.catalog, table.namespace, name) for name in names if name.startswith(begin)]
+    prefix = "" if isinstance(table, Namespace) else f"{table.table}_"
+    return [TableName(table.catalog, table.namespace, name) for name in names if name.startswith(prefix)]
 
 
 def spark_schema(spark: SparkSession, table: JavaTable) -> StructType:
@@ -188,7 +189,7 @@ def spark_schema(spark: SparkSession, table: JavaTable) -> StructType:
 
 
 def head(table: JavaTable, branch: str | None) -> JavaSnapshot | None:
-    """The newest snapshot of main or of a branch; None for an empty one.
+    """The newest snapshot of a branch, or of main for None; None if the branch is empty.
 
     Raises:
         RunError: The branch no longer exists.

@@ -37,16 +37,16 @@ from helios.spark.jvm.types.spark import (
 from helios.spark.jvm.types.updates import JavaSnapshotUpdate, JavaTransaction
 from helios.spark.jvm.version import spark_version
 
-ALWAYS = {
-    # Iceberg's default keeps a writer open per partition: 1 GB of heap ends at some 500 of them. Sorted rows need one.
+WRITER_PROPERTIES = {
+    # Iceberg's default keeps a writer open per partition: some 500 writers fill 1 GB of heap. Sorted rows need one.
     "write.spark.fanout.enabled": "false",
-    # Else Spark compares no columns, and the names of a MERGE stay unresolved.
+    # Otherwise Spark compares no columns, and the names of a MERGE stay unresolved.
     "write.spark.accept-any-schema": "false",
 }
 
 MERGES_MANIFESTS = "commit.manifest-merge.enabled"
 ADVISORY_SIZE = "write.spark.advisory-partition-size-bytes"
-"""Bytes that one task writes of what a command shuffles, as far as Spark may choose."""
+"""The size of a shuffle partition, which one task writes, in bytes; Spark takes it as advice."""
 SMALLEST_ADVISORY_SIZE = 4 << 20
 
 
@@ -56,15 +56,15 @@ class Transaction:
     Args:
         spark: The session of the batch.
         table: Iceberg's table object; the batch is written onto the state that it shows.
-        prepare: Gives what stamps the operations of one try, and adds their validators.
+        prepare: Gives, for one try, the function that stamps an operation and adds its validator.
         branch: The branch that is read and written; None for main.
-        properties: What writers follow, whatever the table itself says.
-        retries: How often a conflict is tried again without writing the batch again; None where the caller does both.
+        properties: Properties for the writers, in place of the table's own.
+        retries: How often to retry a conflicting commit without writing the batch again; None if the caller retries.
 
     Attributes:
-        rows: The rows that the batch stores, where what it writes may hold others too; None elsewhere.
+        rows: The number of rows that a MERGE stores: its files may hold others, too. None for other commands.
         watch: Looks for conflicts that Iceberg does not see.
-        properties: What writers follow: those of the table, and those that take their place.
+        properties: The properties that writers follow: the table's own, and those in their place.
     """
 
     def __init__(
@@ -86,14 +86,14 @@ class Transaction:
         self._prepare = prepare
         self._retries = retries or CommitRetries(NEVER)
         self.properties: JavaMap[str, str] = self._jvm.java.util.HashMap(table.properties())
-        for key, value in {**ALWAYS, **properties}.items():
+        for key, value in {**WRITER_PROPERTIES, **properties}.items():
             self.properties.put(key, value)
         if _is_unsorted(table):
             self.properties.put("write.spark.fanout.enabled", "true")
         self.begin()
 
     def begin(self) -> None:
-        """Begins the transaction, without what was written before."""
+        """Begins an empty transaction in place of the present one."""
         self._operations, self._transaction = commit.begin(self.table)
         self._base, self._state = self._head(), self.table.operations().current()
         pinned = int(self._base.snapshotId()) if self._base is not None and self._version.pins_scans else None
@@ -126,7 +126,7 @@ class Transaction:
     def replace_partitions(self, files: Iterable[JavaDataFile]) -> None:
         """Replaces all data files of some partitions; commits since the look-up are a conflict."""
         added = list(files)
-        if not added:  # as with Spark's own writer, which makes no snapshot then
+        if not added:  # Spark's own writer makes no snapshot either
             return
         replace = self._written.newReplacePartitions()
         if self.base is not None:
@@ -177,13 +177,13 @@ class Transaction:
         """Runs a MERGE.
 
         Args:
-            command: Its text, in which the table is called `target` and the rows `batch`.
+            command: The MERGE, in which the table is called `target` and the rows `batch`.
             batch: The rows.
-            scope: What it can change; nothing else is read, but for the other rows of files that are rewritten.
+            scope: The rows that the MERGE can change: only these are read, and other rows of files that it rewrites.
         """
         plans: dict[str, JavaLogicalPlan] = {"target": self._relation()}
         if batch is not None:
-            # As it is persisted: of a copy-on-write command Spark wants a source that gives the same rows twice.
+            # With cached data: a copy-on-write command reads its source twice and needs the same rows.
             plans["batch"] = batch._jdf.queryExecution().withCachedData()
         plan = self._replaced(self._parser().parsePlan(command), lambda node: self._named(node, plans))
         if scope is None:
@@ -200,14 +200,14 @@ class Transaction:
         """Replaces and adds rows by files that are written already, validated as a MERGE of the same scope.
 
         Args:
-            scope: What the change can reach.
-            change: Gives the files by a scan of those that it can reach.
+            scope: The rows that can change.
+            change: Gives the files, for a scan of the target's files that may hold such rows.
         """
         reach = self._reach(scope, self.read())
         scan = self.table.newBatchScan().filter(reach.within)
-        made = change(scan.useSnapshot(self.base) if self.base is not None else scan)
+        files = change(scan.useSnapshot(self.base) if self.base is not None else scan)
         delta = self._written.newRowDelta()
-        made.add_to(delta)
+        files.add_to(delta)
         delta.conflictDetectionFilter(reach.within)
         if self.base is not None:
             delta.validateFromSnapshot(self.base)
@@ -216,6 +216,7 @@ class Transaction:
         self._rebase(scope, reach)
 
     def _reach(self, scope: MergeScope, target: DataFrame) -> Reach:
+        """The reach of a scope, to which the scans and row changes that follow are limited."""
         self.rows = scope.rows
         reach = reach_of(self.table, {field.name: field.dataType for field in target.schema.fields}, scope)
         foreign_files.verify_state(self.spark, self.table, self._base)
@@ -223,8 +224,9 @@ class Transaction:
         return reach
 
     def _rebase(self, scope: MergeScope, reach: Reach) -> None:
-        """Moves the row changes onto commits of other keys, before each try."""
-        if self._base is not None and (changes := self._written.row_changes):
+        """Makes each try begin with a move of the row changes onto other writers' commits."""
+        changes = self._written.row_changes
+        if self._base is not None and changes:
             keys = BatchKeys(reach.columns, scope.keys, reach.within)
             rebase = Rebase(self.spark, self.table, self._base, changes, narrow=scope.narrow, keys=keys)
             self._operations.look = lambda: rebase.onto(_head_of(self.table, self.branch))
@@ -233,13 +235,13 @@ class Transaction:
 
     @property
     def snapshots(self) -> list[JavaSnapshot]:
-        """The snapshots that the batch has made, newest first and not yet committed; none when it changed nothing."""
+        """The batch's snapshots, newest first and not yet committed; empty if the batch changed nothing."""
         since = History(self._transaction.table(), self._head()).since(self._base)
-        assert since is not None  # the transaction stands on what was before it
+        assert since is not None  # the transaction began at the base
         return since
 
     def made(self, *, even_empty: bool) -> list[JavaSnapshot]:
-        """The snapshots of the batch; if it changed nothing, an empty one if requested."""
+        """The snapshots of the batch. If the batch changed nothing, an empty snapshot if requested."""
         if even_empty and not self.snapshots:
             self.append_files(())
         return self.snapshots
@@ -249,17 +251,18 @@ class Transaction:
 
         Args:
             key: The property.
-            value: Its text, by the sequence number of the batch's newest snapshot.
-            made: The snapshots that the batch has made.
+            value: The property's value, given the sequence number of the batch's newest snapshot.
+            made: The snapshots that the batch has made, newest first.
         """
-        update, sequence, count = self._transaction.updateProperties(), int(made[0].sequenceNumber()), len(made)
+        update, count = self._transaction.updateProperties(), len(made)
+        sequence = int(made[0].sequenceNumber())
         update.set(key, value(sequence)).commit()
         if sequence:  # 0 in tables of format v1
-            # A try onto a newer state numbers the snapshots again, and applies the update as it then is.
+            # A try on a newer state gives the snapshots other sequence numbers, and applies the update again.
             self._operations.refreshed.append(lambda now: update.set(key, value(int(now.lastSequenceNumber()) + count)))
 
     def commit(self) -> None:
-        """Commits the batch; a `Py4JJavaError` says that it was refused, or that its outcome is unknown."""
+        """Commits the batch; raises `Py4JJavaError` if the commit is refused, or if its outcome is unknown."""
         commit.commit(self.table, self._transaction, self._operations, self._retries)
 
     def hold(self) -> HeldCommit:
@@ -281,7 +284,7 @@ class Transaction:
 
     def _relation(self) -> JavaRelation:
         table = self._version.connector_table(self._written, self.branch)
-        # The catalog knows the functions of partition transforms. By an identifier Spark would load the table again.
+        # Spark finds the functions of partition transforms in the catalog. With an identifier it would load the table.
         catalog = self._session.sessionState().catalogManager().catalog(str(self.table.name()).partition(".")[0])
         option = self._jvm.scala.Option
         create = self._jvm.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation.create
@@ -291,10 +294,10 @@ class Transaction:
     def _write(
         self, command: str, df: DataFrame, *arguments: JavaObject, options: Mapping[str, str] | None = None
     ) -> None:
-        given: JavaMap[str, str] = self._jvm.java.util.HashMap()
+        java_map: JavaMap[str, str] = self._jvm.java.util.HashMap()
         for key, value in (options or {}).items():
-            given.put(key, value)
-        scala_map = self._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(given)
+            java_map.put(key, value)
+        scala_map = self._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(java_map)
         plans = self._jvm.org.apache.spark.sql.catalyst.plans.logical
         plan = getattr(plans, command).byName(self._relation(), _plan(df), *arguments, scala_map)
         scan_metrics.record_command(self._run(plan))
@@ -307,7 +310,7 @@ class Transaction:
     def _spread(self, target: DataFrame, rows: int) -> None:
         """Spreads the write over all cores: Spark would write an unpartitioned table with one core.
 
-        Not with deletion vectors: a data file has one, which two tasks cannot write.
+        Not in format v3: a data file has one deletion vector, which two tasks cannot write.
         """
         if int(self._jvm.org.apache.iceberg.TableUtil.formatVersion(self.table)) < 3:
             width = int(target._jdf.schema().defaultSize())
@@ -315,13 +318,13 @@ class Transaction:
             self.properties.putIfAbsent(ADVISORY_SIZE, str(max(size, SMALLEST_ADVISORY_SIZE)))
 
     def _without_merging(self) -> JavaTransaction:
-        """The transaction, restarted without merging manifests if others have committed meanwhile.
+        """The transaction; a new one that merges no manifests if other writers have committed meanwhile.
 
-        With each new head Iceberg would merge some hundred manifests again, in each try, and others would be faster.
+        Iceberg would merge some hundred manifests again in each try, and other writers would commit before it.
         """
         try:
             self.table.refresh()
-        except Py4JError:  # the commit meets it too, and tells
+        except Py4JError:  # the commit raises the same error
             return self._transaction
         head = _head_of(self.table, self.branch)
         if head is not None and head.snapshotId() != self.base:
@@ -332,7 +335,7 @@ class Transaction:
         return self._transaction
 
     def _narrowed(self, command: JavaLogicalPlan, narrow: Callable[[DataFrame], DataFrame]) -> JavaLogicalPlan:
-        """A command that reads only the rows in its scope."""
+        """The plan of a command that reads only the rows in its scope."""
         skip = self._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
         plan = self._session.sessionState().executePlan(command, skip).analyzed()
         if _kind(plan) != "WriteDelta":
@@ -349,18 +352,18 @@ class Transaction:
     def _replaced(
         self, node: JavaLogicalPlan, replacement: Callable[[JavaLogicalPlan], JavaLogicalPlan | None]
     ) -> JavaLogicalPlan:
-        """A plan with its leaves replaced, if the replacement gives one."""
+        """A plan in which the leaves are replaced for which `replacement` gives a plan."""
         children = [node.children().apply(i) for i in range(node.children().size())]
         if not children:
-            found = replacement(node)
-            return node if found is None else found
+            new = replacement(node)
+            return node if new is None else new
         replaced: JavaList[JavaLogicalPlan] = self._jvm.java.util.ArrayList()
         for child in children:
             replaced.add(self._replaced(child, replacement))
         return node.withNewChildren(self._jvm.org.apache.spark.api.python.PythonUtils.toSeq(replaced))
 
     def _named(self, node: JavaLogicalPlan, plans: Mapping[str, JavaLogicalPlan]) -> JavaLogicalPlan | None:
-        """The plan behind a relation's name."""
+        """The plan that `plans` has for a relation's name; None for other nodes."""
         if _kind(node) != "UnresolvedRelation":
             return None
         name = str(cast("JavaUnresolvedRelation", node).multipartIdentifier().mkString("."))
@@ -376,13 +379,9 @@ class Transaction:
 def _is_unsorted(table: JavaTable) -> bool:
     """True if Spark cannot sort rows by the table's partitions: it hashes a uuid's text, and Iceberg its bytes."""
     schema = table.schema()
-    kinds = {
-        str(column.type())
-        for field in listed(table.spec().fields())
-        if str(field.transform().toString()).startswith("bucket")
-        and (column := schema.findField(int(field.sourceId()))) is not None
-    }
-    return "uuid" in kinds
+    buckets = [f for f in listed(table.spec().fields()) if str(f.transform().toString()).startswith("bucket")]
+    columns = [schema.findField(int(field.sourceId())) for field in buckets]
+    return any(column is not None and str(column.type()) == "uuid" for column in columns)
 
 
 def _head_of(table: JavaTable, branch: str | None) -> JavaSnapshot | None:

@@ -1,8 +1,8 @@
 """The table that Spark's writer sees while it writes a batch.
 
-Spark's Iceberg writer commits by itself, each mode in its own way, with no room for a second update. But it asks its
-table for the operation that it commits. So it gets a table that reads as the real one does, and whose operations belong
-to a transaction; each is stamped and gets its validator before Spark has it.
+Spark's Iceberg writer commits by itself, and has no place for a second update. But it gets the operation that it
+commits from its table. So Helios gives it a table that reads like the real one, and whose operations belong to a
+transaction. Each operation is stamped and gets its validator before Spark gets the operation.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class TransactionalTable:
     """A table whose operations belong to a transaction; implements `org.apache.iceberg.Table`.
 
     Args:
-        table: Iceberg's table object, which is read.
+        table: Iceberg's table object, from which scans read.
         transaction: The transaction that the operations belong to.
         prepare: Stamps an operation, and adds its validator.
-        properties: What writers read instead of the table's own properties.
-        pinned: The snapshot that scans read, where Spark's scan does not pin one itself.
+        properties: The properties that writers see instead of the table's own.
+        pinned: The snapshot that scans read; None if Spark's scan pins one itself, or if the table is empty.
 
     Attributes:
         within: Files that cannot meet this expression are not read; None for all files.
         row_changes: The row deltas and overwrites that were begun.
-        before_change: Gives the transaction of one that is about to begin; None for the one there is.
+        before_change: Gives the transaction for a row change that is about to begin; None to keep the present one.
     """
 
-    _name = "a table of a batch that has ended"  # which a plan that outlives the batch may still be asked for
+    _name = "a table of a batch that has ended"  # the name that a plan shows after its batch
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ class Watch:
     """Looks for conflicts that Iceberg does not see.
 
     Attributes:
-        conflict: Why a snapshot that came since the look-up is one; empty where it is none.
+        conflict: Gives the reason why a snapshot since the look-up is a conflict; an empty text if it is none.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class AncestryValidator:
         pipeline: The pipeline's identity.
         checkpoint: The id of its checkpoint.
         head: The newest snapshot at the look-up.
-        exclusive: Whether it also rejects other writers' changes of rows since.
+        exclusive: Whether changes of rows by other writers since the look-up are rejected, too.
         watch: Looks for conflicts that Iceberg does not see.
     """
 
@@ -49,7 +49,7 @@ class AncestryValidator:
         self._pipeline = pipeline
         self._checkpoint = checkpoint
         self._head = head
-        self._passed = {head}  # a later try looks only at what came after an earlier one: calls to the JVM take time
+        self._passed = {head}  # snapshots up to which an earlier try has looked: calls of the JVM take time
         self._exclusive = exclusive
         self._watch = watch or Watch()
         self._why = ""
@@ -70,12 +70,12 @@ class AncestryValidator:
                 self._why = f"pipeline {self._pipeline} has committed since this batch was looked up"
                 return False
             if self._exclusive and str(snapshot.operation()) != COMPACTION and changes_files(snapshot):
-                self._why = f"snapshot {snapshot.snapshotId()} has come since this batch was looked up"
+                self._why = f"snapshot {snapshot.snapshotId()} was committed since this batch was looked up"
                 return False
-            if why := self._watch.conflict(snapshot):
-                self._why = why
+            self._why = self._watch.conflict(snapshot)
+            if self._why:
                 return False
-        self._why = "the history no longer reaches back to where this batch was looked up"
+        self._why = "the history no longer reaches back to the snapshot at which this batch was looked up"
         return self._head is None
 
     def errorMessage(self) -> str:
@@ -86,10 +86,10 @@ class AncestryValidator:
 
 
 class HeadValidator:
-    """Rejects a commit onto any snapshot but the one that was looked up.
+    """Rejects a commit onto any snapshot but the head at the look-up.
 
     Args:
-        head: That snapshot; None for an empty branch.
+        head: The head; None for an empty branch.
     """
 
     def __init__(self, head: int | None) -> None:
@@ -97,10 +97,11 @@ class HeadValidator:
 
     def validate(self, ancestors: JavaIterable[JavaSnapshot]) -> bool:
         snapshots = ancestors.iterator()
-        return (snapshots.next().snapshotId() if snapshots.hasNext() else None) == self._head
+        newest = snapshots.next().snapshotId() if snapshots.hasNext() else None
+        return newest == self._head
 
     def errorMessage(self) -> str:
-        return "somebody has written to the table meanwhile"
+        return "another writer has committed to the table meanwhile"
 
     class Java:
         implements = (INTERFACE,)
