@@ -381,6 +381,6 @@ def test_a_source_that_has_grown_is_told_before_its_rows_are_appended_once_more(
     kinds = world.kinds()[-4:]
     assert kinds == ["started", "noted", "batch", "finished"]
     [told] = [event.message for event in world.events if event.kind == "noted"]
-    assert told.startswith("local.a.t holds the rows of local.a.s as it was before: those that are still in it are")
+    assert told.startswith("local.a.t holds the rows of local.a.s from an earlier state of it: those that are still")
     assert ".incremental()" in told
     assert world.ids("a.t") == [1, 1, 2]

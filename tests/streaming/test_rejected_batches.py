@@ -284,7 +284,7 @@ def test_a_quarantine_that_is_gone_is_not_told_as_one_without_rows(world: Any) -
     world.fill("a.s", [1, 100])
     world.run(small(world))
     world.sql("DROP TABLE local.a.bad")
-    with pytest.raises(LedgerError, match=r"local\.a\.bad is gone, and the rows that local\.a\.t has set aside in it"):
+    with pytest.raises(LedgerError, match=r"local\.a\.bad is gone, with the rows that local\.a\.t has set aside in it"):
         replay(world, small(world, 1000))
 
 

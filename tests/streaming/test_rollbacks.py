@@ -416,7 +416,7 @@ def test_a_quarantine_that_was_rolled_back_stops_the_run_at_its_start(world: Any
     kept = ["102", "103"] if kind == "route" else ["103", "104"]
     assert set_aside(world) == ["101", *kept]
     world.sql("DROP TABLE local.a.bad")
-    with pytest.raises(LedgerError, match=r"local\.a\.bad is gone, and the rows that .* has set aside in it"):
+    with pytest.raises(LedgerError, match=r"local\.a\.bad is gone, with the rows that .* has set aside in it"):
         world.run(pipeline(5, 105))
     assert not world.catalog.exists("a.bad")
 

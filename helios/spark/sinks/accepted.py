@@ -1,8 +1,7 @@
 """Batches that a user applied to a target by hand, so that the pipeline's record does not name them.
 
-A fast-forward to an audit branch, a cherry-pick of its snapshot, or a rollback that was undone: the rows are in the
-table, and would be written once more. Where snapshots have expired since, earlier
-metadata files still name them.
+The user fast-forwarded to an audit branch, cherry-picked its snapshot, or undid a rollback. The rows are in the table,
+and the pipeline would write them again. If snapshots have expired since, earlier metadata files still name them.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class AppliedBatch(NamedTuple):
     """A batch that a user applied to a branch by hand.
 
     Attributes:
-        snapshot: The snapshot of the branch that has it.
+        snapshot: The snapshot in the branch's history that has the batch.
         stamps: The stamps of the batch.
     """
 
@@ -44,7 +43,7 @@ class AppliedBatch(NamedTuple):
     stamps: JavaMap[str, str]
 
     def is_after(self, record: Record) -> bool:
-        """True if it is the discarded batch of the record's checkpoint, or a later batch of it."""
+        """True if the batch is of the record's checkpoint, and later than its last batch in the table."""
         return self.stamps.get("helios.checkpoint") == record.checkpoint and self.number > record.landed
 
     @property
@@ -64,10 +63,12 @@ def record_applied_batches(ledger: Ledger, names: Iterable[str]) -> bool:
         LedgerError: A batch of another checkpoint was applied, and the checkpoint would write it again.
     """
     record = ledger.load()
-    known = with_applied_batches(ledger, names, record) if record is not None else None
-    if known is None or known == record:
+    if record is None:
         return False
-    ledger.claim(known)
+    extended = with_applied_batches(ledger, names, record)
+    if extended == record:
+        return False
+    ledger.claim(extended)
     ledger.table.refresh()
     return True
 
@@ -79,7 +80,7 @@ def with_applied_batches(ledger: Ledger, names: Iterable[str], record: Record, *
         ledger: The ledger with the record.
         names: The names of the pipeline.
         record: The record, as it was loaded.
-        resumes: Whether a new checkpoint continues after them.
+        resumes: Whether a new checkpoint continues after these batches.
 
     Raises:
         LedgerError: A batch of another checkpoint was applied, and the checkpoint would write it again.
@@ -87,53 +88,55 @@ def with_applied_batches(ledger: Ledger, names: Iterable[str], record: Record, *
     batches = _newer_batches(ledger, names_of(ledger.table, names, record), record)
     if not batches:
         return record
-    kept = ledger.with_batches(record, reversed(batches)) if isinstance(ledger, AppendLedger) else record
+    extended = ledger.with_batches(record, reversed(batches)) if isinstance(ledger, AppendLedger) else record
     for applied in batches:
         position = position_in(applied.stamps.get("helios.position")) or {"sources": []}
-        follows = any("place" in entry for entry in position["sources"])
-        other = applied.stamps.get("helios.checkpoint") != record.checkpoint
-        if applied.is_after(record) or (resumes and follows):
+        follows_sources = any("place" in entry for entry in position["sources"])
+        is_foreign = applied.stamps.get("helios.checkpoint") != record.checkpoint
+        if applied.is_after(record) or (resumes and follows_sources):
+            keys = _keys(applied) if is_foreign else None
             return replace(
-                kept,
+                extended,
                 batch=applied.number,
                 position=position,
                 snapshot=int(applied.snapshot.snapshotId()),
                 sequence=int(applied.snapshot.sequenceNumber()),
                 steps=applied.stamps.get("helios.steps") or "",
                 aside=False,
-                keys=_keys(applied) if other and _keys(applied) is not None else kept.keys,
+                keys=keys if keys is not None else extended.keys,
             )
         known = same_entries(position["sources"], (record.position or {}).get("sources") or ())
-        if follows and not known and other:
+        if follows_sources and is_foreign and not known:
             raise _foreign_error(ledger, applied)
-    return kept
+    return extended
 
 
 def _keys(applied: AppliedBatch) -> str | None:
-    """The folder with the keys that the batch's checkpoint remembers; None if the batch added none."""
+    """The folder of the upsert state to which a batch added keys; None if it added none."""
     folder = applied.stamps.get(STAMP)
-    return folder.rpartition("/delta/")[0] or None if folder is not None else None
+    return (folder or "").rpartition("/delta/")[0] or None
 
 
 def _newer_batches(ledger: Ledger, names: Collection[str], record: Record) -> list[AppliedBatch]:
-    """The batches of a branch that are newer than its pipeline's record; the newest comes first."""
+    """The pipeline's batches in a branch that are newer than the record; the newest comes first."""
     batches, head = [], ledger.head()
     for snapshot, lookup in _history(ledger.table, head, expired=record.audited):
         if snapshot.snapshotId() == record.snapshot or 0 < snapshot.sequenceNumber() <= record.sequence:
             break
-        made = _stamped_snapshot(snapshot, lookup)
-        stamps = made.summary() if made is not None else None
-        # An older batch that is cherry-picked now was discarded earlier.
-        newer = made is not None and (made.sequenceNumber() > record.sequence or not made.sequenceNumber())
+        stamped = _stamped_snapshot(snapshot, lookup)
+        stamps = stamped.summary() if stamped is not None else None
+        # A batch that is older than the record was discarded before its cherry-pick.
+        newer = stamped is not None and (stamped.sequenceNumber() > record.sequence or not stamped.sequenceNumber())
         if stamps is not None and newer and stamps.get("helios.pipeline") in names and stamps.get("helios.batch"):
             batches.append(AppliedBatch(snapshot, stamps))
-    else:  # format v1 has no sequence numbers: the record's place in the history is unknown
-        batches = [] if head is not None and not head.sequenceNumber() and record.snapshot is not None else batches
+    else:  # the history does not reach back to the record
+        if head is not None and not head.sequenceNumber() and record.snapshot is not None:
+            return []  # format v1 has no sequence numbers: no batch is known to be newer than the record
     return batches
 
 
 def _stamped_snapshot(snapshot: JavaSnapshot, lookup: SnapshotLookup) -> JavaSnapshot | None:
-    """The snapshot with the stamps of a batch: the source of a cherry-pick; None if no metadata has it any more."""
+    """The snapshot with the stamps of a batch: the source of a cherry-pick; None if no metadata has the source."""
     stamps = snapshot.summary()
     picked = stamps.get(PICKED) if stamps is not None else None
     return lookup(int(picked)) if picked is not None else snapshot
@@ -147,7 +150,7 @@ def _history(
     Args:
         table: The table.
         head: The newest snapshot.
-        expired: Whether to go on through earlier metadata files where snapshots have expired.
+        expired: Whether to read expired snapshots from earlier metadata files.
     """
     history, last = History(table, head), head
     earlier = _EarlierMetadata(table)
@@ -155,7 +158,7 @@ def _history(
         last = snapshot
         yield snapshot, (earlier.snapshot if expired else table.snapshot)
     while expired and last is not None and last.sequenceNumber() > 1:
-        # PyIceberg's expiry takes the parent away, too.
+        # PyIceberg's expiry also removes the parent's id from the snapshot.
         parent = last.parentId() or earlier.parent(int(last.snapshotId()))
         last = earlier.snapshot(int(parent)) if parent is not None else None
         if last is not None:
@@ -172,17 +175,18 @@ class _EarlierMetadata:
         self._files = files[-MOST_FILES:]
 
     def snapshot(self, id: int) -> JavaSnapshot | None:
-        """A snapshot; None where no file has it."""
-        return next((found for look in self._each() if (found := look(id)) is not None), None)
+        """A snapshot; None if no metadata file has it."""
+        snapshots = (lookup(id) for lookup in self._every_lookup())
+        return next((snapshot for snapshot in snapshots if snapshot is not None), None)
 
     def parent(self, id: int) -> int | None:
-        """The parent of a snapshot, if a metadata file still has it."""
-        made = (look(id) for look in self._each())
-        return next(
-            (parent for snapshot in made if snapshot is not None and (parent := snapshot.parentId()) is not None), None
-        )
+        """The id of a snapshot's parent; None if no metadata file has it."""
+        snapshots = (lookup(id) for lookup in self._every_lookup())
+        parents = (snapshot.parentId() for snapshot in snapshots if snapshot is not None)
+        return next((parent for parent in parents if parent is not None), None)
 
-    def _each(self) -> Iterator[SnapshotLookup]:
+    def _every_lookup(self) -> Iterator[SnapshotLookup]:
+        """The lookups in the table and in each earlier metadata file, newest first."""
         yield from self._lookups
         while self._files:
             metadata = read_metadata(self._table, self._files.pop())

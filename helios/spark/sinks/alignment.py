@@ -48,7 +48,7 @@ class SchemaAligner:
         """The schema changes that the table needs for these columns; applies none.
 
         Raises:
-            CheckFailed: The columns do not fit; names the difference.
+            CheckFailed: The columns do not fit; the message names the difference.
         """
         declared = self._sink.evolution
         policy = evolve.Policy(mode=declared.mode, renames=declared.renames, drops=declared.drops)
@@ -56,7 +56,7 @@ class SchemaAligner:
         fields = evolving.fields_of(schema)
         evolution = evolve.evolve(fields, target, policy, self._sink.origin)
         if any(isinstance(change, Add) for change in evolution.changes):
-            # Looked up only here: the columns of a running pipeline may have been renamed since it was compiled.
+            # Looked up now: columns of the sources may have been renamed since the pipeline was compiled.
             policy = replace(policy, sources=self._renamed_in_sources())
             evolution = evolve.evolve(fields, target, policy, self._sink.origin)
         if evolution.problems:
@@ -64,17 +64,20 @@ class SchemaAligner:
         return evolution.changes
 
     def _renamed_in_sources(self) -> tuple[tuple[str, str], ...]:
-        found = [load_table(self._spark, read.table) for read in self._reads if read.table is not None]
-        tables, names = [table for table in found if table is not None], evolving.names_by_id
-        pairs = (renamed_columns(map(names, table.schemas().values()), names(table.schema())) for table in tables)
-        return tuple(pair for each in pairs for pair in each)
+        """The former and the present name of each column that a source's table has renamed."""
+        loaded = [load_table(self._spark, read.table) for read in self._reads if read.table is not None]
+        pairs: list[tuple[str, str]] = []
+        for table in (table for table in loaded if table is not None):
+            schemas = map(evolving.names_by_id, table.schemas().values())
+            pairs += renamed_columns(schemas, evolving.names_by_id(table.schema()))
+        return tuple(pairs)
 
     def __call__(self, df: DataFrame, helpers: tuple[str, ...]) -> DataFrame:
         """Evolves the table, then aligns the rows: by name, missing columns null, types widened.
 
         Args:
-            df: The rows, with the columns that are to be stored.
-            helpers: Columns that are not stored; they are kept after the others.
+            df: The rows, with the columns to store and the helper columns.
+            helpers: The helper columns, which are not stored; they stay in the rows, after the others.
 
         Raises:
             CheckFailed: The rows do not fit; the table is unchanged.
@@ -84,7 +87,7 @@ class SchemaAligner:
         return evolving.align(df, StructType([*stored.fields, *extra]))
 
     def evolved(self, schema: StructType) -> StructType:
-        """Evolves the table for rows of these columns, and returns its own.
+        """Evolves the table for rows of these columns; returns the table's schema.
 
         Raises:
             CheckFailed: The rows do not fit; the table is unchanged.

@@ -1,4 +1,4 @@
-"""The ledger of a batch pipeline that appends: its record also keeps what was appended, so that nothing is twice."""
+"""The ledger of a batch pipeline that appends: its record also lists the appended inputs, so that none is doubled."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from helios.table.positions import Batch, Span, same_sources
 AGAIN = "or append them all the same with `helios run --again`, or pipeline.run(again=True)"
 
 EXPIRED = -1
-"""Stands for the parent of a snapshot that has lost it: no snapshot has this id."""
+"""The id of a parent that is unknown since an expiry: no snapshot has this id."""
 
 
 def keeps_inputs(plan: Plan) -> bool:
-    """True if a pipeline appends, and reads each of its sources once."""
+    """True for a batch pipeline whose mode would double rows of the same inputs."""
     return not plan.streaming and not plan.write.mode.traits.reruns
 
 
 def ledger_of(context: SinkContext, table: JavaTable, branch: str | None, name: TableName) -> Ledger:
-    """The ledger of a target of a pipeline."""
+    """The ledger of a pipeline in one of its targets."""
     if not keeps_inputs(context.plan):
         return context.ledger(table, branch, name)
     return AppendLedger(context, table, name, branch, guard=context.guard(table, name, branch))
@@ -70,15 +70,15 @@ class AppendLedger(Ledger):
         self._again = context.again
         self._observer = context.observer
         self._combines = context.combines
-        self._looks = [_look(context, read) for read in plan.reads]
+        self._looks = [_snapshot_lookup(context, read) for read in plan.reads]
         self._appended = Appended()
         self._judged: Record | None = None  # the record that the last batch was compared with
-        self.all_known = True  # whether the last judgement knew all that was appended
+        self.all_known = True  # whether the last batch was compared with all inputs that were appended
         self._entry: Entry | None = None
 
     @override
     def number(self, spans: Sequence[Span]) -> int:
-        """The number of the next batch; the inputs of the last one keep its number, unless they are appended again."""
+        """The number of the next batch: that of the last batch for the same inputs, unless they are appended again."""
         record = self.last()
         if record is None:
             return 0
@@ -86,42 +86,44 @@ class AppendLedger(Ledger):
         return record.batch if same else self.repeated(record.batch + 1)
 
     def repeated(self, number: int) -> int:
-        """A number of a batch; of one that is appended again, the one that it has at each restart of the run."""
+        """The number of a batch; a batch that is appended again has the same number after each restart of the run."""
         return number if self._again is None else self._again.number(self._name.text, number)
 
     @property
     def repeats(self) -> bool:
-        """True if inputs are appended that were appended before."""
+        """True if this run appends inputs again (`--again`)."""
         return self._again is not None
 
     @override
     def decide(self, batch: Batch) -> Commit | None:
-        """The commit that has appended a batch's inputs already; None if they are new.
+        """The commit that has appended a batch's inputs already; None if the inputs are new.
 
         Raises:
-            InputError: Some of the inputs, or all of them by other steps, were appended before.
+            InputError: Some of the inputs were appended before, or all of them with other steps.
         """
         commit = self.find(batch)
         finding = self.judge(batch)
         if self.repeats:
             return commit
         if finding.verdict is Verdict.NEW:
-            self._tell_of_growth(batch)
+            self._note_growth(batch)
             return None
         if finding.verdict is not Verdict.SAME or finding.entry is None:
             raise self._refusal(batch, finding)
         by = commit.snapshot if commit is not None else finding.entry.by
         return Commit(snapshot=by, again=True, note="these inputs and steps are appended already")
 
-    def _tell_of_growth(self, batch: Batch) -> None:
-        """Tells, before anything is written, that a source is appended once more that was appended as it was before."""
+    def _note_growth(self, batch: Batch) -> None:
+        """Notes before the write that the rows of an earlier state of a source are appended again."""
         grown = earlier_state(self._judged.position, batch.position) if self._judged is not None else None
-        source = grown[1]["source"] if grown is not None else None
-        read = next((read for read in self._plan.reads if read.ledger_name == source and read.source.comparable), None)
-        if read is not None:
+        if grown is None:
+            return
+        _, entry = grown
+        source = entry["source"]
+        if any(read.ledger_name == source and read.source.comparable for read in self._plan.reads):
             self._observer.noted(
-                f"{self.table.name()} holds the rows of {source} as it was before: those that are still in it are "
-                "appended once more. To append only what is new, follow it: .incremental()"
+                f"{self.table.name()} holds the rows of {source} from an earlier state of it: those that are still in "
+                f"{source} are appended again. To append only new rows, follow it: .incremental()"
             )
 
     @property
@@ -131,7 +133,7 @@ class AppendLedger(Ledger):
         if self.all_known or self.repeats:
             return ""
         return (
-            f"its inputs are none of the last {len(self._appended.entries)} that were appended; older inputs are "
+            f"its inputs are not among the last {len(self._appended.entries)} that were appended; older inputs are "
             "no longer recorded"
         )
 
@@ -143,24 +145,25 @@ class AppendLedger(Ledger):
         added = self._appended.add(replace(self._entry, by=snapshot), combines=self._combines)
         return replace(record, appended=added.as_json())
 
-    def with_batches(self, record: Record, made: Iterable[tuple[JavaSnapshot, JavaMap[str, str]]]) -> Record:
-        """A record with what more batches have appended.
+    def with_batches(self, record: Record, batches: Iterable[tuple[JavaSnapshot, JavaMap[str, str]]]) -> Record:
+        """A record with the inputs of more batches.
 
         Args:
             record: The record.
-            made: The snapshot of each, and its stamps, oldest first.
+            batches: The snapshot and the stamps of each batch, oldest first.
         """
         known = self._known(record)
-        for snapshot, stamps in made:
+        for snapshot, stamps in batches:
             position, steps = _json(stamps.get("helios.position")), stamps.get("helios.steps") or ""
             entry = entry_of(position, steps, self._looks, int(snapshot.snapshotId()))
-            known = known.add(entry, combines=self._combines) if entry is not None else known
+            if entry is not None:
+                known = known.add(entry, combines=self._combines)
         return replace(record, appended=known.as_json())
 
-    # what was appended
+    # the appended inputs
 
     def judge(self, batch: Batch) -> Finding:
-        """Compares the inputs of a batch with all that were appended; the next record adds them."""
+        """Compares the inputs of a batch with the appended ones; `record_of` then adds them."""
         self._judged = self.load()
         self._appended = self._known(self._judged)
         self._entry = entry_of(batch.position, self.steps, self._looks)
@@ -175,15 +178,16 @@ class AppendLedger(Ledger):
         return judgement
 
     def by_other_steps(self, batch: Batch, record: Record) -> dict[str, Any]:
-        """The record of appended inputs, as if other steps had appended the inputs of this batch."""
+        """The list of appended inputs for a record, as if other steps had appended the inputs of this batch."""
         known, same = self._known(record), entry_of(batch.position, "", self._looks)
         entries = (replace(e, steps="") if same is not None and e.inputs == same.inputs else e for e in known.entries)
         return replace(known, entries=tuple(entries)).as_json()
 
     def _known(self, record: Record | None) -> Appended:
+        """The inputs that were appended according to a record, or according to stamps if the record has no list."""
         if record is None or (record.batch < 0 and record.position is None and record.appended is None):
             return Appended()
-        # A pipeline that followed its sources until its new checkpoint has kept none.
+        # The record of a pipeline that followed its sources with its former checkpoint has no list.
         known = self._parsed(record.appended) if record.appended is not None else self._stamped()
         last = entry_of(record.position, record.steps, self._looks, record.snapshot)
         if last is None or any(last.inputs == entry.inputs and entry.steps == last.steps for entry in known.entries):
@@ -195,8 +199,8 @@ class AppendLedger(Ledger):
             return Appended.parse(fields)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise LedgerError(
-                f"the ledger record {self.key} of {self.table.name()} is damaged: what was appended cannot be read "
-                f"({error}).",
+                f"the ledger record {self.key} of {self.table.name()} is damaged: the list of appended inputs cannot "
+                f"be read ({error}).",
                 fix=f"restore the table property {self.key} from an older metadata file.",
             ) from error
 
@@ -214,8 +218,9 @@ class AppendLedger(Ledger):
                 break
             position = _json(summary.get("helios.position"))
             entry = entry_of(position, summary.get("helios.steps") or "", self._looks, int(oldest.snapshotId()))
-            entries += [entry] if entry is not None else []
-        # PyIceberg's expiry takes the parent away: only the first commit of a table surely has none.
+            if entry is not None:
+                entries.append(entry)
+        # PyIceberg's expiry removes the parent's id, so only the first commit of a table surely has no parent.
         complete = emptied or oldest is None or int(oldest.sequenceNumber()) == 1
         known = Appended(complete=complete)
         for entry in reversed(entries):
@@ -223,7 +228,7 @@ class AppendLedger(Ledger):
         return known
 
     def carried(self, old: Record) -> Record:
-        """The record for a new checkpoint: what was rolled back is no longer there.
+        """The record for a new checkpoint, without inputs that were rolled back.
 
         Args:
             old: The record of the former checkpoint.
@@ -232,30 +237,30 @@ class AppendLedger(Ledger):
             self.refuse_rollback(old)
             return replace(old, appended=self._known(old).as_json())
         except LedgerError:
-            there = self._stamped()
-        if not there.complete and old.appended is not None:
+            present = self._stamped()
+        if not present.complete and old.appended is not None:
             history = {
                 int(snapshot.snapshotId()): int(snapshot.sequenceNumber())
                 for snapshot in History(self.table, self.head())
             }
             for entry in self._parsed(old.appended).entries:
                 if entry.by in history:
-                    there = there.add(entry, combines=self._combines)
+                    present = present.add(entry, combines=self._combines)
                 elif not self._rolled_back(entry, min(history.values(), default=0)):
-                    there = there.add(unsure(entry), combines=self._combines)
-        return replace(old, position=None, appended=there.as_json())
+                    present = present.add(unsure(entry), combines=self._combines)
+        return replace(old, position=None, appended=present.as_json())
 
     def _rolled_back(self, entry: Entry, oldest: int) -> bool:
-        """True if an entry is surely that of a single batch whose snapshot is not in the branch's history.
+        """True if an entry surely belongs to a single batch whose snapshot is not in the branch's history.
 
         Args:
-            entry: The entry; its snapshot is none of the retained ones of the history.
-            oldest: The sequence number of the oldest one of these.
+            entry: The entry; its snapshot is not among the retained snapshots of the history.
+            oldest: The sequence number of the oldest retained snapshot.
         """
-        made = self.table.snapshot(entry.by) if entry.by is not None else None
-        if made is None or int(made.sequenceNumber()) < oldest:
+        snapshot = self.table.snapshot(entry.by) if entry.by is not None else None
+        if snapshot is None or int(snapshot.sequenceNumber()) < oldest:
             return False
-        single = entry_of(_json(made.summary().get("helios.position")), entry.steps or "", self._looks)
+        single = entry_of(_json(snapshot.summary().get("helios.position")), entry.steps or "", self._looks)
         return single is not None and single.inputs == entry.inputs
 
     # messages
@@ -277,35 +282,36 @@ class AppendLedger(Ledger):
             return self._regrouped(source, finding)
         if finding.verdict is Verdict.UNKNOWN:
             return InputError(
-                f"{name} holds {_shown(theirs)} of {source}, and snapshots of {source} have expired: whether "
-                f"{_shown(mine)} would double some of its rows cannot be known; nothing was written.",
+                f"{name} holds {_shown(theirs)} of {source}, and snapshots of {source} have expired: it cannot be "
+                f"known if {_shown(mine)} would double some of these rows; nothing was written.",
                 where=plan.origin,
-                fix=f"read what came after it, {AGAIN}.",
+                fix=f"read only later snapshots, {AGAIN}.",
             )
         return InputError(
-            f"{name} holds {_shown(theirs)} of {source} already: {_shown(mine)} would double rows of it; nothing was "
-            "written.",
+            f"{name} holds {_shown(theirs)} of {source} already: {_shown(mine)} would double some of these rows; "
+            "nothing was written.",
             where=plan.origin,
-            fix=f"read only what came after it, .between({_end(theirs)}, ...), {AGAIN}.",
+            fix=f"read only later snapshots, .between({_end(theirs)}, ...), {AGAIN}.",
         )
 
     def _regrouped(self, source: str, finding: Finding) -> InputError:
         assert self._entry is not None
-        mine, held = self._entry.inputs[finding.source], [entry.inputs[finding.source] for entry in finding.entries]
-        named = ", and of ".join(map(_shown, reversed(held[:3]))) + (
-            f" ({len(held)} ranges in all)" if held[3:] else ""
-        )
+        mine = self._entry.inputs[finding.source]
+        held = [entry.inputs[finding.source] for entry in finding.entries]
+        named = ", and of ".join(map(_shown, reversed(held[:3])))
+        if len(held) > 3:
+            named += f" ({len(held)} ranges in all)"
         return InputError(
-            f"{self.table.name()} holds what {self._plan.pipeline} made of {named} of {source}. Over {_shown(mine)} "
-            f"its steps make other rows, as they do not go row by row ({finding.why}): these were not appended, and "
-            "appending them would count rows twice; nothing was written.",
+            f"{self.table.name()} holds the rows that {self._plan.pipeline} made from {named} of {source}. From "
+            f"{_shown(mine)} its steps make other rows, as they do not go row by row ({finding.why}). Appending these "
+            "would count rows twice; nothing was written.",
             where=self._plan.origin,
-            fix=f"read only what came after it, .between({_end(held[0])}, ...), {AGAIN}.",
+            fix=f"read only later snapshots, .between({_end(held[0])}, ...), {AGAIN}.",
         )
 
 
-def _look(context: SinkContext, read: ReadPlan) -> Look:
-    """Looks snapshots of a source up; its table is loaded when the first one is asked for."""
+def _snapshot_lookup(context: SinkContext, read: ReadPlan) -> Look:
+    """The function that looks up snapshots of a source; its first call loads the table."""
     loaded: list[JavaTable | None] = []
 
     @cache
@@ -313,19 +319,21 @@ def _look(context: SinkContext, read: ReadPlan) -> Look:
         if not loaded:
             loaded.append(tables.load_table(context.spark, read.table) if read.table is not None else None)
         [table] = loaded
-        made = table.snapshot(snapshot) if table is not None else None
-        if made is None:
+        found = table.snapshot(snapshot) if table is not None else None
+        if found is None:
             return None
-        parent, sequence = made.parentId(), int(made.sequenceNumber()) or None
-        # PyIceberg's expiry takes the parent away: only the first commit of a table surely has none.
-        return Node(int(parent) if parent is not None else None if sequence == 1 else EXPIRED, sequence)
+        parent, sequence = found.parentId(), int(found.sequenceNumber()) or None
+        if parent is not None:
+            return Node(int(parent), sequence)
+        # PyIceberg's expiry removes the parent's id, so only the first commit of a table surely has no parent.
+        return Node(None if sequence == 1 else EXPIRED, sequence)
 
     return look
 
 
 def _json(text: str | None) -> Mapping[str, Any] | None:
-    found: Mapping[str, Any] | None = json.loads(text) if text else None
-    return found
+    parsed: Mapping[str, Any] | None = json.loads(text) if text else None
+    return parsed
 
 
 def _shown(given: Input) -> str:
@@ -337,6 +345,7 @@ def _shown(given: Input) -> str:
 
 
 def _end(given: Input) -> int | None:
+    """The last snapshot of an input; None for an input without one."""
     if isinstance(given, Range):
         return given.to.snapshot
     return given.at.snapshot if isinstance(given, State) and given.at is not None else None

@@ -1,7 +1,7 @@
 """The mirror with `atomic=True`: all tables of a batch change in one commit of the catalog.
 
-A control table changes in the same commit. Its one row says how far the mirror has come: the batch, the position in the
-topics, and of each table the snapshot that it has there.
+A control table changes in the same commit. Its single row has the progress of the mirror: the batch, the position in
+the topics, and the snapshot of each table.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class AtomicMirrorSink(MirrorSink):
     # the control table
 
     def _open_control(self) -> TableSink:
-        """The control table, which is made at the first start.
+        """The control table, which the first start creates.
 
         Raises:
-            CheckpointError: It is gone, was replaced, or is another checkpoint's.
-            LedgerError: It was rolled back.
+            CheckpointError: The control table is gone, was replaced, or belongs to another checkpoint.
+            LedgerError: The control table was rolled back.
         """
         context, plan = self.context, self.context.plan
         default = plan.pipeline == plan.write.table.text
@@ -65,7 +65,7 @@ class AtomicMirrorSink(MirrorSink):
             if name.text in known:
                 raise self._lost_error(name.text, "is gone")
             claim = Record(checkpoint=context.checkpoint_id, steps=plan.fingerprint)
-            context.landings(name).forget()  # of one whose name was taken out of what is known
+            context.landings(name).forget()  # left over if the user took the name out of tables.json
             followed = METADATA_FILES if plan.streaming else {}
             properties = {"format-version": "2", **followed, context.ledger_key: claim.as_json()}
             table = tables.create_table(context.spark, name, _columns(context.spark), properties)
@@ -81,20 +81,21 @@ class AtomicMirrorSink(MirrorSink):
         return sink
 
     def _lost_error(self, name: str, why: str) -> CheckpointError:
-        """The error for a control table that is not there any more."""
+        """The error for a control table that is gone or was replaced."""
         return CheckpointError(
             f"the control table {name} of {self.context.plan.pipeline} {why}; the mirrored tables keep their rows and "
             "their own records, and nothing was written.",
             where=self._declared.origin,
-            fix=f"restore it; or drop what is there, and take its name out of {self.context.checkpoint.location}/"
-            "helios/tables.json: the next start makes a new one, whose row comes with the next batch.",
+            fix="restore the table. Or drop a table of this name, and take the name out of "
+            f"{self.context.checkpoint.location}/helios/tables.json: the next start creates a new control table, and "
+            "the next batch writes its row.",
         )
 
     def _refuse_others(self, name: str, table: JavaTable) -> None:
-        """Raises if a table of the control table's name is somebody else's."""
+        """Raises if a table with the control table's name is no control table."""
         if {"pipeline", "batch", "position", "tables"} - set(tables.spark_schema(self.context.spark, table).names):
             raise InputError(
-                f"{name} has the name of the mirror's control table, and is another table; nothing was written.",
+                f"{name} has the name of the mirror's control table, but is another table; nothing was written.",
                 where=self._declared.origin,
                 fix="rename it, or mirror into another namespace.",
             )
@@ -111,9 +112,10 @@ class AtomicMirrorSink(MirrorSink):
         outcome = super().find(batch)
         if not isinstance(outcome, Found):
             return outcome
-        # Its server broke off within a commit: the control table still lacks the batch.
+        # The server stopped within a commit: the control table still lacks the batch.
         manifest = self.context.checkpoint.routes(batch.number)
-        return Partial(tuple(self._name(value).text for value in (manifest["values"] if manifest else ())))
+        values = manifest["values"] if manifest is not None else []
+        return Partial(tuple(self._name(value).text for value in values))
 
     # committing
 
@@ -139,7 +141,7 @@ class AtomicMirrorSink(MirrorSink):
         return combined(commits) if commits else None
 
     def _last_change(self, spark: SparkSession, batch: Batch, made: dict[str, int]) -> tuple[Change, CommitOptions]:
-        """The row of the control table, behind the changes of a batch."""
+        """The change of the control table's row, which follows the other changes of a batch."""
         batch = self._numbered(self._control, batch)
         self._control.find(batch)
         snapshots = {**self._snapshots(), **made}
@@ -153,14 +155,15 @@ class AtomicMirrorSink(MirrorSink):
         return Change(self._control, batch, write), options
 
     def _snapshots(self) -> dict[str, int]:
-        """Of each table that has one, its snapshot as it is."""
+        """The current snapshots of the tables, by table name; empty tables have none."""
         heads: dict[str, int] = {}
         for value, name in self._known().items():
             sink = self._tables.get(value) or self._known_sink(value)
             if sink is not None:
                 sink.table.refresh()
                 head = sink.table.currentSnapshot()
-                heads |= {name.text: int(head.snapshotId())} if head is not None else {}
+                if head is not None:
+                    heads[name.text] = int(head.snapshotId())
         return heads
 
 

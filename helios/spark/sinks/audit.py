@@ -38,7 +38,7 @@ def audit_branch(pipeline: str) -> str:
 
 
 def rename_audit(table: JavaTable, was: str, pipeline: str) -> None:
-    """Has the batch that waits for its audit go along with a pipeline that is renamed."""
+    """Renames the audit branch of a renamed pipeline, with the batch that waits there."""
     table.refresh()
     if table.refs().containsKey(audit_branch(was)) and not table.refs().containsKey(audit_branch(pipeline)):
         table.manageSnapshots().renameBranch(audit_branch(was), audit_branch(pipeline)).commit()
@@ -49,13 +49,13 @@ class AuditedSink(TableSink):
 
     @override
     def find(self, batch: Batch) -> Outcome:
-        """Looks a batch up in main; one that is staged on the audit branch is found in part."""
+        """Looks a batch up in main; a batch that is only on the audit branch is `Partial`."""
         outcome = super().find(batch)
         if isinstance(outcome, Absent):
-            staged = self.table.refs().get(self._branch)
-            made = self.table.snapshot(staged.snapshotId()) if staged is not None else None
-            if made is not None and self._is_own(made.summary(), batch):
-                # Somebody may have brought it to main, by a fast-forward or a cherry-pick.
+            ref = self.table.refs().get(self._branch)
+            staged = self.table.snapshot(ref.snapshotId()) if ref is not None else None
+            if staged is not None and self._is_own(staged.summary(), batch):
+                # A user may have brought the batch to main, by a fast-forward or a cherry-pick.
                 names = (self.ledger.pipeline,) if self.context.replays else self.context.plan.write.pipelines
                 return super().find(batch) if record_applied_batches(self.ledger, names) else Partial((self._branch,))
         return outcome
@@ -73,9 +73,9 @@ class AuditedSink(TableSink):
     def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
         record = self.ledger.load()
         if record is not None and record.aside:
-            self.upsert_state.forget(record.batch)  # it was set aside meanwhile: main has none of its rows
+            self.upsert_state.forget(record.batch)  # the batch was discarded meanwhile: main has none of its rows
         if not self.context.options().retries_conflicts and not self._main_unchanged(self.ledger.seen):
-            # Before its columns are added to the table.
+            # Refused before `stage` adds columns to the table.
             raise self._unseen_error(batch, "main moved before the batch was staged")
         with super().stage(batch, rows) as staged:
             yield staged
@@ -105,7 +105,7 @@ class AuditedSink(TableSink):
         why = f": {java_message(error)}" if error is not None else ""
         return RunError(
             f"batch {batch.number} of {self.context.plan.pipeline} could not be published: main of {self.name.text} "
-            f"moved under each of {options.retry.retries + 1} tries; main holds nothing of it{why}.",
+            f"changed during each of {options.retry.retries + 1} tries; main has no row of the batch{why}.",
             fix="run again when the table is quieter.",
         )
 
@@ -127,8 +127,8 @@ class AuditedSink(TableSink):
             made = staging.try_commit(spark, staged.write, batch, options, retries, recorded=False)
         if made is None or isinstance(made, Conflict) or made.again or made.snapshot is None:
             return made
-        staged_one = self.table.snapshot(made.snapshot)
-        if made.files or (staged_one is not None and changes_files(staged_one)):  # else there are no rows to look at
+        snapshot = self.table.snapshot(made.snapshot)
+        if made.files or (snapshot is not None and changes_files(snapshot)):  # an empty batch needs no audit
             self._audit(spark, made.snapshot, batch.number)
         return made if self._publish(made.snapshot, batch) else Conflict(None, made.write_seconds)
 
@@ -142,11 +142,12 @@ class AuditedSink(TableSink):
         self.table.refresh()
         head = self.ledger.head()
         refs = self.table.manageSnapshots()
-        there = self.table.refs().containsKey(branch)
+        exists = self.table.refs().containsKey(branch)
         if head is not None:
-            (refs.replaceBranch if there else refs.createBranch)(branch, head.snapshotId()).commit()
+            point = refs.replaceBranch if exists else refs.createBranch
+            point(branch, head.snapshotId()).commit()
         else:  # Iceberg creates a branch of an empty table with an empty snapshot
-            if there:
+            if exists:
                 refs.removeBranch(branch).commit()
             self.table.manageSnapshots().createBranch(branch).commit()
         self.table.refresh()
@@ -184,8 +185,9 @@ class AuditedSink(TableSink):
 
     def _main_unchanged(self, seen: JavaSnapshot | None) -> bool:
         """True if main still holds the same rows as when the batch was looked up."""
-        head = self.ledger.head()
-        return head is None if seen is None else self.ledger.only_compacted(seen)
+        if seen is None:
+            return self.ledger.head() is None
+        return self.ledger.only_compacted(seen)
 
     def _branch_is_own(self, snapshot: int) -> bool:
         """True if the branch adds only this attempt's snapshots to main, and none of another driver."""
@@ -204,7 +206,7 @@ class AuditedSink(TableSink):
         # Begin first: later commits make the transaction fail, and earlier ones are checked below.
         transaction = self.table.newTransaction()
         if self.ledger.find(replace(batch, replayed=True)) is not None:
-            return False  # the batch was discarded meanwhile, or its replacement has published it
+            return False  # the batch was discarded meanwhile, or another driver has published it
         if not self._branch_is_own(snapshot):
             return False
         try:

@@ -36,14 +36,14 @@ class SinkContext:
         plan: The pipeline.
         spark: The session.
         checkpoint: The pipeline's checkpoint, whose id is `checkpoint_id`.
-        lease: The lease on it, verified before each commit.
+        lease: The lease on the checkpoint, verified before each commit.
         observer: Receives commits and counts of rejected rows.
-        again: Of a batch pipeline whose inputs are appended even if they were before, the numbers of that batch; None
-            if that was not asked for.
-        combines: Why the steps make other rows of two ranges together than of each; None where they go row by row.
-        replays: Whether quarantined rows are replayed, under a name of their own.
+        again: The numbers of the batch that `--again` appends a second time; None without `--again`.
+        combines: Tells why the steps make other rows from two ranges together than from each; None if they go row by
+            row.
+        replays: Whether this is a replay of quarantined rows, which has a ledger name of its own.
         former: Quarantines that earlier scripts named, and that may have rows of the pipeline.
-        keys: The folder of what its upserts remember of keys; None where it is in the checkpoint.
+        keys: The folder of the pipeline's upsert state; None if the checkpoint holds it.
     """
 
     plan: Plan
@@ -75,7 +75,7 @@ class SinkContext:
         return LEDGER + self.plan.pipeline
 
     def ledger(self, table: JavaTable, branch: str | None = None, name: TableName | None = None) -> Ledger:
-        """The pipeline's record in a table; with the table's name one that keeps what landed in the checkpoint."""
+        """The pipeline's ledger in a table; given the table's name, it also notes in the checkpoint what landed."""
         guard = self.guard(table, name, branch) if name is not None else None
         terms, steps = upsert_terms(self.plan), self.plan.fingerprint
         keys = self.keys if not self.replays else None
@@ -91,14 +91,14 @@ class SinkContext:
         otherwise: str | None = None,
         without_replay: str | None = None,
     ) -> RollbackGuard:
-        """Compares a table with the last batch that its record and the checkpoint know.
+        """The guard that compares a table with the last batch that its record and the checkpoint know.
 
         Args:
             table: The table.
             name: Its name.
             branch: The branch that is written; None for main.
-            otherwise: What to do where it lost rows and `--new-checkpoint` is not the answer.
-            without_replay: The same, where it lost what a replay has done.
+            otherwise: The fix for a table that has lost rows, in place of `--new-checkpoint`.
+            without_replay: The fix for a table that has lost a replay; None for `otherwise`.
         """
         spark = self.spark
 
@@ -106,10 +106,10 @@ class SinkContext:
             entries = spark.read.option("versionAsOf", head).table(f"{name.sql}.entries")
             return not entries.where(f"snapshot_id = {added_by}").isEmpty()
 
-        # What replays have done is known by the records, and a new checkpoint may give it up.
+        # Replays are known by their records alone, and a new checkpoint may give a replay up.
         landings = self.landings(name, branch) if not self.replays else None
         if otherwise is None and self.plan.write.sink.many_tables:
-            otherwise = self.restart_hint  # they have no common position to resume at
+            otherwise = self.restart_hint  # many tables have no common position to resume at
         return RollbackGuard(
             table,
             self.plan.pipeline,
@@ -144,7 +144,7 @@ class SinkContext:
 
     @property
     def tombstones(self) -> float:
-        """For how many seconds the pipeline remembers deletes; 0 where it does not upsert."""
+        """The time for which the pipeline remembers deletes, in seconds; 0 if it does not upsert."""
         upsert = self.plan.write.mode.upsert
         return upsert.tombstones if upsert is not None else 0.0
 
@@ -166,5 +166,5 @@ class SinkContext:
         """
         table = tables.load_table(self.spark, name)
         replays = [replay_of(table, name) for name in pipelines] if table is not None else []
-        known = (replay[1] for replay in replays if replay is not None and replay[1].checkpoint == quarantine)
-        return any(record.batch >= number and not record.aside for record in known)
+        records = [replay.record for replay in replays if replay is not None]
+        return any(r.checkpoint == quarantine and r.batch >= number and not r.aside for r in records)

@@ -42,12 +42,12 @@ class Change:
 
 
 Last = Callable[[dict[str, int]], tuple[Change, CommitOptions]]
-"""Gives what is written last, from the snapshots that the other changes make, by the names of their tables."""
+"""Gives the last change of a commit and its options, for the snapshots of the other changes by table name."""
 
 
 @dataclass(frozen=True)
 class _Applied:
-    """A change that Spark has written into a transaction."""
+    """A change that Spark has written into a transaction, and the snapshots and files that the transaction has made."""
 
     change: Change
     pending: Transaction
@@ -60,12 +60,12 @@ class _Applied:
         return int(self.made[0].snapshotId())
 
     def landed(self) -> bool:
-        """True if it is in its table now."""
+        """True if the table has the change now."""
         commit = self.change.found()
         return commit is not None and commit.snapshot == self.snapshot
 
     def committed(self) -> Commit:
-        """Its commit, once it is in its table."""
+        """Notes that the change has landed, once the table has it; returns its commit."""
         self.change.sink.ledger.guard.landed(self.change.batch.number, self.snapshot)
         return replace(counted(self.made, self.pending.rows), write_seconds=self.seconds)
 
@@ -73,14 +73,14 @@ class _Applied:
 class JointCommit:
     """The commit of a batch's tables, all or none.
 
-    A server may have applied what it refuses as sent twice, or, where it breaks its protocol, a part of it: after a
-    failure each table is looked at, and what it has is not written again.
+    A server may refuse a request as sent twice after it has applied it; a server that breaks the protocol may have
+    applied a part. So after a failure the batch is looked up in each table, and only missing changes are written again.
 
     Args:
         spark: The session of the batch.
         batch: The batch.
-        options: How it is committed.
-        last: What is written last.
+        options: How the batch is committed.
+        last: Gives the change that is written last.
     """
 
     def __init__(self, spark: SparkSession, batch: Batch, options: CommitOptions, last: Last) -> None:
@@ -90,11 +90,11 @@ class JointCommit:
         self._last = last
 
     def commit(self, changes: Sequence[Change], *, begun: bool = False) -> list[Commit]:
-        """Commits changes that none of the tables has; none where they change nothing.
+        """Commits changes that no table has yet; returns an empty list if they change nothing.
 
         Args:
             changes: The changes.
-            begun: Whether a part of the batch is committed already: the last is then written even alone.
+            begun: Whether a part of the batch is committed already: the last change is then written even alone.
 
         Raises:
             RunError: The commit failed, conflicted with other writers in each try, or its outcome is unknown.
@@ -107,30 +107,31 @@ class JointCommit:
             conflict = "another commit came before"
             try:
                 self._apply(changes, applied, last=begun or bool(done))
-                moves = [Move(change.change.sink.name, change.pending.hold()) for change in applied]
+                moves = [Move(part.change.sink.name, part.pending.hold()) for part in applied]
             except BaseException as error:
-                for change in applied:
-                    change.files.delete()
+                for part in applied:
+                    part.files.delete()
                 if not isinstance(error, Py4JJavaError) or java_class(error) not in CONFLICTS:
                     raise
                 conflict, applied = java_message(error), []
             else:
-                if not applied or self._moved(moves, applied):
+                if not applied or self._move(moves, applied):
                     return [*done, *self._committed(applied, retries, started)]
-            changes, commits = self._left(changes, applied)
+            changes, commits = self._after_refusal(changes, applied)
             done += commits
             if not retries.wait():
                 raise self._conflict_error(changes, conflict, begun=begun or bool(done))
 
     def _apply(self, changes: Sequence[Change], applied: list[_Applied], *, last: bool) -> None:
-        """Writes changes into transactions, and the last one if there are any, or if it is due."""
+        """Writes changes into transactions, which it adds to `applied`; then the last change, if any or if `last`."""
         for change in changes:
-            applied += self._applied(change, self._options)
+            applied += self._write(change, self._options)
         if applied or last:
-            applied += self._applied(*self._last({change.change.sink.name.text: change.snapshot for change in applied}))
+            snapshots = {part.change.sink.name.text: part.snapshot for part in applied}
+            applied += self._write(*self._last(snapshots))
 
-    def _applied(self, change: Change, options: CommitOptions) -> list[_Applied]:
-        """A change as a transaction with its stamps and its record; none where it changes no file."""
+    def _write(self, change: Change, options: CommitOptions) -> list[_Applied]:
+        """Writes a change, its stamps and its record into a transaction; empty if the change touches no file."""
         ledger, batch = change.sink.ledger, change.batch
         pending, began = ledger.begin(self._spark, batch, options, CommitRetries(NEVER)), time.monotonic()
         change.write(pending)
@@ -141,38 +142,42 @@ class JointCommit:
         pending.record(ledger.key, lambda sequence: ledger.record_of(batch, newest, sequence).as_json(), made)
         return [_Applied(change, pending, made, files, seconds)]
 
-    def _moved(self, moves: Sequence[Move], applied: Sequence[_Applied]) -> bool:
-        """True if all are committed. False if another commit has come before.
+    def _move(self, moves: Sequence[Move], applied: Sequence[_Applied]) -> bool:
+        """Commits the transactions; False if another commit came first.
 
         Raises:
-            RunError: That is unknown: then no file is deleted.
+            RunError: The outcome is unknown. No file is deleted then.
         """
         try:
-            return move(self._spark, moves) or all(change.landed() for change in applied)
+            return move(self._spark, moves) or all(part.landed() for part in applied)
         except OutcomeUnknown as error:
             for pause in LOOKUP_PAUSES:
                 time.sleep(pause)
-                with suppress(Py4JError):  # the catalog is still away
-                    if all(change.landed() for change in applied):
+                with suppress(Py4JError):  # the catalog is still unreachable
+                    if all(part.landed() for part in applied):
                         return True
-            names = ", ".join(change.change.sink.name.text for change in applied)
+            names = ", ".join(part.change.sink.name.text for part in applied)
             raise RunError(
-                f"the outcome of batch {self._batch.number} is unknown: {error}. It is not in each of {names} now.",
+                f"the outcome of batch {self._batch.number} is unknown: {error}. Not all of {names} have it now.",
                 fix="run again: the batch is looked up before it is written.",
             ) from error
 
-    def _left(self, changes: Sequence[Change], applied: Sequence[_Applied]) -> tuple[list[Change], list[Commit]]:
-        """The changes of a refused try that are not in their tables, and the commits of those that are.
+    def _after_refusal(
+        self, changes: Sequence[Change], applied: Sequence[_Applied]
+    ) -> tuple[list[Change], list[Commit]]:
+        """The changes of a refused try that their tables lack, and the commits of those that their tables have.
 
         Raises:
             HeliosError: Another driver has written.
         """
-        tried = {change.change.sink.name: change for change in applied}
+        tried = {part.change.sink.name: part for part in applied}
         left: list[Change] = []
         done: list[Commit] = []
-        for change in (*changes, *(last.change for last in applied[-1:])):
+        last = [part.change for part in applied[-1:]]  # the control table's change, which is not one of `changes`
+        for change in (*changes, *last):
             commit, attempt = change.found(), tried.get(change.sink.name)
             landed = attempt is not None and commit is not None and commit.snapshot == attempt.snapshot
+            # A commit without a snapshot may be this attempt, and have these files.
             if attempt is not None and not landed and (commit is None or commit.snapshot is not None):
                 attempt.files.delete()
             if change not in changes:
@@ -193,9 +198,9 @@ class JointCommit:
         )
 
     def _committed(self, applied: Sequence[_Applied], retries: CommitRetries, started: float) -> list[Commit]:
-        commits = [change.committed() for change in applied]
+        commits = [part.committed() for part in applied]
         if not commits:
             return []
-        # The last is no row of the batch: its commit stands for the time and the tries of all.
-        passed = max(0.0, time.monotonic() - started - sum(change.seconds for change in applied))
+        # The last change has no rows of the batch, so its commit carries the time and the retries of all changes.
+        passed = max(0.0, time.monotonic() - started - sum(part.seconds for part in applied))
         return [*commits[:-1], Commit(commits[-1].snapshot, retries=retries.used, commit_seconds=passed)]

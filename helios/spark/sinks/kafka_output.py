@@ -18,29 +18,29 @@ from helios.spark.jvm.sql import quoted, refusal
 
 NESTED = (ArrayType, MapType, StructType, VariantType)
 
-WRITING = {
+JSON_OPTIONS = {
     "ignoreNullFields": "false",
-    # Spark's own formats have no digits behind milliseconds.
+    # Spark's default formats cut microseconds off.
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""How a row becomes JSON: every column is there, and no value is cut."""
+"""Options of `to_json` that keep every column and every digit."""
 
 REFUSED = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+): ([^\n]*)")
 
 
 def verify(sink: KafkaSink, *, begun: bool) -> None:
-    """Looks whether the topic is there: a producer would wait a minute for it, or a broker make it.
+    """Verifies that the topic exists: a producer would wait a minute for a missing topic, or a broker would create it.
 
     Args:
         sink: The sink.
-        begun: Whether the pipeline has run a batch, and waits for brokers that are away.
+        begun: Whether the pipeline has run a batch: it then waits for unreachable brokers.
 
     Raises:
-        NotFound: It is not there.
+        NotFound: The topic does not exist.
         RunError: The cluster does not answer, or refuses.
     """
-    asked = KafkaSource(
+    source = KafkaSource(
         topics=(sink.topic,),
         brokers=sink.brokers,
         login=sink.login,
@@ -48,13 +48,14 @@ def verify(sink: KafkaSink, *, begun: bool) -> None:
         client=sink.client,
         origin=sink.origin,
     )
-    cluster = Cluster(asked, sink.label())
+    cluster = Cluster(source, sink.label())
     try:
         if not cluster.logs([sink.topic]):
             raise cluster.missing([sink.topic])
     except RunError as error:
         if begun:
             raise
+        # Without its cause the error is no outage, so the run stops instead of waiting.
         raise RunError(error.what, where=error.where, fix=error.fix) from None
 
 
@@ -66,7 +67,7 @@ def produce(sink: KafkaSink, df: DataFrame) -> None:
         df: The rows.
 
     Raises:
-        InputError: The key or the value is no expression of these rows, or of another type.
+        InputError: The key or the value is not an expression of these rows, or has another type.
         RunError: A record was refused.
     """
     records = _records(sink, df)
@@ -80,22 +81,22 @@ def produce(sink: KafkaSink, df: DataFrame) -> None:
             raise
         name, message = refused[-1]
         raise RunError(
-            f"{sink.label()}: a record of the batch was not taken: {name}: {message}",
+            f"{sink.label()}: a record of the batch was refused: {name}: {message}",
             where=sink.origin,
-            fix="repair the cause, and run again: records of the batch that were taken are produced again.",
+            fix="repair the cause, and run again: accepted records of the batch are produced again.",
         ) from error
 
 
 def _records(sink: KafkaSink, df: DataFrame) -> DataFrame:
     """The rows as Spark's writer takes them: `key`, which may be missing, and `value`."""
     if sink.format == "json":
-        value = F.to_json(F.struct(*[F.col(quoted(name)) for name in df.columns]), WRITING)
+        value = F.to_json(F.struct(*[F.col(quoted(name)) for name in df.columns]), JSON_OPTIONS)
     else:
         wanted: DataType = StringType() if sink.format == "string" else BinaryType()
         kind = _type(sink, df, sink.valued_by, f"value({sink.format!r}, {sink.valued_by!r})")
         if kind != wanted:
             raise InputError(
-                f"{sink.label()}: {sink.valued_by} is {kind.simpleString()}, and no {wanted.simpleString()}.",
+                f"{sink.label()}: {sink.valued_by} is {kind.simpleString()}, not {wanted.simpleString()}.",
                 where=sink.origin,
                 fix=f'write value("{sink.format}", "CAST(... AS {wanted.simpleString()})").',
             )

@@ -47,8 +47,8 @@ class Ledger:
         steps: The fingerprint of its steps.
         branch: The branch that it writes to; None for main.
         guard: Compares the target with its last batch; by default by the record alone.
-        upserts: What its upserts go by, as `helios.plan.other_upserts` says it.
-        keys: The folder of what they remember, where others read it.
+        upserts: The terms of its upserts, as `helios.plan.other_upserts.upsert_terms` gives them.
+        keys: The folder of its upsert state, if other pipelines can read it.
     """
 
     def __init__(
@@ -98,14 +98,14 @@ class Ledger:
         return self._last
 
     def claim(self, record: Record, forget: str | None = None) -> None:
-        """Writes a record without a new batch: it claims the target for the checkpoint before the first batch."""
+        """Writes a record without a batch, as to claim the target; removes the record of the former name `forget`."""
         update = self.table.updateProperties().set(self.key, replace(record, branch=self.branch).as_json())
         if forget is not None:
             update = update.remove(LEDGER + forget)
         update.commit()
 
     def last(self) -> Record | None:
-        """The pipeline's record, as `load` gives it; a target that was rolled back is refused."""
+        """The pipeline's record, as `load` gives it; refuses a target that was rolled back."""
         record = self.load()
         self.refuse_rollback(record)
         return record
@@ -113,17 +113,17 @@ class Ledger:
     # looking up a batch
 
     def number(self, spans: Sequence[Span]) -> int:
-        """The number of a batch pipeline's next batch, which has these inputs."""
+        """The number of a batch pipeline's next batch, given its inputs."""
         record = self.last()
         return record.batch + 1 if record is not None else 0
 
     def decide(self, batch: Batch) -> Commit | None:
-        """The commit that makes writing a batch unnecessary; None if it is to be written."""
+        """The commit that makes writing a batch unnecessary; None if the batch must be written."""
         return self.find(batch)
 
     @property
     def note(self) -> str:
-        """The note on the commit of the batch that `decide` looked up; empty if there is nothing to tell."""
+        """The note on the commit of the batch that `decide` looked up; empty for none."""
         return ""
 
     def find(self, batch: Batch) -> Commit | None:
@@ -165,13 +165,14 @@ class Ledger:
             LedgerError: The target was rolled back or replaced, or the history that would show it has expired.
         """
         missing = self.branch is not None and not self.table.refs().containsKey(self.branch)
-        self.guard.refuse(record, self.table.currentSnapshot() if missing else self.head())  # it is made from main
+        # A missing branch will be created from main.
+        self.guard.refuse(record, self.table.currentSnapshot() if missing else self.head())
 
     def refuse_behind(self, planned: int) -> None:
-        """Raises if the offset log of the checkpoint, written before each batch, lacks a batch of the target.
+        """Raises if the checkpoint's offset log lacks a batch that the target has.
 
         Args:
-            planned: The last batch of the log; -1 for none.
+            planned: The last batch of the log, which is written before each batch; -1 for none.
         """
         record = self.load()
         if record is not None and record.checkpoint == self.checkpoint and record.batch > planned:
@@ -263,7 +264,7 @@ class Ledger:
             commit = self.resolve_failure(error, batch)
             committed = commit is not None and commit.snapshot == newest
             if not committed and java_class(error) in CONFLICTS and (commit is None or commit.snapshot is not None):
-                files.delete()  # after any other failure a snapshot may still hold them
+                files.delete()  # after any other failure a snapshot may still hold these files
             if commit is None:
                 return self._conflict(error, batch, options, seen, seconds)
             if not committed:
@@ -294,7 +295,7 @@ class Ledger:
     def begin(
         self, spark: SparkSession, batch: Batch, options: CommitOptions, retries: CommitRetries | None = None
     ) -> Transaction:
-        """A transaction on the table as of the look-up; its operations are stamped and validated."""
+        """A transaction on the table as of the look-up, whose operations are stamped and validated."""
         summary = {
             **options.stamps,
             "helios.v": str(VERSION),
@@ -308,25 +309,25 @@ class Ledger:
             ATTEMPT: uuid.uuid4().hex,
         }
         head = self._head.snapshotId() if self._head is not None else None
-        watch = Watch()  # and not the transaction, which would be a cycle
+        watch = Watch()  # the validator gets no reference to the transaction, which would be a cycle
 
         def prepare() -> Callable[[JavaSnapshotUpdate], None]:
             validators = [AncestryValidator(self.pipeline, self.checkpoint, head, options.exclusive, watch)]
 
-            def prepared(operation: JavaSnapshotUpdate) -> None:
+            def stamp(operation: JavaSnapshotUpdate) -> None:
                 for key, value in summary.items():
                     operation.set(key, value)
-                if validators:  # the parent of a second operation is the first, which has the same stamps
+                if validators:  # not for a second operation, whose parent is the first one with the same stamps
                     operation.validateWith(validators.pop())
 
-            return prepared
+            return stamp
 
-        made = Transaction(spark, self.table, prepare, self.branch, options.properties, retries=retries)
-        made.watch = watch
-        return made
+        transaction = Transaction(spark, self.table, prepare, self.branch, options.properties, retries=retries)
+        transaction.watch = watch
+        return transaction
 
     def record_of(self, batch: Batch, snapshot: int, sequence: int) -> Record:
-        """The record of a batch with its snapshot, whose sequence number is that of the commit that lands."""
+        """The record of a batch, with its snapshot and the snapshot's sequence number."""
         return Record(
             checkpoint=self.checkpoint,
             batch=batch.number,
@@ -359,7 +360,7 @@ class Ledger:
         return since is not None and all(str(s.operation()) == COMPACTION or not changes_files(s) for s in since)
 
     def discard_empty(self, made: Sequence[JavaSnapshot], options: CommitOptions) -> bool:
-        """True if snapshots are discarded because they change no file. Deletes their manifest lists."""
+        """Discards snapshots that change no file: deletes their manifest lists. Returns whether it did."""
         if options.counts_empty or any(map(changes_files, made)):
             return False
         for snapshot in made:
@@ -367,7 +368,7 @@ class Ledger:
         return True
 
     def resolve_failure(self, error: Py4JJavaError, batch: Batch) -> Commit | None:
-        """Resolves a failed commit: committed after all, to be retried (None), or an error to raise."""
+        """The commit if a failed one has landed after all; None if it may be retried; raises for any other outcome."""
         batch = replace(batch, replayed=True)
         kind, message = java_class(error), java_message(error)
         if kind in CONFLICTS:
@@ -388,8 +389,8 @@ class Ledger:
             except Py4JError:
                 continue  # the catalog is still unavailable
             if commit is not None:
-                made = self.table.snapshot(commit.snapshot) if commit.snapshot is not None else None
-                return counted([made]) if made is not None else commit
+                snapshot = self.table.snapshot(commit.snapshot) if commit.snapshot is not None else None
+                return counted([snapshot]) if snapshot is not None else commit
         raise RunError(
             f"the outcome of batch {batch.number} of {self.pipeline} is unknown: {kind}: {message}. The batch is not "
             f"in {self.table.name()} now.",

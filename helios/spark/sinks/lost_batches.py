@@ -19,8 +19,8 @@ class LostBatches:
     """The batches that a rollback has removed from a branch.
 
     Attributes:
-        positions: Their source positions, if their snapshots have not expired.
-        since: When the first of them landed, in milliseconds since 1970.
+        positions: The source positions of those whose snapshots have not expired.
+        since: The time at which the first of them landed, in milliseconds since 1970.
     """
 
     positions: tuple[Position, ...]
@@ -52,6 +52,8 @@ def lost_batches(table: JavaTable, write: WritePlan) -> LostBatches | None:
             held.append(position)
         else:
             lost.append((position, int(snapshot.timestampMillis())))
-    # An audited batch has two snapshots: the staged one and the published one.
+    # A batch may have two snapshots, the audited one and the published one: it is lost only if both are.
     gone = [(position, at) for position, at in lost if position not in held]
-    return LostBatches(tuple(position for position, _ in gone), min(at for _, at in gone)) if gone else None
+    if not gone:
+        return None
+    return LostBatches(tuple(position for position, _ in gone), min(at for _, at in gone))

@@ -1,7 +1,7 @@
-"""The common base of the sinks that write many tables, which rows name: each table has its own record.
+"""The common base of the sinks whose rows name their tables: each table has its own record.
 
-Which tables a batch writes is known only when its rows are: a manifest in the checkpoint lists them before the first
-commit. A batch that a driver left between two tables is completed by the next one.
+The tables of a batch are known only once its rows are. A manifest in the checkpoint lists them before the first commit.
+If a driver dies between the commits of two tables, the next driver completes the batch.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class ManyTables(Sink):
     def __init__(self, context: SinkContext) -> None:
         self.context = context
         self._tables: dict[str, TableSink] = {}
-        self._found_tables: dict[str, TableSink] = {}  # looked up, but not opened for writing
+        self._found_tables: dict[str, TableSink] = {}  # tables that were looked up, but not opened for writing
         self._quarantine = QuarantineSink.of(context)
         write = replace(context.plan.write, quarantine=None)
         self._each = replace(context, plan=replace(context.plan, write=write))
 
     @classmethod
     def open(cls, context: SinkContext, planned: int) -> Self:
-        """The sink of a pipeline that has its lease; what it has written is looked at.
+        """The sink of a pipeline that has its lease, after checking the tables that it has written.
 
         Args:
             context: What the sinks of the run share.
@@ -65,20 +65,24 @@ class ManyTables(Sink):
 
     @classmethod
     def existing_tables(cls, context: SinkContext) -> Iterator[tuple[TableName, JavaTable]]:
-        """The tables that may hold rows of the pipeline."""
+        """The tables that may hold rows of the pipeline, and its quarantine, which may hold rows alone."""
         plan = context.plan
-        quarantine = plan.write.quarantine  # knows of rows where no table has any
-        names = tables.tables_with_prefix(context.spark, plan.write.table) if plan.checkpoint else []
-        for name in (*names, *([quarantine] if quarantine is not None and plan.checkpoint else [])):
-            if (table := tables.load_table(context.spark, name)) is not None:
+        if not plan.checkpoint:
+            return
+        names = tables.tables_with_prefix(context.spark, plan.write.table)
+        if plan.write.quarantine is not None:
+            names.append(plan.write.quarantine)
+        for name in names:
+            table = tables.load_table(context.spark, name)
+            if table is not None:
                 yield name, table
 
     def _known(self) -> dict[str, TableName]:
-        """The tables of the pipeline, by value."""
+        """The tables that the checkpoint has claimed, by the value that names them."""
         raise NotImplementedError
 
     def _name(self, value: str) -> TableName:
-        """The table of a value."""
+        """The name of a value's table."""
         raise NotImplementedError
 
     def _context_of(self, value: str) -> SinkContext:
@@ -91,11 +95,11 @@ class ManyTables(Sink):
         return [done for sink in sinks.values() for done in sink.maintain()]
 
     def verify(self) -> None:
-        """Looks at the tables that rows went to.
+        """Checks the tables that rows were written to.
 
         Raises:
-            CheckpointError: One of them is gone, was replaced, or has another one's name.
-            LedgerError: One of them was rolled back.
+            CheckpointError: A table is gone, was replaced, or was renamed.
+            LedgerError: A table was rolled back.
         """
         for name in self._known().values():
             table = tables.load_table(self.context.spark, name)
@@ -118,7 +122,7 @@ class ManyTables(Sink):
         if manifest is None or not same_entries(manifest["sources"], batch.sources) or self._reruns():
             return Absent()
         if manifest["steps"] != plan.fingerprint and not plan.streaming:
-            return Absent()  # stage() rejects rows of other steps over the same inputs
+            return Absent()  # `stage` refuses the same inputs with other steps
         commits: list[Commit] = []
         names: list[str] = []
         for value in manifest["values"]:
@@ -129,7 +133,9 @@ class ManyTables(Sink):
                 names.append(sink.name.text)
         if not commits:
             return Absent()
-        return Found(combined(commits)) if len(commits) == len(manifest["values"]) else Partial(tuple(names))
+        if len(commits) < len(manifest["values"]):
+            return Partial(tuple(names))
+        return Found(combined(commits))
 
     def _known_sink(self, value: str) -> TableSink | None:
         """The sink of a table that this checkpoint has claimed; None if there is none."""
@@ -144,6 +150,7 @@ class ManyTables(Sink):
         return sink if record is not None and record.checkpoint == self.context.checkpoint_id else None
 
     def _reruns(self) -> bool:
+        """True for a batch pipeline whose mode writes the same inputs again at each run."""
         plan = self.context.plan
         return not plan.streaming and plan.write.mode.traits.reruns
 
@@ -153,14 +160,15 @@ class ManyTables(Sink):
         return outcome.commit if isinstance(outcome, Found) else None
 
     def _numbered(self, sink: TableSink, batch: Batch) -> Batch:
-        """A batch by its number in one table: a batch pipeline has none, and each table counts its own."""
+        """A batch with its number in one table: each table numbers the batches of a batch pipeline itself."""
         return batch if self.context.plan.streaming else replace(batch, number=sink.number(batch.spans))
 
     # committing
 
     @override
     def commit(self, staged: Staged) -> Commit | None:
-        commits = [commit for part in staged.parts if (commit := part.commit()) is not None]
+        results = [part.commit() for part in staged.parts]
+        commits = [commit for commit in results if commit is not None]
         if not commits or any(not commit.again for commit in commits):
             self.context.observer.rejected(staged.rows.dropped())
         return combined(commits) if commits else None

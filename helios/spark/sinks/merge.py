@@ -1,4 +1,4 @@
-"""Upserts: the newest row or the versions per key of a batch, and the MERGE that writes them."""
+"""Upserts: the newest row or all versions of each key in a batch, and the MERGE that writes them."""
 
 from __future__ import annotations
 
@@ -33,33 +33,33 @@ RANK = "__helios_rank"
 BROADCAST_ROWS = 500_000
 """The most keys of a batch that are broadcast to the scan of the target: about 50 MB, hashed."""
 FEW_KEYS = 5_000
-"""The most rows of a batch whose keys the driver compares with those that others append meanwhile."""
+"""The most rows of a batch whose keys the driver compares with the keys that other writers append meanwhile."""
 
 BOUNDS: Mapping[type[DataType], Callable[[Column], Column]] = {
     IntegralType: lambda end: end,
     DecimalType: lambda end: end,
     StringType: lambda end: end,
     DateType: F.unix_date,
-    TimestampType: lambda end: F.date_format(end, "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX"),  # with an offset's seconds
+    TimestampType: lambda end: F.date_format(end, "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX"),  # old offsets have seconds
 }
-"""Key types whose bounds prune files of the target, and the conversion of a value for Iceberg."""
+"""The conversion of a key's bounds for Iceberg, by type; bounds of these types prune files of the target."""
 COMPARED: Mapping[type[DataType], Callable[[Column], Column]] = {
     **BOUNDS,
     DecimalType: lambda value: value.cast("string"),
 }
-"""The same for values that must be equal: Iceberg takes decimals of another scale for other values, and text has it."""
+"""The conversion of a key's value: to Iceberg, decimals of different scales are unequal, and text keeps the scale."""
 
 
 EPOCH = "epoch"
-"""The field of a change's order that says which snapshot of the table went before it."""
+"""The field of a change's order that identifies the last snapshot of the table before the change."""
 
 
 PLACE = ("offset", "partition")
-"""The fields of an order that is the place in a partition, and nothing else."""
+"""The fields of an order that is only the place in a partition of a topic."""
 
 
 def in_log_order(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """Changes of a batch whose orders can be compared."""
+    """The changes of a batch, with orders that can be compared within each key."""
     fields = _fields_of(rows)
     if EPOCH in fields:
         return _in_epochs(rows, keys)
@@ -72,23 +72,23 @@ def _fields_of(rows: DataFrame) -> tuple[str, ...]:
 
 
 def _in_epochs(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """Changes of a database, each in the epoch of the last snapshot of its row that Kafka has before it."""
+    """Changes of a database, each with the epoch of the last snapshot record before it of the same key."""
     order = F.col(ORDER)
     place = F.struct(*[order[name].alias(name) for name in ("partition", "offset", EPOCH)])
     snapshot = F.when(order[EPOCH].isNotNull(), place)
     snapshots = F.collect_list(snapshot).over(Window.partitionBy(*map(quoted, keys)))
 
     def before(change: Column) -> Column:
-        """By the offset in one partition, by the time across them."""
+        """True if a snapshot record comes before the change: by offset in one partition, by time across partitions."""
         same = change["partition"] == order["partition"]
         return F.when(same, change["offset"] <= order["offset"]).otherwise(change[EPOCH] <= order["time"])
 
-    epoch = F.array_max(F.transform(F.filter(snapshots, before), lambda one: one[EPOCH]))
+    epoch = F.array_max(F.transform(F.filter(snapshots, before), lambda snapshot: snapshot[EPOCH]))
     return rows.withColumn(ORDER, order.withField(EPOCH, epoch))
 
 
 def _in_seen_epochs(order: Column, seen: Column) -> tuple[Column, Column]:
-    """An order and the stored one of its key: each in the epoch of the other's snapshot where that was before it."""
+    """The order of a change and the stored order of its key, each with the other's epoch if that came before it."""
     same = order["partition"] == seen["partition"]
     follows = same | (order["time"] >= seen[EPOCH])
     followed = ~same & (seen["time"] >= order[EPOCH])
@@ -98,14 +98,14 @@ def _in_seen_epochs(order: Column, seen: Column) -> tuple[Column, Column]:
 
 
 def _in_one_partition(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """Changes whose order is their place: those of a key must be in one partition."""
-    each, partition = Window.partitionBy(*map(quoted, keys)), F.col(ORDER)["partition"]
-    least, most = F.min(partition).over(each), F.max(partition).over(each)
-    return rows.withColumn(ORDER, F.when(least != most, _scattered(least, most, keys)).otherwise(F.col(ORDER)))
+    """Changes whose order is their place; fails in Spark if the changes of a key are in two partitions."""
+    per_key, partition = Window.partitionBy(*map(quoted, keys)), F.col(ORDER)["partition"]
+    first, last = F.min(partition).over(per_key), F.max(partition).over(per_key)
+    return rows.withColumn(ORDER, F.when(first != last, _scattered(first, last, keys)).otherwise(F.col(ORDER)))
 
 
 def _scattered(change: Column, other: Column, keys: tuple[str, ...]) -> Column:
-    """The error of a key whose changes are in two partitions."""
+    """The error of a key whose changes are in these two partitions."""
     message = F.struct(
         F.concat(F.lit("partitions "), change.cast("string"), F.lit(" and "), other.cast("string")).alias("at"),
         F.lit("both have changes of one key, and nothing says which are newer").alias("why"),
@@ -126,7 +126,7 @@ def marked(df: DataFrame, mode: Upsert) -> DataFrame:
 
 
 def ordering_terms(rows: DataFrame, mode: Upsert) -> dict[str, object]:
-    """The ordering terms: two stored orders of a key are comparable only if these are equal."""
+    """The ordering terms: two orders of a key can be compared only if their terms are equal."""
     kind = rows.schema[ORDER].dataType
     wide = next((name for base, name in WIDENS.items() if isinstance(kind, base)), None)
     return {
@@ -141,9 +141,14 @@ WIDENS: Mapping[type[DataType], str] = {IntegralType: "integer", FractionalType:
 
 
 def newest(df: DataFrame, keys: tuple[str, ...], *also: str) -> DataFrame:
-    """The row of each key that is newest by its order; of equal ones, the row of the later source position.
+    """The newest row of each key by its order; among equal orders, the row of the later source position.
 
-    Rows without a position are ordered by a hash of their content, so that a replay picks the same one.
+    Rows without a position are ordered by a hash of their content, so that a replay picks the same row.
+
+    Args:
+        df: The rows, with `ORDER`.
+        keys: The key columns.
+        also: More columns that distinguish rows.
     """
     plain = [F.col(quoted(f.name)) for f in df.schema.fields if not _unhashable(f.dataType) and f.name != POSITION]
     position = [F.col(POSITION).desc_nulls_last()] if POSITION in df.columns else []
@@ -200,32 +205,31 @@ def validate_keys(
     ordered = mode.upsert is None or mode.order_by is not None
     reason = invalid_reason(mode)
     kinds = {key: df.select(quoted(key)).schema[0].dataType for key in keys}
-    given = {key: BOUNDS[known] for key, kind in kinds.items() for known in BOUNDS if isinstance(kind, known)}
-    ends = [give(end(quoted(key))) for key, give in given.items() for end in (F.min, F.max)]
+    bounded = {key: BOUNDS[base] for key, kind in kinds.items() for base in BOUNDS if isinstance(kind, base)}
+    ends = [convert(end(quoted(key))) for key, convert in bounded.items() for end in (F.min, F.max)]
     counted = F.count(F.lit(1)).alias(RANK)
     grouped = df.withColumn(RANK, F.lit(1)) if ordered else df.groupBy(*map(quoted, (*keys, *also))).agg(counted)
-    nulls, most, rows, *values = grouped.agg(F.count_if(reason.isNotNull()), F.max(RANK), F.sum(RANK), *ends).collect()[
-        0
-    ]
+    [row] = grouped.agg(F.count_if(reason.isNotNull()), F.max(RANK), F.sum(RANK), *ends).collect()
+    nulls, most, total, *values = row
     if nulls:
         _refuse_invalid(df, reason, table, where)
     if most is not None and most > 1:
         _refuse_double(grouped, also, table, where)
-    bounds = {key: Bound(kinds[key], *values[2 * i : 2 * i + 2]) for i, key in enumerate(given)}
-    stored = (rows or 0) if mode.upsert is not None else 0
-    few = len(given) == len(keys) and (rows or 0) <= FEW_KEYS
+    rows = total or 0
+    lows_and_highs = zip(bounded, values[::2], values[1::2], strict=True)
+    few = len(bounded) == len(keys) and rows <= FEW_KEYS
     return MergeScope(
-        narrow=key_filter(df, keys, rows or 0),
-        bounds=bounds,
-        rows=stored,
-        keys=lambda: collected(df, kinds) if few else None,
+        narrow=key_filter(df, keys, rows),
+        bounds={key: Bound(kinds[key], low, high) for key, low, high in lows_and_highs},
+        rows=rows if mode.upsert is not None else 0,
+        keys=lambda: collect_keys(df, kinds) if few else None,
     )
 
 
-def collected(df: DataFrame, kinds: Mapping[str, DataType]) -> list[tuple[object, ...]]:
+def collect_keys(df: DataFrame, kinds: Mapping[str, DataType]) -> list[tuple[object, ...]]:
     """The keys of a batch, as Iceberg's expressions take them."""
-    given = {key: give for key, kind in kinds.items() for base, give in COMPARED.items() if isinstance(kind, base)}
-    return [tuple(row) for row in df.select(*(give(F.col(quoted(key))) for key, give in given.items())).collect()]
+    compared = {key: COMPARED[base] for key, kind in kinds.items() for base in COMPARED if isinstance(kind, base)}
+    return [tuple(row) for row in df.select(*(give(F.col(quoted(key))) for key, give in compared.items())).collect()]
 
 
 def _refuse_invalid(df: DataFrame, reason: Column, table: str, where: Origin | None) -> None:
@@ -282,10 +286,10 @@ def drop_late(df: DataFrame, known: DataFrame | None, keys: tuple[str, ...], *, 
 
     Args:
         df: The rows.
-        known: The stored orders; None where there are none.
+        known: The stored orders; None if there are none.
         keys: The key columns.
-        changes: Whether they are changes in the order of their log: one without a snapshot in its batch is in the
-            stored epoch, and one that goes by its place in the partition of those before.
+        changes: Whether the rows are changes in the order of their log. A change without a snapshot in its batch then
+            gets the stored epoch, and a change that is ordered by its place must be in the stored partition.
     """
     if known is None:
         return df
@@ -300,9 +304,9 @@ def drop_late(df: DataFrame, known: DataFrame | None, keys: tuple[str, ...], *, 
     joined = df.join(before, same, "left")
     fields = _fields_of(df) if changes else ()
     if fields == PLACE:
-        one, other = F.col("__helios_seen")["partition"], F.col(ORDER)["partition"]
-        moved = F.when(one != other, _scattered(one, other, keys))
-        joined = joined.withColumn(ORDER, moved.otherwise(F.col(ORDER)))
+        stored, partition = F.col("__helios_seen")["partition"], F.col(ORDER)["partition"]
+        checked = F.when(stored != partition, _scattered(stored, partition, keys)).otherwise(F.col(ORDER))
+        joined = joined.withColumn(ORDER, checked)
     if EPOCH in fields:
         order, seen = _in_seen_epochs(F.col(ORDER), F.col("__helios_seen"))
         joined = joined.withColumns({ORDER: order, "__helios_seen": seen})
@@ -338,8 +342,8 @@ def merge_text(
     if deletes:
         clauses.append(f"WHEN MATCHED AND s.{DELETED} AND {newer} THEN DELETE")
     clauses.append(f"WHEN MATCHED AND {newer} THEN UPDATE SET {sets}")
-    kept = f" AND NOT s.{DELETED}" if deletes else ""
-    clauses.append(f"WHEN NOT MATCHED{kept} THEN INSERT ({into}) VALUES ({values})")
+    not_deleted = f" AND NOT s.{DELETED}" if deletes else ""
+    clauses.append(f"WHEN NOT MATCHED{not_deleted} THEN INSERT ({into}) VALUES ({values})")
     return " ".join(clauses)
 
 

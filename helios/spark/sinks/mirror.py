@@ -1,6 +1,6 @@
 """The mirror: each table of a database becomes a table of its own, with its own columns, key and record.
 
-All tables of a batch are read, judged and staged before the first of them is committed.
+All tables of a batch are read, checked and staged before the first of them is committed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.alignment import SchemaAligner
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.many_tables import ManyTables
-from helios.spark.sinks.mirrored_columns import ANOTHER, reserved, with_kept
+from helios.spark.sinks.mirrored_columns import NEW_MIRROR, reserved, with_kept
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Found, Staged
 from helios.spark.sinks.routed_tables import open_table
@@ -38,15 +38,14 @@ CONTROL = "helios_mirror"
 """The prefix of the names of control tables (see `atomic_mirror.py`)."""
 
 NAME = re.compile(r"[\w-]+")
-"""A name that every catalog and storage takes; some take lower case alone, and say so."""
+"""A name that every catalog and storage accepts; those that accept lower case only raise an error of their own."""
 
-
-SINGLE = "Iceberg.sink(...).upsert()"
+SINGLE = "Iceberg.sink(...).upsert()"  # the sink of one table, for messages
 
 
 @dataclass(frozen=True)
 class StagedTable:
-    """The part of a batch for one table: staged, or found in it."""
+    """The part of a batch for one table: staged, or found in the table."""
 
     sink: TableSink
     staged: Staged | None
@@ -86,8 +85,8 @@ class MirrorSink(ManyTables):
 
     @override
     def _known(self) -> dict[str, TableName]:
-        begin = self.context.plan.write.table.prefix
-        names = [text.removeprefix(begin) for text in self.context.checkpoint.tables()]
+        prefix = self.context.plan.write.table.prefix
+        names = [text.removeprefix(prefix) for text in self.context.checkpoint.tables()]
         return {name: self._name(name) for name in names if not name.startswith(CONTROL)}
 
     @override
@@ -124,18 +123,18 @@ class MirrorSink(ManyTables):
             if self._quarantine is not None and not (parts and all(part.found for part in parts)):
                 self.context.observer.rejected(self._quarantine.write(batch, rejected))
             if each:
-                manifest = self.context.checkpoint.write_routes
-                manifest(batch.number, batch.sources, self.context.plan.fingerprint, sorted(each))
+                steps = self.context.plan.fingerprint
+                self.context.checkpoint.write_routes(batch.number, batch.sources, steps, sorted(each))
             yield Staged(batch, Built(rows.df, rejected=rejected, counted=bad_records.counted), parts=parts)
 
     def _mode(self, value: str) -> Mode:
         return self._context_of(value).plan.write.mode
 
     def _rows(self, changes: ChangesByTable) -> dict[str, DataFrame]:
-        """The rows of each table by its name; records that are of no table go the way of bad ones.
+        """The rows of each table by its name; records of no table are rejected as bad records.
 
         Raises:
-            InputError: Two tables have one name, or a column has had types that do not fit together.
+            InputError: Two tables have one name, or the types of a column do not fit together.
         """
         known = {mirrored.source: (name, mirrored.keys) for name, mirrored in self._mirrored.load().items()}
         named: dict[str, tuple[SourceTable, Mirrored]] = {}
@@ -159,7 +158,7 @@ class MirrorSink(ManyTables):
                 continue
             named[name] = table, Mirrored(_parts(table), keys)
         noted = {name: self._policy.updated(name, *parts, changes) for name, parts in named.items()}
-        each = {name: self._of(changes, name, table, mirrored.keys) for name, (table, mirrored) in named.items()}
+        each = {name: self._rows_of(changes, name, table, mirrored.keys) for name, (table, mirrored) in named.items()}
         spark = self.context.spark
         each = {name: with_kept(spark, self._name(name), rows, noted[name].newest) for name, rows in each.items()}
         known_tables = self._mirrored.load()
@@ -170,20 +169,21 @@ class MirrorSink(ManyTables):
         return each
 
     def _misfit(self, name: str, table: SourceTable, changes: ChangesByTable) -> str | None:
-        """Why the types of changes do not fit the table that is there, or each other; None if they do.
+        """Why the types of changes do not fit the existing table, or each other; None if they fit.
 
         Raises:
-            CheckFailed: They do not fit, and `.evolve_schema` says less than "full".
+            CheckFailed: The types do not fit, and `.evolve_schema` allows less than "full".
         """
         try:
             columns = changes.columns(table)
-            if (column := reserved(columns.names)) is not None:
+            column = reserved(columns.names)
+            if column is not None:
                 why = "a name that Iceberg or Helios reserves: leave it out by Debezium's column.exclude.list"
                 return f"{table} has the column {column}, {why}"
-            there = self._tables[name].table if name in self._tables else None
-            there = there or tables.load_table(self.context.spark, self._name(name))
-            if there is not None:
-                SchemaAligner(self.context.spark, self.context.plan, self._name(name), there).check(columns)
+            opened = self._tables.get(name)
+            existing = opened.table if opened else tables.load_table(self.context.spark, self._name(name))
+            if existing is not None:
+                SchemaAligner(self.context.spark, self.context.plan, self._name(name), existing).check(columns)
         except CheckFailed as error:
             if self._declared.evolution.mode != "full":
                 raise
@@ -193,31 +193,31 @@ class MirrorSink(ManyTables):
         return None
 
     def _set_aside(self, table: SourceTable, why: str, changes: ChangesByTable) -> None:
-        """Tells that the changes of a table go the way of bad records.
+        """Notes that the changes of a table are treated as bad records.
 
         Raises:
-            InputError: They stop the run.
+            InputError: Bad records stop the run.
         """
         if not changes.bad_ones_fail:
-            self.context.observer.noted(f"changes of {table} are bad records, and the other tables go on: {why}")
+            self.context.observer.noted(f"changes of {table} are bad records, and the other tables continue: {why}")
             return
         raise InputError(
             f"{why}\nNothing was written to the other tables either.",
             where=self._declared.origin,
             fix=f"quarantine the changes of {table}, and the other tables continue: "
             f'Kafka.source(...).on_bad_row("quarantine") and {self._declared.label()}.quarantine("bad.rows"); '
-            f"a pipeline of its own takes it into another table: Cdc.debezium(...) >> {SINGLE}.",
+            f"a pipeline of its own writes them into another table: Cdc.debezium(...) >> {SINGLE}.",
         )
 
     def _sources(self) -> dict[str, SourceTable]:
-        """The tables of the database, by the names that they have here."""
+        """The tables of the database, by the names of their mirrored tables."""
         return {name: SourceTable(*mirrored.source) for name, mirrored in self._mirrored.load().items()}
 
     def _named(self, table: SourceTable, before: str) -> str:
-        """The name of a table, which stays as it is.
+        """The name of a mirrored table.
 
         Raises:
-            CheckpointError: It has had another one.
+            CheckpointError: The table had another name before.
         """
         name = self._declared.names.format_map(asdict(table))
         if before not in ("", name):
@@ -230,7 +230,7 @@ class MirrorSink(ManyTables):
         return name
 
     def _refuse_taken(self, name: str, table: SourceTable, taken: Mapping[str, SourceTable]) -> None:
-        """Raises if a name is another table's: some catalogs tell names by case, and some do not."""
+        """Raises if another table has the name, in any case of letters: some catalogs ignore case."""
         quarantine = self.context.plan.write.quarantine
         rejected = quarantine is not None and quarantine.text.lower() == self._name(name).text.lower()
         if rejected or name.lower().startswith(CONTROL):
@@ -250,13 +250,12 @@ class MirrorSink(ManyTables):
                 "or leave the topic of one of them out.",
             )
 
-    def _of(self, changes: ChangesByTable, name: str, table: SourceTable, keys: Sequence[str]) -> DataFrame:
-        """The rows of one table."""
+    def _rows_of(self, changes: ChangesByTable, name: str, table: SourceTable, keys: Sequence[str]) -> DataFrame:
         own = f"leave it out of another mirror, and give it a pipeline of its own: Cdc.debezium(...) >> {SINGLE}."
         columns = changes.columns(table)
         missing = [key for key in keys if key.lower() not in {column.lower() for column in columns.names}]
         if missing:
-            renamed = f"where it was renamed, {ANOTHER}; " if name in self._mirrored.load() else ""
+            renamed = f"if it was renamed, {NEW_MIRROR}; " if name in self._mirrored.load() else ""
             raise RunError(
                 f"{table} has the key ({', '.join(keys)}), and its rows have no column {missing[0]}; nothing was "
                 "written.",
@@ -270,18 +269,19 @@ class MirrorSink(ManyTables):
     def _open(self, each: Mapping[str, DataFrame]) -> Iterator[tuple[TableSink, DataFrame]]:
         """Opens the tables, existing ones first as they may reject the rows; yields each with its rows."""
         new = [name for name in each if name not in self._tables]
-        there = {name: tables.load_table(self.context.spark, self._name(name)) for name in new}
-        for name in sorted(each, key=lambda name: (there.get(name, True) is None, name)):
+        loaded = {name: tables.load_table(self.context.spark, self._name(name)) for name in new}
+        missing = {name for name, table in loaded.items() if table is None}
+        for name in sorted(each, key=lambda name: (name in missing, name)):
             if name not in self._tables:
-                self._refuse_others_rows(name, there[name])
-                self._tables[name] = open_table(self._context_of(name), self._name(name), there[name], each[name])
+                self._refuse_other_rows(name, loaded[name])
+                self._tables[name] = open_table(self._context_of(name), self._name(name), loaded[name], each[name])
             yield self._tables[name], each[name]
 
-    def _refuse_others_rows(self, name: str, table: JavaTable | None) -> None:
-        """Refuses a table that is there, and has rows that are not of the mirror: they would stay for ever.
+    def _refuse_other_rows(self, name: str, table: JavaTable | None) -> None:
+        """Refuses an existing table with rows that the mirror did not write: they would stay for ever.
 
         Raises:
-            InputError: It has some.
+            InputError: The table has such rows.
         """
         text = self._name(name).text
         if table is None or text in self.context.checkpoint.tables() or table.currentSnapshot() is None:
@@ -295,7 +295,7 @@ class MirrorSink(ManyTables):
             )
 
     def _part(self, stack: ExitStack, batch: Batch, sink: TableSink, rows: DataFrame) -> StagedTable:
-        """Stages the rows of one table, unless it has them."""
+        """Stages the rows of one table, unless the table has the batch."""
         batch = self._numbered(sink, batch)
         outcome = sink.find(batch)
         if isinstance(outcome, Found):
@@ -304,5 +304,5 @@ class MirrorSink(ManyTables):
 
 
 def _parts(table: SourceTable | None) -> tuple[str, str, str, str]:
-    """A table as the checkpoint keeps it."""
+    """A table in the form of `Mirrored.source`."""
     return (table.prefix, table.db, table.schema, table.table) if table is not None else ("", "", "", "")

@@ -1,4 +1,4 @@
-"""The columns of a mirror's table beside those of its table of the database."""
+"""The columns of a mirrored table, compared with those of its table in the database."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from helios.spark.checkpoint.mirrored import NewestSchema
 from helios.spark.iceberg import tables
 from helios.spark.jvm.classes import listed
 
-ANOTHER = "have Debezium take a new snapshot under another topic.prefix, and mirror it into another namespace"
-"""The fix that gives tables equal to the database's, whatever the log leaves out."""
+NEW_MIRROR = "have Debezium take a new snapshot under another topic.prefix, and mirror it into another namespace"
+"""The fix after which the tables equal the database's, even if the log lacks changes."""
 
 
 def reserved(columns: Iterable[str]) -> str | None:
-    """A column whose name Iceberg or Helios keeps for itself; None without one."""
+    """The first column whose name Iceberg or Helios reserves; None if there is none."""
     return next(
         (column for column in columns if column.lower() in METADATA_COLUMNS or column.lower().startswith("__helios_")),
         None,
@@ -26,12 +26,12 @@ def reserved(columns: Iterable[str]) -> str | None:
 
 
 def taken_away(spark: SparkSession, name: TableName, newest: NewestSchema | None) -> str | None:
-    """A column that somebody has renamed or dropped in a mirror's table, where the next batch would add it anew, empty.
+    """A column that a user has renamed or dropped in a mirrored table: the next batch would add it again, empty.
 
     Args:
         spark: The session.
-        name: The table.
-        newest: The newest columns of its table of the database.
+        name: The mirrored table.
+        newest: The newest columns of its table in the database.
     """
     table = tables.load_table(spark, name) if newest is not None else None
     if newest is None or table is None:
@@ -42,17 +42,17 @@ def taken_away(spark: SparkSession, name: TableName, newest: NewestSchema | None
 
 
 def with_kept(spark: SparkSession, name: TableName, rows: DataFrame, newest: NewestSchema | None) -> DataFrame:
-    """Rows with null in the columns that their table has, and that of the database has no more.
+    """Rows with nulls in the columns that the database has dropped and the mirrored table keeps.
 
     Args:
         spark: The session.
-        name: The table.
+        name: The mirrored table.
         rows: Its rows.
-        newest: The newest columns of its table of the database.
+        newest: The newest columns of its table in the database.
     """
     kept = {column.lower() for column in newest.kept} if newest is not None else set()
-    left = kept - {column.lower() for column in rows.columns}
-    table = tables.load_table(spark, name) if left else None
+    missing = kept - {column.lower() for column in rows.columns}
+    table = tables.load_table(spark, name) if missing else None
     fields = tables.spark_schema(spark, table).fields if table is not None else []
-    lost = {field.name: F.lit(None).cast(field.dataType) for field in fields if field.name.lower() in left}
-    return rows.withColumns(lost) if lost else rows
+    nulls = {field.name: F.lit(None).cast(field.dataType) for field in fields if field.name.lower() in missing}
+    return rows.withColumns(nulls) if nulls else rows

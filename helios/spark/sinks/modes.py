@@ -49,15 +49,15 @@ class ModeBatch(Generic[M_co]):
     """One batch for one table, in its mode.
 
     Attributes:
-        rows: Its rows, with all columns of the steps.
-        number: Its number.
+        rows: The rows, with all columns of the steps.
+        number: The batch's number.
         mode: The write mode.
         table: The table's name, for messages.
         where: The line of the sink.
         left_out: Columns that are not stored.
-        upsert_state: The stored orders of the keys.
-        shared: Those that other pipelines store.
-        fit: Aligns the table's schema and the rows; helper columns are kept.
+        upsert_state: The pipeline's state of the keys.
+        shared: The states of other pipelines.
+        fit: Aligns the table's schema and the rows, and keeps helper columns.
         stored_columns: The names and the types of the table's columns.
     """
 
@@ -78,7 +78,7 @@ class ModeBatch(Generic[M_co]):
 
     @property
     def native(self) -> NativeBatch | None:
-        """The rows as the columnar engine makes them; None where Spark does."""
+        """The batch for the columnar engine; None if Spark makes the rows."""
         return self.rows.native
 
     def stored(self) -> DataFrame:
@@ -119,18 +119,18 @@ def _append(batch: ModeBatch[Append]) -> Iterator[Write]:
 
 
 def _native(batch: ModeBatch[Mode]) -> tuple[Callable[[Transaction, AddFiles], bool], Callable[[], DataFrame]]:
-    """The writer by the columnar engine, which gives False where Spark must write, and the rows as stored by Spark."""
+    """A writer by the columnar engine, which returns False if Spark must write, and a function that gives the rows."""
     native = batch.native
     if native is None:
         stored = batch.stored()
         return lambda pending, add: False, lambda: stored
-    made = batch.rows.schema
-    columns = batch.fit.evolved(StructType([field for field in made.fields if field.name != POSITION]))
-    return lambda pending, add: written(pending, native, made, columns, add), cache(batch.stored)
+    schema = batch.rows.schema
+    columns = batch.fit.evolved(StructType([field for field in schema.fields if field.name != POSITION]))
+    return lambda pending, add: written(pending, native, schema, columns, add), cache(batch.stored)
 
 
 def _isolation(pending: Transaction) -> dict[str, str]:
-    """Write options with which Iceberg rejects an overwrite of commits that are newer than the look-up."""
+    """Write options by which Iceberg rejects an overwrite if there are commits after the look-up."""
     seen = {"validate-from-snapshot-id": str(pending.base)} if pending.base is not None else {}
     return {"isolation-level": "serializable", **seen}
 
@@ -139,7 +139,7 @@ def _isolation(pending: Transaction) -> dict[str, str]:
 def _overwrite(batch: ModeBatch[Overwrite]) -> Iterator[Write]:
     condition = batch.mode.filter
     if condition is not None:
-        # Before columns are added to the table.
+        # Checked before columns are added to the table.
         try:
             refuse_outside(batch.df, condition, batch.table, batch.where)
         except AnalysisException:  # the filter names a column that only the table has
@@ -166,18 +166,18 @@ def refuse_unordered(pending: Transaction, condition: str, table: str, where: Or
     """Rejects a filter over a column whose partitions are not in the order of their values.
 
     Raises:
-        RunError: It names such a column.
+        RunError: The filter names such a column.
     """
     unordered = pending.unordered()
     if not unordered:
         return
     from sqlglot import exp
 
-    named = parse(condition, f"overwrite({condition!r})", where).find_all(exp.Column)
-    # Of `target.id`, too, in which the table's name stands before the column's.
-    names = {".".join(part.name for part in column.parts[at:]).lower() for column in named for at in (0, 1)}
-    if named := sorted(unordered & names):
-        name = named[0]
+    columns = parse(condition, f"overwrite({condition!r})", where).find_all(exp.Column)
+    # With and without the first part, which may be the table's name: `target.id`.
+    names = {".".join(part.name for part in column.parts[at:]).lower() for column in columns for at in (0, 1)}
+    if unordered & names:
+        name = min(unordered & names)
         raise RunError(
             f"overwrite({condition!r}): {table} has values of {name} whose partition has overflowed, and Iceberg would "
             "replace other rows than the filter selects; nothing was written.",
@@ -213,7 +213,7 @@ def _overwrite_partitions(batch: ModeBatch[OverwritePartitions]) -> Iterator[Wri
                 f"{batch.table} has files of a former partitioning: overwrite_partitions() replaces partitions of the "
                 "current one alone, and would leave their rows beside the new ones; nothing was written.",
                 where=batch.where,
-                fix="rewrite them first, with Spark's CALL system.rewrite_data_files(table => '...', options => "
+                fix="rewrite these files first, with Spark's CALL system.rewrite_data_files(table => '...', options => "
                 "map('rewrite-all', 'true')), or name what is replaced by .overwrite(\"...\").",
             )
         if not native(pending, pending.replace_partitions):
@@ -243,26 +243,35 @@ def _merge_sql(batch: ModeBatch[MergeSql]) -> Iterator[Write]:
 def _upsert(batch: ModeBatch[Upsert]) -> Iterator[Write]:
     native = native_upsert.upsert(batch, batch.native) if batch.native is not None else None
     with ExitStack() as stack:
-        merged = [] if native is not None else [stack.enter_context(_merged(batch))]
+        by_merge: Write | None = None
 
         def write(pending: Transaction) -> None:
-            if native is None or merged or _remembered(batch, pending) or not native(pending):
-                if not merged:  # later tries are Spark's, too
-                    merged.append(stack.enter_context(_merged(batch)))
-                merged[0](pending)
+            nonlocal by_merge
+            # After one try by Spark's MERGE, later tries use the MERGE, too.
+            if by_merge is None and native is not None and not _has_state(batch, pending) and native(pending):
+                return
+            if by_merge is None:
+                by_merge = stack.enter_context(_merged(batch))
+            by_merge(pending)
 
+        if native is None:
+            by_merge = stack.enter_context(_merged(batch))
         yield write
 
 
-def _remembered(batch: ModeBatch[Upsert], pending: Transaction) -> bool:
-    """True if this pipeline or others remember keys, which the columnar engine does not compare."""
+def _has_state(batch: ModeBatch[Upsert], pending: Transaction) -> bool:
+    """True if this or another pipeline has state of keys, which the columnar engine does not compare.
+
+    Keys that others add from now on are a conflict.
+    """
     _watch(batch, pending, None)
-    return bool(batch.mode.order_by and batch.upsert_state.began_with_keys) or batch.shared.remember(pending.table)
+    has_own = bool(batch.mode.order_by) and batch.upsert_state.began_with_keys
+    return has_own or batch.shared.has_keys(pending.table)
 
 
 def _watch(batch: ModeBatch[Upsert], pending: Transaction, narrow: Callable[[DataFrame], DataFrame] | None) -> None:
-    """Has what other pipelines remember from now on be a conflict, where it is of keys of the batch."""
-    # Without the transaction itself, which would be a cycle.
+    """Makes later additions to the states of other pipelines a conflict: of any key, or of keys that `narrow` keeps."""
+    # The closure has no reference to the transaction, which would be a cycle.
     shared, table, base = batch.shared, pending.table, pending.base
     pending.watch.conflict = lambda snapshot: shared.conflict(table, base, snapshot, narrow)
 
@@ -282,19 +291,20 @@ def _merged(batch: ModeBatch[Upsert]) -> Iterator[Write]:
         rows = rows.withColumns({VALID_FROM: F.col(ORDER), VALID_TO: F.lit(None).cast(rows.schema[ORDER].dataType)})
     with _persisted(rows) as rows:
         scope = merge.validate_keys(rows, mode, batch.table, batch.where)
-        given = [c for c in rows.columns if c not in merge.HELPERS and c not in batch.left_out]
+        given = {c.lower() for c in rows.columns if c not in merge.HELPERS and c not in batch.left_out}
         fitted = batch.fit(rows.drop(*batch.left_out), merge.HELPERS)
         write = _write_versions if mode.history else _write_newest
-        yield write(batch, fitted, {name.lower() for name in given}, scope)
+        yield write(batch, fitted, given, scope)
 
 
 def _write_newest(batch: ModeBatch[Upsert], rows: DataFrame, given: set[str], scope: MergeScope) -> Write:
+    """The write of each key's newest row; `given` has the columns that the stream has, in lower case."""
     mode = batch.mode
     keys = mode.keys
     columns = [c for c in rows.columns if c not in merge.HELPERS]
-    # If the target stores the order, it is compared there; otherwise each key's order is kept in the state.
-    stored = next((c for c in columns if mode.order_by and c.lower() == mode.order_by.strip("` ").lower()), None)
-    stored = None if stored is not None and stored.lower() not in given else stored
+    # If the order is a column of the target, the MERGE compares it there; otherwise the state keeps each key's order.
+    order = (mode.order_by or "").strip("` ").lower()
+    stored = next((c for c in columns if c.lower() == order and order in given), None)
     terms = merge.ordering_terms(rows, mode)
     if mode.order_by and (mode.delete_when or stored is None or batch.upsert_state.began_with_keys):
         batch.upsert_state.verify_terms(terms, batch.table, batch.where)
@@ -316,6 +326,7 @@ def _write_newest(batch: ModeBatch[Upsert], rows: DataFrame, given: set[str], sc
 
 
 def _write_versions(batch: ModeBatch[Upsert], rows: DataFrame, given: set[str], scope: MergeScope) -> Write:
+    """The write of all versions of each key."""
     mode = batch.mode
     columns = [c for c in rows.columns if c not in merge.HELPERS]
     remembered = None
@@ -364,4 +375,4 @@ WRITERS: Mapping[type[Mode], Callable[[ModeBatch[Any]], AbstractContextManager[W
     MergeSql: _merge_sql,
     Groups: _groups,
 }
-"""By mode: a context manager that validates a batch and yields its `Write`."""
+"""The context manager that validates a batch and yields its `Write`, by mode."""

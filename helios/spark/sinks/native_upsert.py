@@ -1,4 +1,4 @@
-"""Upserts that the columnar engine does, as far as it knows them; all others are MERGEs."""
+"""Upserts by the columnar engine; the upserts that it does not know are MERGEs by Spark."""
 
 from __future__ import annotations
 
@@ -27,46 +27,46 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def upsert(batch: ModeBatch[Upsert], native: NativeBatch) -> Callable[[Transaction], bool] | None:
-    """The writer of an upsert by the columnar engine. It gives False, with nothing written, where Spark must do it.
+    """The writer of an upsert by the columnar engine, which returns False, with nothing written, if Spark must write.
 
-    None where that is known before: Spark then changes the table's columns, or stores less than the batch has.
+    None if that is known before, as when the columns of the batch and of the table differ.
     """
     try:
         check_mode(batch.mode)
-        made = batch.df.drop(POSITION).schema
-        keys, order = columns_of(batch.mode, made.names)
+        schema = batch.df.drop(POSITION).schema
+        keys, order = columns_of(batch.mode, schema.names)
         if order is not None and POSITION not in batch.df.columns:
             raise NotNative("the steps do not keep where in the source a row is")
         if batch.left_out:
             raise NotNative(f"the table does not store {', '.join(batch.left_out)}")
-        if {(field.name, field.dataType) for field in made} != batch.stored_columns:
+        if {(field.name, field.dataType) for field in schema} != batch.stored_columns:
             raise NotNative("the columns of the batch are not those of the table")
     except NotNative as reason:
         native.leave(reason)
         return None
     stored = batch.stored().schema
     keyed = Keyed(keys, order, lambda rows, ends: _scope(batch, keys, rows, ends))
-    return lambda pending: upserted(pending, native, made, stored, keyed)
+    return lambda pending: upserted(pending, native, schema, stored, keyed)
 
 
 def _scope(batch: ModeBatch[Upsert], keys: tuple[str, ...], rows: int, ends: KeyBounds) -> MergeScope:
-    """The scope of a batch's changes: the same as of its MERGE."""
+    """The scope of a batch's changes, which its MERGE would have, too."""
     kinds = {key: batch.df.schema[key].dataType for key in keys}
-    given = [key for key, kind in kinds.items() if isinstance(kind, tuple(merge.BOUNDS))]
-    few = len(given) == len(keys) and rows <= merge.FEW_KEYS
+    bounded = [key for key, kind in kinds.items() if isinstance(kind, tuple(merge.BOUNDS))]
+    few = len(bounded) == len(keys) and rows <= merge.FEW_KEYS
     return MergeScope(
         narrow=merge.key_filter(batch.df, keys, rows),
-        bounds={key: Bound(kinds[key], *(_taken(end, kinds[key]) for end in ends[key])) for key in given},
+        bounds={key: Bound(kinds[key], *(_for_iceberg(end, kinds[key]) for end in ends[key])) for key in bounded},
         rows=rows,
-        keys=lambda: merge.collected(batch.df.select(*map(quoted, keys)).distinct(), kinds) if few else None,
+        keys=lambda: merge.collect_keys(batch.df.select(*map(quoted, keys)).distinct(), kinds) if few else None,
     )
 
 
-def _taken(end: object, kind: DataType) -> object:
+def _for_iceberg(end: object, kind: DataType) -> object:
     """The end of a range as Iceberg's expressions take it.
 
     Raises:
-        NotNative: It is a time outside of the years 1 to 9999.
+        NotNative: The end is a time outside of the years 1 to 9999.
     """
     if isinstance(kind, DecimalType) and isinstance(end, str):
         return Decimal(end)

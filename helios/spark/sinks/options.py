@@ -1,4 +1,4 @@
-"""Commit options and result."""
+"""The options and the results of a commit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Commit:
         retries: The number of commit retries.
         write_seconds: The time that Spark took to write.
         commit_seconds: The time that the commit took.
-        note: What a user should know of it.
+        note: A note for the user; empty for none.
     """
 
     snapshot: int | None
@@ -64,7 +64,7 @@ class CommitOptions:
         properties: Table properties for the writer; they override the table's own.
         retry: The retry policy.
         counts_empty: Whether a batch that changes no file is committed, so that it is counted.
-        exclusive: Whether any change by other writers since the look-up is a conflict, as Spark's writer may miss it.
+        exclusive: Whether any change by other writers since the look-up is a conflict: Spark's writer may miss some.
         retries_conflicts: Whether a conflict with another writer is retried; an overwrite would erase unseen rows.
         verify: Called before each attempt; raises to stop.
         observer: Receives each retry.
@@ -96,7 +96,7 @@ def counted(made: Sequence[JavaSnapshot], rows: int | None = None) -> Commit:
 
     Args:
         made: The snapshots.
-        rows: The rows of the batch, as a snapshot may also count rows of rewritten files.
+        rows: The number of rows of the batch, if the snapshots may also count rows of rewritten files; else None.
     """
     summaries = [snapshot.summary() for snapshot in made]
     added = int(summaries[0].get("added-records") or 0)

@@ -1,4 +1,4 @@
-"""The sink of what is no table: it keeps no record, and every batch that is run is delivered."""
+"""The sink of targets that are no tables: it keeps no record, so a batch that runs twice is delivered twice."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from helios.spark.sinks.protocol import Absent, Outcome, Staged
 from helios.spark.steps.build import Built
 from helios.table.positions import Batch
 
-OfItsType: TypeAlias = Any
-"""A declared sink, of the type by which a table has its row."""
+DeclaredSink: TypeAlias = Any
+"""A declared sink of the type that is the function's key in `BEGINNINGS` or `DELIVERIES`."""
 
 
 class OutputSink(protocol.Sink):
-    """A `Sink` that finds no batch: one that is run again is delivered again.
+    """A `Sink` that finds no batch: a batch that runs again is delivered again.
 
-    Rows are computed once, before any of them is delivered: a record that does not parse, or an expectation that does
-    not hold, fails the batch with nothing of it delivered.
+    The rows are computed once, before the first is delivered. So a record that does not parse, or an expectation that
+    does not hold, fails the batch before any delivery.
 
     Args:
         context: The pipeline.
@@ -44,7 +44,8 @@ class OutputSink(protocol.Sink):
         self.context = context
         self._declared = context.plan.write.sink
         self._rows = 0
-        if (begin := BEGINNINGS.get(type(self._declared))) is not None:
+        begin = BEGINNINGS.get(type(self._declared))
+        if begin is not None:
             begin(context.plan.pipeline, self._declared, planned < 0)
 
     @classmethod
@@ -64,7 +65,7 @@ class OutputSink(protocol.Sink):
 
     @classmethod
     def existing_tables(cls, context: SinkContext) -> Iterator[tuple[TableName, JavaTable]]:
-        """No tables: what the sink holds is not known."""
+        """No tables."""
         yield from ()
 
     @override
@@ -94,37 +95,40 @@ class OutputSink(protocol.Sink):
         return Commit(snapshot=None, rows=self._rows, write_seconds=time.monotonic() - began)
 
 
-def _emptied(pipeline: str, output: MemorySink, restarted: bool) -> None:
-    """Lets the rows go that a run before has put into this process's memory."""
-    if restarted:
+def _empty(pipeline: str, output: MemorySink, is_first: bool) -> None:
+    """Drops the rows of an earlier pipeline of this name from the process's memory."""
+    if is_first:
         MEMORY_ROWS.setdefault(output.name, MemoryRows()).batches[pipeline] = {}
 
 
-def _verified(pipeline: str, output: KafkaSink, restarted: bool) -> None:
-    kafka_output.verify(output, begun=not restarted)
+def _verify_topic(pipeline: str, output: KafkaSink, is_first: bool) -> None:
+    kafka_output.verify(output, begun=not is_first)
 
 
-BEGINNINGS: Mapping[type[Sink], Callable[[str, OfItsType, bool], None]] = {MemorySink: _emptied, KafkaSink: _verified}
-"""By the type of the declared sink, what is done as a run starts: for a pipeline, which may start over."""
+BEGINNINGS: Mapping[type[Sink], Callable[[str, DeclaredSink, bool], None]] = {
+    MemorySink: _empty,
+    KafkaSink: _verify_topic,
+}
+"""The function to call when a run starts, by type of the declared sink; `is_first` is True before the first batch."""
 
 
-def _held(pipeline: str, output: MemorySink, df: DataFrame, number: int, count: int) -> None:
+def _hold(pipeline: str, output: MemorySink, df: DataFrame, number: int, count: int) -> None:
     MEMORY_ROWS[output.name].batches[pipeline][number] = [row.asDict(recursive=True) for row in df.collect()]
 
 
-def _printed(pipeline: str, output: ConsoleSink, df: DataFrame, number: int, count: int) -> None:
+def _print(pipeline: str, output: ConsoleSink, df: DataFrame, number: int, count: int) -> None:
     more = f", of which the first {output.rows:,}" if count > output.rows else ""
     shown = df._jdf.showString(output.rows, 0, False)
     print(f"{pipeline}, batch {number}: {count:,} rows{more}\n{shown}", file=sys.stdout, flush=True)
 
 
-def _produced(pipeline: str, output: KafkaSink, df: DataFrame, number: int, count: int) -> None:
+def _produce(pipeline: str, output: KafkaSink, df: DataFrame, number: int, count: int) -> None:
     kafka_output.produce(output, df)
 
 
-DELIVERIES: Mapping[type[Sink], Callable[[str, OfItsType, DataFrame, int, int], None]] = {
-    MemorySink: _held,
-    ConsoleSink: _printed,
-    KafkaSink: _produced,
+DELIVERIES: Mapping[type[Sink], Callable[[str, DeclaredSink, DataFrame, int, int], None]] = {
+    MemorySink: _hold,
+    ConsoleSink: _print,
+    KafkaSink: _produce,
 }
-"""By the type of the declared sink, what delivers the rows of a batch: with its number, and how many there are."""
+"""The function that delivers the rows of a batch, given its number and row count, by type of the declared sink."""

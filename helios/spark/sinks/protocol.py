@@ -55,10 +55,10 @@ class Staged:
     Attributes:
         batch: The batch.
         rows: Its rows.
-        write: Writes it into one table; None if there are `parts`.
+        write: Writes the batch into one table; None if there are `parts`.
         parts: The parts of several tables, each found or staged at its commit.
-        adds: Whether it adds rows, and not only removes some.
-        rejects: Whether rows of it are in the quarantine, so that it is committed without others, too.
+        adds: Whether the batch adds rows; False if it only removes rows.
+        rejects: Whether the quarantine has rows of the batch: it is then committed even without other rows.
     """
 
     batch: Batch
@@ -78,15 +78,15 @@ class Part(Protocol):
 class Sink(Protocol):
     """The target of a pipeline's batches.
 
-    `find` is the only exactly-once decision: a batch that it finds is not written again. The defaults of the others are
-    those of a sink without a record.
+    `find` is the only exactly-once decision: a batch that it finds is not written again. The other methods default to
+    a sink without a record.
     """
 
     transactional: bool = False
     """True if a batch and its record are committed together, or not at all."""
 
     def number(self, spans: Sequence[Span]) -> int:
-        """The number of a batch pipeline's next batch; identical inputs keep the last number, unless they are rerun."""
+        """The number of a batch pipeline's next batch: the last number for the last inputs, unless they are rerun."""
         return 0
 
     def find(self, batch: Batch) -> Outcome:
@@ -103,11 +103,11 @@ class Sink(Protocol):
         """Commits a staged batch with its stamps and its record; None if it changes nothing."""
 
     def reopen(self, batch: Batch) -> None:
-        """Called when a batch of which nothing is written is done again, and other rows of it are rejected."""
+        """Called before an unwritten batch runs again, and may then reject other rows."""
         return
 
     def began(self, starts: Starts) -> None:
-        """Keeps where the sources were first read from, before the first batch, as far as the target can."""
+        """Stores the starting positions of the sources before the first batch, if the target can."""
         return
 
     def last(self) -> Record | None:

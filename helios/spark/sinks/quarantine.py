@@ -41,9 +41,9 @@ NAMES = ("pipeline", "batch", "step", "reason", "position", "payload", "at")
 COLUMNS = "pipeline string, batch bigint, step string, reason string, position string, payload string, at timestamp"
 """The columns of a quarantine: `payload` is the row as JSON, `position` that of its batch, `step` the expectation."""
 
-ANOTHER = "give .quarantine() a table of another name"
-BEHIND_REPLAY = f"{ANOTHER}; the rows that stay in this one are then not replayed any more"
-"""The fix for replayed rows that are in the quarantine again: a replay would double them."""
+OTHER_TABLE = "give .quarantine() a table of another name"
+BEHIND_REPLAY = f"{OTHER_TABLE}; the rows that stay in this one are then not replayed any more"
+"""The fix if the quarantine was rolled back to before a replay: another replay would double its rows."""
 
 COEXIST = {f"write.{command}.isolation-level": "snapshot" for command in ("merge", "delete")}
 """Pipelines delete only their own rows, so rows that others add meanwhile are no conflict."""
@@ -57,7 +57,7 @@ class QuarantineSink(Sink):
         name: The table.
 
     Attributes:
-        holds: Whether rows of the batch that was written last are in the table, or were until others replaced them.
+        holds: Whether the last batch of `write` has rejected rows in the table, or had some that are now replaced.
     """
 
     transactional = True
@@ -70,7 +70,8 @@ class QuarantineSink(Sink):
         self._checkpoint = context.checkpoint
         self._ledger: StepsLedger | None = None
         self.holds = False
-        self._told: tuple[Any, int] = None, 0  # the position of the batch that was written last, and its rows
+        self._last_position: Any = None  # that of the last written batch
+        self._last_rows = 0  # the number of its rows
 
     @classmethod
     def of(cls, context: SinkContext) -> QuarantineSink | None:
@@ -81,9 +82,9 @@ class QuarantineSink(Sink):
     # writing
 
     def write(self, batch: Batch, rejected: Sequence[DataFrame]) -> int:
-        """Writes the rejected rows of a batch, once; returns how many were written now.
+        """Writes the rejected rows of a batch, once; returns how many were added now.
 
-        Rows that former steps rejected of the same batch are replaced, as the target does not have the batch yet.
+        Replaces the rows that former steps have rejected from the same batch: the target does not have the batch yet.
 
         Args:
             batch: The batch.
@@ -96,22 +97,22 @@ class QuarantineSink(Sink):
         if isinstance(self.find(batch), Found):
             self.holds = True
             return 0
-        nothing = self._spark.createDataFrame([], "payload string, reason string, step string")
-        with self.stage(batch, Built(reduce(DataFrame.unionByName, rejected or [nothing]))) as staged:
+        empty = self._spark.createDataFrame([], "payload string, reason string, step string")
+        with self.stage(batch, Built(reduce(DataFrame.unionByName, rejected or [empty]))) as staged:
             commit = self.commit(staged) if staged.write is not None else None
             self.holds = staged.write is not None
         rows = commit.rows if commit is not None and staged.adds and not commit.again else 0
-        before = self._told[1] if self._told[0] == batch.position else 0  # a reopened batch has counted them
-        self._told = batch.position, rows
-        return max(0, rows - before)
+        counted = self._last_rows if self._last_position == batch.position else 0  # before the batch was reopened
+        self._last_position, self._last_rows = batch.position, rows
+        return max(0, rows - counted)
 
     def _numbered(self, batch: Batch) -> Batch:
-        """A batch by its number here, which may have been written before."""
+        """A batch with its number in this table, marked as one that may be written already."""
         number = batch.number if self._plan.streaming else self.number(batch.spans)
         return replace(batch, number=number, replayed=True)
 
     def reopen(self, batch: Batch) -> None:
-        """Has the rows of a batch replaced at the next `write`, as if other steps had rejected them."""
+        """Makes the next `write` replace the rows of a batch, as if other steps had rejected them."""
         ledger, record = self._open(), self.last()
         if record is not None:
             ledger.reopen(batch, record)
@@ -140,16 +141,17 @@ class QuarantineSink(Sink):
         )
         written = written.select(*NAMES).persist()
         try:
-            some = not written.isEmpty()
+            has_rows = not written.isEmpty()
             replaced = self._replaced(batch)
 
             def write(pending: Transaction) -> None:
                 if replaced is not None:
                     pending.delete(replaced)
-                if some:
+                if has_rows:
                     pending.append(written)
 
-            yield Staged(batch, Built(written), write if some or replaced is not None else None, adds=some)
+            has_changes = has_rows or replaced is not None
+            yield Staged(batch, Built(written), write if has_changes else None, adds=has_rows)
         finally:
             written.unpersist()
 
@@ -159,26 +161,26 @@ class QuarantineSink(Sink):
         return self._open().commit(staged.rows.session, staged.write, staged.batch, options)
 
     def _replaced(self, batch: Batch) -> str | None:
-        """The SQL condition for the rows that former steps rejected of a batch; None where there are none."""
+        """The SQL condition for the rows that former steps have rejected from a batch; None if there are none."""
         return self._open().replaced(batch, self)
 
     def read_like(self, batch: Batch) -> str | None:
-        """The SQL condition for the pipeline's rows of a batch that read the same; None where there are none."""
+        """The SQL condition for the pipeline's rows from the same inputs as a batch; None if there are none."""
         texts = self._positions(lambda position: same_position(position, batch))
         return f"{self._own_rows()} AND {at_any(texts)}" if texts else None
 
-    def _positions(self, holds: Callable[[Position | None], bool]) -> list[str]:
-        """The positions of the pipeline's rows for which something holds, as the table has them."""
+    def _positions(self, accepts: Callable[[Position | None], bool]) -> list[str]:
+        """The positions of the pipeline's rows that `accepts` is true for, as the table stores them."""
         own = self._spark.table(self._name.sql).where(self._own_rows()).select("position").distinct().collect()
-        return [text for (text,) in own if holds(position_in(text))]
+        return [text for (text,) in own if accepts(position_in(text))]
 
-    def _own_rows(self, end: str = "") -> str:
-        """The SQL condition for the pipeline's rows; with an end of its name for those that are known by it."""
-        names = ", ".join(literal(name + end) for name in (self._plan.pipeline, self._plan.was) if name)
+    def _own_rows(self, suffix: str = "") -> str:
+        """The SQL condition for the rows under the pipeline's name, or under its name with a suffix."""
+        names = ", ".join(literal(name + suffix) for name in (self._plan.pipeline, self._plan.was) if name)
         return f"pipeline IN ({names})"
 
     def written_as(self, record: Record) -> str:
-        """The SQL condition for the rows of the batch of a record."""
+        """The SQL condition for the pipeline's rows of a record's batch."""
         return f"{self._own_rows()} AND {of_batch(record)}"
 
     # full refresh and new checkpoint
@@ -193,17 +195,18 @@ class QuarantineSink(Sink):
             Ledger(table, self._plan.pipeline, checkpoint, "").claim(claim, forget=self._plan.was)
 
     def refuse_without_replay(self) -> None:
-        """Raises if the table was rolled back behind a replay, whose rows it has again."""
+        """Raises if the table was rolled back to before a replay, and has the replayed rows again."""
         table = tables.load_table(self._spark, self._name)
         if table is not None:
             guard = self._context.guard(table, self._name, without_replay=BEHIND_REPLAY)
             guard.refuse(None, table.currentSnapshot())
 
     def rewind(self, to: Record | None, target: JavaTable | None) -> None:
-        """Makes the table fit a new checkpoint: no row that may be read again is replayed.
+        """Prepares the table for a new checkpoint: no row that may be read again is replayed.
 
-        The rows of the last batch are deleted if the target does not have it, as it is read again under another number.
-        Those of batches that the target was rolled back behind, which a repair may bring, belong to no pipeline then.
+        Deletes the rows of the last batch if the target lacks that batch, which is read again under another number.
+        Takes the rows of batches that the target has lost by a rollback away from the pipeline: a repair of the target
+        may bring these batches back.
 
         Args:
             to: The target's record of the pipeline.
@@ -214,8 +217,8 @@ class QuarantineSink(Sink):
             return
         record = newest_record(table, self._plan.write.pipelines)
         if record is not None and record.position is not None and to is not None:
-            lacking = record.checkpoint == to.checkpoint and record.batch > to.batch
-            if lacking:
+            target_lacks_batch = record.checkpoint == to.checkpoint and record.batch > to.batch
+            if target_lacks_batch:
                 self._delete(self.written_as(record))
         lost = lost_batches(target, self._plan.write) if target is not None else None
         if lost is not None:
@@ -223,26 +226,26 @@ class QuarantineSink(Sink):
             give_up(self._spark, self._name, self._own_rows(), texts, lost.since)
 
     def withdraw(self, batch: Batch) -> None:
-        """Deletes the rows of a batch that the target lacks, and that is done again with another quarantine."""
+        """Deletes the rows of a batch that the target lacks: the batch runs again with another quarantine."""
         table = tables.load_table(self._spark, self._name)
         record = newest_record(table, self._plan.write.pipelines) if table is not None else None
         if table is None or record is None or record.checkpoint != self._id or record.batch != batch.number:
             return
-        # First: a batch whose rows are gone must not be found, should the script name this table again.
+        # Before the delete: if the script names this table again, the batch without rows must not be found.
         Ledger(table, self._plan.pipeline, self._id, "").claim(replace(record, steps=""), forget=self._plan.was)
         self._delete(self.written_as(record))
 
     def _delete(self, condition: str) -> None:
-        # Deleting is idempotent and needs no record.
+        # A delete is idempotent and needs no record.
         self._spark.sql(f"DELETE FROM {self._name.sql} WHERE {condition}")
 
     # the table
 
     def verify(self) -> None:
-        """Looks at the table as a run starts, before a batch rejects rows.
+        """Checks the table when a run starts, before a batch rejects rows.
 
         Raises:
-            LedgerError: It was rolled back, or is gone, with rows that this checkpoint has set aside.
+            LedgerError: The table has lost rows of this checkpoint: it was rolled back or is gone.
         """
         table = tables.load_table(self._spark, self._name)
         if table is None:
@@ -254,14 +257,14 @@ class QuarantineSink(Sink):
             ledger.refuse_rollback(record)
 
     def refuse_gone(self) -> None:
-        """Raises if rows were set aside into the table, which is not there."""
+        """Raises if this checkpoint has set rows aside in the table, which is missing."""
         known = self._checkpoint.identity() is not None
         if known and Landings(self._checkpoint, self._id, self._name.text).last() is not None:
             raise LedgerError(
-                f"{self._name.text} is gone, and the rows that {self._plan.pipeline} has set aside in it; nothing was "
+                f"{self._name.text} is gone, with the rows that {self._plan.pipeline} has set aside in it; nothing was "
                 "written.",
                 where=self._plan.declared.sink.origin,
-                fix=f"restore it, or {self.otherwise}.",
+                fix=f"restore the table, or {self.otherwise}.",
             )
 
     @cached_property
@@ -272,10 +275,10 @@ class QuarantineSink(Sink):
 
     @property
     def otherwise(self) -> str:
-        """The fix for a table that lost rows and will not get them back."""
+        """The fix for a table that has lost rows for good."""
         plan = self._plan
         resumable = plan.path is not ReadPath.STREAM and not plan.write.sink.many_tables
-        return ANOTHER + (", or go on with this one with `helios run --new-checkpoint`" if resumable else "")
+        return OTHER_TABLE + (", or go on with this one with `helios run --new-checkpoint`" if resumable else "")
 
     def _ledger_of(self, table: JavaTable) -> StepsLedger:
         context = replace(self._context, checkpoint_id=self._id)
@@ -319,39 +322,39 @@ class StepsLedger(Ledger):
     def find(self, batch: Batch) -> Commit | None:
         commit = super().find(batch)
         record = self.load() if commit is not None else None
-        others = record is not None and record.batch == batch.number and record.steps != self.steps
-        return None if others else commit
+        by_other_steps = record is not None and record.batch == batch.number and record.steps != self.steps
+        return None if by_other_steps else commit
 
     def reopen(self, batch: Batch, record: Record) -> None:
-        """Has the next `find` take a batch for one that other steps wrote."""
+        """Makes the next `find` treat a batch as one that other steps wrote."""
         if record.batch == batch.number:
             self.claim(replace(record, steps=""))
 
     def replaced(self, batch: Batch, rows: QuarantineSink) -> str | None:
-        """The SQL condition for rows that are replaced by those of a batch; None where there are none."""
+        """The SQL condition for the rows that a batch replaces; None if there are none."""
         record = self.load()
-        # Numbers begin at 0 in each checkpoint: the rows are known by what the batch read.
+        # Selected by position, too: each checkpoint numbers its batches from 0.
         return rows.written_as(record) if record is not None and record.batch == batch.number else None
 
     def continued(self, record: Record) -> Record | None:
-        """The record of an earlier checkpoint, as this one goes on with it; None where it does not."""
+        """The record with which this checkpoint continues an earlier record; None if it does not."""
         return record if record.checkpoint == self.checkpoint else None
 
 
 class InputsLedger(AppendLedger, StepsLedger):
-    """The record of a batch pipeline's quarantine: a batch is found if its inputs have been here with these steps.
+    """The record of a batch pipeline's quarantine: a batch is found if its inputs were written with these steps.
 
-    What the target does with a batch is decided before: a batch that comes here is one that the target lacks, or takes
-    again. Identical inputs are recognized across checkpoints.
+    The target decides first: only a batch that the target lacks, or that is appended again, comes here. Identical
+    inputs are recognized across checkpoints.
     """
 
     may_replace = False
-    """True if rows that other steps rejected of the last batch that was looked up may be here."""
+    """True if the table may have rows that other steps rejected from the last batch that was looked up."""
 
     @property
     @override
     def repeats(self) -> bool:
-        return super().repeats and keeps_inputs(self._plan)  # else the target replaces what it has
+        return super().repeats and keeps_inputs(self._plan)  # in other modes the target replaces its rows
 
     @override
     def number(self, spans: Sequence[Span]) -> int:

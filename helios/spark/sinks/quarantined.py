@@ -17,23 +17,23 @@ ROLLED_BACK = " (rolled back)"
 
 
 def of_batch(record: Record) -> str:
-    """The SQL condition for the rows of the batch of a record, of whichever pipeline."""
+    """The SQL condition for the rows of a record's batch, of any pipeline."""
     return f"batch = {record.batch} AND position = {literal(json.dumps(record.position))}"
 
 
 def at_any(positions: Sequence[str]) -> str:
-    """The SQL condition for the rows of some positions, as the table has them."""
+    """The SQL condition for the rows of batches with these positions, given as the table stores them."""
     return f"position IN ({', '.join(map(literal, positions))})"
 
 
 def rename_rows(spark: SparkSession, quarantine: TableName, was: str, pipeline: str) -> None:
-    """Gives a pipeline that was renamed the rows that it has set aside under its former name.
+    """Moves the rows that a renamed pipeline has rejected to its new name.
 
     Args:
         spark: The session.
         quarantine: The quarantine.
         was: The former name.
-        pipeline: The name of today.
+        pipeline: The new name.
     """
     if tables.load_table(spark, quarantine) is None:
         return
@@ -42,14 +42,15 @@ def rename_rows(spark: SparkSession, quarantine: TableName, was: str, pipeline: 
 
 
 def give_up(spark: SparkSession, quarantine: TableName, rows: str, positions: Sequence[str], since: int) -> None:
-    """Takes rows of batches, and of later ones, away from their pipeline, so that no replay brings them.
+    """Takes the rows of batches, and all later rows, away from their pipeline, so that no replay writes them.
 
     Args:
         spark: The session.
         quarantine: The quarantine.
         rows: The SQL condition for the rows of the pipeline.
-        positions: What the batches read, as the table has it.
-        since: When the first of the batches landed, in milliseconds since 1970: one that was rejected whole came later.
+        positions: The positions of the batches, as the table stores them.
+        since: The time at which the first of the batches landed, in milliseconds since 1970. Later rows may be of
+            batches without a landing, whose rows were all rejected.
     """
     theirs = at_any(positions) if positions else "false"
     # Rows that a replay has rejected again have no batch.
@@ -58,6 +59,6 @@ def give_up(spark: SparkSession, quarantine: TableName, rows: str, positions: Se
 
 
 def _rename(spark: SparkSession, quarantine: TableName, pipeline: str, rows: str) -> None:
-    """Writes another pipeline to rows; commits nothing where there are none."""
+    """Sets the pipeline of rows, by an SQL expression; commits nothing if there are no such rows."""
     if not spark.table(quarantine.sql).where(rows).isEmpty():
         spark.sql(f"UPDATE {quarantine.sql} SET pipeline = {pipeline} WHERE {rows}")

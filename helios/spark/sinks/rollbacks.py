@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from helios.errors import LedgerError
 from helios.spark.checkpoint.landings import Landings
@@ -14,15 +15,22 @@ from helios.table.ledger import Record, parse
 from helios.table.refs import LEDGER, REPLAY
 
 
-def replay_of(table: JavaTable, pipeline: str) -> tuple[str, Record] | None:
-    """The property that holds the record of the last replay of a pipeline, and the record; None without one."""
+class Replay(NamedTuple):
+    """The last replay of a pipeline into a table: the property that holds its record, and the record."""
+
+    key: str
+    record: Record
+
+
+def replay_of(table: JavaTable, pipeline: str) -> Replay | None:
+    """The last replay of a pipeline into a table; None without one."""
     key = LEDGER + pipeline + REPLAY
     text = table.properties().get(key)
-    return (key, parse(text, key, table.name())) if text is not None else None
+    return Replay(key, parse(text, key, table.name())) if text is not None else None
 
 
 def forget_lost_replay(table: JavaTable, pipelines: Iterable[str], head: JavaSnapshot | None) -> None:
-    """`forget_replay` where the table has lost it, which is accepted; one that is there stays known.
+    """Forgets the last replay if the table has lost it; a replay that the table has stays known.
 
     Args:
         table: The table.
@@ -32,55 +40,55 @@ def forget_lost_replay(table: JavaTable, pipelines: Iterable[str], head: JavaSna
     lost = []
     for pipeline in pipelines:
         replay = replay_of(table, pipeline)
-        landing = landing_of(replay[1]) if replay is not None else None
+        landing = landing_of(replay.record) if replay is not None else None
         if landing is not None and presence_of(table, head, landing) is Presence.GONE:
             lost.append(pipeline)
     forget_replay(table, lost)
 
 
 def landing_of(record: Record | None) -> Landing | None:
-    """Where the batch of a record has landed; None where it has not."""
+    """The landing of a record's batch; None if the batch has no snapshot."""
     if record is None or record.snapshot is None:
         return None
     return Landing(batch=record.batch, snapshot=record.snapshot, sequence=record.sequence)
 
 
 def forget_replay(table: JavaTable, pipelines: Iterable[str]) -> None:
-    """Has the last replay count as one that the table never had, as where the table is emptied."""
+    """Changes the record of the last replay so that the table never had it, as when the table is emptied."""
     table.refresh()
     for pipeline in pipelines:
         replay = replay_of(table, pipeline)
-        if replay is not None and replay[1].snapshot is not None:
-            key, record = replay
+        if replay is not None and replay.record.snapshot is not None:
+            record = replay.record
             never = replace(record, batch=record.batch - 1, position=None, snapshot=None, sequence=0)
-            table.updateProperties().set(key, never.as_json()).commit()
+            table.updateProperties().set(replay.key, never.as_json()).commit()
 
 
 def rename_replay(table: JavaTable | None, was: str, pipeline: str) -> None:
-    """Has the record of the last replay go along with a pipeline that is renamed."""
+    """Moves the record of the last replay to a pipeline's new name."""
     if table is None:
         return
     table.refresh()
     replay = replay_of(table, was)
     if replay is not None and replay_of(table, pipeline) is None:
-        key, record = replay
-        table.updateProperties().set(LEDGER + pipeline + REPLAY, record.as_json()).remove(key).commit()
+        new_key = LEDGER + pipeline + REPLAY
+        table.updateProperties().set(new_key, replay.record.as_json()).remove(replay.key).commit()
 
 
 class RollbackGuard:
     """Compares a target with the last batch that it is known to hold.
 
+    It compares the last replay of quarantined rows, too, as long as the replay's snapshot has not expired.
+
     Args:
         table: Iceberg's table object.
         pipeline: The pipeline's identity.
         checkpoint: The id of its checkpoint.
-        landings: What the checkpoint knows of the target; None where it keeps nothing.
-        has_files: Whether a snapshot, the first, still has files that another one, the second, added.
-        otherwise: What to do where the table lost rows and a new checkpoint is not the answer.
-        without_replay: The same, where it lost what a replay has done.
-        lenient: Whether a batch that nothing proves counts as there.
-
-    A replay of quarantined rows stands under the same rule, as far as its snapshot has not expired.
+        landings: The checkpoint's note of the last batch in the target; None without one.
+        has_files: Tells whether one snapshot, the first, still has files that another one, the second, added.
+        otherwise: The fix for a table that has lost rows; None for a new checkpoint.
+        without_replay: The fix for a table that has lost a replay; None for a new checkpoint.
+        lenient: Whether a batch counts as present if nothing proves that it is gone.
     """
 
     def __init__(
@@ -116,19 +124,21 @@ class RollbackGuard:
             LedgerError: The target was rolled back or replaced, or the history that would show it has expired.
         """
         landing = self._last(record)
-        presence = self._presence(landing, head) if landing is not None else Presence.PRESENT
-        expired = presence is Presence.UNKNOWN and self._lenient
-        if landing is not None and presence is not Presence.PRESENT and not expired:
-            raise self._gone_error(landing) if presence is Presence.GONE else self._unknown_error(landing)
-        if landing is not None and head is not None:
-            self._store(replace(landing, head=int(head.snapshotId())))
+        if landing is not None:
+            presence = self._presence(landing, head)
+            if presence is Presence.GONE:
+                raise self._gone_error(landing)
+            if presence is Presence.UNKNOWN and not self._lenient:
+                raise self._unknown_error(landing)
+            if head is not None:
+                self._store(replace(landing, head=int(head.snapshotId())))
         self._refuse_without_replay(head)
 
     def _refuse_without_replay(self, head: JavaSnapshot | None) -> None:
-        """Raises if the table no longer holds the last replay: its rows are in the quarantine no more."""
+        """Raises if the table no longer holds the last replay, whose rows have left the quarantine."""
         replay = replay_of(self._table, self._pipeline)
-        landing = landing_of(replay[1]) if replay is not None else None
-        if replay is None or landing is None:
+        landing = landing_of(replay.record) if replay is not None else None
+        if landing is None:
             return
         if self._replay is not None and self._replay.snapshot == landing.snapshot:
             landing = self._replay
@@ -145,17 +155,16 @@ class RollbackGuard:
 
     def landed(self, batch: int, snapshot: int | None) -> None:
         """Stores a batch that has been committed."""
-        made = self._table.snapshot(snapshot) if snapshot is not None else None
-        if (
-            snapshot is not None and made is not None
-        ):  # else another writer has expired it already: the record is enough
-            self._store(Landing(batch=batch, snapshot=snapshot, sequence=int(made.sequenceNumber()), head=snapshot))
+        committed = self._table.snapshot(snapshot) if snapshot is not None else None
+        if snapshot is None or committed is None:  # another writer has expired it already: the record is enough
+            return
+        self._store(Landing(batch=batch, snapshot=snapshot, sequence=int(committed.sequenceNumber()), head=snapshot))
 
     def accepted(self, record: Record, head: JavaSnapshot | None) -> Record:
-        """A record with the snapshot that a new checkpoint continues after: its own, or else the head, as it is now.
+        """A record with the snapshot after which a new checkpoint continues: its own, or the head if that one is lost.
 
         Raises:
-            LedgerError: The target holds a later batch than its record says, whose rows would come again.
+            LedgerError: The target holds a later batch than its record names, and would get its rows again.
         """
         landing = self._last(record)
         if landing is None and record.position is None:
@@ -174,7 +183,8 @@ class RollbackGuard:
 
     def _last(self, record: Record | None) -> Landing | None:
         """The last batch that landed, by the target's record and by the checkpoint."""
-        recorded, kept = landing_of(record), self._landings.last() if self._landings is not None else None
+        recorded = landing_of(record)
+        kept = self._landings.last() if self._landings is not None else None
         if kept is None or (record is not None and record.checkpoint != self._checkpoint):
             return recorded
         if recorded is not None and recorded.snapshot == kept.snapshot:
@@ -183,8 +193,8 @@ class RollbackGuard:
 
     def _presence(self, landing: Landing, head: JavaSnapshot | None) -> Presence:
         has_files = self._has_files
-        asked = (lambda newest: has_files(newest, landing.snapshot)) if has_files is not None else None
-        return presence_of(self._table, head, landing, asked)
+        head_has_files = (lambda newest: has_files(newest, landing.snapshot)) if has_files is not None else None
+        return presence_of(self._table, head, landing, head_has_files)
 
     def _store(self, landing: Landing) -> None:
         if self._landings is not None:
@@ -193,7 +203,7 @@ class RollbackGuard:
     def _gone_error(self, landing: Landing) -> LedgerError:
         name = f"batch {landing.batch} of {self._pipeline} (snapshot {landing.snapshot})"
         if landing.batch < 0:
-            name = f"snapshot {landing.snapshot}, behind which {self._pipeline} goes on,"
+            name = f"snapshot {landing.snapshot}, after which {self._pipeline} continues,"
         return LedgerError(
             f"{self._table.name()} was rolled back or replaced: {name} is no longer in its history; nothing was "
             "written.",

@@ -30,7 +30,7 @@ from helios.table.positions import Batch, same_sources
 ROUTE = "__helios_route"
 
 VALUE = re.compile(r"[A-Za-z0-9_]+")
-"""A valid table suffix."""
+"""A value that can end a table's name."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class RoutedSink(ManyTables):
         return replace(base, table=f"{base.table}_{value}")
 
     def _valid_values(self, values: Iterable[str | None]) -> Iterator[str]:
-        """Valid table suffixes, unique ignoring case."""
+        """The values that can end a table's name; of values that differ in case alone, one."""
         quarantine = self.context.plan.write.quarantine
         taken = {value.lower(): value for value in self._known()}
         for value in sorted(value for value in values if value is not None and VALUE.fullmatch(value)):
@@ -122,9 +122,10 @@ class RoutedSink(ManyTables):
                 fix="make it letters, digits and '_', and of one case, or reject such rows with .quarantine(table).",
             )
         value = F.col(ROUTE)
-        like = F.when(value.rlike(f"^{VALUE.pattern}$"), F.lit(", which is much like another table's name"))
+        # Of valid values, only those are rejected that differ in case from another one, or would be the quarantine.
+        alike = F.when(value.rlike(f"^{VALUE.pattern}$"), F.lit(", which is much like another table's name"))
         reason: Column = F.concat(
-            F.lit(f"route {sink.routing}: "), F.coalesce(value, F.lit("null")), F.coalesce(like, F.lit(""))
+            F.lit(f"route {sink.routing}: "), F.coalesce(value, F.lit("null")), F.coalesce(alike, F.lit(""))
         )
         reasoned = routed.where(~F.coalesce(value.isin(list(routable)), F.lit(False))).withColumn(ROUTE, reason)
         row = payload(reasoned.drop(ROUTE)).alias("payload")
@@ -134,7 +135,7 @@ class RoutedSink(ManyTables):
     # the tables
 
     def _validate(self, rows: DataFrame) -> None:
-        """Validates all rows first, before one table could reject its part when others are already written."""
+        """Validates all rows before the first table is written: a later table could reject its rows."""
         write = self.context.plan.write
         mode, where = write.mode, write.sink.origin
         if mode.traits.keyed:
@@ -149,9 +150,9 @@ class RoutedSink(ManyTables):
         """Opens the tables, existing ones first as they may reject the rows; yields each with its rows."""
         rows = {value: routed.where(F.col(ROUTE) == value).drop(ROUTE) for value in values}
         new = {value: self._name(value) for value in values if value not in self._tables}
-        there = {value: tables.load_table(self.context.spark, name) for value, name in new.items()}
-        for value in sorted(new, key=lambda value: there[value] is None):
-            self._tables[value] = self._table(new[value], there[value], rows[value])
+        loaded = {value: tables.load_table(self.context.spark, name) for value, name in new.items()}
+        for value in sorted(new, key=lambda value: loaded[value] is None):
+            self._tables[value] = self._table(new[value], loaded[value], rows[value])
         return ((self._tables[value], rows[value]) for value in values)
 
     def _table(self, name: TableName, table: JavaTable | None, rows: DataFrame) -> TableSink:
@@ -163,15 +164,15 @@ class RoutedSink(ManyTables):
         return TablePart(sink, batch, Built(rows), outcome.commit if isinstance(outcome, Found) else None)
 
     def _refuse_other_steps(self, values: Sequence[str], batch: Batch) -> None:
-        """Rejects a batch that other steps have written to some of the tables, as they may route differently.
+        """Rejects a batch that other steps have written to some of the tables: they may have routed rows differently.
 
         Raises:
-            InputError: Some tables hold such rows, and others lack theirs.
+            InputError: Some tables hold such rows, and others lack the batch.
         """
         plan = self.context.plan
         if not batch.replayed or self._reruns():
             return
-        if not plan.streaming:  # each table judges all that it has, also one that no row goes to now
+        if not plan.streaming:  # each table compares the inputs with its own, also a table that gets no row now
             for sink in filter(None, map(self._known_sink, self._known())):
                 self._found(sink, batch)
             return
@@ -185,7 +186,8 @@ class RoutedSink(ManyTables):
             for value, record in records.items()
             if record is not None and same_sources(record.position, batch) and record.steps != plan.fingerprint
         ]
-        missing = [v for v in values if (record := records.get(v)) is None or record.batch < batch.number]
+        numbers = {value: record.batch for value, record in records.items() if record is not None}
+        missing = [value for value in values if numbers.get(value, -1) < batch.number]
         if mixed and missing:
             raise InputError(
                 f"{self._name(mixed[0]).text} holds rows that {plan.pipeline} made from these inputs with other steps: "

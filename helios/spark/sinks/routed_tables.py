@@ -1,4 +1,4 @@
-"""The tables of a routed sink or a mirror: each is opened only if it is the one that rows went to under its name."""
+"""The tables of a routed sink or a mirror: each is opened only if it is still the table that got the rows before."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from helios.table.ledger import Record
 
 
 def open_table(context: SinkContext, name: TableName, table: JavaTable | None, df: DataFrame) -> TableSink:
-    """Opens a table that rows name, and validates its schema and that its record is this checkpoint's.
+    """Opens a table that rows name, after validating its schema, and that its record is of this checkpoint.
 
     Args:
         context: The context of the tables.
@@ -27,13 +27,13 @@ def open_table(context: SinkContext, name: TableName, table: JavaTable | None, d
         df: The rows; only their schema is used.
 
     Raises:
-        CheckFailed: The rows do not fit, or its partitioning differs.
-        CheckpointError: It holds rows of the pipeline from another checkpoint, lost its record, is gone, or is another
-            table than its name says.
-        InputError: It is missing and must not be created.
+        CheckFailed: The rows do not fit the table, or its partitioning differs from the declared one.
+        CheckpointError: The table holds rows of the pipeline from another checkpoint, has lost its record, is gone, or
+            was replaced or renamed.
+        InputError: The table is missing, and the sink does not create tables.
     """
     sink, known = context.plan.write.iceberg, context.checkpoint.tables()
-    made = table is None
+    is_new = table is None
     if table is not None:
         refuse_other(context, name, table)
     if table is None:
@@ -42,7 +42,7 @@ def open_table(context: SinkContext, name: TableName, table: JavaTable | None, d
         if not sink.creates:
             raise InputError(f"table {name.text} does not exist.", where=sink.origin)
         claim = Record(checkpoint=context.checkpoint_id, steps=context.plan.fingerprint)
-        context.landings(name, sink.branch_name).forget()  # of a table whose name was taken out of what is known
+        context.landings(name, sink.branch_name).forget()  # left over if the user took the name out of tables.json
         table = create(context.spark, context.plan, name, df, {context.ledger_key: claim.as_json()})
     else:
         _, problems = existing(replace(context.plan.write, table=name), columns_of(df.drop(POSITION).schema))
@@ -57,7 +57,7 @@ def open_table(context: SinkContext, name: TableName, table: JavaTable | None, d
         ledger.claim(Record(checkpoint=context.checkpoint_id, steps=context.plan.fingerprint))
     if name.text not in known:
         context.checkpoint.write_tables({**known, name.text: str(table.uuid())})
-    if not made:
+    if not is_new:
         shape(context.spark, context.plan, table)
     elif sink.branch_name is not None:
         ensure_branch(table, sink.branch_name)
@@ -65,25 +65,25 @@ def open_table(context: SinkContext, name: TableName, table: JavaTable | None, d
 
 
 def gone_error(context: SinkContext, name: TableName) -> CheckpointError:
-    """The error for a table that rows were written to, and that is missing."""
+    """The error for a missing table to which rows were written."""
     kind = "mirrored" if context.plan.write.sink.mirrors else "routed"
     return CheckpointError(
-        f"the {kind} table {name.text} is gone, and the rows of {context.plan.pipeline} that it held with it; nothing "
-        "was written.",
+        f"the {kind} table {name.text} is gone, with the rows of {context.plan.pipeline} that it held; nothing was "
+        "written.",
         where=context.plan.write.sink.origin,
         fix=f"restore the table; or, to go on without those rows, take its name out of {context.checkpoint.location}/"
-        "helios/tables.json: rows that arrive for it then make a new one.",
+        "helios/tables.json: the next rows for this table then create it again.",
     )
 
 
 def refuse_other(context: SinkContext, name: TableName, table: JavaTable) -> None:
-    """Raises if a table is not the one that rows were routed into under its name, as after a rename.
+    """Refuses a table that is not the one to which rows were written under its name, as after a rename.
 
     Raises:
-        CheckpointError: It is another one.
+        CheckpointError: The table is another one.
     """
     known, id = context.checkpoint.tables(), str(table.uuid())
-    kept = f"{context.checkpoint.location}/helios/tables.json"
+    file = f"{context.checkpoint.location}/helios/tables.json"
     where, pipeline = context.plan.write.sink.origin, context.plan.pipeline
     former = next((other for other, uuid in known.items() if uuid == id and other != name.text), None)
     if former is not None:
@@ -98,7 +98,7 @@ def refuse_other(context: SinkContext, name: TableName, table: JavaTable) -> Non
             f"{name.text} is another table than the one that {pipeline} wrote under that name (its UUID is {id}, and "
             f"was {known[name.text]}); nothing was written.",
             where=where,
-            fix=f"restore the table; or, to go on with this one, take its name out of {kept}.",
+            fix=f"restore the table; or, to go on with this one, take its name out of {file}.",
         )
 
 

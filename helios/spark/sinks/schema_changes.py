@@ -1,8 +1,8 @@
-"""Changes of columns that a mirror's tables cannot follow: what the schemas of Debezium's records say, in log order.
+"""Changes of columns that a mirror's tables cannot follow, found in the schemas of Debezium's records in log order.
 
-The log has changed rows alone. A schema that lacks a column, or has it otherwise than an earlier one, tells that the
-database has changed its rows, and nothing tells what became of those that were not sent. Changes that Debezium sends
-again, with an older schema, stand at older positions of the log and are no news.
+The log has changed rows only. If a schema lacks a column of an earlier schema, or has it with another type, the
+database has changed all rows of the table, and the log lacks the new values of the rows that were not sent. Changes
+that Debezium sends again with an older schema have older log positions, and are ignored.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ TIMESTAMPS = ("timestamp_ntz of millis", "timestamp_ntz", "timestamp_ntz of nano
 
 SAME_VALUES = {
     *(("int", "bigint"), ("bigint", "int"), ("float", "double")),
-    *((one, other) for units in (TIMES, TIMESTAMPS) for one in units for other in units[1:]),  # no database has nanos
+    # To micros or nanos from any unit: no database has digits beyond micros, so none is lost.
+    *((old, new) for units in (TIMES, TIMESTAMPS) for old in units for new in units[1:]),
     *((text, "string") for text in (*TEXTS, *TIMES, "string of any scale")),
     ("string", ENUM),
 }
-"""Types, and those that a column may have after them: its values stay, as a database refuses what does not fit."""
+"""Pairs of an old and a new type of a column whose values stay: the database refuses a type that they do not fit."""
 
 DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 ALLOWED = re.compile(rf"({re.escape(ENUM)})\((.*)\)", re.DOTALL)
@@ -40,12 +41,12 @@ class SchemaChange:
 
     Attributes:
         lost: The columns that were renamed or dropped.
-        gained: The columns that came since.
-        returned: Columns that were lost, and that newer changes have again.
-        moved: Columns that stand in another order, which PostgreSQL never changes: renamed, or made again.
-        retyped: Columns whose values may have changed with their type: the name, the former type and the new one.
-        filled: New columns in which rows from before have a value.
-        newest: The newest schema; None where no change says its position.
+        gained: The new columns since then.
+        returned: The columns that were lost, and that newer changes have again.
+        moved: The columns in another order, which PostgreSQL never changes: they were renamed, or dropped and added.
+        retyped: The columns whose values may have changed with their type: name, former type and new type.
+        filled: The new columns in which earlier rows have a value.
+        newest: The newest schema; None if no change has a log position.
     """
 
     lost: tuple[str, ...] = ()
@@ -58,7 +59,7 @@ class SchemaChange:
 
     @property
     def unsent(self) -> bool:
-        """True if rows have changed that were not sent."""
+        """True if the database has changed rows that it has not sent."""
         return bool(self.lost or self.returned or self.moved or self.retyped or self.filled)
 
 
@@ -92,7 +93,7 @@ def compared(versions: Iterable[Version], before: NewestSchema | None) -> Schema
         restored, before = _restored(schemas, before)
         known = _Schema(before.columns, before.since, before.since)
         same = list(before.columns.items())
-        # Another schema at older positions is sent again, and its outcome was reported.
+        # A different schema at older positions was sent again, and its changes were reported before.
         schemas = [s for s in schemas if s.last > before.since or list(s.columns.items()) == same] + [known]
         taken.update(before.taken)
     if not schemas:
@@ -107,7 +108,7 @@ def compared(versions: Iterable[Version], before: NewestSchema | None) -> Schema
     pairs = [(a, b) for a, b in permutations(schemas, 2) if _is_before(a, b)]
     moved = dict.fromkeys(name for a, b in pairs for name in _moved(a, b, returned) if name not in returned)
     retyped = dict.fromkeys(change for a, b in pairs for change in _retyped(a, b))
-    # The position from which on changes have it: older ones come after it only where they are sent again.
+    # Changes after this position have the newest schema, except older changes that are sent again.
     since = max(newest.first, *(schema.last for schema in schemas if schema is not newest), (0, 0))
     if before is not None and list(newest.columns.items()) == same and not (lost or returned):
         since = before.since
@@ -132,14 +133,16 @@ def _schemas(versions: Iterable[Version]) -> list[_Schema]:
 
 
 def _restored(schemas: Sequence[_Schema], before: NewestSchema) -> tuple[list[_Schema], NewestSchema]:
-    """The snapshots of a server that was restored, and what was known, as of the first of them.
+    """The schemas of a restored server's snapshots, and the known schema, whose position is before the first of them.
 
-    A snapshot that is new, and at an older position than the newest columns, is that of such a server: its log goes on
-    from there.
+    A new snapshot at an older position than the newest columns is of a restored server: its log continues from there.
     """
     restored = [s for s in schemas if s.taken is not None and s.taken < before.since and s.taken not in before.taken]
     first = min((s.taken for s in restored if s.taken is not None), default=None)
-    return restored, replace(before, since=(first[0], first[1] - 1)) if first is not None else before
+    if first is None:
+        return restored, before
+    file, position = first
+    return restored, replace(before, since=(file, position - 1))
 
 
 def _is_before(a: _Schema, b: _Schema) -> bool:
@@ -148,7 +151,7 @@ def _is_before(a: _Schema, b: _Schema) -> bool:
 
 
 def typed(kind: Kind) -> str:
-    """A type with what else says how values are written: a scale, the unit of a time, and the name of its schema.
+    """A type as text, with the scale, the unit of time or the schema's name, which also decide how values are written.
 
     Examples:
         >>> from helios.sources.changes.spark.types import of_connect
@@ -179,36 +182,40 @@ def _lost(schemas: Sequence[_Schema]) -> list[str]:
 
 
 def _moved(a: _Schema, b: _Schema, returned: Sequence[str]) -> list[str]:
-    """The columns of both that stand in another order. A binlog's database moves columns, and their values go along."""
-    if a.last[0] or b.last[0]:
+    """The columns of both schemas that have another order in the later one, which PostgreSQL never changes."""
+    a_binlog, b_binlog = a.last[0], b.last[0]
+    if a_binlog or b_binlog:  # a database with binlogs can move columns, and their values move along
         return []
-    both = [name for name in a.columns if b.has(name)], [name for name in b.columns if a.has(name)]
-    moved = [name for name, other in zip(*both, strict=True) if name.lower() != other.lower()]
+    old_order = [name for name in a.columns if b.has(name)]
+    new_order = [name for name in b.columns if a.has(name)]
+    moved = [old for old, new in zip(old_order, new_order, strict=True) if old.lower() != new.lower()]
     if moved or any(not b.has(name) for name in a.columns):  # a renamed column stays in its place
         return moved
-    # PostgreSQL adds a column behind all others: one behind a new one is new, too, under the name of a former one.
-    news = [at for at, name in enumerate(b.columns) if not a.has(name) and name not in returned]
-    new = min(news, default=len(b.columns))
-    return [name for name in list(b.columns)[new:] if a.has(name)]
+    # PostgreSQL adds a column after all others. So a column after a new one is new, too, even with a former name.
+    places = [place for place, name in enumerate(b.columns) if not a.has(name) and name not in returned]
+    first_new = min(places, default=len(b.columns))
+    return [name for name in list(b.columns)[first_new:] if a.has(name)]
 
 
 def _retyped(a: _Schema, b: _Schema) -> list[tuple[str, str, str]]:
-    """The columns whose values may be others with the type that they have later."""
+    """The columns whose values may have changed with their type: name, old type and new type."""
     later = b.types
     pairs = [(name, kind, later[name.lower()]) for name, kind in a.columns.items() if b.has(name)]
     return [(name, old, new) for name, old, new in pairs if not _same_values(old, new)]
 
 
 def _same_values(old: str, new: str) -> bool:
+    """True if a column's values stay when its type changes."""
     if old.startswith("array<") and new.startswith("array<"):
-        return _same_values(old[6:-1], new[6:-1])
-    decimals = DECIMAL.fullmatch(old), DECIMAL.fullmatch(new)
-    if decimals[0] and decimals[1]:  # of one scale: fewer digits are refused where a value has more
-        return decimals[0].group(2) == decimals[1].group(2)
-    enums = ALLOWED.fullmatch(old), ALLOWED.fullmatch(new)
-    if enums[0] and enums[1]:
-        one, other = (set(enum.group(2).split(",")) for enum in enums if enum)
-        if not (one <= other or other <= one):
+        old_element, new_element = (text.removeprefix("array<").removesuffix(">") for text in (old, new))
+        return _same_values(old_element, new_element)
+    old_decimal, new_decimal = DECIMAL.fullmatch(old), DECIMAL.fullmatch(new)
+    if old_decimal and new_decimal:  # with the same scale: a database refuses fewer digits than a value has
+        return old_decimal.group(2) == new_decimal.group(2)
+    old_enum, new_enum = ALLOWED.fullmatch(old), ALLOWED.fullmatch(new)
+    if old_enum and new_enum:
+        old_values, new_values = (set(enum.group(2).split(",")) for enum in (old_enum, new_enum))
+        if not (old_values <= new_values or new_values <= old_values):
             return False  # a value was renamed
     old, new = (ALLOWED.sub(r"\1", text) for text in (old, new))
     if old.startswith("string of scale ") and new in ("string", "string of any scale"):
@@ -217,11 +224,11 @@ def _same_values(old: str, new: str) -> bool:
 
 
 def _filled(schemas: Sequence[_Schema]) -> tuple[str, ...]:
-    """The new columns in which rows from before have a value, as the schema that has them first says."""
+    """The new columns in which earlier rows have a value, according to the first schema with the column."""
     filled = []
     for name in dict.fromkeys(name for schema in schemas for name in schema.filled):
-        born = min((schema for schema in schemas if schema.has(name)), key=lambda schema: schema.first)
-        if name in born.filled and any(s.first < born.first and not s.has(name) for s in schemas):
+        earliest = min((schema for schema in schemas if schema.has(name)), key=lambda schema: schema.first)
+        if name in earliest.filled and any(s.first < earliest.first and not s.has(name) for s in schemas):
             filled.append(name)
     return tuple(filled)
 
@@ -254,9 +261,8 @@ def messages_of(change: SchemaChange, table: SourceTable, here: str) -> tuple[st
             "rows that do not change would have null there",
         ),
     ]
-    what, stays, values = (
-        ", and ".join(dict.fromkeys(texts)) for texts in zip(*(texts for names, *texts in news if names), strict=True)
-    )
+    texts = [row for names, *row in news if names]
+    what, stays, values = (", and ".join(dict.fromkeys(column)) for column in zip(*texts, strict=True))
     return f"{table} {what}", stays, values
 
 
@@ -265,9 +271,9 @@ def _named(names: Sequence[str]) -> str:
 
 
 def twins(name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> list[str]:
-    """The tables of a mirror that a new one may be the new name of.
+    """The tables of a mirror that may have been renamed to a new table.
 
-    They have its columns and its key, and no change since it began.
+    They have the columns and the key of the new table, and no change since its first one.
 
     Args:
         name: The new table.
@@ -294,6 +300,8 @@ def twins(name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> li
 
 
 def _alike(schema: NewestSchema, other: NewestSchema) -> bool:
-    """True if two tables have the same columns. The values of enums may have grown in between."""
-    shown = ([(name, ALLOWED.sub(r"\1", kind)) for name, kind in each.columns.items()] for each in (schema, other))
-    return next(shown) == next(shown)
+    """True if two tables have the same columns; enums may have other values."""
+    columns, others = (
+        [(name, ALLOWED.sub(r"\1", kind)) for name, kind in each.columns.items()] for each in (schema, other)
+    )
+    return columns == others

@@ -70,14 +70,14 @@ class SchemaPolicy:
             )
 
     def _taken_away(self, name: str, table: SourceTable, column: str) -> None:
-        """Refuses, or reports, a column that somebody has renamed or dropped in a table of the mirror.
+        """Refuses or notes a column that a user has renamed or dropped in a mirrored table.
 
         Raises:
             InputError: `.on_schema_change` says "fail".
         """
         what = (
             f"{self._name(name).text} has no column {column} any more, which {table} had with its last changes: "
-            "somebody has renamed or dropped it"
+            "it was renamed or dropped here"
         )
         if not self._fails:
             self._context.observer.noted(f"{what}; rows that do not change have null there")
@@ -85,11 +85,11 @@ class SchemaPolicy:
         raise InputError(
             f"{what}, and rows that do not change would have null there; nothing was written.",
             where=self._declared.origin,
-            fix=f"rename it back: ALTER TABLE ... RENAME COLUMN; where it was dropped, {self._snapshot_of(table)}.",
+            fix=f"rename the column back: ALTER TABLE ... RENAME COLUMN; if it was dropped, {self._snapshot_of(table)}.",
         )
 
     def updated(self, name: str, table: SourceTable, mirrored: Mirrored, changes: ChangesByTable) -> Mirrored:
-        """A table with its newest columns, and the snapshot that it waits for.
+        """A table with its newest columns and the position of the awaited snapshot.
 
         Args:
             name: The table.
@@ -115,56 +115,56 @@ class SchemaPolicy:
             self._changed(name, table, change)
         return replace(mirrored, newest=change.newest, waits=waits)
 
-    def begun(self, name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> Mirrored:
-        """A table that comes now, which may be one of the mirror's under a new name.
+    def begun(self, name: str, mirrored: Mapping[str, Mirrored], changes: ChangesByTable) -> Mirrored:
+        """A new table, which may be a table of the mirror under a new name; if it is, the policy decides.
 
         Args:
             name: The new table.
-            now: All tables of the mirror, with those that come now.
+            mirrored: All tables of the mirror, with the new ones.
             changes: The changes of the batch.
 
         Raises:
-            InputError: It likely is, and `.on_schema_change` says "fail".
+            InputError: It likely is one, and `.on_schema_change` says "fail".
         """
-        mirrored = now[name]
-        table = SourceTable(*mirrored.source)
+        new = mirrored[name]
+        table = SourceTable(*new.source)
         seen = changes.found[table]
-        alike = twins(name, now, changes)
-        if len(alike) == 1:  # a key that is in both was not renamed with its table
-            alike = [twin for twin in alike if not self._share_keys(twin, name, now, changes)]
-        # A mirror may begin behind the first changes; one that has begun, or has a snapshot, has them all.
+        alike = twins(name, mirrored, changes)
+        if len(alike) == 1:  # a table that has a key of the new one was not renamed
+            alike = [twin for twin in alike if not self._share_keys(twin, name, mirrored, changes)]
+        # A mirror may begin after a table's first changes. With a batch before or a snapshot, it has all changes.
         whole = bool(self._mirrored.load()) or any(other.snapshot for other in changes.found.values())
-        misses = whole and seen.begins in ("u", "d") and not seen.snapshot
-        if not (misses or alike):
-            return mirrored
-        why = f"{table} begins with changes of rows that Debezium never sent" if misses else f"{table} is new"
+        lacks_rows = whole and seen.begins in ("u", "d") and not seen.snapshot
+        if not (lacks_rows or alike):
+            return new
+        why = f"{table} begins with changes of rows that Debezium never sent" if lacks_rows else f"{table} is new"
         like = [f"{self._name(twin).text} has its columns and its key" for twin in alike[:1]]
         what = ", and ".join([why, *like]) + ": it may be a table that was renamed"
         stays = f"{self._name(name).text} begins with these changes"
         stays += f", and {self._name(alike[0]).text} stays as it is" if alike else ""
-        refused = f"{what}, whose other rows {self._name(name).text} would lack"
-        if len(alike) > 1 and not misses:  # of a family of tables alike, a new one is one more
+        refused = f"{what}, and {self._name(name).text} would lack its other rows"
+        if len(alike) > 1 and not lacks_rows:  # if several tables are alike, the new one is likely one more of them
             self._context.observer.noted(f"{what}; {stays}")
-            return mirrored
+            return new
         self._go_on(table, f"{what}; {stays}", refused, f", also if it is a table of its own: {stays}")
         if not self._awaits:
-            return mirrored
-        return replace(mirrored, waits=mirrored.newest.since if mirrored.newest is not None else (0, 0))
+            return new
+        return replace(new, waits=new.newest.since if new.newest is not None else (0, 0))
 
-    def _share_keys(self, twin: str, name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> bool:
-        """True if a table has inserted a key that another one has."""
-        keys = list(now[name].keys)
+    def _share_keys(self, twin: str, name: str, mirrored: Mapping[str, Mirrored], changes: ChangesByTable) -> bool:
+        """True if the new table inserts a key that its twin has."""
+        keys = list(mirrored[name].keys)
         known = twin in self._mirrored.load()
         if known and tables.load_table(self._context.spark, self._name(twin)) is not None:
-            there = self._context.spark.table(self._name(twin).sql)
-            held = there.select(*[F.col(quoted(key)).cast("string").alias(key) for key in keys])
-        else:  # it comes with this batch
-            held = changes.keys(SourceTable(*now[twin].source), keys, "c", "r", "u")
-        inserted = changes.keys(SourceTable(*now[name].source), keys, "c")
+            rows = self._context.spark.table(self._name(twin).sql)
+            held = rows.select(*[F.col(quoted(key)).cast("string").alias(key) for key in keys])
+        else:  # the twin is new, too
+            held = changes.keys(SourceTable(*mirrored[twin].source), keys, "c", "r", "u")
+        inserted = changes.keys(SourceTable(*mirrored[name].source), keys, "c")
         return not inserted.join(held, keys, "left_semi").isEmpty()
 
     def _changed(self, name: str, table: SourceTable, change: SchemaChange) -> None:
-        """Refuses, or reports, that a table's rows cannot follow the database by its log.
+        """Refuses or notes a change of columns after which the log lacks values of existing rows.
 
         Raises:
             InputError: `.on_schema_change` says "fail".
@@ -175,13 +175,13 @@ class SchemaPolicy:
         self._go_on(table, f"{what}; {stays}", refused, f": {stays}")
 
     def _go_on(self, table: SourceTable, kept: str, refused: str, means: str) -> None:
-        """Reports what the mirror continues with.
+        """Continues with a note, or refuses, as `.on_schema_change` says.
 
         Args:
             table: The table of the database.
-            kept: The message if the mirror continues.
-            refused: The message if it stops.
-            means: What "keep" would mean, behind the call.
+            kept: The note if the mirror continues.
+            refused: The message if it does not.
+            means: The effect of "keep", for the fix.
 
         Raises:
             InputError: `.on_schema_change` says "fail".

@@ -1,8 +1,8 @@
-"""The state of keys that the upserts of other pipelines into a table remember.
+"""The upsert states of other pipelines that write the same table.
 
-Each pipeline writes what it remembers into a folder that its record names (helios.spark.checkpoint.upsert_state), and
-stamps the snapshot of a batch that added to it. A batch of another pipeline reads the folders up to the batches that
-the table has when it begins, and conflicts with a later snapshot whose keys are its own.
+Each pipeline keeps its upsert state in a folder that its record names (helios.spark.checkpoint.upsert_state), and
+stamps the snapshot of each batch that adds to the state. A batch of another pipeline reads the states as of the batches
+that the table has when that batch begins. A later snapshot that adds a key of the batch to a state is a conflict.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from helios.spark.sinks.context import SinkContext
 
 STAMP = "helios.keys"
-"""The stamp of a snapshot whose batch remembers keys: their folder."""
+"""The stamp of a snapshot whose batch adds to the upsert state: the folder of the added keys."""
 
 
 class SharedKeys:
-    """The state of keys that the upserts of others into one branch of a table remember.
+    """The upsert states of other pipelines for one branch of a table.
 
     Args:
-        context: The pipeline.
+        context: The context of this pipeline.
         name: The table.
         branch: The branch; None for main.
     """
@@ -51,12 +51,12 @@ class SharedKeys:
         self._terms = upsert_terms(context.plan) if context.keys is not None else None
 
     def load(self, table: JavaTable, keys: tuple[str, ...], terms: Mapping[str, object] | None) -> DataFrame | None:
-        """The state of each key, as of the batches that a table has; None where others remember nothing.
+        """The state of each key, as of the batches that a table has; None if the others have no state.
 
         Args:
             table: The table.
-            keys: The key columns; with `ORDER` among them every order of a key is kept.
-            terms: The key columns, the order and its type; None where it is not compared.
+            keys: The columns that identify a row: the key columns, and `ORDER` to keep every order of a key.
+            terms: The key columns, the order and its type; None if orders are not compared.
 
         Raises:
             RunError: Another pipeline has orders of another type.
@@ -72,8 +72,8 @@ class SharedKeys:
                 parts.append(rows.select(*(F.col(quoted(column)).alias(column) for column in columns)))
         return newest(reduce(DataFrame.unionByName, parts), keys) if parts else None
 
-    def remember(self, table: JavaTable) -> bool:
-        """True if others remember any key, as of the batches that a table has."""
+    def has_keys(self, table: JavaTable) -> bool:
+        """True if a state of another pipeline has any key, as of the batches that a table has."""
         return any(self._state(name, record).knows(record.landed) for name, record in self._others(table))
 
     def conflict(
@@ -83,13 +83,13 @@ class SharedKeys:
         snapshot: JavaSnapshot,
         narrow: Callable[[DataFrame], DataFrame] | None,
     ) -> str:
-        """Why a snapshot that came after the look-up is a conflict, which Iceberg does not see; empty where it is none.
+        """Why a snapshot after the look-up is a conflict that Iceberg does not see; empty if it is none.
 
         Args:
             table: The table.
-            base: The snapshot that the batch is written onto: what it has is known.
+            base: The snapshot that the batch is written onto. The keys of its ancestors are known.
             snapshot: The snapshot.
-            narrow: Keeps the rows whose key is in the batch; None where any key counts.
+            narrow: Keeps the rows whose key is in the batch; None if any key is a conflict.
         """
         summary = snapshot.summary()
         folder, pipeline = summary.get(STAMP), str(summary.get("helios.pipeline")).removesuffix(REPLAY)
@@ -105,15 +105,16 @@ class SharedKeys:
         try:
             if narrow is not None and narrow(self._context.spark.read.parquet(folder)).isEmpty():
                 return ""
-        except (Py4JError, PySparkException):  # nothing is known of it
+        except (Py4JError, PySparkException):  # the keys cannot be read, and may be those of the batch
             pass
         return f"{pipeline} has deleted keys of this batch, or has newer rows of them, since"
 
     def _others(self, table: JavaTable) -> Iterator[tuple[str, Record]]:
+        """The names and records of the other pipelines whose state counts."""
         if self._terms is None:
             return
         for name, record in other_records(known_records(table), self._context.plan).items():
-            own = record.keys in (None, self._context.keys)  # of a replay the pipeline's
+            own = record.keys in (None, self._context.keys)  # a replay and its pipeline have one state
             if not own and record.branch == self._branch and shares_keys(self._terms, record.upserts):
                 yield name, record
 
@@ -123,7 +124,7 @@ class SharedKeys:
             plan = self._context.plan
             raise RunError(
                 f"{name} remembers keys of {self._name.text} by {known['order']} of type {known['type']}, and "
-                f"{plan.pipeline} orders its rows by {terms['type']}: they cannot be compared; nothing was written.",
+                f"{plan.pipeline} orders rows by {terms['type']}: the two cannot be compared; nothing was written.",
                 where=plan.declared.sink.origin,
                 fix="cast both to one type in a step before the sink.",
             )

@@ -19,16 +19,16 @@ def known_records(table: JavaTable) -> dict[str, Record]:
 
 
 def newest_stamp(table: JavaTable, head: JavaSnapshot | None, pipeline: str, branch: str | None) -> Record | None:
-    """The record that the newest stamped ancestor of a snapshot gives of a pipeline; None if there is none.
+    """The record of a pipeline from the stamps of its newest stamped snapshot; None if there is none.
 
     Args:
         table: The table.
-        head: The snapshot; None for an empty branch.
+        head: The newest snapshot of the branch; None for an empty branch.
         pipeline: The pipeline.
-        branch: The branch of the snapshot; None for main.
+        branch: The branch; None for main.
     """
     if any(pipeline in record.formerly for record in known_records(table).values()):
-        return None  # the stamps are those of a pipeline that goes by another name now
+        return None  # the stamps are of a pipeline that has another name now
     for snapshot in History(table, head):
         summary = snapshot.summary()
         batch = summary.get("helios.batch")

@@ -45,25 +45,19 @@ class TableSink:
         self.name = name
         self.table = table
         self.branch = branch
-        self._told = False  # whether this run has reported the history's length
+        self._growth_noted = False  # whether this run has reported the history's length
         self.ledger = ledger_of(context, table, branch, name)
         self.fit = SchemaAligner(context.spark, context.plan, name, table)
         self.upsert_state = context.upsert_state(name, branch)
         self.shared_keys = SharedKeys(context, name, branch)
         self._quarantine = QuarantineSink.of(context)
-        asked = context.plan.write.iceberg.maintenance
-        self._maintainer = (
-            Maintainer(
-                context.spark,
-                name,
-                asked,
-                catalogs=context.plan.neighbours,
-                notes=context.checkpoint.files,
-                branch=branch,
+        self._maintainer: Maintainer | None = None
+        maintenance = context.plan.write.iceberg.maintenance
+        if maintenance is not None:
+            catalogs, notes = context.plan.neighbours, context.checkpoint.files
+            self._maintainer = Maintainer(
+                context.spark, name, maintenance, catalogs=catalogs, notes=notes, branch=branch
             )
-            if asked is not None
-            else None
-        )
 
     def maintain(self) -> list[Upkeep]:
         return self._maintainer.after_batch() if self._maintainer is not None else []
@@ -89,14 +83,16 @@ class TableSink:
 
     @contextmanager
     def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
-        rejects = False
-        for former in self.context.former if batch.replayed and self.context.plan.streaming else ():
-            QuarantineSink(self.context, former).withdraw(batch)
+        rejects, streaming = False, self.context.plan.streaming
+        if batch.replayed and streaming:
+            for former in self.context.former:
+                QuarantineSink(self.context, former).withdraw(batch)
         if self._quarantine is not None:
             rows = split_invalid(rows, self.context.plan.write.mode)
             # Before the batch itself: a committed batch is not staged again.
             self.context.observer.rejected(self._quarantine.write(batch, rows.rejected))
-            rejects = self._quarantine.holds and self.context.plan.streaming  # others go by their inputs
+            # A batch pipeline recognizes its inputs in the quarantine, without a commit of the target.
+            rejects = self._quarantine.holds and streaming
         with modes.writer(self._mode_batch(batch, rows)) as write:
             yield Staged(batch, rows, write, rejects=rejects)
 
@@ -127,22 +123,23 @@ class TableSink:
     def commit(self, staged: Staged) -> Commit | None:
         commit = self._commit(staged)
         freshness.verify(self.name, self.table)
-        if commit is None or not commit.again:  # none, if every row of the batch was dropped
+        if commit is None or not commit.again:  # there is no commit if every row of the batch was dropped
             self.context.observer.rejected(staged.rows.dropped())
         if commit is not None and not commit.again:
-            self._tell_growth()
+            self._note_growth()
             commit = replace(commit, note=self.ledger.note)
         return commit
 
-    def _tell_growth(self) -> None:
-        """Tells once of a run that the history is long, where no snapshot expires."""
+    def _note_growth(self) -> None:
+        """Notes once per run that the history is long, if no snapshot expires."""
         plan = self.context.plan
-        asked = plan.write.iceberg.maintenance
-        if self._told or not plan.streaming or (asked is not None and asked.expire is not None):
+        maintenance = plan.write.iceberg.maintenance
+        expires = maintenance is not None and maintenance.expire is not None
+        if self._growth_noted or not plan.streaming or expires:
             return
         advice = growth(self.table).advice()
         if advice is not None:
-            self._told = True
+            self._growth_noted = True
             self.context.observer.noted(f"{self.name.text} has {advice}")
 
     def _commit(self, staged: Staged) -> Commit | None:
@@ -158,7 +155,7 @@ class TableSink:
         saved = self.upsert_state.saved if self.context.keys is not None else None
         if saved is None:
             return replace(options, counts_empty=counts_empty)
-        # Others count what is remembered once the record has the batch: also of one that changes no row.
+        # Others read the state up to the record's batch, so a batch that only adds to the state is committed, too.
         return replace(options, counts_empty=True, stamps={**options.stamps, STAMP: saved})
 
     @contextmanager
@@ -167,8 +164,9 @@ class TableSink:
             yield
         except Exception as error:
             observer = self.context.observer
-            if file_of(error) is None:  # a batch with a file that cannot be read may be done again without it
-                (observer.commit_postponed if is_outage(error) else observer.commit_failed)()
+            if file_of(error) is None:  # a batch with an unreadable file may run again without the file
+                report = observer.commit_postponed if is_outage(error) else observer.commit_failed
+                report()
             raise
 
 
