@@ -196,7 +196,8 @@ def outage_reason(error: BaseException) -> str | None:
         ]
         if outages:
             name, text = outages[-1]  # the innermost
-            return shortened(f"{name}: {text}" if text and text != "None" else name)
+            has_message = text not in ("", "None")  # Java's null
+            return shortened(f"{name}: {text}" if has_message else name)
         if not exceptions and not isinstance(cause, (HeliosError, PySparkException)):
             diagnosis = diagnose(cause)
             if diagnosis is not None and diagnosis.name in OUTAGE_DIAGNOSES and isinstance(error, HeliosError):

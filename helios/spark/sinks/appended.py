@@ -179,8 +179,9 @@ class AppendLedger(Ledger):
 
     def by_other_steps(self, batch: Batch, record: Record) -> dict[str, Any]:
         """The list of appended inputs for a record, as if other steps had appended the inputs of this batch."""
-        known, same = self._known(record), entry_of(batch.position, "", self._looks)
-        entries = (replace(e, steps="") if same is not None and e.inputs == same.inputs else e for e in known.entries)
+        known, entry = self._known(record), entry_of(batch.position, "", self._looks)
+        inputs = entry.inputs if entry is not None else None
+        entries = (replace(kept, steps="") if kept.inputs == inputs else kept for kept in known.entries)
         return replace(known, entries=tuple(entries)).as_json()
 
     def _known(self, record: Record | None) -> Appended:

@@ -58,8 +58,9 @@ class AtomicMirrorSink(MirrorSink):
             LedgerError: The control table was rolled back.
         """
         context, plan = self.context, self.context.plan
-        default = plan.pipeline == plan.write.table.text
-        name = self._name(CONTROL if default else f"{CONTROL}_{re.sub(r'[^A-Za-z0-9_]', '_', plan.pipeline)}")
+        has_default_name = plan.pipeline == plan.write.table.text
+        suffix = re.sub(r"[^A-Za-z0-9_]", "_", plan.pipeline)
+        name = self._name(CONTROL if has_default_name else f"{CONTROL}_{suffix}")
         known, table = context.checkpoint.tables(), tables.load_table(context.spark, name)
         if table is None:
             if name.text in known:
@@ -93,11 +94,12 @@ class AtomicMirrorSink(MirrorSink):
 
     def _refuse_others(self, name: str, table: JavaTable) -> None:
         """Raises if a table with the control table's name is no control table."""
-        if {"pipeline", "batch", "position", "tables"} - set(tables.spark_schema(self.context.spark, table).names):
+        columns = tables.spark_schema(self.context.spark, table).names
+        if not {"pipeline", "batch", "position", "tables"} <= set(columns):
             raise InputError(
                 f"{name} has the name of the mirror's control table, but is another table; nothing was written.",
                 where=self._declared.origin,
-                fix="rename it, or mirror into another namespace.",
+                fix="rename that table, or mirror into another namespace.",
             )
 
     # finding

@@ -134,7 +134,7 @@ class SinkContext:
             sources=[{"kind": r.kind, "name": r.name, "uuid": r.uuid} for r in plan.reads],
             properties={**SERIALIZABLE, **presented(sink, plan.write.file_format)},
             retry=sink.retrying,
-            # A batch pipeline numbers its runs by the record, and its upsert state by that number; so does a replay.
+            # A batch pipeline and a replay take the numbers of their upsert state from the record: it counts each run.
             counts_empty=sink.mode.upsert is not None and (self.replays or not plan.streaming),
             exclusive=traits.erases or (merge is not None and inserts_only(merge)),
             retries_conflicts=not traits.erases,

@@ -331,16 +331,17 @@ def _write_versions(batch: ModeBatch[Upsert], rows: DataFrame, given: set[str], 
     columns = [c for c in rows.columns if c not in merge.HELPERS]
     remembered = None
     # All deletes, not only the newest: a late row is ended by the first delete after it.
-    each, terms = (*mode.keys, ORDER), merge.ordering_terms(rows, mode)
+    key_and_order, terms = (*mode.keys, ORDER), merge.ordering_terms(rows, mode)
     if mode.delete_when or batch.upsert_state.began_with_keys:
         batch.upsert_state.verify_terms(terms, batch.table, batch.where)
-        remembered = batch.upsert_state.load(rows.sparkSession, batch.number, each)
-        batch.upsert_state.save(rows.where(DELETED), batch.number, each)
+        remembered = batch.upsert_state.load(rows.sparkSession, batch.number, key_and_order)
+        batch.upsert_state.save(rows.where(DELETED), batch.number, key_and_order)
     text = merge.merge_text((*mode.keys, VALID_FROM), columns, columns, newer="TRUE", deletes=True)
 
     def write(pending: Transaction) -> None:
         _watch(batch, pending, scope.narrow)
-        known = [state for state in (remembered, batch.shared.load(pending.table, each, terms)) if state is not None]
+        shared = batch.shared.load(pending.table, key_and_order, terms)
+        known = [state for state in (remembered, shared) if state is not None]
         deletes = reduce(DataFrame.unionByName, known) if known else None
         pending.sql(text, merge.versions(rows, pending.read(), mode.keys, deletes), scope)
 

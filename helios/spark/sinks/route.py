@@ -105,8 +105,8 @@ class RoutedSink(ManyTables):
         quarantine = self.context.plan.write.quarantine
         taken = {value.lower(): value for value in self._known()}
         for value in sorted(value for value in values if value is not None and VALUE.fullmatch(value)):
-            own = quarantine is not None and self._name(value).text.lower() == quarantine.text.lower()
-            if not own and taken.setdefault(value.lower(), value) == value:
+            is_quarantine = quarantine is not None and self._name(value).text.lower() == quarantine.text.lower()
+            if not is_quarantine and taken.setdefault(value.lower(), value) == value:
                 yield value
 
     def _reject_invalid(
