@@ -178,7 +178,7 @@ def verify_state(
 
 
 def verify_bounds(spark: SparkSession, table: JavaTable, snapshot: JavaSnapshot | None, condition: str) -> None:
-    """Refuses files whose bounds or nulls contradict the table's schema, if Iceberg would replace files by them.
+    """Refuses files whose bounds or nulls contradict the table's schema, before an overwrite selects files by them.
 
     Args:
         spark: The session.
@@ -245,12 +245,14 @@ class _Files:
         for location, leaves in footers(self._spark, self._table, self._checks.mapping, new):
             for leaf in leaves:
                 column = self._column(leaf.id)
-                if column is not None:
-                    if leaf.unread:
-                        raise self._unread(location, leaf, column[0])
-                    read = readers(column[1], leaf.physical, leaf.annotation)
-                    if not self._needed(leaf) <= read or (by_bounds and "MILLIS" in leaf.annotation):
-                        raise self._type(location, leaf, column)
+                if column is None:
+                    continue
+                name, kind = column
+                if leaf.unread:
+                    raise self._unread(location, leaf, name)
+                correct = readers(kind, leaf.physical, leaf.annotation)
+                if not self._needed(leaf) <= correct or (by_bounds and "MILLIS" in leaf.annotation):
+                    raise self._type(location, leaf, column)
             present = {leaf.id: leaf for leaf in leaves}
             for id in files[location]:
                 if id not in present:
