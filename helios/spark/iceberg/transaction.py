@@ -48,6 +48,7 @@ MERGES_MANIFESTS = "commit.manifest-merge.enabled"
 ADVISORY_SIZE = "write.spark.advisory-partition-size-bytes"
 """The size of a shuffle partition, which one task writes, in bytes; Spark takes it as advice."""
 SMALLEST_ADVISORY_SIZE = 4 << 20
+"""No task is planned for fewer bytes, so that a small batch writes few files."""
 
 
 class Transaction:
