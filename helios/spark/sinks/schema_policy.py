@@ -85,7 +85,8 @@ class SchemaPolicy:
         raise InputError(
             f"{what}, and rows that do not change would have null there; nothing was written.",
             where=self._declared.origin,
-            fix=f"rename the column back: ALTER TABLE ... RENAME COLUMN; if it was dropped, {self._snapshot_of(table)}.",
+            fix="rename the column back: ALTER TABLE ... RENAME COLUMN; if it was dropped, "
+            f"{self._snapshot_of(table)}.",
         )
 
     def updated(self, name: str, table: SourceTable, mirrored: Mirrored, changes: ChangesByTable) -> Mirrored:
