@@ -11,8 +11,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helios import Kafka
-from helios.sources.common.spark.aside import RejectedInput
 from helios.sources.common.spark.plain_json import plain
+from helios.sources.common.spark.run_state import RejectedInput
 from helios.sources.kafka.declare import KafkaSource
 from helios.sources.kafka.spark import rows as kafka_rows
 from helios.spark.jvm.sql import quoted

@@ -11,5 +11,6 @@ from helios.sources.kinds import source_kind
 
 def absent(plans: Iterable[Plan]) -> list[HeliosError]:
     """A problem for each source of the pipelines whose data does not exist."""
-    sources = {(str(s.origin), s.label()): s for plan in plans for s in (read.source for read in plan.reads)}.values()
-    return [problem for source in sources if (problem := source_kind(source).absent(source)) is not None]
+    sources = {(str(read.source.origin), read.source.label()): read.source for plan in plans for read in plan.reads}
+    problems = (source_kind(source).absent(source) for source in sources.values())
+    return [problem for problem in problems if problem is not None]

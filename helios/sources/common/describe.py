@@ -23,7 +23,8 @@ def declared_columns(source: Source) -> Schema | None:
     """The declared columns of a source; None where it declares none.
 
     Raises:
-        DeclarationError: They are no columns, or text of a bounded length, which no reader of Spark bounds.
+        DeclarationError: The text does not parse as columns, or a type is char or varchar, whose length no reader of
+            Spark checks.
     """
     if source.declared_schema is None:
         return None
@@ -31,9 +32,9 @@ def declared_columns(source: Source) -> Schema | None:
     for column in schema.columns:
         bounded = _bounded(column.kind)
         if bounded is not None:
-            has = "is" if bounded == column.kind else "holds"
+            verb = "is" if bounded == column.kind else "holds"
             raise DeclarationError(
-                f"{source.label()}: {column.name} {has} {bounded}, and sources have text of any length.",
+                f"{source.label()}: {column.name} {verb} {bounded}, and sources have text of any length.",
                 where=source.origin,
                 fix="declare string; a length is a condition of an expect, such as "
                 f'expect({{"it fits": "length({quoted(column.name)}) <= {bounded.numbers[0]}"}}).',
@@ -45,4 +46,4 @@ def _bounded(kind: SparkType) -> SparkType | None:
     """The char or varchar type in a type; None without one."""
     if kind.name in ("char", "varchar"):
         return kind
-    return next((bounded for part in kind.parts if (bounded := _bounded(part)) is not None), None)
+    return next((bounded for bounded in map(_bounded, kind.parts) if bounded is not None), None)

@@ -1,4 +1,4 @@
-"""A kind of source: what plans, runs, `status` and other commands know of it, without naming the kind."""
+"""The descriptor of a kind of source: plans, runs, `status` and other commands ask the descriptor, and name no kind."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ class SourceKind:
         position: The class of its positions, as its reader writes them.
         describe: Its columns, and the problems of reading it; may raise a single problem as an `InputError`.
         jars: Components of `helios.environment.coordinates` that it needs beside those of catalogs.
-        rereadable: Whether a span that is read again gives the same rows; `.exactly_once()` demands it.
-        counts_rows: Whether rows are counted before they are read, so that they can bound a batch.
-        absent: The problem of data that does not exist, as `helios check` reports it; None if it exists, or is checked
-            elsewhere.
-        problems: The problems of a pipeline that reads it into a table.
+        rereadable: Whether a span that is read again gives the same rows; `.exactly_once()` requires this.
+        counts_rows: Whether the number of rows is known before they are read, so that `max_rows` can limit a batch.
+        absent: The problem that `helios check` reports where the data does not exist; None where the data exists, or
+            is checked elsewhere.
+        problems: The problems of a pipeline that reads the source into a table.
         lag: The function that computes a pipeline's lag without a JVM, as "module:function": it takes the pipeline, its
             recorded position, the view of the status, and a list for notes; it returns a `Lag`, or None if unknown.
-        backlog: The function that adds the waiting data to a read of a plan; it takes the plan and the read's number.
+        backlog: Adds the waiting data to a read of a plan; it takes the plan and the read's number, and returns None
+            where nothing is added.
         failures: The function that turns an error of the reader into one for the user, as "module:function": it takes
             the error and the plan, and returns None for any other error.
         outages: The messages of its client while the service does not answer, as a regular expression.
@@ -52,10 +53,10 @@ class SourceKind:
         looks: The checks of `helios doctor`, as "module:function": it takes a source, and returns the checks that need
             no JVM, and those that do.
         why: The reason for reading spans in a stateless pipeline, as the plan prints it.
-        units: The unit between which its batches are cut, such as files.
-        place: The location of its files, if that is an object store; may raise an `InputError`.
-        same: Whether a position's entry under another name may be of the same source.
-        entry: The key that only entries of this kind have.
+        units: The units of which a batch takes whole ones only, such as files.
+        place: The location of the source's files, if that is an object store; may raise an `InputError`.
+        same: Whether a recorded entry that has another name may be of the same source.
+        entry: The field that only recorded entries of this kind have, with an empty value.
     """
 
     declared: type[Source]

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Look:
-    """One look.
+    """One check of a service.
 
     Attributes:
-        name: What is looked at.
-        what: Looks, and returns what was seen.
-        where: The address.
+        name: The name of the service or the part of it that is checked, such as "broker localhost:9092".
+        what: The check: it returns its result as text, and raises an error where the check fails.
+        where: The address of the service.
         remedy: The fix of a failure whose cause is unknown.
-        needed: Whether nothing else can be seen where all such looks fail.
+        needed: Whether the service needs one such check to succeed. If all of them fail, the checks that need a JVM
+            are skipped.
     """
 
     name: str

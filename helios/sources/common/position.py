@@ -6,33 +6,33 @@ from typing import ClassVar, Self
 
 
 class SourcePosition:
-    """How far a source is read. Each kind of source has a class of its own, which parses what its sources have written.
+    """How far a source is read. Each kind of source has a subclass, which parses the positions of its sources.
 
-    The attributes are those of a source that is no table.
+    The defaults here suit a source that is not a table.
     """
 
     only_followed: ClassVar[bool] = True
-    """True if only a followed source has such a position in the record of a batch."""
+    """True if the record of a batch has such a position of followed sources only."""
 
     @classmethod
     def of(cls, value: object) -> Self | None:
-        """The position from the JSON of any source; None for other kinds."""
+        """The position that a JSON value of any source holds; None if another kind wrote the value."""
         raise NotImplementedError
 
     @property
     def snapshot(self) -> int | None:
-        """The last snapshot of a table of which anything is read."""
+        """The last snapshot that is read, at least in part; None for a source that is not a table."""
         return None
 
     @property
     def partial(self) -> bool:
-        """True if a part of that snapshot is not read yet."""
+        """True if a part of `snapshot` is not read yet."""
         return False
 
     def text(self, before: SourcePosition | None) -> str:
-        """What lies between an earlier position and this one, for people.
+        """The data between an earlier position and this one, in words.
 
         Args:
-            before: The earlier position; None where it is not known.
+            before: The earlier position; None where that is unknown.
         """
         return f"up to {self}"

@@ -18,7 +18,7 @@ from helios.errors import CheckFailed, CheckpointError, InputError, RunError
 from helios.model.mirror import MirrorSink as Declared
 from helios.model.modes import Mode
 from helios.sources.changes.spark.tables import ChangesByTable, SourceTable
-from helios.sources.common.spark.aside import RejectedInput
+from helios.sources.common.spark.run_state import RejectedInput
 from helios.spark.checkpoint.mirrored import Mirrored, MirroredTables
 from helios.spark.iceberg import tables
 from helios.spark.jvm.types.iceberg import JavaTable

@@ -20,8 +20,8 @@ from helios.sources.changes.spark import types as connect_types
 from helios.sources.changes.spark.types import Kind
 from helios.sources.changes.spark.versions import TableVersions, Version, versions_of
 from helios.sources.common.spark import rejects
-from helios.sources.common.spark.aside import RejectedInput
 from helios.sources.common.spark.json_values import REST, an_object, json_line, reason
+from helios.sources.common.spark.run_state import RejectedInput
 from helios.sources.common.spark.types import by_name, cast, castable, united
 from helios.sources.kafka.spark.rows import CORRUPT, FEATURES, PARSING, RECORD, WHY, has_field, verdict
 from helios.spark.jvm.functions import ddl

@@ -14,7 +14,7 @@ from helios.sources.changes.debezium import CdcSource
 from helios.sources.changes.spark import rows as debezium_rows
 from helios.sources.changes.spark.rows import ENVELOPE_WHY, EVENT, KEY, OPERATIONS, ORIGIN
 from helios.sources.changes.spark.versions import TableVersions, versions_of
-from helios.sources.common.spark.aside import RejectedInput
+from helios.sources.common.spark.run_state import RejectedInput
 
 RECORDS = StructType(
     [

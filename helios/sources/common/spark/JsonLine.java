@@ -21,17 +21,19 @@ import java.util.Set;
 import org.apache.spark.sql.api.java.UDF1;
 
 /**
- * A line of JSON as Spark's parser can read it without changing it: null if it is no row, "!" and why if it is a bad
- * one, or else JSON with the names of the columns, and with text where Spark would round a number; of an array, an
- * array of such texts.
+ * A line of JSON in a form that Spark's parser reads without changing a value. The result is null for a line without a
+ * row, and "!" with the reason for a bad row. For an object it is JSON with the names of the columns, and with strings
+ * where Spark would round a number. For an array of objects it is an array of such JSON texts.
  */
 public class JsonLine implements UDF1 {
   private static final long serialVersionUID = 1L;
 
   private static final String SEVERAL = "!it holds more than one JSON value, of which Spark reads the first alone";
 
+  /** The field with the raw text of an object in an array. */
   private static final String RAW = "__helios_raw";
 
+  /** Not a feature of Jackson: only white space may follow the value. */
   private static final String ALONE = "ALONE";
 
   /** The first and the last second of the years 1 to 9999, from 1970 on. */
@@ -43,7 +45,7 @@ public class JsonLine implements UDF1 {
 
   private static final String NO_OBJECT = "!it is no JSON object, nor an array of them";
 
-  /** Whatever a value may be. */
+  /** The type of a value that may be anything. */
   private static final Node ANY = new Node();
 
   static {
@@ -60,10 +62,11 @@ public class JsonLine implements UDF1 {
   private transient JsonFactory factory;
 
   /**
-   * Takes the columns as Spark writes a schema as JSON, the types that are read as text, and the features of Jackson
-   * that are not its defaults, or `ALONE`; both with commas between them. Without columns all fields are kept. The last one is the
-   * name of a field for what has no column, as JSON; empty for none. Then what numbers for timestamps
-   * count: "s", "ms" or "us".
+   * @param schema the columns, as Spark's JSON form of a schema; empty to keep all fields
+   * @param texts the types that become strings, separated by commas
+   * @param features the features of Jackson to enable, and `ALONE`, separated by commas
+   * @param rescued the name of the field for all fields without a column, as JSON; empty to leave those out
+   * @param unit the unit of numbers for timestamps: "s", "ms" or "us"
    */
   public JsonLine(String schema, String texts, String features, String rescued, String unit) {
     this.unit = unit;
@@ -81,7 +84,7 @@ public class JsonLine implements UDF1 {
     }
   }
 
-  /** A type: of a struct its fields by name, of an array or map its element. */
+  /** A type. A struct has fields, by exact name and by name in lower case; an array or a map has an element. */
   private static class Node {
     private String kind;
     private Node element;
@@ -91,7 +94,7 @@ public class JsonLine implements UDF1 {
     private String name;
   }
 
-  /** A line that is no good row. */
+  /** A bad row, with the reason. */
   private static class Bad extends IOException {
     private static final long serialVersionUID = 1L;
 
@@ -152,15 +155,16 @@ public class JsonLine implements UDF1 {
     } finally {
       parser.close();
     }
-    // A file may hold an array with an object on each line; of a message nothing but JSON's own spaces may follow.
-    String behind = features.contains(ALONE) ? " \t\r\n" : null;
-    while (end < line.length() && isBehind(line.charAt(end), behind)) {
+    // In a file, a comma may follow an object, as in an array with an object on each line. In a message, only JSON's
+    // white space may follow.
+    String allowed = features.contains(ALONE) ? " \t\r\n" : null;
+    while (end < line.length() && mayFollow(line.charAt(end), allowed)) {
       end++;
     }
     return end < line.length() ? SEVERAL : written.toString();
   }
 
-  /** An object of an array as JSON of its own, with its text as the field `RAW`. */
+  /** An object of an array as a JSON text, with its raw text in the field `RAW`. */
   private String element(JsonParser parser, String line) throws IOException {
     StringWriter written = new StringWriter();
     JsonGenerator generator = factory.createGenerator(written);
@@ -192,9 +196,9 @@ public class JsonLine implements UDF1 {
     } else if (made.kind.equals("struct")) {
       JsonNode fields = child(type, "fields");
       for (int i = 0; i < fields.size(); i++) {
-        JsonNode one = (JsonNode) fields.get(i);
-        Node field = node(child(one, "type"));
-        field.name = child(one, "name").asText();
+        JsonNode declared = (JsonNode) fields.get(i);
+        Node field = node(child(declared, "type"));
+        field.name = child(declared, "name").asText();
         field.index = i;
         made.exact.put(field.name, field);
         made.folded.put(field.name.toLowerCase(Locale.ROOT), field);
@@ -207,7 +211,7 @@ public class JsonLine implements UDF1 {
     return (JsonNode) node.get(name);
   }
 
-  /** Copies the value at which a parser stands; returns what of it has no column, as JSON, or null. */
+  /** Copies the parser's current value; returns the fields of the value without a column, as JSON, or null. */
   private String copy(JsonParser parser, JsonGenerator to, Node node, String line) throws IOException {
     JsonToken token = parser.currentToken();
     if (token == JsonToken.START_OBJECT && node.kind.equals("struct")) {
@@ -219,13 +223,13 @@ public class JsonLine implements UDF1 {
     } else if (token == JsonToken.VALUE_NUMBER_INT && node.kind.equals("timestamp") && texts.contains(node.kind)) {
       to.writeString(instant(parser));
     } else if (token == JsonToken.VALUE_NUMBER_INT && node.kind.equals("timestamp") && !isInstant(parser)) {
-      throw new Bad("its number of seconds is no timestamp"); // Spark's would wrap around
+      throw new Bad("its number of seconds is no timestamp"); // Spark's cast would overflow
     } else if (node.kind.equals("string") && token.isStructStart()) {
       int begin = (int) parser.currentTokenLocation().getCharOffset();
       parser.skipChildren();
       to.writeString(line.substring(begin, (int) parser.getCurrentLocation().getCharOffset()));
     } else if (token.isNumeric() && (node.kind.equals("string") || texts.contains(node.kind))) {
-      // Not the parser's text: it leaves out leading zeros.
+      // The parser's own text would leave out leading zeros.
       int begin = (int) parser.currentTokenLocation().getCharOffset();
       to.writeString(line.substring(begin, (int) parser.getCurrentLocation().getCharOffset()));
     } else {
@@ -240,7 +244,7 @@ public class JsonLine implements UDF1 {
     boolean inner = !to.getOutputContext().inRoot();
     JsonToken next = parser.nextToken();
     if (next == JsonToken.END_OBJECT && inner && root == ANY) {
-      to.writeNull(); // Spark infers no column of an object without fields, and text of a null
+      to.writeNull(); // Spark infers no column from an object without fields, but a text column from null
       return null;
     }
     to.writeStartObject();
@@ -305,7 +309,7 @@ public class JsonLine implements UDF1 {
     return closed(rest);
   }
 
-  /** A value that has no column, as JSON; null where nobody asks for it. */
+  /** A value without a column, as JSON; null where such fields are left out. */
   private String unknown(JsonParser parser, String line) throws IOException {
     if (rescued.length() == 0) {
       parser.skipChildren();
@@ -331,7 +335,7 @@ public class JsonLine implements UDF1 {
     return rest == null ? null : rest.toString() + "}";
   }
 
-  /** A text that UTF-8 can hold; of half of a surrogate pair a question mark would become. */
+  /** The text, if UTF-8 can encode it: half of a surrogate pair would become a question mark. */
   private static String whole(String text) throws IOException {
     for (int i = 0; i < text.length(); i++) {
       if (Character.isSurrogate(text.charAt(i))) {
@@ -344,7 +348,7 @@ public class JsonLine implements UDF1 {
     return text;
   }
 
-  /** Numbers that are NaN or infinite are no JSON, and Spark reads them as text too. */
+  /** Copies a value as it is, but NaN and infinity, which are not JSON, as strings: Spark reads these too. */
   private void verbatim(JsonParser parser, JsonGenerator to, String line) throws IOException {
     JsonToken token = parser.currentToken();
     if (token == JsonToken.VALUE_STRING || (token.isNumeric() && parser.isNaN())) {
@@ -360,8 +364,8 @@ public class JsonLine implements UDF1 {
     }
   }
 
-  private static boolean isBehind(char one, String allowed) {
-    return allowed != null ? allowed.indexOf(one) >= 0 : one <= ' ' || one == ',';
+  private static boolean mayFollow(char letter, String allowed) {
+    return allowed != null ? allowed.indexOf(letter) >= 0 : letter <= ' ' || letter == ',';
   }
 
   private static boolean isInstant(JsonParser parser) throws IOException {
@@ -378,7 +382,7 @@ public class JsonLine implements UDF1 {
     }
     long second = unit.equals("s") ? 1 : unit.equals("ms") ? 1000L : 1000000L;
     long seconds = Math.floorDiv(number, second);
-    if (seconds < FIRST || seconds > LAST) { // as Python's datetime, and most readers of tables, end there
+    if (seconds < FIRST || seconds > LAST) { // the range of Python's datetime and of most readers of tables
       throw new Bad(second == 1 ? NO_SECONDS : "its number for a timestamp, in " + unit + ", lies outside of the years 1 to 9999");
     }
     return Instant.ofEpochSecond(seconds, Math.floorMod(number, second) * (1000000000L / second)).toString();

@@ -6,14 +6,14 @@ import java.time.YearMonth;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Reads texts, numbers and times of JSON from bytes, each as Spark has it, or as unsure where it is not plain. */
+/** Reads texts, numbers and times of JSON from bytes, as Spark's internal values; `UNSURE` if a value is not plain. */
 public abstract class PlainBytes {
-  /** Stands for a value that is not plain; null is a value. */
+  /** The result for a value that is not plain; null is the result for JSON's null. */
   public static final Object UNSURE = new Object();
 
   public static final int LONGEST_NUMBER = 100;
 
-  /** A double has all whole numbers that are smaller, and all powers of ten with so many zeros. */
+  /** Doubles hold every smaller whole number exactly, and every power of ten up to 10^22. */
   private static final long EXACT = 1L << 53;
 
   private static final String ESCAPES = "\"\\/bfnrt";
@@ -30,12 +30,12 @@ public abstract class PlainBytes {
   private transient long digits;
   private transient int fraction;
 
-  /** The byte at a place; 0 behind the end, which is nothing that JSON has outside of an escape. */
+  /** The byte at a place; 0 after the end, as JSON never contains a byte 0 outside of an escape. */
   public final byte letterAt(int place) {
     return place < in.length ? in[place] : (byte) 0;
   }
 
-  /** The byte behind white space. */
+  /** Skips white space, and returns the next byte. */
   public final byte spaces() {
     byte letter = letterAt(at);
     while (letter == ' ' || letter == '\n' || letter == '\r' || letter == '\t') {
@@ -56,7 +56,7 @@ public abstract class PlainBytes {
 
   // texts
 
-  /** The text whose quotation mark stands here. */
+  /** Reads the text whose opening quotation mark is at the current place. */
   public final Object text() {
     int begin = ++at;
     while (at < in.length) {
@@ -74,7 +74,7 @@ public abstract class PlainBytes {
     return UNSURE;
   }
 
-  /** Passes over a character of several bytes; false where these are no UTF-8. */
+  /** Skips a character of several bytes; false if the bytes are not UTF-8. */
   private boolean wide() {
     int first = in[at] & 0xFF;
     int more = first >= 0xC2 && first <= 0xDF ? 1 : first >= 0xE0 && first <= 0xEF ? 2 : first >= 0xF0 ? 3 : 0;
@@ -83,7 +83,7 @@ public abstract class PlainBytes {
     }
     int second = letterAt(at + 1) & 0xFF;
     int least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
-    int most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF; // behind ED come halves of surrogate pairs
+    int most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF; // larger ones after ED are half surrogate pairs
     if (second < least || second > most) {
       return false;
     }
@@ -135,7 +135,7 @@ public abstract class PlainBytes {
     return UNSURE;
   }
 
-  /** The character of an escape; negative where it is none, or half of a surrogate pair. */
+  /** The character of an escape; negative for a wrong escape, and for half of a surrogate pair. */
   private int escape() {
     byte letter = letterAt(at + 1);
     int index = ESCAPES.indexOf(letter);
@@ -154,7 +154,7 @@ public abstract class PlainBytes {
 
   // numbers
 
-  /** Reads a number as JSON has it; false where there is none. */
+  /** Reads a number of JSON; false if there is none at the current place. */
   public final boolean number() {
     int begin = at;
     negative = letterAt(at) == '-';
@@ -197,7 +197,7 @@ public abstract class PlainBytes {
     }
   }
 
-  /** The whole number that stands here, of a type with so many bytes. */
+  /** Reads a whole number of a type with `width` bytes. */
   public final Object whole(int width) {
     if (!number() || !fits || powered || fraction > 0) {
       return UNSURE;
@@ -213,7 +213,7 @@ public abstract class PlainBytes {
     return value == (byte) value ? (Object) Byte.valueOf((byte) value) : UNSURE;
   }
 
-  /** The double, or the float, that stands here, in quotation marks or not: so do the casts of texts have it. */
+  /** Reads a double or a float, with or without quotation marks: Spark's casts of texts accept both. */
   public final Object floating(boolean isDouble) {
     boolean quoted = letterAt(at) == '"';
     at += quoted ? 1 : 0;
@@ -223,7 +223,7 @@ public abstract class PlainBytes {
     }
     Object found;
     if (isDouble && fits && !powered && digits < EXACT) {
-      double exact = digits / (double) power(fraction); // both are exact, so that it is rounded once
+      double exact = digits / (double) power(fraction); // both are exact, so the division rounds only once
       found = Double.valueOf(negative ? -exact : exact);
     } else {
       String text = new String(in, begin, at - begin, StandardCharsets.US_ASCII);
@@ -234,7 +234,7 @@ public abstract class PlainBytes {
     return !quoted || letterAt(at++) == '"' ? found : UNSURE;
   }
 
-  /** The decimal that stands here, in quotation marks or not, where it has no digits to lose. */
+  /** Reads a decimal, with or without quotation marks; `UNSURE` if the type would lose digits. */
   public final Object decimal(int precision, int scale) {
     boolean quoted = letterAt(at) == '"';
     at += quoted ? 1 : 0;
@@ -258,13 +258,13 @@ public abstract class PlainBytes {
 
   // times
 
-  /** The day that stands here, as days since 1970. */
+  /** Reads a day, as days since 1970. */
   public final Object date() {
     long day = day();
     return day != Long.MIN_VALUE && letterAt(at++) == '"' ? (Object) Integer.valueOf((int) day) : UNSURE;
   }
 
-  /** The time that stands here, as microseconds since 1970 in UTC, in which the session is too. */
+  /** Reads a time, as microseconds since 1970; without a zone it is UTC, the session's zone. */
   public final Object time(boolean zoned) {
     long day = day();
     byte letter = letterAt(at);
@@ -304,7 +304,7 @@ public abstract class PlainBytes {
     return letter == '"' ? (Object) Long.valueOf(seconds * 1000000L + micros) : UNSURE;
   }
 
-  /** The day behind the quotation mark that stands here; the least number where there is none. */
+  /** The day after the quotation mark at the current place; `Long.MIN_VALUE` if there is none. */
   private long day() {
     int century = two(at + 1);
     int year = two(at + 3) + century * 100;
@@ -322,7 +322,7 @@ public abstract class PlainBytes {
     return LocalDate.of(year, month, day).toEpochDay();
   }
 
-  /** The number that two digits write; -1 where there are none. */
+  /** The number of two digits at a place; -1 if there are none. */
   private int two(int place) {
     int first = letterAt(place) - '0';
     int second = letterAt(place + 1) - '0';

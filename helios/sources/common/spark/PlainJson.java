@@ -16,10 +16,10 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.util.GenericArrayData;
 
 /**
- * The bytes of a JSON object as Spark's own row of its columns, in one pass; null where anything about it is not plain.
+ * The bytes of a JSON object as Spark's internal row, in one pass; null for an object that is not plain.
  *
- * <p>It never judges: what it does not know for certain to be good, and to mean the same to JsonLine, `from_json` and
- * the casts behind them, it leaves to these. Not plain are: any error, a field twice or of no column, names with
+ * <p>An object is plain if JsonLine, `from_json` and the casts after them certainly accept the object and give the same
+ * row. They read all other objects. Not plain are: any error, a field that occurs twice or has no column, names with
  * escapes, a value of another JSON type than its column's, numbers of more than 18 digits, decimals that would lose
  * digits or have an exponent, times that are not ISO 8601 to the second or finer, halves of surrogate pairs, maps, and
  * values above a megabyte.
@@ -54,13 +54,13 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
   private final boolean ignores;
   private transient Node root;
 
-  /** Takes the columns as Spark writes a schema as JSON, and whether fields without a column are left out. */
+  /** Takes the columns, as Spark's JSON form of a schema, and whether fields without a column are left out. */
   public PlainJson(String schema, boolean ignores) {
     this.schema = schema;
     this.ignores = ignores;
   }
 
-  /** A type: of a struct its fields, of an array its element. */
+  /** A type. A struct has fields, an array has an element. */
   private static class Node {
     private int kind;
     private byte[] name;
@@ -126,7 +126,7 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
     return made;
   }
 
-  /** Whether a type says somewhere inside that a field must be there. */
+  /** Whether a field or an element somewhere inside a type is required. */
   private static boolean strict(JsonNode type) {
     String text = type.toString();
     return text.indexOf("\"nullable\":false") >= 0 || text.indexOf("\"containsNull\":false") >= 0;
@@ -191,7 +191,7 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
     return new GenericInternalRow(values);
   }
 
-  /** The field of a name, most likely the next one; -1 where there is none of exactly this name. */
+  /** The index of the field with exactly this name, searched from `next` on; -1 if there is none. */
   private int find(Node node, int begin, int end, int next) {
     for (int i = 0; i < node.fields.length; i++) {
       int index = next + i < node.fields.length ? next + i : next + i - node.fields.length;
@@ -202,7 +202,7 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
     return -1;
   }
 
-  /** Whether a name is surely that of no column, and left out. */
+  /** Whether a field is left out because certainly no column has its name. */
   private boolean leavesOut(Node node, int begin, int end) {
     if (!ignores || end - begin > LONGEST_NUMBER) {
       return false;
@@ -281,7 +281,7 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
     }
   }
 
-  /** Passes over a value that has no column; false where it is not plain. */
+  /** Skips a value without a column; false if the value is not plain. */
   private boolean skip(int depth) {
     byte first = spaces();
     if (first == '"') {

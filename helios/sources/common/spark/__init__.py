@@ -1,1 +1,1 @@
-"""The part that needs Spark."""
+"""The common parts of sources that need Spark."""

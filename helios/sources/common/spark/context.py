@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 
 from helios.plan.nodes import Plan
-from helios.sources.common.spark.aside import Inferred, RejectedInput
+from helios.sources.common.spark.run_state import Inferred, RejectedInput
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.observer import Observer, Silent
 
@@ -20,10 +20,10 @@ class SourceContext:
         plan: The pipeline, whose `reads` number the sources.
         spark: The session.
         observer: Receives the lag each time a source is checked.
-        aside: Collects the rows that sources keep out of a batch.
-        inferred: The columns that were inferred of files that do not say their types.
-        checkpoint: The checkpoint of a run, in which a source may keep a log; None for a mere look at the rows.
-        refills: Whether the target is refilled, so that what the checkpoint keeps is forgotten.
+        rejected_input: Collects the rows that sources keep out of a batch.
+        inferred: The columns that were inferred from files without types.
+        checkpoint: The checkpoint of a run, in which a source may keep a log; None where rows are only shown.
+        refills: Whether the run refills the target, and therefore discards the state in the checkpoint.
     """
 
     plan: Plan

@@ -10,7 +10,7 @@ from helios.model.flow import flows
 from helios.plan.nodes import Plan
 from helios.spark.jvm.errors import FAILED_READ
 
-CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+)(?:: (.*))?$", re.MULTILINE)
+CAUSED_BY = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+)(?:: (.*))?$", re.MULTILINE)
 
 
 def damaged(error: BaseException, plan: Plan) -> RunError | None:
@@ -19,8 +19,8 @@ def damaged(error: BaseException, plan: Plan) -> RunError | None:
     match = FAILED_READ.search(text)
     if match is None:
         return None
-    causes = [f"{name}: {message}" if message else name for name, message in CAUSE.findall(text)]
-    # Spark's own wrappers say no more than that the read failed.
+    causes = [f"{name}: {message}" if message else name for name, message in CAUSED_BY.findall(text)]
+    # Spark's own wrappers say only that the read failed.
     messages = [cause for cause in causes if "FAILED_READ_FILE" not in cause and not cause.startswith("SparkException")]
     sources = [flow.source for flow in flows(plan.stream) if getattr(flow.source, "bad_file", None) == "fail"]
     alternative = ', or set such files aside: .on_bad_file("quarantine")' if sources else ""

@@ -1,4 +1,4 @@
-"""One text as JSON: whether Spark's parser reads it without changing it, and the columns of such texts."""
+"""JSON texts: a form of each that Spark's parser reads without changing a value, and the columns of such texts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from helios.spark.jvm.functions import called
 JSON_LINE = Path(__file__).with_name("JsonLine.java")
 
 REST = "__helios_rest"
-"""The field of a parsed text with what has no column."""
+"""The field of a parsed text that holds all fields without a column, as JSON."""
 
 READ_AS_TEXT_IN_JSON: tuple[type[DataType], ...] = (
     ByteType,  # Jackson takes 255 for a byte
@@ -44,7 +44,7 @@ READ_AS_TEXT_IN_JSON: tuple[type[DataType], ...] = (
     TimestampType,
     TimestampNTZType,
 )
-"""The types whose values Spark's parser leaves as texts, as it would round, cut or guess them."""
+"""The types whose values are given to Spark's parser as strings, since the parser would round, cut or guess them."""
 
 FEATURES: Mapping[str, tuple[str, bool]] = {
     "allowComments": ("ALLOW_COMMENTS", False),
@@ -55,7 +55,7 @@ FEATURES: Mapping[str, tuple[str, bool]] = {
     "allowBackslashEscapingAnyCharacter": ("ALLOW_BACKSLASH_ESCAPING_ANY_CHARACTER", False),
     "allowUnquotedControlChars": ("ALLOW_UNQUOTED_CONTROL_CHARS", False),
 }
-"""Of each option of Spark's reader of json: Jackson's feature, and Spark's default (Spark 4.1: `JSONOptions`)."""
+"""For each option of Spark's JSON reader, Jackson's feature and Spark's default (Spark 4.1: `JSONOptions`)."""
 
 
 def schema_of_json(spark: SparkSession, lines: DataFrame, options: Mapping[str, str]) -> StructType:
@@ -64,7 +64,7 @@ def schema_of_json(spark: SparkSession, lines: DataFrame, options: Mapping[str, 
     Args:
         spark: The session.
         lines: The objects, as texts in the only column.
-        options: Of Spark's reader of json.
+        options: The options of Spark's JSON reader.
     """
     texts = getattr(lines._jdf, "as")(classes().org.apache.spark.sql.Encoders.STRING())
     reader = spark.read.options(**options).option("columnNameOfCorruptRecord", rejects.TEXT)
@@ -74,7 +74,7 @@ def schema_of_json(spark: SparkSession, lines: DataFrame, options: Mapping[str, 
 
 
 def _folded(kind: Any) -> Any:
-    """A type whose structs have no two fields that differ in their case alone."""
+    """A type in which fields of a struct whose names differ only in case are one field."""
     if isinstance(kind, ArrayType):
         return ArrayType(_folded(kind.elementType))
     if isinstance(kind, MapType):
@@ -83,9 +83,9 @@ def _folded(kind: Any) -> Any:
         return kind
     fields: dict[str, StructField] = {}
     for field in kind.fields:
-        before, mine = fields.get(field.name.lower()), _folded(field.dataType)
-        both = united(before.dataType, mine, inferred=True) if before is not None else mine
-        fields[field.name.lower()] = StructField(field.name, both if both is not None else StringType())
+        name, mine = field.name.lower(), _folded(field.dataType)
+        both = united(fields[name].dataType, mine, inferred=True) if name in fields else mine
+        fields[name] = StructField(field.name, both if both is not None else StringType())
     return StructType(list(fields.values()))
 
 
@@ -99,33 +99,33 @@ def json_line(
     rescued: str = "",
     timestamps: str = "s",
 ) -> Column:
-    """A text as JSON that Spark's parser reads without changing it; see JsonLine.java.
+    """A text as JSON that Spark's parser reads without changing a value; see JsonLine.java.
 
     Args:
         spark: The session.
         text: The text.
-        columns: The wanted columns, as Spark writes a schema as JSON; empty for all fields.
-        texts: The types whose values are texts then.
-        features: Jackson's features that are not its defaults.
-        rescued: The name of a field for what has no column.
-        timestamps: What numbers for timestamps count, where these are texts then: "s", "ms" or "us".
+        columns: The wanted columns, as Spark's JSON form of a schema; empty for all fields.
+        texts: The types whose values become strings.
+        features: Jackson's features to enable; `ALONE` allows only white space after the value.
+        rescued: The name of the field for all fields without a column; empty to leave those out.
+        timestamps: The unit of numbers in timestamp columns, where timestamps become strings: "s", "ms" or "us".
     """
     settings = [columns, ",".join(kind.typeName() for kind in texts), ",".join(features), rescued, timestamps]
     return called(spark, "helios_json_line", JSON_LINE, [text], settings)
 
 
-def reason(what: Column) -> Column:
+def reason(result: Column) -> Column:
     """The reason why a text is a bad row, from the result of `json_line`; null for a good row."""
-    return F.when(what.startswith("!"), F.substring(what, 2, 1 << 20))
+    return F.when(result.startswith("!"), F.substring(result, 2, 1 << 20))
 
 
-def an_object(what: Column) -> Column:
-    """The text of a good row that is one object, from the result of `json_line`; null for any other."""
-    return F.when(what.startswith("{"), what)
+def an_object(result: Column) -> Column:
+    """The text of a good row that is one object, from the result of `json_line`; null for any other row."""
+    return F.when(result.startswith("{"), result)
 
 
 def as_texts(kind: DataType, texts: tuple[type[DataType], ...]) -> DataType:
-    """A type whose inner ones are strings where values are read as texts."""
+    """A type in which the types of `texts`, at any depth, are replaced by string."""
     if isinstance(kind, StructType):
         return StructType([StructField(field.name, as_texts(field.dataType, texts)) for field in kind.fields])
     if isinstance(kind, ArrayType):

@@ -28,11 +28,11 @@ T = TypeVar("T")
 Planner = Callable[
     [Position, Position, JavaStructType], "tuple[JavaArray[JavaInputPartition], JavaReaderFactory | None]"
 ]
-"""Plans the input partitions between two positions and their reader factory; None if there are none."""
+"""Plans the input partitions between two positions, and their reader factory; without partitions that is None."""
 
 
 class FollowedSource(Protocol):
-    """The methods of its source that a stream needs."""
+    """The members of a source that Spark's stream uses."""
 
     context: SourceContext
     read_plan: ReadPlan
@@ -61,7 +61,7 @@ class SourceOffsets(Generic[S]):
     def __init__(self, source: S) -> None:
         self.source = source
         allow_callbacks()
-        # A running stream keeps its columns; new ones need a new stream.
+        # A running stream keeps its columns; new columns need a new stream.
         self._schema = source.stream_columns = source.stream_columns or source.schema()
         self._columns: JavaStructType = source.context.spark._jsparkSession.parseDataType(self._schema.json())
 
@@ -172,7 +172,7 @@ class MicroBatchStream(SourceOffsets[FollowedSource]):
         return self._capabilities
 
     @cached_property
-    def _capabilities(self) -> JavaSet[JavaObject]:  # Spark asks six times in a run, and nine times for the mode
+    def _capabilities(self) -> JavaSet[JavaObject]:  # cached, as Spark asks several times in a run
         capabilities: JavaSet[JavaObject] = self._jvm.java.util.HashSet()
         capabilities.add(self._jvm.org.apache.spark.sql.connector.catalog.TableCapability.MICRO_BATCH_READ)
         return capabilities
@@ -218,7 +218,7 @@ class MicroBatchStream(SourceOffsets[FollowedSource]):
         return self._planned[1]
 
     def createReaderFactory(self) -> JavaReaderFactory:
-        # Spark asks for a factory even without partitions; any serializable one works.
+        # Spark asks for a factory even without partitions; any serializable factory works.
         unused = getattr(
             self._jvm.org.apache.spark.sql.execution.streaming.sources, "RateStreamMicroBatchReaderFactory$"
         )
@@ -254,7 +254,7 @@ def offset_of(position: Position) -> JavaOffset:
 
 
 def keeping_error(source: FollowedSource, call: Callable[[], T]) -> T:
-    """Runs a callback and keeps its error on the source, as Spark passes on only the text of it."""
+    """Runs a callback and keeps its error on the source, as Spark passes on only the error's text."""
     try:
         return call()
     except Exception as error:

@@ -20,8 +20,8 @@ class Past:
     """The earlier states of a source.
 
     Attributes:
-        commits: Looks up its commit times.
-        rows: The rows of a snapshot.
+        commits: Returns its commit times.
+        rows: Returns the rows of a snapshot.
     """
 
     commits: Callable[[], CommitTimes]
@@ -29,26 +29,29 @@ class Past:
 
 
 def past_of(spark: SparkSession, source: Source, pin: int | None) -> Past | None:
-    """The past of a source up to its pin; None if it keeps no history."""
+    """The earlier states of a source up to its pin; None if the source keeps no history."""
     if not isinstance(source, KeepsHistory):
         return None
     history: KeepsHistory = source
 
     def rows(snapshot: int) -> DataFrame:
-        found = source.read(spark, source.at_pin(snapshot))
-        assert found is not None  # a state has columns, if no rows
-        return found
+        df = source.read(spark, source.at_pin(snapshot))
+        assert df is not None  # a state without rows still has columns
+        return df
 
     return Past(lambda: history.commits(pin), rows)
 
 
 def current_past(context: SourceContext, index: int) -> Past | None:
-    """The past of a source of the plan, up to now."""
+    """The earlier states of a source of the plan, up to now; None if the source keeps no history."""
     source = open_source(context, index)
     return past_of(context.spark, source, source.pin()) if isinstance(source, KeepsHistory) else None
 
 
 def table_commits(table: JavaTable, name: str, pin: int | None) -> CommitTimes:
-    """The commit times of a table up to a snapshot; in one look, as a history may have thousands of entries."""
+    """The commit times of a table up to a snapshot.
+
+    Reads the metadata in one call of the JVM, as the history may have thousands of entries.
+    """
     metadata = classes().org.apache.iceberg.TableMetadataParser.toJson(table.operations().current())
     return commit_times(json.loads(metadata), name, pin)

@@ -1,4 +1,4 @@
-"""Plain JSON in one pass, from its bytes to Spark's row; `json_lines` and Spark's parser judge what is not plain."""
+"""Plain JSON, parsed in one pass from bytes to Spark's row; `json_lines` and Spark's parser read all other JSON."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ BYTES = Path(__file__).with_name("PlainBytes.java")
 
 
 def plain(spark: SparkSession, value: Column, columns: StructType, *, ignores: bool) -> Column:
-    """The bytes of a JSON object as a struct of columns; null where it is not plain, see PlainJson.java.
+    """The bytes of a JSON object as a struct of columns; null where the object is not plain, see PlainJson.java.
 
     Args:
         spark: The session.
         value: The bytes.
         columns: The columns.
-        ignores: Whether fields that have no column are left out; they are not plain otherwise.
+        ignores: Whether fields without a column are left out; otherwise an object with such a field is not plain.
     """
-    made = instance(spark, CODE, columns.json(), ignores, base=BYTES)
-    return invoked(spark, made, value, columns)
+    parser = instance(spark, CODE, columns.json(), ignores, base=BYTES)
+    return invoked(spark, parser, value, columns)
 
 
-def invoked(spark: SparkSession, made: JavaObject, value: Column, columns: StructType) -> Column:
-    """The result of a function in Java for each value: Spark's own row of some columns, or null.
+def invoked(spark: SparkSession, function: JavaObject, value: Column, columns: StructType) -> Column:
+    """The result of a Java function for each value: a struct of columns in Spark's internal form, or null.
 
     Args:
         spark: The session.
-        made: The function, a `java.util.function.Function` that can be serialized.
-        value: What it takes, as Spark has it.
+        function: A `java.util.function.Function` that can be serialized.
+        value: The function's argument, in Spark's internal form.
         columns: The columns.
     """
     jvm = classes()
@@ -43,10 +43,10 @@ def invoked(spark: SparkSession, made: JavaObject, value: Column, columns: Struc
     listed = jvm.org.apache.spark.api.python.PythonUtils.toSeq
     kind = jvm.org.apache.spark.sql.types.ObjectType(jvm.java.lang.Class.forName("java.util.function.Function"))
     gives = spark._jsparkSession.parseDataType(nullable(columns).json())
-    # As `from_json` does it: a UDF would make a Java object of each value, and Spark's row of it again. Not
-    # deterministic, so that Spark never calls it once for each column.
+    # `from_json` does the same: a UDF would convert each value to a Java object and back to Spark's row. The call is
+    # declared nondeterministic, as Spark would otherwise repeat it for each column.
     call = expressions.objects.Invoke(
-        expressions.Literal(made, kind),
+        expressions.Literal(function, kind),
         "apply",
         gives,
         listed([utils.expression(value._jc)]),

@@ -21,11 +21,11 @@ from helios.table.positions import Lag, Position, Span
 
 
 class ReplanNeeded(RunError):
-    """Raised if a batch's planned input is gone or changed, and its source allows that: a start plans it again."""
+    """The planned input of a batch is gone or changed, and its source allows that: the next start plans it again."""
 
 
 class DamagedFile(RunError):
-    """A file cannot be read, and may be repaired."""
+    """A file cannot be read until someone repairs it."""
 
 
 class Source(Protocol):
@@ -37,10 +37,10 @@ class Source(Protocol):
     context: SourceContext
     read_plan: ReadPlan
     pinned: bool
-    """True if a batch of a streaming pipeline reads it at a pin, so that a replay reads the same rows."""
+    """True if a batch of a streaming pipeline reads the source at a pin, so that a replay reads the same rows."""
 
     stream_columns: StructType | None
-    """The columns of its stream, since the run began; None where it has none."""
+    """The columns of Spark's stream over the source, fixed for the run; None where there is no stream."""
 
     # followed sources
 
@@ -48,7 +48,7 @@ class Source(Protocol):
         """Resolves the starting position at a pipeline's first start.
 
         Returns:
-            The entry of `helios/start.json`: `declared`, `place` and what identifies the source.
+            The entry of `helios/start.json`: `declared`, `place`, and for a table its `branch` and `uuid`.
         """
 
     def resume(self, entry: StartEntry) -> None:
@@ -74,7 +74,7 @@ class Source(Protocol):
         """True if a planned span can no longer be read, and the source may plan it again."""
 
     def failed(self, span: Span) -> None:
-        """Called when a run has failed on a planned span: what it reads may be repaired before the next one."""
+        """Called when a run has failed on a planned span: its input may be repaired before the next run."""
 
     def give_up(self, span: Span) -> None:
         """Called before a lost span is planned again, when nothing of it was written."""
@@ -83,17 +83,17 @@ class Source(Protocol):
         """Called when the rows of a span have been read, and before they are committed.
 
         Raises:
-            RunError: What was read may not be the span.
+            RunError: The rows may be other than those of the span.
         """
 
     def lag(self, at: Position) -> Lag | None:
         """The lag of a position; None if unknown."""
 
     def committed(self, position: Position) -> None:
-        """Called when the target holds everything up to a position: the source may delete older data."""
+        """Called when the target holds all rows up to a position: the source may delete older data."""
 
     def left(self) -> str:
-        """The data that a run up to the source's end leaves for a later run, in words; empty if there is none."""
+        """The data that a run up to the source's end leaves for a later run, in words; empty if nothing is left."""
 
     # sources that are read once
 
@@ -115,7 +115,7 @@ class Source(Protocol):
         """The columns of a followed source, before its own predicates and columns are applied."""
 
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
-        """The rows of a span; None if it adds none.
+        """The rows of a span; None if the span adds no rows.
 
         Args:
             spark: The session of the batch.
@@ -127,13 +127,13 @@ class Source(Protocol):
         """An empty DataFrame with the columns of `read`."""
 
     def set_aside(self, named: str) -> bool:
-        """Leaves out from now on a file that cannot be read to its end, if the source continues without such files.
+        """Leaves out a file that cannot be read to its end, if the source continues without such files.
 
         Args:
             named: The file, as Spark's message of a failed read names it.
 
         Returns:
-            Whether it is one of the last read, and newly left out.
+            True if the last read included the file, and later reads leave it out.
         """
 
     def stream(self) -> DataFrame:
@@ -143,19 +143,19 @@ class Source(Protocol):
         """Checks that Spark's own stream would not skip anything.
 
         Raises:
-            RunError: It would; names what.
+            RunError: Spark's stream would skip data; the message names the data.
         """
 
     def scanned(self) -> ScanMetrics:
         """Scan metrics of Spark's own stream since the last call."""
 
     error: BaseException | None
-    """The error that stopped Spark's own stream, which keeps only its text."""
+    """The error that stopped Spark's own stream; Spark itself keeps only the text."""
 
 
 @runtime_checkable
 class CarriesOrder(Protocol):
-    """A source whose rows carry their order and deletes."""
+    """A source whose rows carry their own order and their deletes, as change streams do."""
 
     def keys(self) -> tuple[str, ...]:
         """The key columns."""
@@ -166,7 +166,7 @@ class HasFiles(Protocol):
     """A source whose spans are data files that can be read without Spark."""
 
     def size(self, span: Span) -> int | None:
-        """The upper bound of the bytes in a span's files, if it is known before they are planned."""
+        """The upper bound of the bytes in a span's files; None if it is unknown before the files are planned."""
 
     def files(self, span: Span) -> SourceFiles:
         """The data files of a span.
@@ -178,7 +178,7 @@ class HasFiles(Protocol):
 
 @runtime_checkable
 class KeepsHistory(Protocol):
-    """A source whose earlier states can be read, by their commit times."""
+    """A source whose earlier states can be read; commit times identify them."""
 
     def commits(self, pin: int | None) -> CommitTimes:
         """The commit times of the states up to a pin."""
@@ -188,7 +188,7 @@ def open_source(context: SourceContext, index: int) -> Source:
     """Opens a source of the plan by its number, with the reader of its kind.
 
     Raises:
-        DeclarationError: Its kind is unknown.
+        DeclarationError: The kind of the source is unknown.
     """
     reader: Callable[[SourceContext, int], Source] = resolve_name(source_kind(context.plan.reads[index].source).reader)
     return reader(context, index)

@@ -1,4 +1,4 @@
-"""Rows that a source keeps out of a batch: they fail it, go into the quarantine, or are counted."""
+"""Rows that a source keeps out of a batch: they fail the batch, go into the quarantine, or are dropped and counted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from helios.sources.common.spark.aside import RejectedInput
+from helios.sources.common.spark.run_state import RejectedInput
 from helios.spark.jvm.errors import BAD_ROW
 from helios.spark.jvm.sql import quoted
 
@@ -26,12 +26,12 @@ class Verdict:
 
     Attributes:
         bad: Whether a row is bad.
-        why: What is wrong with it.
+        why: The reason why a row is bad.
         action: "fail", "quarantine" or "drop".
-        place: Of a bad row, what its error says, as a struct.
-        payload: Of a bad row, what the quarantine keeps, as a struct.
-        step: The call that says what becomes of them.
-        hidden: Columns that the rows have for this alone.
+        place: The place and text of a bad row for the error message, as a struct.
+        payload: The part of a bad row that the quarantine keeps, as a struct.
+        step: The call that declares the policy, for the quarantine.
+        hidden: The columns that exist only for this decision; the result leaves them out.
     """
 
     bad: Column
@@ -48,15 +48,15 @@ def judged(df: DataFrame, verdict: Verdict, rejected: RejectedInput) -> DataFram
 
     Args:
         df: Rows with the hidden columns.
-        verdict: Which rows are bad.
-        aside: Collects the bad rows.
+        verdict: The bad rows, and the policy.
+        rejected: Collects the bad rows, or their count.
     """
     bad, hidden = verdict.bad, verdict.hidden
     if verdict.action == "fail":
         raised = F.raise_error(F.concat(F.lit(BAD_ROW), F.to_json(verdict.place))).cast("boolean")
-        return _seen(df, F.when(bad, raised).otherwise(False), hidden).drop(*hidden)
+        return _fully_parsed(df, F.when(bad, raised).otherwise(False), hidden).drop(*hidden)
     counted = Observation() if verdict.action == "drop" else None
-    df = _seen(df, bad, hidden, counted)
+    df = _fully_parsed(df, bad, hidden, counted)
     if counted is not None:
         rejected.counted.append(counted)
     else:
@@ -65,13 +65,13 @@ def judged(df: DataFrame, verdict: Verdict, rejected: RejectedInput) -> DataFram
     return df.where(~bad).drop(*hidden)
 
 
-def _seen(df: DataFrame, bad: Column, hidden: Sequence[str], counted: Observation | None = None) -> DataFrame:
+def _fully_parsed(df: DataFrame, bad: Column, hidden: Sequence[str], counted: Observation | None = None) -> DataFrame:
     """Rows of which Spark parses every column and every row, whatever the later steps need.
 
-    Spark parses only the columns that are asked for, and hands conditions of later steps to the parser: which rows are
-    bad would depend on the pipeline. It does neither across an observation that names all columns.
+    Spark usually parses only the columns that later steps use, and pushes their filters into the parser. The pipeline
+    would then decide which rows are bad. An observation that names all columns stops both optimizations.
     """
     columns = [F.col(quoted(name)).isNull() for name in df.columns if name not in hidden]
-    asked = F.size(F.array(F.lit(True), *columns)) != 0  # always so, which Spark's optimizer does not see
-    metric = F.count_if(bad & asked).alias("dropped")
+    uses_all = F.size(F.array(F.lit(True), *columns)) != 0  # always true, but Spark's optimizer cannot know
+    metric = F.count_if(bad & uses_all).alias("dropped")
     return df.observe(counted if counted is not None else f"helios {uuid.uuid4()}", metric)

@@ -1,7 +1,7 @@
 """Spark's `Source` for a stateful pipeline, implemented in Python: the rows of each batch are those of a span.
 
-`MicroBatchStream` asks a source for Spark's input partitions. A source that reads its spans as DataFrames has none, so
-it is a source of Spark's first interface, which takes a DataFrame for each batch.
+`MicroBatchStream` asks a source for Spark's input partitions. A source that reads its spans as DataFrames has none.
+It implements Spark's older `Source` interface, which takes a DataFrame for each batch.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ from helios.table.positions import Position, Span
 
 STREAMING = "org.apache.spark.sql.connector.read.streaming"
 
-
 STREAMABLE = ("Project", "Filter", "Union", "SubqueryAlias", "LocalRelation")
 """Spark's logical operators that mean the same in a streaming plan."""
 
 
 def streaming(plan: JavaLogicalPlan) -> JavaLogicalPlan | None:
-    """A plan whose scans of files are those of a stream; None if it would mean something else as a stream."""
+    """A batch plan as a streaming plan; None if the plan has an operator that means something else in a stream."""
     kind = str(plan.getClass().getSimpleName())
     if kind == "LogicalRelation":
         none = classes().scala.Option.empty()
@@ -50,7 +49,7 @@ def streaming(plan: JavaLogicalPlan) -> JavaLogicalPlan | None:
 
 
 class SpannedSource(FollowedSource, Protocol):
-    """The methods of its source that a row stream needs."""
+    """The members of a source that a row stream uses."""
 
     def span(self, start: Position | None, end: Position | None) -> Span: ...
 
@@ -67,7 +66,7 @@ class RowStream(SourceOffsets[SpannedSource]):
     def __init__(self, source: SpannedSource) -> None:
         super().__init__(source)
         self._spark = source.context.spark
-        self._asked = False
+        self._requested_offset = False
 
     def df(self) -> DataFrame:
         """The stream as a streaming DataFrame."""
@@ -85,19 +84,19 @@ class RowStream(SourceOffsets[SpannedSource]):
     def getBatch(self, start: ScalaOption[JavaOffset], end: JavaOffset) -> JavaDataset:
         rows = keeping_error(self.source, lambda: self._rows(start, end))
         session = self._spark._jsparkSession
-        # Spark accepts only a streaming plan as a batch of a stream; such a plan also prunes columns and files.
+        # Spark takes only a streaming plan as a batch of a stream; a streaming plan also prunes columns and files.
         plan = streaming(rows._jdf.queryExecution().analyzed())
         if plan is not None and plan.isStreaming():
             batch: JavaDataset = classes().org.apache.spark.sql.classic.Dataset.ofRows(session, plan)
             return batch
-        made: JavaDataset = session.internalCreateDataFrame(rows._jdf.queryExecution().toRdd(), self._columns, True)
-        return made
+        unpruned: JavaDataset = session.internalCreateDataFrame(rows._jdf.queryExecution().toRdd(), self._columns, True)
+        return unpruned
 
     def _rows(self, start: ScalaOption[JavaOffset], end: JavaOffset) -> DataFrame:
-        begun = position_of(start.get()) if start.isDefined() else self.source.start()
+        after = position_of(start.get()) if start.isDefined() else self.source.start()
         upto = position_of(end)
-        # Spark asks for a committed batch once more at a restart, and reads nothing of it.
-        rows = None if self._committed(upto) else self.source.read(self._spark, self.source.span(begun, upto))
+        # At a restart Spark requests the last committed batch once more, and uses none of its rows.
+        rows = None if self._committed(upto) else self.source.read(self._spark, self.source.span(after, upto))
         if rows is None:
             return self._spark.createDataFrame([], self._schema)
         new = [name for name in rows.columns if name not in self._schema.names]
@@ -119,7 +118,7 @@ class RowStream(SourceOffsets[SpannedSource]):
     def _committed(self, end: Position) -> bool:
         """True if the requested batch was committed before the run."""
         checkpoint = self.source.context.checkpoint
-        if self._asked or checkpoint is None:
+        if self._requested_offset or checkpoint is None:
             return False
         committed = checkpoint.batches("commits")
         return bool(committed) and dict(end) in checkpoint.offsets(committed[-1])
@@ -130,7 +129,7 @@ class RowStream(SourceOffsets[SpannedSource]):
 
     @override
     def latestOffset(self, start: JavaOffset | None = None, limit: JavaObject | None = None) -> JavaOffset:
-        self._asked = True
+        self._requested_offset = True
         return super().latestOffset(start, limit)
 
     class Java:

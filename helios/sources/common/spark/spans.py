@@ -21,7 +21,7 @@ from helios.table.lags import SeenLag
 from helios.table.positions import Lag, Position, Span
 
 KEPT_EVERY = 5.0
-"""Seconds between two lags that a run keeps for `helios status`."""
+"""Seconds between two writes of a lag for `helios status`."""
 
 
 class SpanSource:
@@ -30,7 +30,7 @@ class SpanSource:
     A subclass implements `first`, `latest` and `read`; a pinned one also `pin`, `exists` and `at_pin`.
 
     Args:
-        context: What the sources of the run share.
+        context: The context that the sources of the run share.
         index: The source's number in the plan.
     """
 
@@ -47,7 +47,7 @@ class SpanSource:
 
     @property
     def declared(self) -> str:
-        """The declared start; another text at a later start is an error."""
+        """The declared start; a later run that declares another one is refused."""
         return self.read_plan.source.label()
 
     def first(self) -> Position:
@@ -99,11 +99,13 @@ class SpanSource:
         return None
 
     def keep_lag(self, lag: Lag, *, every: float = KEPT_EVERY) -> None:
-        """Keeps a lag that only a run can see where `helios status` finds it (`helios.table.lags:lag_last_seen`).
+        """Writes a lag into the checkpoint, where `helios status` finds it (`helios.table.lags:lag_last_seen`).
+
+        This is for sources whose lag only a run can compute.
 
         Args:
             lag: The lag.
-            every: Seconds after which it is kept again.
+            every: Seconds until the next write.
         """
         checkpoint, now = self.context.checkpoint, time.time()
         if checkpoint is not None and now - self._lag_kept >= every:
@@ -131,14 +133,14 @@ class SpanSource:
         raise NotImplementedError
 
     def schema(self) -> StructType:
-        """The declared columns; a source that knows its own overrides this."""
+        """The declared columns; a source that finds its own columns overrides this."""
         return struct_of(str(self.read_plan.source.declared_schema))
 
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
         raise NotImplementedError
 
     def size(self, span: Span) -> int | None:
-        """For a source with files, the upper bound of the bytes of a span; None if only its files tell."""
+        """For a source with files, the upper bound of the bytes of a span; None if it is unknown before planning."""
         return None
 
     def nothing(self, spark: SparkSession) -> DataFrame:

@@ -1,8 +1,8 @@
 """Types of file columns: the union of two files' types, and the casts from a file's type to the wanted one.
 
-Spark's own reader is given the type that a file has, never another one: under a declared type it reads some pairs
-wrongly (a parquet decimal(8,1) as double ten times too large). What differs is cast here, and a value that the cast
-would change is a bad row.
+Spark's reader always gets the type that the file has. With another declared type, Spark reads some pairs of types
+wrongly (a parquet decimal(8,1) as a double that is ten times too large). Such columns are cast here, and a value that
+the cast would change is a bad row.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10,
 EXACT = {(ByteType, FloatType), (ShortType, FloatType), (FloatType, DoubleType)} | {
     (whole, DoubleType) for whole in (ByteType, ShortType, IntegerType)
 }
-"""Pairs of numbers of which the second holds every value of the first."""
+"""Pairs of number types; the second type holds every value of the first."""
 
 NUMBERS = (ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType)
 INSTANTS = (DateType, TimestampType, TimestampNTZType)
@@ -72,7 +72,7 @@ def united(a: DataType, b: DataType, *, inferred: bool = False) -> DataType | No
     Args:
         a: A type.
         b: Another.
-        inferred: Whether both were guessed from text, whose last resort is a string.
+        inferred: Whether both were inferred from text; string then holds all values of any two types.
 
     Examples:
         >>> united(IntegerType(), LongType()).simpleString()
@@ -98,14 +98,14 @@ def united(a: DataType, b: DataType, *, inferred: bool = False) -> DataType | No
 
 
 def _structs(a: StructType, b: StructType, inferred: bool) -> StructType | None:
-    other, fields = by_name(b), []
+    unmatched, fields = by_name(b), []
     for field in a.fields:
-        theirs = other.pop(field.name.lower(), None)
-        kind = field.dataType if theirs is None else united(field.dataType, theirs.dataType, inferred=inferred)
+        match = unmatched.pop(field.name.lower(), None)
+        kind = field.dataType if match is None else united(field.dataType, match.dataType, inferred=inferred)
         if kind is None:
             return None
         fields.append(StructField(field.name, kind))
-    return StructType([*fields, *other.values()])
+    return StructType([*fields, *unmatched.values()])
 
 
 def _plain_union(a: DataType, b: DataType, inferred: bool) -> DataType | None:
@@ -125,7 +125,7 @@ def _plain_union(a: DataType, b: DataType, inferred: bool) -> DataType | None:
 
 
 def _decimal(kind: DataType) -> DecimalType | None:
-    """The decimal that holds all values of a whole-number type."""
+    """The narrowest decimal type that holds all values of an integer or decimal type; None for another type."""
     if isinstance(kind, DecimalType):
         return kind
     return DecimalType(DIGITS[type(kind)], 0) if type(kind) in DIGITS else None
@@ -134,22 +134,19 @@ def _decimal(kind: DataType) -> DecimalType | None:
 # casts
 
 DAY = r"^\s*[+-]?\d{4,7}-\d{1,2}-\d{1,2}([T ]0{1,2}:00(:00(\.0+)?)?(Z|[+-]00:?00)?)?\s*$"
-"""A day, perhaps with its midnight; Spark cuts off whatever follows one."""
-
+"""A day, alone or with a time of midnight: Spark's cast to a date cuts off any other time."""
 TIME_ALONE = r"^[\x00-\x20]*T?\d{1,2}:"
-"""A time without a day, which Spark takes for one of today."""
-
+"""A time without a day: Spark would add the current day."""
 NANOS = r"\.\d{6}\d*[1-9]"
-"""More than microseconds."""
+"""A fraction of a second that is finer than microseconds."""
 ZONE = r"\d:\d{1,2}(:\d{1,2}(\.\d+)?)?\s*[A-Za-z+-]"
 """A time with a zone."""
-
 JAVA_NUMBER = r"(?i)^\s*[+-]?(0x|[\d.]+(e[+-]?\d+)?[df]\s*$)"
-"""Hexadecimal numbers, and those that end with the letter of their type."""
+"""Hexadecimal numbers, and numbers with Java's suffix `d` or `f`."""
 
 
 def lossless(own: DataType, wanted: DataType) -> bool:
-    """True if a cast keeps every value. Nested fields match by name, and a wanted field that is missing is null."""
+    """True if a cast keeps every value. Nested fields match by name; wanted fields that are missing become null."""
     if own == wanted or isinstance(own, NullType):
         return True
     if isinstance(own, StructType) and isinstance(wanted, StructType):
@@ -168,13 +165,13 @@ def lossless(own: DataType, wanted: DataType) -> bool:
         return decimal is not None and _plain_union(decimal, wanted, False) == wanted
     if isinstance(wanted, (StringType, BinaryType)):
         return isinstance(own, (StringType, BinaryType)) or (isinstance(wanted, StringType) and isinstance(own, PLAIN))
-    # A time with a zone and one without are brought together by the session's zone, which is UTC.
+    # The session's zone, UTC, converts between times with a zone and times without.
     instants = isinstance(wanted, (TimestampType, TimestampNTZType)) and isinstance(own, INSTANTS)
     return instants or (type(own), type(wanted)) in EXACT
 
 
 def castable(own: DataType, wanted: DataType) -> bool:
-    """True if a file's type can be read as the wanted type, as far as its values fit it."""
+    """True if a file's type can be cast to the wanted type; values that do not fit are bad rows."""
     if lossless(own, wanted):
         return True
     if isinstance(own, StringType):
@@ -184,7 +181,7 @@ def castable(own: DataType, wanted: DataType) -> bool:
 
 
 def cast(value: Column, own: DataType, wanted: DataType) -> tuple[Column, Column | None]:
-    """A value as the wanted type, and the condition under which the cast would change it; None if it never does."""
+    """A value as the wanted type, and the condition that the cast changes the value; None if the cast never does."""
     if own == wanted:
         return value, None
     if isinstance(wanted, (StructType, ArrayType, MapType)) and not isinstance(own, NullType):
@@ -197,57 +194,56 @@ def cast(value: Column, own: DataType, wanted: DataType) -> tuple[Column, Column
     else:
         changed = ~converted.try_cast(own).eqNullSafe(value)
     if isinstance(wanted, LongType) and isinstance(own, (FloatType, DoubleType)):
-        changed = changed | (value >= 2.0**63)  # the greatest bigint is that number again
+        changed = changed | (value >= 2.0**63)  # casts to the greatest bigint, which casts back to 2**63
     bad = value.isNotNull() & changed
     return F.when(~bad, converted), bad
 
 
-def _loses(value: Column, found: Column, wanted: DataType) -> Column:
-    """A condition that is true if Spark's cast of a text loses a part of it: digits, a time of day, a zone."""
+def _loses(value: Column, converted: Column, wanted: DataType) -> Column:
+    """A condition that is true if Spark's cast of a text loses a part of the text: digits, a time of day, a zone."""
     if isinstance(wanted, DecimalType):
         exact = DecimalType(38, 38 - wanted.precision + wanted.scale)
-        same = value.try_cast(exact).eqNullSafe(found.cast(exact)) & (F.length(value) < 40)
-        nothing = (found == 0) & value.rlike("^[^eE]*[1-9]")
-        power = value.rlike("[eE]") & (~same | nothing)
-        return value.rlike(rf"\.\d{{{wanted.scale}}}\d*[1-9]\d*[\x00-\x20]*$|[^\x00-\x7f]") | power
+        same = value.try_cast(exact).eqNullSafe(converted.cast(exact)) & (F.length(value) < 40)
+        underflows = (converted == 0) & value.rlike("^[^eE]*[1-9]")
+        inexact_power = value.rlike("[eE]") & (~same | underflows)
+        extra_digits = value.rlike(rf"\.\d{{{wanted.scale}}}\d*[1-9]\d*[\x00-\x20]*$|[^\x00-\x7f]")
+        return extra_digits | inexact_power
     if isinstance(wanted, DateType):
         return ~value.rlike(DAY)
     if isinstance(wanted, (TimestampType, TimestampNTZType)):
         lost = value.rlike(TIME_ALONE) | value.rlike(NANOS)
         return lost | value.rlike(ZONE) if isinstance(wanted, TimestampNTZType) else lost
     if isinstance(wanted, (FloatType, DoubleType)):
-        endless = found.isin(float("inf"), float("-inf")) & ~value.rlike("(?i)inf")
-        return value.rlike(JAVA_NUMBER) | endless
+        overflows = converted.isin(float("inf"), float("-inf")) & ~value.rlike("(?i)inf")
+        return value.rlike(JAVA_NUMBER) | overflows
     return F.lit(False)
 
 
 def cast_nanos(value: Column, own: DataType, wanted: DataType) -> tuple[Column, Column | None]:
-    """Nanoseconds since 1970 as the wanted type, and the condition under which they do not fit it; None if they do.
+    """Nanoseconds since 1970 as the wanted type, and the condition that a value does not fit; None if all values fit.
 
     Args:
-        value: A bigint.
-        own: The type of its instants in the file, a timestamp.
+        value: The nanoseconds, a bigint.
+        own: The timestamp type of the column in the file.
         wanted: The wanted type; a bigint gets the nanoseconds themselves.
     """
     if isinstance(wanted, LongType):
         return value, None
     micros = F.timestamp_micros(F.call_function("div", value, F.lit(1000))).cast(own)
     converted, bad = cast(micros, own, wanted)
-    between = value.isNotNull() & (value % 1000 != 0)
-    bad = between if bad is None else between | bad
+    too_fine = value.isNotNull() & (value % 1000 != 0)
+    bad = too_fine if bad is None else too_fine | bad
     return F.when(~bad, converted), bad
 
 
 def _unfit(value: Column, own: DataType, wanted: DataType) -> Column | None:
-    """The condition under which a cast would change something inside a nested value; None if it never does."""
+    """The condition under which a cast would change a part of a nested value; None if the cast keeps every value."""
     if lossless(own, wanted):
         return None
     if isinstance(own, StructType) and isinstance(wanted, StructType):
-        theirs, asked = by_name(own), [f for f in wanted.fields if f.name.lower() in by_name(own)]
-        parts = [
-            _unfit(value.getField(theirs[f.name.lower()].name), theirs[f.name.lower()].dataType, f.dataType)
-            for f in asked
-        ]
+        theirs = by_name(own)
+        matches = [(theirs[f.name.lower()], f) for f in wanted.fields if f.name.lower() in theirs]
+        parts = [_unfit(value.getField(match.name), match.dataType, field.dataType) for match, field in matches]
         faults = [part for part in parts if part is not None]
         return F.coalesce(any_of(faults), F.lit(False)) if faults else None
     if isinstance(own, ArrayType) and isinstance(wanted, ArrayType):
@@ -282,10 +278,10 @@ def _nested(value: Column, own: DataType, wanted: DataType) -> Column:
         return F.when(value.isNotNull(), F.struct(*fields))
     if isinstance(own, ArrayType) and isinstance(wanted, ArrayType):
         element, to = own.elementType, wanted.elementType
-        return F.transform(value, lambda one: _nested(one, element, to))
+        return F.transform(value, lambda item: _nested(item, element, to))
     if isinstance(own, MapType) and isinstance(wanted, MapType):
-        held, to = own.valueType, wanted.valueType
-        return F.transform_values(value, lambda _, one: _nested(one, held, to))
+        element, to = own.valueType, wanted.valueType
+        return F.transform_values(value, lambda _, item: _nested(item, element, to))
     return cast(value, own, wanted)[0]
 
 
@@ -293,7 +289,7 @@ def _nested(value: Column, own: DataType, wanted: DataType) -> Column:
 
 
 def extras(own: StructType, wanted: StructType) -> list[str]:
-    """The fields that are in a file and not wanted, nested ones too, as dotted names."""
+    """The unwanted fields of a file as dotted names, nested fields too."""
     return list(_extras(own, wanted, ""))
 
 
@@ -310,20 +306,18 @@ def _extras(own: DataType, wanted: DataType, path: str) -> Iterator[str]:
         yield from _extras(own.elementType, wanted.elementType, path)
     elif isinstance(own, MapType) and isinstance(wanted, MapType):
         yield from _extras(own.valueType, wanted.valueType, path)
-    elif isinstance(own, StructType) and isinstance(wanted, MapType):  # json does not tell one from the other
+    elif isinstance(own, StructType) and isinstance(wanted, MapType):  # a map in JSON is inferred as a struct
         for field in own.fields:
             yield from _extras(field.dataType, wanted.valueType, f"{path}{field.name}.")
-    elif isinstance(own, MapType) and isinstance(wanted, MapType):
-        yield from _extras(own.valueType, wanted.valueType, path)
 
 
 def leftover(value: Column, own: DataType, wanted: DataType | None) -> tuple[Column, Column] | None:
-    """The unwanted part of a value, and a condition that it is there; None if all its fields are wanted.
+    """The unwanted part of a value, and the condition that it exists; None if all fields of the type are wanted.
 
     Args:
         value: The value.
         own: Its type.
-        wanted: The wanted type; None if all of it is not wanted.
+        wanted: The wanted type; None if no part of the value is wanted.
     """
     if wanted is None:
         return value, value.isNotNull()
@@ -332,21 +326,26 @@ def leftover(value: Column, own: DataType, wanted: DataType | None) -> tuple[Col
     if isinstance(own, ArrayType) and isinstance(wanted, ArrayType):
         return _each(F.transform, value, value, own.elementType, wanted.elementType)
     if isinstance(own, MapType) and isinstance(wanted, MapType):
-        pairs: Callable[..., Column] = lambda held, make: F.transform_values(held, lambda _, one: make(one))  # noqa: E731
-        return _each(pairs, value, F.map_values(value), own.valueType, wanted.valueType)
+
+        def transform(entries: Column, change: Callable[[Column], Column]) -> Column:
+            return F.transform_values(entries, lambda _, item: change(item))
+
+        return _each(transform, value, F.map_values(value), own.valueType, wanted.valueType)
     return None
 
 
 def leftovers(fields: Iterable[tuple[StructField, Column]], wanted: StructType) -> tuple[Column, Column] | None:
-    """The same for several fields and their values, as a struct."""
+    """The unwanted parts of several fields, as one struct; otherwise as `leftover`."""
     known = by_name(wanted)
-    parts = []
+    parts, conditions = [], []
     for field, value in fields:
         match = known.get(field.name.lower())
-        more = leftover(value, field.dataType, match.dataType if match is not None else None)
-        if more is not None:
-            parts.append((F.when(more[1], more[0]).alias(field.name), more[1]))
-    return (F.struct(*[more for more, _ in parts]), any_of([there for _, there in parts])) if parts else None
+        unwanted = leftover(value, field.dataType, match.dataType if match is not None else None)
+        if unwanted is not None:
+            part, exists = unwanted
+            parts.append(F.when(exists, part).alias(field.name))
+            conditions.append(exists)
+    return (F.struct(*parts), any_of(conditions)) if parts else None
 
 
 def _each(
@@ -355,13 +354,16 @@ def _each(
     if not list(_extras(own, wanted, "")):
         return None
 
-    def of(one: Column) -> tuple[Column, Column]:
-        more = leftover(one, own, wanted)
-        assert more is not None
-        return more
+    def unwanted(item: Column) -> tuple[Column, Column]:
+        pair = leftover(item, own, wanted)
+        assert pair is not None
+        return pair
 
-    there = F.coalesce(F.exists(elements, lambda one: of(one)[1]), F.lit(False))
-    return transform(value, lambda one: F.when(of(one)[1], of(one)[0])), there
+    def part(item: Column) -> Column:
+        unwanted_part, exists = unwanted(item)
+        return F.when(exists, unwanted_part)
+
+    return transform(value, part), F.coalesce(F.exists(elements, lambda item: unwanted(item)[1]), F.lit(False))
 
 
 def missing(own: StructType, wanted: StructType) -> list[str]:
@@ -371,15 +373,15 @@ def missing(own: StructType, wanted: StructType) -> list[str]:
 
 
 def with_extras(wanted: DataType, own: DataType) -> DataType:
-    """A wanted type with the fields that a file has beside it; types are the wanted ones where both have a field."""
+    """A wanted type, with the fields that only the file has added to it."""
     if isinstance(own, StructType) and isinstance(wanted, StructType):
-        theirs = by_name(own)
+        unmatched = by_name(own)
         fields = []
         for field in wanted.fields:
-            match = theirs.pop(field.name.lower(), None)
+            match = unmatched.pop(field.name.lower(), None)
             kind = with_extras(field.dataType, match.dataType) if match is not None else field.dataType
             fields.append(StructField(field.name, kind))
-        return StructType([*fields, *theirs.values()])
+        return StructType([*fields, *unmatched.values()])
     if isinstance(own, ArrayType) and isinstance(wanted, ArrayType):
         return ArrayType(with_extras(wanted.elementType, own.elementType))
     if isinstance(own, MapType) and isinstance(wanted, MapType):
@@ -391,6 +393,6 @@ def with_extras(wanted: DataType, own: DataType) -> DataType:
 
 
 def any_of(conditions: list[Column]) -> Column:
-    """True if any condition holds, as a column. A shallow tree: a chain of thousands overflows Java's stack."""
+    """The disjunction of conditions, as a balanced tree: a chain of thousands would overflow Java's stack."""
     middle = len(conditions) // 2
     return conditions[0] if middle == 0 else any_of(conditions[:middle]) | any_of(conditions[middle:])

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from helios.model.columns import POSITION
 from helios.sources.common.spark import rejects
-from helios.sources.common.spark.aside import RejectedInput
+from helios.sources.common.spark.run_state import RejectedInput
 from helios.sources.files.declare import FilesSource
 
 LINE = "_helios_line"

@@ -14,7 +14,6 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from helios.model.columns import POSITION
 from helios.sources.common.spark import rejects
-from helios.sources.common.spark.aside import RejectedInput
 from helios.sources.common.spark.json_values import (
     READ_AS_TEXT_IN_JSON,
     REST,
@@ -25,6 +24,7 @@ from helios.sources.common.spark.json_values import (
     schema_of_json,
 )
 from helios.sources.common.spark.plain_json import plain
+from helios.sources.common.spark.run_state import RejectedInput
 from helios.sources.common.spark.types import cast
 from helios.sources.kafka.declare import KafkaSource
 from helios.sources.kafka.spark import avro as kafka_avro

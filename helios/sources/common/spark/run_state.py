@@ -17,7 +17,7 @@ class RejectedInput:
     Attributes:
         rejected: Rows for the quarantine, as `payload`, `reason` and `step`.
         counted: Counts of dropped rows, available once the rows have been written.
-        unread: The files of the last read that could not be read, and why, where the source goes on without them.
+        unread: The files that the last read left out because they cannot be read, each with the reason.
     """
 
     rejected: list[DataFrame] = field(default_factory=list)
@@ -33,12 +33,12 @@ class RejectedInput:
 
 @dataclass
 class Inferred:
-    """The columns that files had.
+    """The columns that were inferred from files.
 
     Attributes:
-        columns: By the path of a source: later batches have them too, and types that were inferred stay.
-        folders: The same for folders such as `day=2026-01-01`.
-        last: The files that were looked at last, and their columns.
+        columns: The columns of each source, by its path. Later batches keep these columns and their types.
+        folders: The columns that folders such as `day=2026-01-01` add to each source, by its path.
+        last: The columns of the files that were inferred last.
     """
 
     columns: dict[str, StructType] = field(default_factory=dict)
