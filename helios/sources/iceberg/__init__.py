@@ -1,1 +1,1 @@
-"""Tables as sources."""
+"""Iceberg tables as sources."""

@@ -1,4 +1,4 @@
-"""The backlog of one table for the next run: the commits that wait, and the files that match."""
+"""The backlog of one table for the next run: the commits that wait, and the files that its filters select."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helios.errors import HeliosError
 from helios.plan.nodes import Plan, ReadPlan
 from helios.plan.scans import Backlog, Scan
 from helios.sources.iceberg.lag import APPENDS, CHANGES, waiting
-from helios.sources.iceberg.offsets import IcebergOffset
+from helios.sources.iceberg.offsets import TOUCHED, IcebergOffset
 from helios.sources.iceberg.pruning import row_filter
 from helios.table.ledger import parse
 from helios.table.positions import recorded
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 MOST_FILES = 10_000
-"""With more files, those that match are not counted, so that planning stays fast."""
+"""With more files, the matching ones are not counted, so that planning stays fast."""
 
 
 def ahead(plan: Plan, index: int, table: Table) -> ReadPlan:
@@ -42,7 +42,8 @@ def ahead(plan: Plan, index: int, table: Table) -> ReadPlan:
     read = plan.reads[index]
     offset = None
     if read.source.streaming:
-        offset = _offset(plan, read, sum(before.source.streaming for before in plan.reads[:index]))
+        followed_before = [earlier for earlier in plan.reads[:index] if earlier.source.streaming]
+        offset = _offset(plan, read, len(followed_before))
     return _ahead(read, table, offset, plan.pushed(index))
 
 
@@ -53,12 +54,15 @@ def _ahead(read: ReadPlan, table: Table, offset: IcebergOffset | None, pushed: t
         backlog = _backlog(read, table.iceberg.metadata, offset)
         state, after, to = backlog.state, backlog.since, read.snapshot
         nothing = backlog.lost or (state is None and not backlog.snapshots)
+    elif read.span:
+        state, (after, to), nothing = None, read.span, False
     else:
-        state, (after, to) = (None, read.span) if read.span else (read.state or read.snapshot, (None, None))
-        nothing = state is None and to is None
+        state, after, to = read.state or read.snapshot, None, None
+        nothing = state is None
     if not pushed or nothing:
         return replace(read, backlog=backlog)
-    return replace(read, backlog=backlog, scan=_scan(table, pushed, state, after if state is None else state, to))
+    after = after if state is None else state  # the state has all commits up to it
+    return replace(read, backlog=backlog, scan=_scan(table, pushed, state, after, to))
 
 
 # the commits that wait
@@ -82,7 +86,7 @@ def _offset(plan: Plan, read: ReadPlan, index: int) -> IcebergOffset | None:
 
 
 def _recorded(target: Table, pipeline: str, read: ReadPlan) -> IcebergOffset | None:
-    """How far a pipeline has read a source, as the record in its target says."""
+    """How far a pipeline has read a source, by the record in its target; None where the record does not say."""
     key = LEDGER + pipeline
     text = target.iceberg.metadata.properties.get(key)
     try:
@@ -94,7 +98,7 @@ def _recorded(target: Table, pipeline: str, read: ReadPlan) -> IcebergOffset | N
 
 
 def _beginning(read: ReadPlan, metadata: TableMetadata) -> IcebergOffset:
-    """Where a run begins that is the first one."""
+    """The offset at which the first run of a pipeline begins."""
     start = read.source.beginning
     if read.state is not None:
         return IcebergOffset(snapshot=read.state, files=0, state=True)
@@ -104,63 +108,64 @@ def _beginning(read: ReadPlan, metadata: TableMetadata) -> IcebergOffset:
         return IcebergOffset()
     if start == "latest":
         return IcebergOffset(snapshot=read.snapshot)
-    first = list(ancestors(metadata, read.snapshot))[-1] if start == "earliest" else read.snapshot
-    return IcebergOffset(snapshot=first, files=0, state=True)
+    snapshot = list(ancestors(metadata, read.snapshot))[-1] if start == "earliest" else read.snapshot
+    return IcebergOffset(snapshot=snapshot, files=0, state=True)
 
 
 def _backlog(read: ReadPlan, metadata: TableMetadata, offset: IcebergOffset) -> Backlog:
     state = offset.snapshot if offset.partial and offset.state else None
     since = offset.after if offset.partial and state is None else offset.snapshot
-    counted = CHANGES if read.source.reads_changes else APPENDS
-    commits = waiting(metadata, since, read.snapshot, counted)
-    made = metadata.snapshot_by_id(state) if state is not None else None
-    if commits is None or (state is not None and made is None):
+    operations = CHANGES if read.source.reads_changes else APPENDS
+    commits = waiting(metadata, since, read.snapshot, operations)
+    snapshot = metadata.snapshot_by_id(state) if state is not None else None
+    if commits is None or (state is not None and snapshot is None):
         return Backlog(since=since, lost=True)
-    touched = ("added-data-files", "deleted-data-files", "added-delete-files")
     return Backlog(
         state=state,
         since=since,
-        state_rows=_count(made, "total-records"),
-        state_files=_count(made, "total-data-files"),
+        state_rows=_count(snapshot, "total-records"),
+        state_files=_count(snapshot, "total-data-files"),
         snapshots=len(commits),
         rows=sum(_count(commit, "added-records") for commit in commits),
-        files=sum(_count(commit, *touched) for commit in commits),
+        files=sum(_count(commit, *TOUCHED) for commit in commits),
         begun=offset.files or 0,
     )
 
 
 def _count(snapshot: Any, *names: str) -> int:
-    summary = snapshot.summary if snapshot is not None else None
-    return sum(int(summary.additional_properties.get(name) or 0) for name in names) if summary is not None else 0
+    """The sum of some counts in a snapshot's summary; 0 without a snapshot or a summary."""
+    if snapshot is None or snapshot.summary is None:
+        return 0
+    return sum(int(snapshot.summary.additional_properties.get(name) or 0) for name in names)
 
 
-# the files that match
+# the files that the filters select
 
 
 def _scan(table: Table, pushed: Iterable[str], state: int | None, after: int | None, to: int | None) -> Scan:
-    """The files that a scan of a state, of the appends in `(after, to]`, or of both opens."""
+    """The files that a scan opens; the scan reads a state, the appends in `(after, to]`, or both."""
     from pyiceberg.expressions import AlwaysTrue
 
     metadata = table.iceberg.metadata
     wanted = row_filter(pushed, table.iceberg.schema())
     appended = (waiting(metadata, after, to) or []) if to is not None else []
     total = sum(_count(commit, "added-data-files") for commit in appended)
-    made = metadata.snapshot_by_id(state) if state is not None else None
-    total += _count(made, "total-data-files")
+    snapshot = metadata.snapshot_by_id(state) if state is not None else None
+    total += _count(snapshot, "total-data-files")
     # PyIceberg cannot plan a state with equality deletes.
-    if total > MOST_FILES or _count(made, "total-equality-deletes"):
+    if total > MOST_FILES or _count(snapshot, "total-equality-deletes"):
         return Scan(of_files=total)
     matched: list[FileScanTask] = []
     everything: list[FileScanTask] = []
     with talking(table, "reading its manifests"):
-        if made is not None:
-            everything += _of_state(table, state, AlwaysTrue())
+        if snapshot is not None:
+            everything += _state_tasks(table, state, AlwaysTrue())
             # A scan of an older state has the columns of that time only, so a run reads all its files.
-            older = made.schema_id is not None and made.schema_id != metadata.current_schema_id
-            matched += everything if older else _of_state(table, state, wanted)
+            older = snapshot.schema_id is not None and snapshot.schema_id != metadata.current_schema_id
+            matched += everything if older else _state_tasks(table, state, wanted)
         if appended:
-            everything += _of_range(table, after, to, AlwaysTrue())
-            matched += _of_range(table, after, to, wanted)
+            everything += _append_tasks(table, after, to, AlwaysTrue())
+            matched += _append_tasks(table, after, to, wanted)
     return Scan(
         files=len(matched),
         of_files=len(everything),
@@ -170,12 +175,12 @@ def _scan(table: Table, pushed: Iterable[str], state: int | None, after: int | N
     )
 
 
-def _of_state(table: Table, state: int | None, wanted: BooleanExpression) -> list[FileScanTask]:
+def _state_tasks(table: Table, state: int | None, wanted: BooleanExpression) -> list[FileScanTask]:
     scan = table.iceberg.scan(snapshot_id=state, row_filter=wanted)
     return list(scan.plan_files())
 
 
-def _of_range(table: Table, after: int | None, to: int | None, wanted: BooleanExpression) -> list[FileScanTask]:
+def _append_tasks(table: Table, after: int | None, to: int | None, wanted: BooleanExpression) -> list[FileScanTask]:
     scan = table.iceberg.incremental_append_scan(
         from_snapshot_id_exclusive=after, to_snapshot_id_inclusive=to, row_filter=wanted
     )
@@ -183,7 +188,7 @@ def _of_range(table: Table, after: int | None, to: int | None, wanted: BooleanEx
 
 
 def _partitions(table: Table, tasks: list[FileScanTask]) -> int:
-    """The number of partitions of all specs; 0 of a table that was never partitioned."""
+    """The number of partitions of some files, in all specs; 0 for a table that was never partitioned."""
     if all(spec.is_unpartitioned() for spec in table.iceberg.specs().values()):
         return 0
     return len({(task.file.spec_id, task.file.partition) for task in tasks})

@@ -1,8 +1,9 @@
-"""Checks of Iceberg sources, and their columns, without a JVM."""
+"""The checks and the columns of Iceberg sources, without a JVM."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from helios.errors import DeclarationError, HeliosError, NotFound, near_miss
@@ -19,9 +20,8 @@ from helios.sources.iceberg.history import Settled, history
 if TYPE_CHECKING:
     from helios.table.snapshots import Snapshot, Table
 
-CHANGES = Schema(
-    tuple(Column(n, t, nullable=False) for n, t in zip(CHANGE_COLUMNS, ("string", "bigint", "bigint"), strict=True))
-)
+_TYPES = ("string", "bigint", "bigint")
+CHANGES = Schema(tuple(Column(name, kind, nullable=False) for name, kind in zip(CHANGE_COLUMNS, _TYPES, strict=True)))
 
 _MODES = ("write.delete.mode", "write.update.mode", "write.merge.mode")
 
@@ -30,7 +30,7 @@ _MODES = ("write.delete.mode", "write.update.mode", "write.merge.mode")
 
 
 def contradictions(source: IcebergSource) -> list[HeliosError]:
-    """The problems of calls of one source that contradict each other."""
+    """The problems of a source whose calls contradict each other."""
     return [
         DeclarationError(what, where=source.origin, fix=fix) for holds, what, fix in CONTRADICTIONS if holds(source)
     ]
@@ -86,9 +86,10 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSource], Any], str, str], ...] = (
 
 
 def columns_of(source: IcebergSource, table: Schema) -> Schema:
-    """The columns of a source: those of its table that it selects, then the change columns."""
-    chosen = dict.fromkeys(column for name in source.columns if (column := table.get(name)) is not None)
-    columns = tuple(chosen) if source.columns else table.columns
+    """The columns of a source: the selected columns of its table, then the change columns."""
+    named = (table.get(name) for name in source.columns)
+    selected = dict.fromkeys(column for column in named if column is not None)
+    columns = tuple(selected) if source.columns else table.columns
     return Schema((*columns, *CHANGES.columns)) if source.changed is not None else Schema(columns)
 
 
@@ -96,29 +97,29 @@ def column_problems(source: IcebergSource, name: str, table: Schema) -> list[Hel
     """The problems of columns and conditions that do not fit the table."""
     problems: list[HeliosError] = []
     for condition in source.conditions:
-        named = label("where", condition)
-        problems += condition_problems(condition, named, table, source.origin)
-        problems += _of_changes(source, condition, named, table)
-    problems += _selected(source, name, table)
+        call = label("where", condition)
+        problems += condition_problems(condition, call, table, source.origin)
+        problems += _change_column_problems(source, condition, call, table)
+    problems += _select_problems(source, name, table)
     if source.changed is not None:
-        problems += _keyed(source, source.changed.keys, name, table)
+        problems += _key_problems(source, source.changed.keys, name, table)
     return problems
 
 
-def _of_changes(source: IcebergSource, condition: str, named: str, table: Schema) -> list[HeliosError]:
-    """The problems of change columns in the source's own conditions, which are evaluated in the scan of the table."""
+def _change_column_problems(source: IcebergSource, condition: str, call: str, table: Schema) -> list[HeliosError]:
+    """The problems of change columns in the source's own conditions: the scan of the table does not have them."""
     if source.changed is None or not any(column in condition.lower() for column in CHANGE_COLUMNS):
         return []
     from sqlglot import exp
 
     try:
-        node = parse(condition, named, source.origin)
+        node = parse(condition, call, source.origin)
     except UnparsedExpression:
         return []  # reported by condition_problems
     used = {column.name.lower() for column in node.find_all(exp.Column)}
     return [
         DeclarationError(
-            f"{named}: {column} is not a column of the table, and the source's where() is pushed into its scan.",
+            f"{call}: {column} is not a column of the table, and the source's where() is pushed into its scan.",
             where=source.origin,
             fix=f"put the condition after the source, as a step: source >> where({condition!r}).",
         )
@@ -127,27 +128,27 @@ def _of_changes(source: IcebergSource, condition: str, named: str, table: Schema
     ]
 
 
-def _selected(source: IcebergSource, name: str, table: Schema) -> list[HeliosError]:
+def _select_problems(source: IcebergSource, name: str, table: Schema) -> list[HeliosError]:
     problems: list[HeliosError] = []
     for column in source.columns:
         if table.get(column) is None:
-            shown = label("select", column)
+            call = label("select", column)
             hint = near_miss(column, table.names)
             fix = None
             if source.changed is not None and column.lower() in CHANGE_COLUMNS:
                 fix = "leave it out: the change columns always follow the others."
             elif any(sign in column for sign in " .("):
                 fix = "name whole columns here, and compute with a step: source >> select(...)."
-            problems.append(NotFound(f"{shown}: no column {column!r} in {name}. {hint}", where=source.origin, fix=fix))
+            problems.append(NotFound(f"{call}: no column {column!r} in {name}. {hint}", where=source.origin, fix=fix))
     folded = [column.lower() for column in source.columns]
-    twice = [column for index, column in enumerate(source.columns) if column.lower() in folded[:index]]
-    if twice:
-        what = f"select({', '.join(source.columns)}): {twice[0]!r} occurs twice."
+    repeated = [column for index, column in enumerate(source.columns) if column.lower() in folded[:index]]
+    if repeated:
+        what = f"select({', '.join(source.columns)}): {repeated[0]!r} occurs twice."
         problems.append(DeclarationError(what, where=source.origin, fix="name each column once."))
     return problems
 
 
-def _keyed(source: IcebergSource, keys: tuple[str, ...], name: str, table: Schema) -> list[HeliosError]:
+def _key_problems(source: IcebergSource, keys: tuple[str, ...], name: str, table: Schema) -> list[HeliosError]:
     call = "changes_between" if source.between_points is not None else "changes"
     problems: list[HeliosError] = []
     for column in CHANGE_COLUMNS:
@@ -161,12 +162,12 @@ def _keyed(source: IcebergSource, keys: tuple[str, ...], name: str, table: Schem
             )
     chosen = {column.lower() for column in source.columns}
     for key in keys:
-        found = table.get(key)
-        if found is None:
+        column_of_key = table.get(key)
+        if column_of_key is None:
             what = f"{call}(keys={key}): no column {key!r} in {name}. {near_miss(key, table.names)}"
             problems.append(NotFound(what, where=source.origin))
-        elif found.kind.name in NESTED:
-            what = f"{call}(keys={key}): {key!r} is {found.type}, which cannot be a key."
+        elif column_of_key.kind.name in NESTED:
+            what = f"{call}(keys={key}): {key!r} is {column_of_key.type}, which cannot be a key."
             fix = "use plain columns as keys."
             problems.append(DeclarationError(what, where=source.origin, fix=fix))
         elif chosen and key.lower() not in chosen:
@@ -179,18 +180,18 @@ def _keyed(source: IcebergSource, keys: tuple[str, ...], name: str, table: Schem
 
 
 def change_problems(source: IcebergSource, table: Table, settled: Settled) -> list[HeliosError]:
-    """Why the changes of a table cannot be computed."""
+    """The problem for which the changes of a table cannot be computed; empty if there is none."""
     if source.changed is None:
         return []
     between = source.between_points is not None
-    call, given = ("changes_between()", "a, b, ") if between else ("changes()", "")
-    concerned = _concerned(source, table, settled)
-    unpaired = next((s for s in concerned if _count(s, "total-equality-deletes", "added-equality-deletes")), None)
+    call, points = ("changes_between", "a, b, ") if between else ("changes", "")
+    snapshots = _changed_snapshots(source, table, settled)
+    unpaired = next((s for s in snapshots if _count(s, "total-equality-deletes", "added-equality-deletes")), None)
     if unpaired is not None:
         return [
             DeclarationError(
-                f"{call}: snapshot {unpaired.id} of {table.name} has equality deletes, as Flink's upserts write them: "
-                "they name keys and not rows, so it is unknown which rows each commit deleted.",
+                f"{call}(): snapshot {unpaired.id} of {table.name} has equality deletes, as Flink's upserts write "
+                "them: they name keys and not rows, so it is unknown which rows each commit deleted.",
                 where=source.origin,
                 fix="compact the table until it has none, and read the changes after that; or read its rows, without "
                 "changes.",
@@ -198,40 +199,47 @@ def change_problems(source: IcebergSource, table: Table, settled: Settled) -> li
         ]
     if source.changed.keys or table.iceberg.metadata.format_version >= LINEAGE_SINCE:
         return []
-    why = _merged_on_read(source, table, concerned)
-    if why is None:
+    evidence = _merged_on_read(source, table, snapshots)
+    if evidence is None:
         return []
     return [
         DeclarationError(
-            f"{call} without keys: {table.name} is of format v{table.iceberg.metadata.format_version} and stores "
-            f"changed rows merge-on-read ({why}), where an update cannot be matched with the row it replaces.",
+            f"{call}() without keys: {table.name} is of format v{table.iceberg.metadata.format_version} and stores "
+            f"changed rows merge-on-read ({evidence}), where an update cannot be matched with the row it replaces.",
             where=source.origin,
-            fix=f'name the columns that identify a row, {call[:-1]}{given}keys="id"), or upgrade the table to format '
+            fix=f'name the columns that identify a row, {call}({points}keys="id"), or upgrade the table to format '
             "v3, whose rows have a lineage.",
         )
     ]
 
 
-def _concerned(source: IcebergSource, table: Table, settled: Settled) -> list[Snapshot]:
-    """The snapshots whose changes are read, and for a followed table the current one."""
-    after, to = settled.span if settled.span is not None else (settled.state, settled.head)
-    past = history(table, to)
-    if settled.span is None and source.start == "earliest":
+def _changed_snapshots(source: IcebergSource, table: Table, settled: Settled) -> list[Snapshot]:
+    """The snapshots whose changes are read, newest first; for a followed table at least the current one."""
+    if settled.span is not None:
+        after, to = settled.span
+        return _newer(history(table, to), after)
+    past = history(table, settled.head)
+    if source.start == "earliest":
         return past
-    after = source.start if isinstance(source.start, int) else after
-    if settled.span is None and after is None:
-        return past[:1]
-    until = next((index for index, snapshot in enumerate(past) if snapshot.id == after), len(past))
-    return past[: until if settled.span is not None else max(until, 1)]
+    after = source.start if isinstance(source.start, int) else settled.state
+    newer = _newer(past, after) if after is not None else []
+    return newer or past[:1]
 
 
-def _merged_on_read(source: IcebergSource, table: Table, concerned: list[Snapshot]) -> str | None:
-    """The evidence that rows are changed merge-on-read; the properties apply to future commits."""
+def _newer(past: list[Snapshot], after: int | None) -> list[Snapshot]:
+    return list(takewhile(lambda snapshot: snapshot.id != after, past))
+
+
+def _merged_on_read(source: IcebergSource, table: Table, snapshots: list[Snapshot]) -> str | None:
+    """The evidence that rows are changed merge-on-read, in words; None without evidence.
+
+    The table's properties count for a followed table only, as they apply to future commits.
+    """
     properties = table.iceberg.properties
     declared = next((name for name in _MODES if properties.get(name) == "merge-on-read"), None)
     if declared is not None and source.streaming:
         return f"{declared}=merge-on-read"
-    snapshot = next((s for s in concerned if _count(s, "total-position-deletes", "added-position-deletes")), None)
+    snapshot = next((s for s in snapshots if _count(s, "total-position-deletes", "added-position-deletes")), None)
     return f"snapshot {snapshot.id} has position deletes" if snapshot is not None else None
 
 
@@ -248,19 +256,23 @@ def problems(sink: IcebergSink, read: ReadPlan, path: ReadPath) -> list[HeliosEr
 
 
 def _rebootstrap(sink: IcebergSink, read: ReadPlan, path: ReadPath) -> Iterator[HeliosError]:
-    """The problem of a state that is read again where rows that were already delivered do harm."""
+    """The problem of reading a state again where rows would be counted or written twice."""
     stateful = path is ReadPath.STREAM
     if not read.source.rebootstraps or (not stateful and sink.mode.traits.idempotent):
         return
     if not stateful and (read.format_version is None or read.format_version >= LINEAGE_SINCE):
         return
-    lineage = f", and {read.name}, of format v{read.format_version}, has no row lineage to recognise them."
-    again = "Spark's state would count rows again" if stateful else f"{sink.mode.text()} would write rows again"
+    what, fix = "Spark's state would count rows again that were already delivered.", ""
+    if not stateful:
+        what = (
+            f"{sink.mode.text()} would write rows again that were already delivered, and {read.name}, of format "
+            f"v{read.format_version}, has no row lineage to recognise them."
+        )
+        fix = "upsert or overwrite the target, upgrade the source to format v3, or "
     yield DeclarationError(
-        f'on_expired("rebootstrap"): {again} that were already delivered{"." if stateful else lineage}',
+        f'on_expired("rebootstrap"): {what}',
         where=read.source.origin,
-        fix=("" if stateful else "upsert or overwrite the target, upgrade the source to format v3, or ")
-        + "leave on_expired() out: an expired snapshot then stops the run.",
+        fix=f"{fix}leave on_expired() out: an expired snapshot then stops the run.",
     )
 
 

@@ -47,7 +47,7 @@ class At:
 
 @dataclass(frozen=True)
 class Between:
-    """The history after one point, up to and with another."""
+    """The history after one point, up to and including another."""
 
     after: Point
     to: Point
@@ -73,7 +73,7 @@ class IcebergSource(Source):
     Attributes:
         table: Its name.
         catalog: The catalog, or its name, when given.
-        start: Where a followed table begins; None where it was not given.
+        start: The declared start of a followed table; None where none is declared.
         at: The state that is read, or that a followed table begins with; None for the current one.
         between_points: The range of history that is read instead of a state.
         changed: How row-level changes are read; None where rows are read.
@@ -118,8 +118,8 @@ class IcebergSource(Source):
 
     @property
     def no_past(self) -> str | None:
-        one = self.at is not None or self.between_points is not None or self.reads_changes
-        return "is one state or range of the table, and not its history" if one else None
+        fixed = self.at is not None or self.between_points is not None or self.reads_changes
+        return "is one state or range of the table, and not its history" if fixed else None
 
     @property
     def file_columns(self) -> tuple[str, ...] | str:
@@ -133,9 +133,10 @@ class IcebergSource(Source):
 
     @property
     def step_texts(self) -> tuple[str, ...]:
-        return (*((f"changes({self.changed})",) if self.changed is not None else ()), *self.narrowing)
+        changes = (f"changes({self.changed})",) if self.changed is not None else ()
+        return (*changes, *self.narrowing)
 
-    # what is read
+    # the state or range that is read
 
     def as_of(self, ts: datetime | str) -> Self:
         """The state that the table had at a time.
@@ -152,10 +153,10 @@ class IcebergSource(Source):
             DeclarationError: The text is not a time.
         """
         try:
-            valid = isinstance(datetime.fromisoformat(ts) if isinstance(ts, str) else ts, datetime)
+            moment = datetime.fromisoformat(ts) if isinstance(ts, str) else ts
         except ValueError:
-            valid = False
-        if not valid:
+            moment = None
+        if not isinstance(moment, datetime):
             raise DeclarationError(
                 f"as_of({ts!r}): this is not a time.",
                 where=caller(),
@@ -171,22 +172,22 @@ class IcebergSource(Source):
         return replace(self, at=At("at_snapshot", id))
 
     def at_ref(self, name: str) -> Self:
-        """The state of a tag or of a branch; a followed branch goes on with the branch's own later commits."""
+        """The state of a tag or of a branch; following a branch continues with the branch's own later commits."""
         if not isinstance(name, str) or not name:
             raise DeclarationError(f"at_ref({name!r}): give the name of a tag or a branch.", where=caller())
         return replace(self, at=At("at_ref", name))
 
     def between(self, a: Point, b: Point) -> Self:
-        """The rows appended after `a`, up to and with `b`.
+        """The rows appended after `a`, up to and including `b`.
 
         Args:
-            a: A snapshot id; a time (a datetime or ISO text); any other text is a branch or a tag.
-            b: The same; `a` is one of its ancestors.
+            a: A snapshot id, a time (a datetime or ISO text), or the name of a branch or a tag.
+            b: A later point of the same history, in the same forms.
         """
         return replace(self, between_points=Between(_point("between", a), _point("between", b)), changed=None)
 
     def changes_between(self, a: Point, b: Point, keys: str | Iterable[str] | None = None) -> Self:
-        """The row-level changes after `a`, up to and with `b`, one change set per commit.
+        """The row-level changes after `a`, up to and including `b`, one change set per commit.
 
         The rows have the table's columns, and after them `_change_type` (`INSERT`, `DELETE`, `UPDATE_BEFORE` or
         `UPDATE_AFTER`), `_change_ordinal`, which grows with the commits, and `_commit_snapshot_id`.
@@ -194,9 +195,8 @@ class IcebergSource(Source):
         Args:
             a: As for `between`.
             b: As for `between`.
-            keys: The columns that identify a row; the two images of an update are paired by them. Without keys, they
-                are paired by the row lineage of a table of format v3; on other tables an update is a delete and an
-                insert.
+            keys: The columns that identify a row; they pair the two images of an update. Without keys, the row lineage
+                of a table of format v3 pairs them; on other tables an update is a delete and an insert.
         """
         call = "changes_between"
         span = Between(_point(call, a), _point(call, b))
@@ -205,7 +205,7 @@ class IcebergSource(Source):
     def changes(self, keys: str | Iterable[str] | None = None) -> Self:
         """Follows the table's row-level changes rather than its rows; columns and keys as in `changes_between`.
 
-        The rows that the table has when the pipeline first begins come first, as inserts.
+        The pipeline first delivers the rows of its starting state, as inserts.
         """
         return replace(self, changed=Changes(_keys("changes", keys)))
 
@@ -261,10 +261,10 @@ class IcebergSource(Source):
         """
         return replace(self, expired=_one_of("on_expired", what, ("fail", "rebootstrap")))
 
-    # what of its rows
+    # filters and columns
 
     def where(self, condition: SqlText) -> Self:
-        """Only rows that meet a Spark SQL predicate; files and partitions without any are not opened."""
+        """Only rows that meet a Spark SQL predicate; files and partitions without such rows are not opened."""
         condition = str(condition) if isinstance(condition, Expression) else condition
         if not isinstance(condition, str) or not condition.strip():
             fix = column_fix(condition) or 'write where("amount > 0").'
@@ -276,13 +276,13 @@ class IcebergSource(Source):
         names = listed(columns)
         if not names or not all(isinstance(column, str) and column.strip() for column in names):
             raise DeclarationError("select() needs column names.", where=caller(), fix='write select("id", "amount").')
-        return replace(self, columns=tuple(map(_plain, names)))
+        return replace(self, columns=tuple(map(_unquoted, names)))
 
     def batch_size(self, rows: int) -> Self:
         """Rows of a vectorized read batch; Iceberg's own is 5,000."""
         return replace(self, vector=count(rows, "batch_size"))
 
-    # how it is shown
+    # plan and label
 
     def details(self, format_version: int | None = None) -> Iterator[str]:
         if self.columns:
@@ -329,8 +329,10 @@ class IcebergSource(Source):
         elif self.changed is not None:
             calls.append(f"changes({self.changed})")
         calls += self.narrowing
-        calls += [f"on_overwrite({self.overwrites!r})"] if self.overwrites != "fail" else []
-        calls += [f"on_expired({self.expired!r})"] if self.expired != "fail" else []
+        if self.overwrites != "fail":
+            calls.append(f"on_overwrite({self.overwrites!r})")
+        if self.expired != "fail":
+            calls.append(f"on_expired({self.expired!r})")
         return ".".join(calls)
 
 
@@ -348,14 +350,16 @@ def _pairing(changed: Changes, format_version: int | None) -> str:
 
 
 def _keys(call: str, keys: str | Iterable[str] | None) -> tuple[str, ...]:
-    columns = (keys,) if isinstance(keys, str) or not isinstance(keys, Iterable) else tuple(keys)
-    if keys is not None and not all(isinstance(key, str) and key.strip() for key in columns):
+    if keys is None:
+        return ()
+    columns = tuple(keys) if isinstance(keys, Iterable) and not isinstance(keys, str) else (keys,)
+    if not all(isinstance(key, str) and key.strip() for key in columns):
         raise DeclarationError(
             f"{call}(keys={keys!r}): keys are column names.",
             where=caller(),
             fix='pass keys="id", or keys=["id", "day"].',
         )
-    return tuple(_plain(key) for key in columns if key is not None)
+    return tuple(map(_unquoted, columns))
 
 
 def _point(call: str, point: Point) -> Point:
@@ -368,7 +372,7 @@ def _point(call: str, point: Point) -> Point:
     return point
 
 
-def _plain(name: str) -> str:
+def _unquoted(name: str) -> str:
     """A column's name without the backticks around it."""
     name = name.strip()
     return name[1:-1].replace("``", "`") if len(name) > 2 and name[0] == name[-1] == "`" else name
@@ -376,7 +380,5 @@ def _plain(name: str) -> str:
 
 def _one_of(call: str, value: T, known: tuple[T, ...]) -> T:
     if value not in known:
-        raise DeclarationError(
-            f"{call}({value!r}): {near_miss(str(value), [str(one) for one in known])}", where=caller()
-        )
+        raise DeclarationError(f"{call}({value!r}): {near_miss(str(value), list(map(str, known)))}", where=caller())
     return value

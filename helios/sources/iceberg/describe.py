@@ -1,4 +1,4 @@
-"""Iceberg tables as sources: the table that is read, the snapshots, the columns, and what is wrong with any of them."""
+"""The description of an Iceberg source: its table, snapshots and columns, and the problems of reading them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def describe(source: IcebergSource, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:
-    """How an Iceberg table is read, and the problems with that.
+    """The read of an Iceberg table, and its problems.
 
     Raises:
-        RunError: The catalog is away.
+        RunError: The catalog cannot be reached.
     """
     contradictory = contradictions(source)
     try:
@@ -40,13 +40,13 @@ def _describe(source: IcebergSource, around: Surroundings, *, settles: bool) -> 
         return ReadPlan(source=source, table=table), []
     if not table.catalog.exists(table.within):
         if table in around.produced:
-            return _made(source, table, around.produced.columns(table))
+            return _produced(source, table, around.produced.columns(table))
         raise missing_table(table.catalog, table.within, source.origin)
     return _existing(source, table, settles=settles)
 
 
-def _made(source: IcebergSource, table: TableName, columns: Schema | None) -> tuple[ReadPlan, list[HeliosError]]:
-    """How a table is read that another pipeline of the script makes."""
+def _produced(source: IcebergSource, table: TableName, columns: Schema | None) -> tuple[ReadPlan, list[HeliosError]]:
+    """The read of a table that another pipeline of the script will create."""
     if columns is None or not columns.exact:
         return ReadPlan(source=source, table=table), []
     read = ReadPlan(source=source, table=table, schema=columns_of(source, columns))
@@ -54,7 +54,7 @@ def _made(source: IcebergSource, table: TableName, columns: Schema | None) -> tu
 
 
 def _existing(source: IcebergSource, table: TableName, *, settles: bool) -> tuple[ReadPlan, list[HeliosError]]:
-    """How a table that exists is read; calls that contradict each other name no snapshot to settle."""
+    """The read of an existing table; the source's points are settled unless its calls contradict each other."""
     loaded = table.catalog.load(table.within)
     metadata = loaded.iceberg.metadata
     settled = Settled(head=metadata.current_snapshot_id)

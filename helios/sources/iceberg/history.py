@@ -1,4 +1,4 @@
-"""Which snapshots an Iceberg source reads: the points it names, resolved in the table as it is now."""
+"""The snapshots that an Iceberg source reads: its declared points, resolved in the table's current history."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ class Settled:
 
 
 def settle(source: IcebergSource, table: Table) -> Settled:
-    """The snapshots that a source reads of a table, as both are now.
+    """Resolves the snapshots of a table that a source reads.
 
     Args:
         source: The source; a followed one is settled as at its first start.
-        table: Its table, loaded.
+        table: Its table.
 
     Raises:
         NotFound: A time before the first snapshot; an id, branch or tag that does not exist; expired history.
-        Unsettled: The same, of a followed source.
-        DeclarationError: A reversed range, points that are not of one history, or a text that is not a time.
+        Unsettled: The same problems, for a followed source.
+        DeclarationError: A reversed range, points of different histories, or a text that is not a time.
     """
     try:
         if source.between_points is not None:
@@ -55,7 +55,7 @@ def settle(source: IcebergSource, table: Table) -> Settled:
         if source.at is not None:
             return _at(source, source.at, table)
         if isinstance(source.start, int):
-            _followable(source, table, None, _retained(source, table, source.start, f"start={source.start}"))
+            _refuse_unfollowable(source, table, None, _retained(source, table, source.start, f"start={source.start}"))
         return Settled(head=table.branches().get(MAIN))
     except NotFound as problem:
         if not source.streaming:
@@ -80,7 +80,7 @@ def history(table: Table, head: int | None) -> list[Snapshot]:
 def _at(source: IcebergSource, at: At, table: Table) -> Settled:
     branch, state = POINTS[at.call](source, at, table)
     if source.streaming:
-        _followable(source, table, branch, state)
+        _refuse_unfollowable(source, table, branch, state)
     return Settled(branch=branch, state=state.id, head=table.branches().get(branch or MAIN))
 
 
@@ -122,44 +122,44 @@ POINTS: dict[str, Callable[[IcebergSource, At, Table], tuple[str | None, Snapsho
     "at_snapshot": _at_snapshot,
     "at_ref": _at_ref,
 }
-"""By the call of `At`: the branch and the snapshot that it names."""
+"""For each call of `At`, a function that returns the branch (None for main) and the snapshot that the call names."""
 
 
 def _holders(table: Table, snapshot: int) -> list[str]:
-    """The branches that have a snapshot in their history."""
+    """The branches whose history has a snapshot."""
     return [name for name, head in table.branches().items() if any(s.id == snapshot for s in history(table, head))]
 
 
-def _followable(source: IcebergSource, table: Table, branch: str | None, state: Snapshot) -> None:
+def _refuse_unfollowable(source: IcebergSource, table: Table, branch: str | None, state: Snapshot) -> None:
     """Refuses a state whose later commits are not all in the history of the branch."""
     name = branch or MAIN
     past = history(table, table.branches().get(name))
     if any(snapshot.id == state.id for snapshot in past):
         return
-    named = f"{source.at or f'start={source.start}'}"
-    begun = f"{named}: snapshot {state.id} of {table.name}"
-    if _broken(past, state):
+    what = f"{source.at or f'start={source.start}'}: snapshot {state.id} of {table.name}"
+    if _may_precede(past, state):
         raise NotFound(
-            f"{begun} cannot be followed: the commits between it and {_shown(past[-1])} are missing or have expired.",
+            f"{what} cannot be followed: the commits between it and {_shown(past[-1])} are missing or have expired.",
             where=source.origin,
             fix='begin at a later state, at the oldest with .incremental(start="earliest"), or read it once, without '
             ".incremental().",
         )
     others = [holder for holder in _holders(table, state.id) if holder != name]
-    held = (
-        f"it belongs to {'the branch ' + others[0] if others else 'no branch'}: {name} was rolled back, or never had it"
-    )
+    owner = f"the branch {others[0]}" if others else "no branch"
     raise NotFound(
-        f"{begun} is not in the history of {name}, so no later commit follows it; {held}.",
+        f"{what} is not in the history of {name}, so no later commit follows it; it belongs to {owner}: {name} was "
+        "rolled back, or never had it.",
         where=source.origin,
         fix=f"begin at a state that {name} has, or read this one once, without .incremental().",
     )
 
 
-def _broken(past: list[Snapshot], older: Snapshot) -> bool:
-    """True if an older snapshot may be an ancestor of which only the descendants in between have expired."""
-    # A parent id proves nothing: PyIceberg's expiry takes it away.
-    return bool(past) and older.timestamp < past[-1].timestamp
+def _may_precede(past: list[Snapshot], snapshot: Snapshot) -> bool:
+    """True if a snapshot may be an ancestor of a history, and the commits between them have expired.
+
+    Only the times tell: PyIceberg's expiry removes parent ids.
+    """
+    return bool(past) and snapshot.timestamp < past[-1].timestamp
 
 
 # a span
@@ -168,20 +168,19 @@ def _broken(past: list[Snapshot], older: Snapshot) -> bool:
 def _between(source: IcebergSource, points: Between, table: Table) -> Settled:
     call = "changes_between" if source.changed is not None else "between"
     named = f"{call}({points})"
-    swapped = f"swap them: {call}({Between(points.to, points.after)})."
     after, to = (_point(source, named, table, point) for point in (points.after, points.to))
     first, last = _moment(points.after), _moment(points.to)
-    past = history(table, to.id)
-    if (first is not None and last is not None and first > last) or (
-        after.id != to.id and any(snapshot.id == to.id for snapshot in history(table, after.id))
-    ):
+    begins_later = first is not None and last is not None and first > last
+    descends = after.id != to.id and any(snapshot.id == to.id for snapshot in history(table, after.id))
+    if begins_later or descends:
         raise DeclarationError(
             f"{named} is reversed: it begins at {_shown(after)} and ends at {_shown(to)}.",
             where=source.origin,
-            fix=swapped,
+            fix=f"swap them: {call}({Between(points.to, points.after)}).",
         )
+    past = history(table, to.id)
     if all(snapshot.id != after.id for snapshot in past):
-        if _broken(past, after):
+        if _may_precede(past, after):
             raise NotFound(
                 f"{named}: the commits between {_shown(after)} and {_shown(past[-1])} are missing or have expired.",
                 where=source.origin,
@@ -219,34 +218,42 @@ def _moment(point: Point) -> datetime | None:
 
 
 def _located(source: IcebergSource, named: str, table: Table, find: Callable[[], T]) -> T:
-    """The result of a search, whose problems get the line of the source and the snapshots that exist."""
+    """The result of a search; its errors get the line of the source, and name the retained snapshots."""
     try:
         return find()
     except NotFound as problem:
         raise NotFound(
-            f"{named}: {problem.what}", where=source.origin, fix=problem.fix or f"name one that exists.{_kept(table)}"
+            f"{named}: {problem.what}",
+            where=source.origin,
+            fix=problem.fix or f"name one that exists.{_retention(table)}",
         ) from None
     except DeclarationError as problem:
         raise DeclarationError(f"{named}: {problem.what}", where=source.origin, fix=problem.fix) from None
 
 
 def _retained(source: IcebergSource, table: Table, id: int, named: str) -> Snapshot:
-    """The snapshot of an id."""
+    """The retained snapshot with an id.
+
+    Raises:
+        NotFound: It has expired, or never existed.
+    """
     known = {snapshot.id: snapshot for snapshot in table.snapshots()}
     if id in known:
         return known[id]
-    once = {s.parent_id for s in known.values()} | {e.snapshot_id for e in table.iceberg.metadata.snapshot_log}
-    what = f"table {table.name} has no snapshot {id}, or no longer"
-    if id in once:
-        what = f"snapshot {id} of {table.name} has expired"
-    import difflib
+    log = table.iceberg.metadata.snapshot_log
+    former = {snapshot.parent_id for snapshot in known.values()} | {entry.snapshot_id for entry in log}
+    what, hint = f"snapshot {id} of {table.name} has expired", ""
+    if id not in former:
+        import difflib
 
-    close = [] if id in once else difflib.get_close_matches(str(id), map(str, known), n=1, cutoff=0.8)
-    hint = f" Did you mean {close[0]}?" if close else ""
-    raise NotFound(f"{named}: {what}.{hint}", where=source.origin, fix=f"name one that exists.{_kept(table)}")
+        what = f"table {table.name} has no snapshot {id}, or no longer"
+        close = difflib.get_close_matches(str(id), map(str, known), n=1, cutoff=0.8)
+        hint = f" Did you mean {close[0]}?" if close else ""
+    raise NotFound(f"{named}: {what}.{hint}", where=source.origin, fix=f"name one that exists.{_retention(table)}")
 
 
-def _kept(table: Table) -> str:
+def _retention(table: Table) -> str:
+    """The retained snapshots of a table, as the end of a message."""
     kept = table.snapshots()
     if not kept:
         return f" {table.name} has none."

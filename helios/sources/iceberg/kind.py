@@ -1,4 +1,4 @@
-"""Tables as a kind of source."""
+"""Iceberg tables as a kind of source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _backlog(plan: Plan, index: int) -> ReadPlan | None:
     read = plan.reads[index]
     if read.table is None or read.uuid is None:
         return None
-    # Only a table that is there pays for what reads snapshots and checkpoints.
+    # Imported late: a table that does not exist yet does not need the modules for snapshots and checkpoints.
     from helios.sources.iceberg.backlog import ahead
 
     return ahead(plan, index, read.table.catalog.load(read.table.within))

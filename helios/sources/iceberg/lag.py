@@ -1,4 +1,4 @@
-"""How far a pipeline is behind a table, by the metadata of the table and the pipeline's checkpoint; without a JVM."""
+"""The lag of a pipeline behind a table, from the table's metadata and the pipeline's checkpoint; without a JVM."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ if TYPE_CHECKING:
 
 APPENDS = ("append",)
 CHANGES = ("append", "overwrite", "delete")
-"""The operations that a pipeline reads: of rows, and of changes."""
+"""The operations of the commits that a pipeline reads: APPENDS for rows, CHANGES for row-level changes."""
 
 
 def lag(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | None:
-    """The commits of a table that a pipeline has not read; None where the table or the place in it is unknown."""
+    """The lag of a pipeline behind a table; None where the table, or the pipeline's position in it, is unknown."""
     source = view.load(entry.source)
     if source is None:
         return None
     read = _read_up_to(pipeline, source, view)
-    if read is None and entry.position is not None:  # batches that wrote nothing are in the checkpoint alone
+    if read is None and entry.position is not None:  # the record misses batches without rows; the checkpoint has all
         read = entry.position.snapshot
     counted = CHANGES if entry.changes else APPENDS
     behind = lag_behind(source.iceberg.metadata, read, source.name, notes, branch=entry.branch or MAIN, counted=counted)
-    partial = entry.position is not None and entry.position.partial
-    return replace(behind, snapshots=behind.snapshots + 1) if behind is not None and partial else behind
+    if behind is not None and entry.position is not None and entry.position.partial:
+        return replace(behind, snapshots=behind.snapshots + 1)
+    return behind
 
 
 def _read_up_to(pipeline: str, source: Table, view: View) -> int | None:
@@ -57,30 +58,28 @@ def lag_behind(
     branch: str = MAIN,
     counted: Collection[str] = APPENDS,
 ) -> Lag | None:
-    """How far a reader is behind the branch of a table; None where its place in the history is lost.
+    """How far a reader is behind the branch of a table; None where its position is no longer in the history.
 
     Args:
         metadata: The metadata of the table.
-        read: The last snapshot that is read; None when none is.
+        read: The last snapshot that was read; None before the first.
         source: The name of the table, for the notes.
-        notes: Gets a note when the place is lost.
+        notes: Gets a note when the position is lost.
         branch: The branch that is read.
         counted: The operations that are read.
     """
     head = metadata.refs.get(branch)
-    waiting_snapshots = waiting(metadata, read, head.snapshot_id if head is not None else None, counted)
-    if waiting_snapshots is None:
+    unread = waiting(metadata, read, head.snapshot_id if head is not None else None, counted)
+    if unread is None:
         notes.append(f"its place in {source} has expired, or was rolled back")
         return None
-    waiting_snapshots = [
-        raw for raw in waiting_snapshots if _touches(raw)
-    ]  # a commit without files has nothing to read, as metrics have it
-    age = time.time() - min(raw.timestamp_ms for raw in waiting_snapshots) / 1000 if waiting_snapshots else 0.0
-    return Lag(len(waiting_snapshots), max(0.0, age))
+    unread = [raw for raw in unread if _touches_files(raw)]  # the metrics of a run count only these, too
+    age = time.time() - min(raw.timestamp_ms for raw in unread) / 1000 if unread else 0.0
+    return Lag(len(unread), max(0.0, age))
 
 
-def _touches(raw: Snapshot) -> bool:
-    """True if a commit touches files. Also true of a commit that does not say."""
+def _touches_files(raw: Snapshot) -> bool:
+    """True if a commit added or removed files, or its summary has no counts."""
     counts = raw.summary.additional_properties if raw.summary is not None else {}
     return any(int(counts.get(key) or 0) for key in TOUCHED) or "total-data-files" not in counts
 
@@ -101,6 +100,6 @@ def waiting(
         assert raw is not None  # ancestors are retained
         if raw.summary is not None and raw.summary.operation.value in counted:
             snapshots.append(raw)
-        if read is not None and raw.parent_snapshot_id == read:  # expired since, with nothing missing behind it
+        if read is not None and raw.parent_snapshot_id == read:  # `read` may have expired, but no later snapshot has
             return snapshots
     return snapshots if read is None else None

@@ -29,9 +29,9 @@ class IcebergOffset(SourcePosition):
         state: Whether that unit is the state at the snapshot, rather than the files that the snapshot added.
         after: The snapshot before that unit, when the unit is an append that is partly read.
         rows: The next unassigned row id at that time; None in tables before format v3.
-        live: How many rows the table had then; None if unknown.
-        sequence: The sequence number of the snapshot, below that of later changes; None before format v3. In
-            a table without snapshots, the last one that the table has assigned.
+        live: How many rows the table had at that snapshot; None if unknown.
+        sequence: The sequence number of the snapshot; later changes have greater ones. None before format v3. In a
+            table without snapshots, the last sequence number that the table has assigned.
         since: For a state that is read again, the first row id that is new; None if all rows are new.
 
     Examples:
@@ -63,13 +63,13 @@ class IcebergOffset(SourcePosition):
             >>> end.text(IcebergOffset(snapshot=5)), IcebergOffset(snapshot=7, state=True).text(None)
             ('after snapshot 5 to 7', 'the state of snapshot 7')
         """
-        some = f", {self.files} files of it" if self.files else ""
+        part = f", {self.files} files of it" if self.files else ""
         if self.snapshot is None:
             return "an empty table"
         if self.state:
-            return f"the state of snapshot {self.snapshot}{some}"
+            return f"the state of snapshot {self.snapshot}{part}"
         begin = before.snapshot if before is not None else None
-        return f"after snapshot {begin} to {self.snapshot}{some}" if begin else f"up to snapshot {self.snapshot}{some}"
+        return f"after snapshot {begin} to {self.snapshot}{part}" if begin else f"up to snapshot {self.snapshot}{part}"
 
     def as_json(self) -> dict[str, Any]:
         """The offset as Spark's offset log keeps it; Iceberg's own streaming offset has `snapshot_id` too."""
@@ -92,7 +92,7 @@ class IcebergOffset(SourcePosition):
 
     @classmethod
     def of(cls, value: object) -> Self | None:
-        """An offset from JSON that may hold anything: an offset, or a mere snapshot id; None for everything else.
+        """The offset in a JSON value: an object with a snapshot id, or the id alone; None for any other value.
 
         Examples:
             >>> IcebergOffset.of(7) == IcebergOffset.of({"snapshot_id": 7}) == IcebergOffset(snapshot=7)
@@ -114,7 +114,7 @@ class SnapshotRange:
         to: The last snapshot that is read; None if nothing is read.
         skipped: How many files of the first unit earlier batches have read.
         taken: How many files of the last unit are read; None if it is read whole.
-        since: The first row id of the state that is read.
+        since: The first row id of the state that is read; None if all its rows are read.
     """
 
     state: int | None = None
@@ -128,6 +128,11 @@ class SnapshotRange:
     def whole(self) -> bool:
         """True if it consists of whole units."""
         return not self.skipped and self.taken is None
+
+    @property
+    def has_whole_state(self) -> bool:
+        """True if it begins with a state, and includes all files of the state."""
+        return self.state is not None and not self.skipped and (self.taken is None or self.to != self.state)
 
     def as_json(self) -> dict[str, Any]:
         """The range as the ledger keeps it."""

@@ -1,6 +1,6 @@
-"""Predicates in PyIceberg's form: which files a scan does not open, found out without a JVM.
+"""Predicates in PyIceberg's form, which tell the files that a scan skips; without a JVM.
 
-`helios.spark.iceberg.filters` does the same for a run. A conjunct that is not understood here is ignored: the number of
+`helios.spark.iceberg.filters` does the same for a run. A conjunct without a form in PyIceberg is ignored: the number of
 files is then too high rather than too low.
 """
 
@@ -31,7 +31,7 @@ def row_filter(predicates: Iterable[str], schema: Schema) -> BooleanExpression:
 
     Args:
         predicates: Spark SQL, over the table's columns.
-        schema: The table's.
+        schema: The table's schema.
     """
     from pyiceberg.expressions import AlwaysTrue, And
 
@@ -76,7 +76,7 @@ def _make(kind: str, *parts: Any) -> BooleanExpression:
     return getattr(expressions, kind)(*parts)  # type: ignore[no-any-return]
 
 
-def _both(node: Node, schema: Schema) -> BooleanExpression:
+def _and_or(node: Node, schema: Schema) -> BooleanExpression:
     return _make(type(node).__name__, _expression(node.this, schema), _expression(node.expression, schema))
 
 
@@ -92,10 +92,12 @@ def _compared(node: Node, schema: Schema) -> BooleanExpression:
     compared = _make(_COMPARISONS[kind], name, _value(right, column))
     if type(column).__name__ not in ("FloatType", "DoubleType"):
         return compared
-    # NaN is Spark's largest number, and in no bound.
+    # For Spark, NaN is greater than any number; Iceberg's bounds of a column leave NaN out.
     if kind in ("GT", "GTE"):
         return _make("Or", compared, _make("IsNaN", name))
-    return _make("And", compared, _make("NotNaN", name)) if kind in ("LT", "LTE") else compared
+    if kind in ("LT", "LTE"):
+        return _make("And", compared, _make("NotNaN", name))
+    return compared
 
 
 def _between(node: Node, schema: Schema) -> BooleanExpression:
@@ -107,7 +109,8 @@ def _between(node: Node, schema: Schema) -> BooleanExpression:
 def _is(node: Node, schema: Schema) -> BooleanExpression:
     if type(node.expression).__name__ != "Null":
         raise _Unknown
-    return _make("IsNull", _column(node.this, schema)[0])
+    name, _ = _column(node.this, schema)
+    return _make("IsNull", name)
 
 
 def _in(node: Node, schema: Schema) -> BooleanExpression:
@@ -125,7 +128,7 @@ def _like(node: Node, schema: Schema) -> BooleanExpression:
     return _make("StartsWith", name, pattern[:-1])
 
 
-def _truth(node: Node, schema: Schema) -> BooleanExpression:
+def _boolean_column(node: Node, schema: Schema) -> BooleanExpression:
     name, column = _column(node, schema)
     if type(column).__name__ != "BooleanType":
         raise _Unknown
@@ -141,18 +144,18 @@ _COMPARISONS = {
     "GT": "GreaterThan",
     "GTE": "GreaterThanOrEqual",
 }
-"""By the class in sqlglot: the class in PyIceberg."""
+"""PyIceberg's class for each class of sqlglot."""
 _RULES: dict[str, Callable[[Node, Schema], BooleanExpression]] = {
     **dict.fromkeys(_COMPARISONS, _compared),
-    "And": _both,
-    "Or": _both,
+    "And": _and_or,
+    "Or": _and_or,
     "Not": _not,
     "Paren": lambda node, schema: _expression(node.this, schema),
     "Between": _between,
     "Is": _is,
     "In": _in,
     "Like": _like,
-    "Column": _truth,
+    "Column": _boolean_column,
 }
 
 
@@ -160,7 +163,7 @@ _RULES: dict[str, Callable[[Node, Schema], BooleanExpression]] = {
 
 
 def _column(node: Node, schema: Schema) -> tuple[str, Any]:
-    """The name and the type of a column; a dotted name may go into structs."""
+    """The name and the type of a column, or of a field of a struct by its dotted name."""
     if type(node).__name__ != "Column":
         raise _Unknown
     field = schema.find_field(".".join(part.name for part in node.parts), case_sensitive=False)
@@ -168,7 +171,11 @@ def _column(node: Node, schema: Schema) -> tuple[str, Any]:
 
 
 def _value(node: Node, column: Any) -> Any:
-    """A literal as a value of a column's type; unknown where Spark casts the column instead."""
+    """A literal as a value of a column's type.
+
+    Raises:
+        _Unknown: Spark would cast the column to the type of the literal instead.
+    """
     kind, text = _literal(node)
     convert = _VALUES.get((type(column).__name__, kind))
     if convert is None:
@@ -186,12 +193,15 @@ def _literal(node: Node) -> tuple[str, Any]:
         if kind not in ("int", "decimal"):
             raise _Unknown
         return kind, f"-{text}"
+    if name == "Literal" and node.is_string:
+        return "string", node.this
     if name == "Literal":
-        return "string" if node.is_string else "int" if node.this.isdigit() else "decimal", node.this
+        return ("int" if node.this.isdigit() else "decimal"), node.this
     if name in ("Cast", "TryCast") and type(node.this).__name__ == "Literal":
-        cast = _CASTS.get(str(getattr(node.to.this, "name", "")))
-        if cast is not None and (cast == "int") == (not node.this.is_string):
-            return cast, node.this.this
+        kind = _CASTS.get(str(getattr(node.to.this, "name", "")), "")
+        casts_text = kind != "int"
+        if kind and casts_text == bool(node.this.is_string):
+            return kind, node.this.this
     raise _Unknown
 
 
@@ -202,6 +212,7 @@ _CASTS = {
     "TIMESTAMPNTZ": "timestamp",
     "BIGINT": "int",
 }
+"""The kind of literal that a cast to each of sqlglot's types makes."""
 
 
 def _decimal(text: str, column: Any) -> Decimal:
@@ -210,7 +221,7 @@ def _decimal(text: str, column: Any) -> Decimal:
         exact = value.quantize(Decimal(1).scaleb(-column.scale))
     except InvalidOperation:
         raise _Unknown from None
-    if exact != value:  # Spark widens the column
+    if exact != value:  # Spark would cast the column to a wider decimal
         raise _Unknown
     return exact
 
@@ -244,4 +255,4 @@ _VALUES: dict[tuple[str, str], Callable[[Any, Any], Any]] = {
         for kind in ("timestamp", "date", "string")
     },
 }
-"""By the class of the column's type and the kind of the literal."""
+"""The conversion of a literal, by PyIceberg's class of the column's type and the kind of the literal."""

@@ -42,7 +42,7 @@ def refuse_replaced_columns(job: Job, batch: Batch, rows: StructType) -> None:
         begins = since.state and since.files == 0
         if begins or since.snapshot is None or until.snapshot in (None, since.snapshot):
             continue
-        for name in _replaced(source.looked_at, since.snapshot, until.snapshot):
+        for name in _replaced(source.last_loaded, since.snapshot, until.snapshot):
             if job.stateful or job.plan.view is not None:
                 raise _state_error(job, source.read_plan, name)
             path = _path(_renamed(job, name), rows)

@@ -77,8 +77,8 @@ def read_changes(
         rows = _labelled(spark, read, table, touched.appended, [f.name for f in fields])
         parts.append(rows.withColumn(TYPE, F.lit(INSERT)))
     if touched.rewritten:
-        also = (ROW_ID,) if lineage else ()
-        rows = _labelled(spark, read, table, touched.rewritten, [*(f.name for f in fields), *also])
+        row_id = (ROW_ID,) if lineage else ()
+        rows = _labelled(spark, read, table, touched.rewritten, [*(f.name for f in fields), *row_id])
         parts.append(_change_rows(rows, fields, keys, lineage=lineage))
     if not parts:
         return _inserted(read_state(spark, read, None), 0, to)
@@ -88,9 +88,9 @@ def read_changes(
 
 def state_as_changes(spark: SparkSession, read: ReadPlan, rows: DataFrame, snapshot: int) -> DataFrame:
     """The rows of a table state, as inserts of its commit."""
-    made = source_table(spark, read).snapshot(snapshot)
-    assert made is not None  # its rows were just read
-    return _inserted(rows, ordinal_of(made), snapshot)
+    commit = source_table(spark, read).snapshot(snapshot)
+    assert commit is not None  # its rows were just read
+    return _inserted(rows, ordinal_of(commit), snapshot)
 
 
 def _inserted(rows: DataFrame, ordinal: int, snapshot: int) -> DataFrame:
@@ -112,11 +112,12 @@ def _labelled(
     by_file: dict[tuple[bool, str], list[FileState]] = {}
     for state in states:
         by_file.setdefault((state.deleted, state.path), []).append(state)
-    # Within one scan a row carries its file's path, but not which deletes were applied: one scan per set of deletes.
+    # A scanned row carries the path of its file, but not the deletes that were applied to it. So each scan reads a file
+    # with one set of deletes only.
     layers = [
         [state for state in layer if state is not None]
         for deleted in (False, True)
-        for layer in zip_longest(*(states for (kind, _), states in by_file.items() if kind == deleted))
+        for layer in zip_longest(*(states for (is_deleted, _), states in by_file.items() if is_deleted == deleted))
     ]
     return reduce(DataFrame.unionAll, (_layer(spark, read, table, layer, columns) for layer in layers))
 
@@ -131,15 +132,16 @@ def _layer(
     if states[0].deleted:
         rows = rows.where(F.col("_deleted"))
     names = [quoted(name) for name in columns]
-    labels = {tuple(state.labels) for state in states}
-    if len(labels) == 1:
-        return rows.select(*names, F.inline(_literal(*labels)))
+    distinct_labels = {tuple(state.labels) for state in states}
+    if len(distinct_labels) == 1:
+        [labels] = distinct_labels
+        return rows.select(*names, F.inline(_literal(labels)))
     label_lists = [
         [dict(zip((ORDINAL, COMMIT, SIGN), label, strict=True)) for label in state.labels] for state in states
     ]
     schema = f"{FILE} string, {LABELS} array<{LABEL}>"
-    known = F.broadcast(inline(spark, schema, {FILE: [state.path for state in states], LABELS: label_lists}))
-    return rows.select(*names, F.col("_file").alias(FILE)).join(known, FILE).select(*names, F.inline(LABELS))
+    by_path = F.broadcast(inline(spark, schema, {FILE: [state.path for state in states], LABELS: label_lists}))
+    return rows.select(*names, F.col("_file").alias(FILE)).join(by_path, FILE).select(*names, F.inline(LABELS))
 
 
 def _literal(labels: Iterable[Label]) -> Column:
@@ -171,9 +173,10 @@ def _change_rows(rows: DataFrame, fields: Sequence[StructField], keys: Sequence[
 
 
 def _net(rows: DataFrame, fields: Sequence[StructField], *also: str) -> DataFrame:
-    """The distinct rows of each commit with their count after it minus their count before it; zero counts are left out.
+    """The distinct rows of each commit, with their count after the commit minus their count before it.
 
-    A column that Spark cannot group by, or alters when it does, is grouped by an exact substitute.
+    Rows whose counts are equal are left out. A column that Spark cannot group by, or alters in grouping, is grouped by
+    an exact substitute.
     """
     columns = {field.name: F.col(quoted(field.name)) for field in fields}
     inexact = [field for field in fields if not _groups_exactly(field.dataType)]
@@ -206,7 +209,7 @@ def _groups_exactly(kind: DataType) -> bool:
 
 
 def _grouping_value(value: Column, kind: DataType) -> Column:
-    """A groupable substitute that is equal exactly where the values are."""
+    """A substitute that Spark can group by; two substitutes are equal exactly if the values are."""
     if isinstance(kind, (FloatType, DoubleType)):
         # Spark's grouping treats -0.0 and 0.0 as equal.
         return F.struct(value, F.when(value == 0, value.cast("string")))

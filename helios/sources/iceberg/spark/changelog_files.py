@@ -1,7 +1,7 @@
 """The data files that a range of commits touched, with the deletes that applied to each before and after each commit.
 
-Only these files are read for row-level changes. Files that existed earlier are looked up in the base state, the one
-before the first commit that changed rows, and tracked from there, commit by commit.
+Only these files are read for row-level changes. Files that existed before the range come from the base state: the state
+before the first commit that changed rows. From there, the live files are tracked commit by commit.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Label(NamedTuple):
     Attributes:
         ordinal: The commit's ordinal.
         commit: Its snapshot id.
-        sign: -1 for rows that existed before it, 1 for rows that exist after it; the reverse for deleted rows. Rows
-            whose signs add up to 0 have not changed.
+        sign: -1 for rows that existed before the commit, 1 for rows that exist after it; the reverse for rows that
+            deletes removed. Rows whose signs add up to 0 have not changed.
     """
 
     ordinal: int
@@ -52,7 +52,7 @@ class FileState:
         path: Its location, as in the column `_file`.
         file: Iceberg's `DataFile`.
         deletes: Iceberg's `DeleteFile`s.
-        deleted: Whether this stands for the rows that the deletes removed, instead of the live rows.
+        deleted: Whether the rows are those that the deletes removed, instead of the live rows.
         labels: The commits that these rows count for.
     """
 
@@ -65,7 +65,7 @@ class FileState:
 
 @dataclass
 class _LiveFile:
-    """A live data file at the commit that the walk has reached."""
+    """A data file that is live at the commit that the walk has reached."""
 
     path: str
     file: JavaDataFile
@@ -105,13 +105,13 @@ class TouchedFiles:
         self._states: dict[tuple[str, frozenset[DeleteId], bool], FileState] = {}
         self.appended: list[FileState] = []
         changing = [i for i, commit in enumerate(commits) if _operation(commit) not in (APPEND, REPLACE)]
-        first, last = (changing[0], changing[-1]) if changing else (len(commits), -1)
+        first, last = (changing[0], changing[-1]) if changing else (len(commits), -1)  # else: an empty range
         self._base = self._state_before(commits[first]) if changing else None
         self._base_files = self._plan_base()
         for i, commit in enumerate(commits):
             self._refuse_equality(commit, _equality_deletes(commit))
             if _operation(commit) == APPEND:
-                self._append(commit, followed=first < i < last)
+                self._append(commit, changes_follow=first < i < last)
             elif first <= i <= last:
                 self._change(commit)
         self._base_files.close()
@@ -122,20 +122,20 @@ class TouchedFiles:
 
     # one commit
 
-    def _append(self, commit: JavaSnapshot, *, followed: bool) -> None:
+    def _append(self, commit: JavaSnapshot, *, changes_follow: bool) -> None:
         label = Label(ordinal_of(commit), int(commit.snapshotId()), 1)
         for file in changed_files.added_data(self._table, commit):
             live = _LiveFile(str(file.location()), file)
             self.appended.append(FileState(live.path, file, (), labels=[label]))
-            if followed:
+            if changes_follow:
                 self._live[live.path] = live
 
     def _change(self, commit: JavaSnapshot) -> None:
         """Applies a commit to the live files, and labels the files that it touched; a compaction gets no labels."""
         table = self._table
         removed = [self._removed(file) for file in changed_files.removed_data(table, commit)]
-        found = changed_files.added_data(table, commit)
-        added = {str(file.location()): _LiveFile(str(file.location()), file) for file in found}
+        new_files = changed_files.added_data(table, commit)
+        added = {str(file.location()): _LiveFile(str(file.location()), file) for file in new_files}
         self._live.update(added)
         before: dict[str, _LiveFile] = {}
 
@@ -148,13 +148,13 @@ class TouchedFiles:
             for live in self._targets(delete):
                 touch(live)
                 live.deletes[_id(delete)] = delete
-        removed_with_files = {known for live in removed for known in live.deletes}
+        removed_with_files = {delete_id for live in removed for delete_id in live.deletes}
         for delete in changed_files.removed_deletes(table, commit):
-            known = _id(delete)
-            for live in self._files_with(delete, search_base=known not in removed_with_files):
+            delete_id = _id(delete)
+            for live in self._files_with(delete, search_base=delete_id not in removed_with_files):
                 touch(live)
-                del live.deletes[known]
-            self._removed_deletes.add(known)
+                del live.deletes[delete_id]
+            self._removed_deletes.add(delete_id)
         if _operation(commit) != REPLACE:
             self._label(commit, removed, -1)
             self._label(commit, added.values(), 1)
@@ -170,8 +170,8 @@ class TouchedFiles:
             deletes = tuple(live.deletes.values())
             for delete in deletes:
                 self._refuse_equality(commit, int(_is_equality(delete)))
-            known = (live.path, frozenset(live.deletes), deleted)
-            self._states.setdefault(known, FileState(live.path, live.file, deletes, deleted)).labels.append(label)
+            key = (live.path, frozenset(live.deletes), deleted)
+            self._states.setdefault(key, FileState(live.path, live.file, deletes, deleted)).labels.append(label)
 
     # files
 
@@ -196,30 +196,28 @@ class TouchedFiles:
 
     def _files_with(self, delete: JavaDeleteFile, *, search_base: bool) -> list[_LiveFile]:
         """The live files to which a delete file applies; `search_base` also looks them up in the base state."""
-        known, path = _id(delete), delete.referencedDataFile()
+        delete_id, path = _id(delete), delete.referencedDataFile()
         if path is not None and search_base:
             self._find_live(str(path))
-        files = [live for live in self._live.values() if known in live.deletes]
-        return (
-            files
-            if files or path is not None or not search_base
-            else [x for x in self._all_live() if known in x.deletes]
-        )
+        files = [live for live in self._live.values() if delete_id in live.deletes]
+        if files or path is not None or not search_base:
+            return files
+        return [live for live in self._all_live() if delete_id in live.deletes]
 
     def _targets(self, delete: JavaDeleteFile) -> list[_LiveFile]:
-        """The live files to which a new delete file may apply: the one that it references, or all of its partition."""
+        """The live files to which a new delete file may apply: its referenced data file, or all of its partition."""
         path = self._jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation(delete)
         if path is not None:
             live = self._find_live(str(path))
             return [live] if live is not None else []
-        spec, partition = int(delete.specId()), delete.partition()
-        known = self._table.specs().get(spec)
-        assert known is not None
-        order = self._jvm.org.apache.iceberg.types.Comparators.forType(known.partitionType())
+        spec_id, partition = int(delete.specId()), delete.partition()
+        spec = self._table.specs().get(spec_id)
+        assert spec is not None
+        order = self._jvm.org.apache.iceberg.types.Comparators.forType(spec.partitionType())
         return [
             live
             for live in self._all_live()
-            if int(live.file.specId()) == spec
+            if int(live.file.specId()) == spec_id
             and order.compare(live.file.partition(), partition) == 0
             and live.file.dataSequenceNumber() <= delete.dataSequenceNumber()
         ]
@@ -232,7 +230,7 @@ class TouchedFiles:
             return None
         base = self._table.snapshot(parent)
         if base is None:
-            # The files that the commit removed may have been deleted when that snapshot expired.
+            # The expiry of this snapshot may have deleted the files that the commit removed.
             raise expired(int(parent), self._read.name)
         self._refuse_equality(base, _equality_deletes(base))
         return base
@@ -253,7 +251,7 @@ class TouchedFiles:
                 if path in self._removed_paths or path in self._live:
                     continue
                 deletes = {_id(delete): delete for delete in task.deletes()}
-                kept = {known: delete for known, delete in deletes.items() if known not in self._removed_deletes}
+                kept = {id: delete for id, delete in deletes.items() if id not in self._removed_deletes}
                 self._live[path] = _LiveFile(path, file, kept)
                 yield self._live[path]
         finally:
@@ -291,11 +289,11 @@ def tasks(spark: SparkSession, table: JavaTable, states: Iterable[FileState]) ->
     specs: dict[int, str] = {}
     made: JavaList[JavaFileScanTask] = jvm.java.util.ArrayList()
     for state in states:
-        spec = int(state.file.specId())
-        if spec not in specs:
-            specs[spec] = core.PartitionSpecParser.toJson(table.specs().get(spec))
+        spec_id = int(state.file.specId())
+        if spec_id not in specs:
+            specs[spec_id] = core.PartitionSpecParser.toJson(table.specs().get(spec_id))
         deletes = java_array(core.DeleteFile, state.deletes)
-        made.add(core.BaseFileScanTask(state.file, deletes, schema, specs[spec], everything))
+        made.add(core.BaseFileScanTask(state.file, deletes, schema, specs[spec_id], everything))
     return made
 
 
@@ -304,7 +302,7 @@ V1_ORDINALS = 1 << 53
 
 
 def ordinal_of(commit: JavaSnapshot) -> int:
-    """A snapshot's ordinal: its sequence number, or for format v1, which has none, its time minus `V1_ORDINALS`."""
+    """A snapshot's ordinal: its sequence number; in format v1, which has none, its commit time minus `V1_ORDINALS`."""
     return int(commit.sequenceNumber()) or int(commit.timestampMillis()) - V1_ORDINALS
 
 

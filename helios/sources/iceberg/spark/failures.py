@@ -10,9 +10,9 @@ from helios.sources.common.spark.failures import damaged
 from helios.spark.iceberg.file_metadata import CODECS, THREE_LEVELS, no_codec
 
 CODEC = re.compile(r"Class \S*?(\w+)Codec was not found")
-"""Parquet's words for a codec that is in none of Spark's jars."""
+"""Parquet's message for a codec that none of Spark's jars has."""
 LEVELS = re.compile(r"Should not read definition, past page end|Can't read value in column \[[^\]]*\] repeated ")
-"""Iceberg's and parquet's words for lists of two levels, or for a damaged file."""
+"""Iceberg's and parquet's messages for lists of two levels, or for a damaged file."""
 
 
 def failure(error: BaseException, plan: Plan) -> RunError | None:
@@ -21,7 +21,7 @@ def failure(error: BaseException, plan: Plan) -> RunError | None:
 
 
 def _table_failure(text: str, plan: Plan) -> RunError | None:
-    """The failure of a data file of a table, which Iceberg does not name."""
+    """The failure of a data file in one of the plan's tables: Iceberg's message names neither file nor table."""
     codec = CODEC.search(text)
     if codec is not None:
         what, how = f"with data {no_codec(codec[1].lower())}", CODECS

@@ -31,7 +31,7 @@ class SnapshotDelta:
         after: The parent snapshot.
         files: The number of data files.
         rows: The number of their rows, deleted ones included.
-        bytes: Their size; None where the commit does not say it.
+        bytes: The size of the files; None where the snapshot's summary has none.
         at: The commit time of the snapshot, in milliseconds since 1970.
     """
 
@@ -54,14 +54,15 @@ def expired(snapshot: int, source: str, *, again: bool = True, before: bool = Fa
     Args:
         snapshot: The snapshot.
         source: The source.
-        again: Whether `.on_expired("rebootstrap")` is suggested too.
+        again: Whether the fix also suggests `.on_expired("rebootstrap")`.
         before: Whether snapshots before this one have expired, rather than this one.
     """
     state = ', or declare .on_expired("rebootstrap") where the target can take a state again' if again else ""
+    what = f"snapshot {snapshot} of {source} has expired before it was read."
+    if before:
+        what = f"snapshots of {source} before {snapshot} have expired before they were read."
     return Expired(
-        f"snapshots of {source} before {snapshot} have expired before they were read."
-        if before
-        else f"snapshot {snapshot} of {source} has expired before it was read.",
+        what,
         fix="the rows that it added can no longer be identified: empty and refill the target with `helios run "
         f"--full-refresh`{state}; and keep snapshots longer than the pipeline may be down.",
     )
@@ -88,7 +89,7 @@ def ahead(table: JavaTable, read: ReadPlan, offset: IcebergOffset, newest: JavaS
     if offset.partial and offset.snapshot is not None:
         if offset.state:
             deltas.append(state(table, read, offset.snapshot))
-        elif not deltas or deltas[-1].snapshot != offset.snapshot:  # some of its files have been read
+        elif not deltas or deltas[-1].snapshot != offset.snapshot:  # the partly read append is no longer there
             raise rolled_back(offset.snapshot, read)
     return deltas[::-1]
 
@@ -99,10 +100,10 @@ def state(table: JavaTable, read: ReadPlan, snapshot: int) -> SnapshotDelta:
     Raises:
         Expired: The snapshot has expired.
     """
-    made = table.snapshot(snapshot)
-    if made is None:
+    retained = table.snapshot(snapshot)
+    if retained is None:
         raise expired(snapshot, read.name, again=may_rebootstrap(read))
-    return _delta_of(made, state=True)
+    return _delta_of(retained, state=True)
 
 
 def commits(
@@ -115,7 +116,7 @@ def commits(
         read: The source.
         after: The last snapshot that was read; None for all.
         to: The last snapshot to read.
-        began: Without `after`, the table's last sequence number when it was followed first; None where it is unknown.
+        began: Without `after`, the table's last sequence number when the pipeline began to follow it; None if unknown.
 
     Raises:
         Expired: One of them has expired.
@@ -129,8 +130,8 @@ def commits(
         if oldest.snapshotId() == after:
             return
         yield oldest
-    lost = to if oldest is None else history.expired
-    if lost == after:
+    lost = to if oldest is None else history.expired  # None: the history ends at a snapshot without a parent
+    if lost == after:  # every commit after `after` was found
         if after is None and oldest is not None and began is not None and _gap(table, began, oldest):
             raise expired(int(oldest.snapshotId()), read.name, again=may_rebootstrap(read), before=True)
         return
@@ -141,15 +142,16 @@ def commits(
         raise expired(lost, read.name, again=again)
     assert after is not None
     assert oldest is not None
-    raise (
-        expired(after, read.name, again=again) if history_truncated(table, oldest, after) else rolled_back(after, read)
-    )
+    if history_truncated(table, oldest, after):
+        raise expired(after, read.name, again=again)
+    raise rolled_back(after, read)
 
 
 def _gap(table: JavaTable, began: int, oldest: JavaSnapshot) -> bool:
     """True if commits may be missing between a sequence number and a snapshot without a parent.
 
-    Those of other branches have sequence numbers too. Format v1 has none: its first commit has added all that it holds.
+    Commits of other branches have sequence numbers too. Format v1 has no sequence numbers: there, the oldest commit is
+    the first one if it added all rows that it holds.
     """
     first = int(oldest.sequenceNumber())
     if first == 0:
@@ -182,10 +184,10 @@ def appends(
 
 
 def _refuse_rewrite(snapshot: JavaSnapshot, read: ReadPlan, policy: str) -> None:
-    """Raises for a commit that removes rows, unless it is left out.
+    """Refuses a commit that removes rows, unless the policy skips such commits.
 
     Raises:
-        RunError: It is not left out, or a full refresh, behind which all rows come again.
+        RunError: The policy is "fail", or the commit emptied the table for a full refresh, which writes all rows again.
     """
     operation, summary, id = str(snapshot.operation()), snapshot.summary(), snapshot.snapshotId()
     pipeline = summary.get("helios.pipeline")
@@ -207,15 +209,15 @@ def _refuse_rewrite(snapshot: JavaSnapshot, read: ReadPlan, policy: str) -> None
 
 
 def _replaces(table: JavaTable, snapshot: JavaSnapshot) -> bool:
-    """True if the rows that a snapshot appends replace others, which its transaction has removed before."""
+    """True if a snapshot appends rows in place of others, which an earlier snapshot of its transaction removed."""
     attempt = snapshot.summary().get(ATTEMPT)
-    while attempt is not None and (parent := snapshot.parentId()) is not None:
-        before = table.snapshot(parent)
-        if before is None or before.summary().get(ATTEMPT) != attempt:
+    while attempt is not None and (parent_id := snapshot.parentId()) is not None:
+        parent = table.snapshot(parent_id)
+        if parent is None or parent.summary().get(ATTEMPT) != attempt:
             return False
-        if str(before.operation()) in REWRITES:
+        if str(parent.operation()) in REWRITES:
             return True
-        snapshot = before
+        snapshot = parent
     return False
 
 
@@ -227,14 +229,14 @@ def overwrites(read: ReadPlan) -> str:
 
 
 def may_rebootstrap(read: ReadPlan) -> bool:
-    """True if `.on_expired("rebootstrap")` is possible for the source, and not declared."""
+    """True if the source could declare `.on_expired("rebootstrap")`, and does not."""
     source = read.source
     assert isinstance(source, IcebergSource)
     return not follows_changes(read) and source.expired == "fail"
 
 
 def follows_changes(read: ReadPlan) -> bool:
-    """True if row-level changes are read. Every commit but a compaction adds some."""
+    """True if row-level changes are read; every commit except a compaction has some."""
     source = read.source
     assert isinstance(source, IcebergSource)
     return source.changed is not None
@@ -251,10 +253,10 @@ def rolled_back(snapshot: int, read: ReadPlan) -> LedgerError:
 
 
 def _is_newer(table: JavaTable, snapshot: int, than: int | None) -> bool:
-    """True if a snapshot was committed after another one, which therefore cannot descend from it."""
+    """True if a snapshot was committed after another, so that the other cannot descend from it."""
     other = table.snapshot(than) if than is not None else None
-    one = table.snapshot(snapshot)
-    return one is not None and other is not None and one.timestampMillis() > other.timestampMillis()
+    newer = table.snapshot(snapshot)
+    return newer is not None and other is not None and newer.timestampMillis() > other.timestampMillis()
 
 
 def _delta_of(snapshot: JavaSnapshot, *, state: bool) -> SnapshotDelta:
@@ -275,7 +277,7 @@ def _delta_of(snapshot: JavaSnapshot, *, state: bool) -> SnapshotDelta:
 
 
 def together(deltas: Sequence[SnapshotDelta], after: int | None) -> SnapshotDelta:
-    """Deltas, newest first, as one of a scan behind a snapshot."""
+    """The sum of several deltas, newest first: the delta of one scan of all snapshots after `after`."""
     sizes = [delta.bytes for delta in deltas if delta.bytes is not None]
     return replace(
         deltas[0],
@@ -305,19 +307,19 @@ def advance(
         max_files: The limit of files per batch.
         rows_of: The row count of each file of a delta, in reading order.
     """
-    files, rows = max_files or float("inf"), float(max_rows or float("inf"))
+    files_left, rows_left = max_files or float("inf"), float(max_rows or float("inf"))
     taken = 0  # files of this batch so far
     for delta in deltas:
-        first = delta.snapshot == offset.snapshot and offset.files is not None
-        skipped = (offset.files or 0) if first else 0
-        since = offset.since if first else None
-        if not skipped and delta.files <= files and delta.rows <= rows:
-            files, rows, taken = files - delta.files, rows - delta.rows, taken + delta.files
+        partly_read = delta.snapshot == offset.snapshot and offset.files is not None
+        skipped = (offset.files or 0) if partly_read else 0
+        since = offset.since if partly_read else None
+        if not skipped and delta.files <= files_left and delta.rows <= rows_left:
+            files_left, rows_left, taken = files_left - delta.files, rows_left - delta.rows, taken + delta.files
             continue
         counts = rows_of(delta)
         upto = skipped
-        while upto < len(counts) and (taken == 0 or (files >= 1 and rows >= counts[upto])):
-            files, rows, taken, upto = files - 1, rows - counts[upto], taken + 1, upto + 1
+        while upto < len(counts) and (taken == 0 or (files_left >= 1 and rows_left >= counts[upto])):
+            files_left, rows_left, taken, upto = files_left - 1, rows_left - counts[upto], taken + 1, upto + 1
         if upto < len(counts):
             if upto == 0:  # the batch ends before this delta
                 return IcebergOffset(snapshot=delta.after)
@@ -327,9 +329,9 @@ def advance(
 
 
 def lineage(snapshot: JavaSnapshot) -> tuple[int | None, int | None, int | None]:
-    """Of a snapshot of format v3 the next unassigned row id, the number of live rows and the sequence number.
+    """The next unassigned row id, the number of live rows and the sequence number of a snapshot of format v3.
 
-    None stands for what is unknown.
+    Values that are unknown are None; before format v3, all three are.
     """
     first, added = snapshot.firstRowId(), snapshot.addedRows()
     if first is None or added is None:
@@ -342,17 +344,17 @@ def lineage(snapshot: JavaSnapshot) -> tuple[int | None, int | None, int | None]
 
 
 def rebootstrap(
-    offset: IcebergOffset, newest: JavaSnapshot, lost: Expired, *, replaces: bool, kept: Callable[[int, int], int]
+    offset: IcebergOffset, newest: JavaSnapshot, lost: Expired, *, replaces: bool, unchanged: Callable[[int, int], int]
 ) -> IcebergOffset:
-    """The offset of a reader that restarts from the current state, as the snapshots after its offset have expired.
+    """The offset of a reader that restarts from the current state, because snapshots after its offset have expired.
 
     Args:
         offset: The end of its last batch.
         newest: The newest snapshot of the branch.
         lost: The error for the expired snapshot.
         replaces: Whether the target accepts rows that it already has.
-        kept: Counts the rows of the state with a row id below a given one that no commit after a sequence number has
-            changed.
+        unchanged: Counts the rows of the state whose row id is below the first argument, and which no commit after the
+            sequence number of the second has changed.
 
     Raises:
         Expired: The new rows of the state cannot be determined.
@@ -366,7 +368,7 @@ def rebootstrap(
             f"{lost.what[:-1]}, and the checkpoint is of a version that did not record which rows changed.",
             fix=lost.fix,
         )
-    if kept(offset.rows, offset.sequence) != offset.live:
+    if unchanged(offset.rows, offset.sequence) != offset.live:
         raise Expired(
             f"{lost.what[:-1]}, and delivered rows have been deleted or changed since, which the new rows do not show.",
             fix=lost.fix,

@@ -62,7 +62,7 @@ class IcebergReader(SpanSource):
         )
         self._starting_offset = IcebergOffset()
         self._stream_table: JavaTable | None = None
-        self._looked_at: JavaTable | None = None
+        self._last_loaded: JavaTable | None = None
 
     @property
     def _source(self) -> IcebergSource:
@@ -71,23 +71,23 @@ class IcebergReader(SpanSource):
 
     @property
     def _accepts_replays(self) -> bool:
-        """True if the target accepts rows a second time. Spark's own state would count them twice."""
+        """True if the target accepts rows a second time. A stateful pipeline does not: its state counts them twice."""
         plan = self.context.plan
         return plan.path is ReadPath.RANGES and plan.write.mode.traits.idempotent
 
     @property
     def _rows_only(self) -> bool:
-        """True if a batch starts only when rows were added."""
+        """True if only new files start a batch, as for a stateful pipeline."""
         return self.context.plan.path is ReadPath.STREAM
 
     def _table(self) -> JavaTable:
-        self._looked_at = source_table(self._spark, self.read_plan)
-        return self._looked_at
+        self._last_loaded = source_table(self._spark, self.read_plan)
+        return self._last_loaded
 
     @property
-    def looked_at(self) -> JavaTable:
-        """The table as it was last looked at, which knows all snapshots that a batch reads."""
-        return self._looked_at or self._table()
+    def last_loaded(self) -> JavaTable:
+        """The table as it was loaded last: it has all snapshots that a batch reads."""
+        return self._last_loaded or self._table()
 
     # the starting offset
 
@@ -141,7 +141,7 @@ class IcebergReader(SpanSource):
     def _latest(self, offset: IcebergOffset) -> IcebergOffset:
         table, read = self._table(), self.read_plan
         newest = table.snapshot(self._until) if self._until is not None else None
-        # If that snapshot has expired, a later one holds its rows.
+        # If the snapshot at which the run ends has expired, a later one holds its rows.
         newest = newest or tables.head(table, read.branch)
         if newest is None or (self._frozen and self._until is None):
             return offset
@@ -180,7 +180,7 @@ class IcebergReader(SpanSource):
         )
 
     def _rebootstraps(self) -> bool:
-        """True if the current state is read when snapshots have expired. Spark's own state would count rows twice."""
+        """True if expired snapshots make the source read its current state; never in a stateful pipeline."""
         return self._source.expired == "rebootstrap" and not self._rows_only
 
     def _rebootstrapped(self, offset: IcebergOffset, newest: JavaSnapshot, lost: offsets.Expired) -> IcebergOffset:
@@ -190,11 +190,11 @@ class IcebergReader(SpanSource):
             newest,
             lost,
             replaces=self._accepts_replays,
-            kept=lambda row, sequence: self._unchanged_below(snapshot, row, sequence),
+            unchanged=lambda row, sequence: self._unchanged_below(snapshot, row, sequence),
         )
 
     def _unchanged_below(self, snapshot: int, row: int, sequence: int) -> int:
-        """How many rows of a state have a row id below a given one, and no change after a sequence number."""
+        """The number of rows of a state with a row id below `row`, and no change after a sequence number."""
         assert self.read_plan.table is not None
         state = self._spark.read.option("versionAsOf", snapshot).table(self.read_plan.table.sql)
         return state.where((F.col(ROW_ID) < row) & (F.col(LAST_CHANGE) <= sequence)).count()
@@ -212,11 +212,11 @@ class IcebergReader(SpanSource):
     # lag
 
     def _observe(self, table: JavaTable, offset: IcebergOffset, deltas: list[SnapshotDelta]) -> None:
-        """Reports the lag at a look; a run that ends at what it found at its start lags behind what came since, too."""
+        """Reports the lag. A run that ends at a fixed snapshot also lags behind the snapshots after that one."""
         if self._until is None:
             self.context.observer.lagging(self.index, offsets.lag(deltas))
             return
-        with suppress(HeliosError):  # what came since may be unreadable, which the next run says
+        with suppress(HeliosError):  # later snapshots may be unreadable; the next run reports that
             self.context.observer.lagging(self.index, self._lag(table, offset))
 
     @override
@@ -293,16 +293,16 @@ class IcebergReader(SpanSource):
 
     @override
     def size(self, span: Span) -> int | None:
-        """At most how many bytes the files of a span have, as the summaries of its snapshots say."""
+        """The upper bound of the bytes in a span's files, from the summaries of its snapshots; None if unknown."""
         if span.end is not None and SNAPSHOT in span.end:
             return None
         deltas = [delta for delta, _, _ in self._snapshots.parts(self._table(), self._range(span))]
-        # The size of a state is added up from commits, of which some may not say theirs.
+        # The size in a state's summary is a sum over all commits; it is wrong if one of them has stated none.
         sizes = [delta.bytes for delta in deltas if delta.bytes is not None and not delta.state]
         return sum(sizes) if len(sizes) == len(deltas) else None
 
     def files(self, span: Span) -> TableFiles:
-        """The data files of a span, for who reads them without Spark.
+        """The data files of a span, to be read without Spark.
 
         Raises:
             NotNative: The span is not made of whole rows of files.
@@ -316,22 +316,18 @@ class IcebergReader(SpanSource):
         snapshots = self._range(span)
         if snapshots.since is not None:
             raise NotNative("it reads the new rows of a state alone")
-        # As the rows are declared: a whole state first, then files, which are counted there.
-        whole = (
-            snapshots.state is not None
-            and not snapshots.skipped
-            and (snapshots.taken is None or snapshots.to != snapshots.state)
-        )
+        # As in `readers.read_range`: first a whole state, then the other files, which are counted apart.
+        whole = snapshots.has_whole_state
         state = self._state_files(table, snapshots.state) if whole else None
-        tasks, seen = self._snapshots.tasks(table, replace(snapshots, state=None) if whole else snapshots)
+        tasks, metrics = self._snapshots.tasks(table, replace(snapshots, state=None) if whole else snapshots)
         if state is not None:
-            whole_tasks = classes().java.util.ArrayList(state.tasks)  # those of the state alone are still to be counted
-            whole_tasks.addAll(tasks)
-            tasks = whole_tasks
+            all_tasks = classes().java.util.ArrayList(state.tasks)  # a copy: `state` counts its own tasks later
+            all_tasks.addAll(tasks)
+            tasks = all_tasks
 
         def count(planned: bool) -> None:
             if not planned:
-                record(seen)
+                record(metrics)
             if state is not None:
                 state.done(planned)
 
@@ -343,13 +339,13 @@ class IcebergReader(SpanSource):
         return self.read_plan.table.catalog
 
     def _state_files(self, table: JavaTable, snapshot: int | None) -> TableFiles:
-        """The data files of a state; Spark's plan of it has counted all of them, and not those that are read."""
+        """The data files of a state. Where Spark has planned the state too, it has recorded the total already."""
         whole = SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
         reader = replace(self._snapshots, read=self.read_plan, predicates=self.context.plan.pushed(self.index))
-        tasks, seen = reader.tasks(table, whole if snapshot is not None else SnapshotRange())
+        tasks, metrics = reader.tasks(table, whole if snapshot is not None else SnapshotRange())
 
         def count(planned: bool) -> None:
-            record(replace(seen, total=0, whole=()) if planned else seen)
+            record(replace(metrics, total=0, whole=()) if planned else metrics)
 
         return TableFiles(self._spark, table, self._catalog, self.schema(), tasks, count)
 

@@ -59,7 +59,7 @@ def narrowed(df: DataFrame, read: ReadPlan) -> DataFrame:
 
 
 def settled(read: ReadPlan) -> ReadPlan:
-    """A source whose points in the history are resolved; now, if the table did not exist at planning time.
+    """A source with its points in the history resolved; they are resolved now if the table did not exist earlier.
 
     Raises:
         InputError: A point does not exist.
@@ -73,7 +73,7 @@ def settled(read: ReadPlan) -> ReadPlan:
 
 
 def pin(spark: SparkSession, read: ReadPlan) -> int | None:
-    """The snapshot at which a source that is read once is read: the newest of its branch; None for an empty table."""
+    """The snapshot at which a source is read once, by default the newest of its branch; None for an empty table."""
     read = settled(read)
     if read.span is not None:
         return read.span[1]
@@ -87,7 +87,7 @@ def read_at(
     *,
     positioned: bool = False,
 ) -> DataFrame:
-    """The rows of a source that is read once, at its pin; changes carry their order in columns of their own.
+    """The rows of a source that is read once, at its pin; changes have change columns instead of positions.
 
     Args:
         spark: The session.
@@ -96,7 +96,7 @@ def read_at(
         positioned: Whether each row carries its position in the hidden column `POSITION`.
 
     Raises:
-        RunError: A file holds something else than the table says.
+        RunError: A file does not hold what the table declares.
     """
     read = settled(read)
     if read.span is not None and snapshot is not None:
@@ -125,7 +125,7 @@ def read_at(
 def read_range(
     spark: SparkSession, reader: SnapshotReader, span: SnapshotRange, *, positioned: bool = False
 ) -> DataFrame | None:
-    """The rows of a range; None if it adds none.
+    """The rows of a range; None if the range adds no rows.
 
     Args:
         spark: The session.
@@ -159,31 +159,32 @@ def _changed(spark: SparkSession, read: ReadPlan, span: SnapshotRange, keys: tup
 def _rows(
     spark: SparkSession, reader: SnapshotReader, span: SnapshotRange, *, positioned: bool = False
 ) -> DataFrame | None:
-    """The rows of a range: a whole state through Spark's table reader, anything else by its files."""
+    """The rows of a range: Spark's table reader reads a whole state; all other files are read by scan tasks."""
     read = reader.read
     table = source_table(spark, read)
     parts = []
-    if span.state is not None and not span.skipped and (span.taken is None or span.to != span.state):
+    if span.state is not None and span.has_whole_state:
         count_state(spark, read, span.state)
         add_position = _positions(_state_sequences(spark, read, span.state)) if positioned else None
         parts.append(read_state(spark, read, span.state, add_position, span.since))
         span = replace(span, state=None, since=None)
-    tasks, seen = reader.tasks(table, span)
-    scan_metrics.record(seen)
+    tasks, metrics = reader.tasks(table, span)
+    scan_metrics.record(metrics)
     if tasks.size():
         rows = read_tasks(spark, table, tasks, vector=vector_of(read))
         rows = rows.where(F.col(ROW_ID) >= span.since) if span.since is not None else rows
         names = spark_schema(spark, table).names
-        parts.append(
-            _positions(_task_sequences(spark, tasks))(rows, names) if positioned else rows.select(*map(quoted, names))
-        )
+        if positioned:
+            parts.append(_positions(_task_sequences(spark, tasks))(rows, names))
+        else:
+            parts.append(rows.select(*map(quoted, names)))
     return reduce(DataFrame.unionByName, parts) if parts else None
 
 
 def _state_sequences(spark: SparkSession, read: ReadPlan, snapshot: int) -> DataFrame:
     """The data sequence number of each file of a state."""
     assert read.table is not None
-    entries = spark.read.option("versionAsOf", snapshot).table(f"{read.table.sql}.entries").where("status < 2")
+    entries = spark.read.option("versionAsOf", snapshot).table(f"{read.table.sql}.entries").where("status < 2")  # live
     return entries.select("data_file.file_path", "sequence_number")
 
 
@@ -197,15 +198,21 @@ def _task_sequences(spark: SparkSession, tasks: JavaCollection[JavaFileScanTask]
 
 
 def _positions(files: DataFrame) -> AddPosition:
-    """Adds the hidden position to rows: the commit's sequence number, the file, and the row's position in it."""
-    known = F.broadcast(files.toDF("__helios_file", "__helios_seq"))
+    """Returns a function that adds the hidden position to rows.
+
+    The position has the sequence number of the commit, the file, and the row's position in the file.
+
+    Args:
+        files: The path and the data sequence number of each file.
+    """
+    sequences = F.broadcast(files.toDF("__helios_file", "__helios_seq"))
 
     def add(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
-        picked = map(quoted, columns)
-        located = rows.select(*picked, F.col("_file").alias("__helios_at"), F.col("_pos").alias("__helios_pos"))
-        joined = located.join(known, F.col("__helios_at") == F.col("__helios_file"), "left")
+        selected = map(quoted, columns)
+        located = rows.select(*selected, F.col("_file").alias("__helios_at"), F.col("_pos").alias("__helios_pos"))
+        joined = located.join(sequences, F.col("__helios_at") == F.col("__helios_file"), "left")
         position = F.struct("__helios_seq", "__helios_at", "__helios_pos").alias(POSITION)
-        names = located.columns[: len(columns)]
+        names = located.columns[: len(columns)]  # without the file and the position
         return joined.select(*map(quoted, names), position)
 
     return add

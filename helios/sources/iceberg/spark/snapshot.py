@@ -35,7 +35,7 @@ CHANGE_SCHEMA = StructType(
 )
 
 AddPosition: TypeAlias = "Callable[[DataFrame, Sequence[str]], DataFrame]"
-"""Adds the hidden position to rows and selects the named columns."""
+"""Adds the hidden position to rows, and selects the named columns."""
 
 
 def source_table(spark: SparkSession, read: ReadPlan) -> JavaTable:
@@ -78,36 +78,36 @@ def read_state(
     add_position: AddPosition | None = None,
     since: int | None = None,
 ) -> DataFrame:
-    """The rows of an Iceberg table at a snapshot (none at None), in the table's current columns.
+    """The rows of an Iceberg table at a snapshot, in the table's current columns; no rows for None.
 
-    Spark reads a snapshot with the schema of its time; the current schema, matched to the files by field ids, keeps
-    the steps valid after an ALTER TABLE.
+    Spark alone would read a snapshot with the schema of its time. The current schema, matched to the files by field
+    ids, keeps the steps valid after an ALTER TABLE.
 
     Args:
         spark: The session.
         read: The source.
         snapshot: The snapshot.
         add_position: Adds the hidden position to the rows.
-        since: The first row id that is read.
+        since: The first row id that is read; None for all rows.
 
     Raises:
-        RunError: A file holds something else than the table says.
+        RunError: A file does not hold what the table declares.
     """
     assert read.table is not None
     if snapshot is None:
         return reader(spark, read).table(read.table.sql).alias(ALIAS).limit(0)
     table = source_table(spark, read)
     verify_state(spark, read, table, snapshot)
-    made = table.snapshot(snapshot)
-    schema = made.schemaId() if made is not None else None
-    then = table.schemas().get(schema) if schema is not None else None
+    retained = table.snapshot(snapshot)
+    schema_id = retained.schemaId() if retained is not None else None
+    schema_then = table.schemas().get(schema_id) if schema_id is not None else None
     df = reader(spark, read).option("versionAsOf", snapshot).table(read.table.sql).alias(ALIAS)
     df = df.where(F.col(ROW_ID) >= since) if since is not None else df
-    if then is None or then.schemaId() == table.schema().schemaId():
+    if schema_then is None or schema_then.schemaId() == table.schema().schemaId():
         rows = add_position(df, df.columns) if add_position else df.select("*")
         if has_mapping(table):
             return without_pushed(rows, frozenset(names_by_id(table.schema()).values()))
-        return without_pushed(rows, overflow.unordered(table, [made] if made is not None else []))
+        return without_pushed(rows, overflow.unordered(table, [retained] if retained is not None else []))
     tasks = plan_tasks(spark, table.newScan().useSnapshot(snapshot))
     names = spark_schema(spark, table).names
     if not tasks.size():

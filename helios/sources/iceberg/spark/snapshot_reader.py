@@ -25,12 +25,12 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaList
 
 _VERIFIED: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], int] = {}
-"""The state of each source that was looked at last: a joined table is read in every batch."""
+"""The last verified state of each source, by table, schema, columns and conditions: each batch reads joined tables."""
 
 
 @dataclass(frozen=True)
 class File:
-    """A data file of a delta, with its scan task; no task is kept for deltas with many files."""
+    """A data file of a delta, with its scan task; the tasks of a delta with many files are not kept."""
 
     location: str
     rows: int
@@ -38,10 +38,10 @@ class File:
 
 
 def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTask], read: ReadPlan) -> None:
-    """Refuses files of a source that would be read as something else than they hold.
+    """Refuses a source's files that Spark would read wrongly.
 
     Raises:
-        RunError: One of them holds something else than the table says.
+        RunError: A file does not hold what the table declares.
     """
     if not foreign_files.asks(table):
         return
@@ -54,24 +54,24 @@ def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTa
 
 
 def verify_state(spark: SparkSession, read: ReadPlan, table: JavaTable, snapshot: int) -> None:
-    """Does so with the files of a state, where Spark finds them itself.
+    """Refuses the files of a state, as `verify` does; Spark itself plans the state.
 
     Raises:
-        RunError: One of them holds something else than the table says.
+        RunError: A file does not hold what the table declares.
     """
     if not foreign_files.asks(table):
         return
     source, whole = read.source, SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
     assert isinstance(source, IcebergSource)
     key = (str(table.uuid()), str(table.schema()), source.columns, source.conditions)
-    if _VERIFIED.get(key) == snapshot and not foreign_files.has_mapping(table):  # which may change
+    if _VERIFIED.get(key) == snapshot and not foreign_files.has_mapping(table):  # a mapping changes without a snapshot
         return
     SnapshotReader(spark=spark, read=read, predicates=stable(source)).tasks(table, whole)
     _VERIFIED[key] = snapshot
 
 
 def stable(source: IcebergSource) -> list[str]:
-    """The conditions of a source by which files may be skipped: those that are the same each time."""
+    """The deterministic conditions of a source: only these may skip files."""
     return [condition for condition in source.conditions if nondeterministic_function(condition) is None]
 
 
@@ -92,7 +92,7 @@ class SnapshotReader:
     _resolved: tuple[int, JavaExpression | None] | None = None
 
     def rows_of(self, table: JavaTable, delta: SnapshotDelta) -> list[int]:
-        """The row count of each part of a delta: of each file, or of all changes of a commit together."""
+        """The row count of each file of a delta; of changes the row count of the commit, as it is not divided."""
         if offsets.follows_changes(self.read):
             return [delta.rows]
         return [file.rows for file in self.files(table, delta)]
@@ -112,33 +112,33 @@ class SnapshotReader:
         """The scan tasks of a range as a Java list, and their scan metrics.
 
         Raises:
-            RunError: A file holds something else than the table says.
+            RunError: A file does not hold what the table declares.
         """
         jvm = classes()
         chosen: JavaList[JavaFileScanTask] = jvm.java.util.ArrayList()
         parts = self.parts(table, span)
         total = 0
         for delta, first, last in parts:
-            found = plan_tasks(self.spark, self._filtered_scan(table, delta))
+            matching = plan_tasks(self.spark, self._filtered_scan(table, delta))
             if first or last is not None:
-                # Others may have registered a file twice, whose rows count twice.
-                part = Counter(file.location for file in self.files(table, delta)[first:last])
-                total += part.total()
-                for task in found:
+                # A counter, as another writer may have added a file twice: its rows then count twice.
+                remaining = Counter(file.location for file in self.files(table, delta)[first:last])
+                total += remaining.total()
+                for task in matching:
                     location = str(task.file().location())
-                    if part[location]:
-                        part[location] -= 1
+                    if remaining[location]:
+                        remaining[location] -= 1
                         chosen.add(task)
             else:
                 total += delta.files
-                chosen.addAll(found)
+                chosen.addAll(matching)
         verify(self.spark, table, chosen, self.read)
         size = int(jvm.org.apache.iceberg.BaseCombinedScanTask(chosen).sizeBytes())
-        seen = ScanMetrics(total=total, matched=int(chosen.size()), bytes=size)
+        metrics = ScanMetrics(total=total, matched=int(chosen.size()), bytes=size)
         if counts_partitions(sum(delta.files for delta, _, _ in parts)):
-            seen.parts = (lambda: partitions.count(table, chosen),)
-            seen.whole = (lambda: partitions.count(table, self._all_tasks(table, parts)),)
-        return chosen, seen
+            metrics.parts = (lambda: partitions.count(table, chosen),)
+            metrics.whole = (lambda: partitions.count(table, self._all_tasks(table, parts)),)
+        return chosen, metrics
 
     def _all_tasks(
         self, table: JavaTable, parts: list[tuple[SnapshotDelta, int, int | None]]
@@ -156,10 +156,11 @@ class SnapshotReader:
         return tasks
 
     def parts(self, table: JavaTable, span: SnapshotRange) -> list[tuple[SnapshotDelta, int, int | None]]:
-        """The deltas of a range, oldest first, each with its first file and the end of its files (None for all)."""
+        """The deltas of a range, oldest first, each with the start and the end (or None) of the slice of its files."""
         deltas = list(offsets.appends(table, self.read, span.after, span.to))
-        behind = [delta.after for delta in deltas]
-        gaps = offsets.overwrites(self.read) == "skip" and behind != [*(d.snapshot for d in deltas[1:]), span.after]
+        parents = [delta.after for delta in deltas]
+        predecessors = [*(older.snapshot for older in deltas[1:]), span.after]
+        gaps = offsets.overwrites(self.read) == "skip" and parents != predecessors
         if span.whole and span.state is None and deltas and not gaps:  # one scan for all of them
             return [(offsets.together(deltas, span.after), 0, None)]
         if span.state is not None:
@@ -179,34 +180,37 @@ class SnapshotReader:
     def _filtered_scan(self, table: JavaTable, delta: SnapshotDelta) -> JavaScan:
         """A scan of the files that may hold rows that meet the predicates.
 
-        By the bounds of another writer's files, milliseconds or a decimal of another scale, it would leave out rows.
+        A table with a name mapping is scanned without a filter. Its files may be another writer's, with bounds in
+        milliseconds or in decimals of another scale: a filter could skip matching rows.
         """
         scan, condition = self._scan(table, delta), self._condition(table)
         if foreign_files.has_mapping(table):
             return scan
         # A scan of an older state binds the filter to the schema of that time.
-        made = table.snapshot(delta.snapshot) if delta.state else None
-        older = made is not None and made.schemaId() != table.schema().schemaId()
+        state = table.snapshot(delta.snapshot) if delta.state else None
+        older = state is not None and state.schemaId() != table.schema().schemaId()
         if condition is None or older:
             return scan
-        condition = self._in_order(table, delta, condition)
+        condition = self._without_unordered(table, delta, condition)
         return scan.caseSensitive(self.spark.conf.get("spark.sql.caseSensitive") == "true").filter(condition)
 
-    def _in_order(self, table: JavaTable, delta: SnapshotDelta, condition: JavaExpression) -> JavaExpression:
-        """A condition that asks for no order of partitions that are not in order."""
+    def _without_unordered(self, table: JavaTable, delta: SnapshotDelta, condition: JavaExpression) -> JavaExpression:
+        """A condition without comparisons by order of columns whose partitions are not in the order of values."""
         if not overflow.asks_for_order(condition, overflow.bounded(table)):
             return condition
         history = History(table, table.snapshot(delta.snapshot))
-        read = islice(history, 1) if delta.state else takewhile(lambda one: one.snapshotId() != delta.after, history)
-        return overflow.without_order(condition, overflow.unordered(table, read, added=not delta.state))
+        if delta.state:
+            return overflow.without_order(condition, overflow.unordered(table, islice(history, 1)))
+        new = takewhile(lambda snapshot: snapshot.snapshotId() != delta.after, history)
+        return overflow.without_order(condition, overflow.unordered(table, new, added=True))
 
     def _condition(self, table: JavaTable) -> JavaExpression | None:
         """The predicates as an Iceberg expression, cached per schema."""
         schema = int(table.schema().schemaId())
         if self.predicates and (self._resolved is None or self._resolved[0] != schema):
             assert self.read.table is not None
-            # By the others all files are planned that have nulls where the table says there are none, and are refused.
-            pushed = [one for one in self.predicates if not foreign_files.asks_for_nulls(table, one)]
+            # A predicate on nulls is not pushed: a file with nulls in a required column must be planned, to be refused.
+            pushed = [text for text in self.predicates if not foreign_files.asks_for_nulls(table, text)]
             resolved = filters.expression(self.spark, table, self.read.table.sql, pushed) if pushed else None
             self._resolved = schema, resolved
         return self._resolved[1] if self._resolved is not None else None

@@ -1,4 +1,4 @@
-"""Starting offsets of followed Iceberg tables: resolved at the first start and kept in the checkpoint."""
+"""Starting offsets of followed Iceberg tables: the first start resolves them, and the checkpoint keeps them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from helios.spark.iceberg import tables
 
 
 def declared(source: IcebergSource) -> str:
-    """The declared start, and whether changes are followed."""
-    start = f"start={source.start!r}" if source.start is not None else "start='current'"
-    followed = ", by its changes" if source.changed is not None else ""
-    return (str(source.at) if source.at is not None else start) + followed
+    """The declared start as text, with a remark if changes are followed."""
+    start = source.start if source.start is not None else "current"
+    text = str(source.at) if source.at is not None else f"start={start!r}"
+    return f"{text}, by its changes" if source.changed is not None else text
 
 
 def refuse_replaced(read: ReadPlan, entry: StartEntry) -> None:
