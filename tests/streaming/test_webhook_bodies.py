@@ -164,7 +164,10 @@ def test_fractions_are_cut_where_the_source_says_so(world: Any) -> None:
     body = json.dumps({"id": 1, "at": at, "s": at}).encode()
     with receiving([source]) as (url,):
         status, found = post(url, body, "m1")
-        assert (status, found["error"]) == (422, f'at is no timestamp: a fraction has more than six digits: "{at}"')
+        assert (status, found["error"]) == (
+            422,
+            f'at is not of type timestamp: a fraction has more than six digits: "{at}"',
+        )
     with receiving([source.fractions("truncate")]) as (url,):
         assert post(url, body, "m1") == (200, {"status": "accepted"})
     world.run(source.fractions("truncate") >> world.sink("a.t"))

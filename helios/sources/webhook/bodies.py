@@ -1,10 +1,10 @@
-"""The checks of a delivery's body: JSON that fits the declared columns, and that the reader takes as it is."""
+"""The checks of a delivery's body: JSON that fits the declared columns, and that Spark's reader will read unchanged."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,33 +16,33 @@ from helios.sources.webhook.signatures import Refused
 from helios.sources.webhook.values import Real, by_column, cut, excess, fits, shown
 
 DEEPEST = 400
-"""Levels of arrays and objects at the most; Spark's parser of JSON ends at a thousand."""
+"""Levels of arrays and objects at most; Spark's JSON parser takes a thousand."""
 
 LONGEST_NUMBER, LONGEST_NAME = 1000, 50_000
-"""Characters of a number and of a name at the most, as Spark's parser of JSON has it."""
+"""Characters of a number and of a name at most: the limits of Spark's JSON parser."""
 
 RESERVED = ("_helios", "__helios")
-"""The prefixes that column names must not have: the reader uses them."""
+"""Prefixes of the reader's own columns, which no other column may have."""
 
 ESCAPE = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F])|.)", re.DOTALL)
-"""An escape of JSON; the group is half of a surrogate pair, which is no text."""
+"""An escape of JSON; the group matches half of a surrogate pair, which UTF-8 cannot encode."""
 
 SPACE = re.compile(r"[ \t\r\n]*")
 DECODER = json.JSONDecoder()
 
 
 def verified(body: bytes, schema: Schema | None, extra: str = "fail", fraction: str = "refuse") -> bytes:
-    """Refuses a body that is no JSON, or that does not fit the declared columns.
+    """Refuses a body that is not JSON, or that does not fit the declared columns.
 
     Args:
         body: The body.
         schema: The declared columns; None for any JSON.
-        extra: What happens to fields that are not declared: "fail" refuses the body, "add" takes them if they are not
-            nested, "ignore" takes all.
-        fraction: What happens to fractions of timestamps beyond microseconds: "refuse" or "truncate".
+        extra: The policy for fields that are not declared: "fail" refuses the body; "add" accepts them if their names
+            and their numbers fit new columns; "ignore" accepts them all.
+        fraction: The policy for digits of timestamps beyond microseconds: "refuse" or "truncate".
 
     Returns:
-        The body as it is stored.
+        The body to store.
 
     Raises:
         Refused: With status 422, and the reason.
@@ -52,19 +52,20 @@ def verified(body: bytes, schema: Schema | None, extra: str = "fail", fraction: 
         return body
     if not isinstance(value, dict):
         raise Refused(422, "the body must be a JSON object, as the source declares columns")
-    if fraction == "truncate" and (short := _truncated(body, schema)) != body:
-        body, value = short, _parsed(short)
+    truncated = _truncated(body, schema) if fraction == "truncate" else body
+    if truncated != body:
+        body, value = truncated, _parsed(truncated)
     fields = by_column(value, schema.names)
     if fields is None:
         raise Refused(422, "a column occurs twice: names differ in more than their case")
     _refuse_names(value, schema, extra)
     for column in schema.columns:
-        one = fields.get(column.name)
-        if one is None and not column.nullable:
+        field = fields.get(column.name)
+        if field is None and not column.nullable:
             raise Refused(422, f"{column.name} is missing, or null")
-        if one is not None and not fits(one, column.kind, extra == "ignore"):
-            finer = ": a fraction has more than six digits" if excess(one, column.kind) else ""
-            raise Refused(422, f"{column.name} is no {column.type}{finer}: {shown(one)}")
+        if field is not None and not fits(field, column.kind, extra == "ignore"):
+            finer = ": a fraction has more than six digits" if excess(field, column.kind) else ""
+            raise Refused(422, f"{column.name} is not of type {column.type}{finer}: {shown(field)}")
     return body
 
 
@@ -73,25 +74,35 @@ def _parsed(body: bytes) -> Any:
         text = body.decode("utf-8")
         if any(escape[1] for escape in ESCAPE.finditer(text)):
             raise ValueError("a text holds half of a surrogate pair")
-        value = json.loads(text, parse_int=_whole, parse_float=_real, parse_constant=_no_json, object_pairs_hook=_once)
+        value = json.loads(
+            text, parse_int=_whole, parse_float=_real, parse_constant=_refuse_constant, object_pairs_hook=_unique
+        )
     except RecursionError:
         raise Refused(422, "the body is nested too deeply") from None
-    except ValueError as error:  # a UnicodeDecodeError too
+    except ValueError as error:  # includes UnicodeDecodeError
         raise Refused(422, f"the body is not JSON: {error}") from None
-    level, depth = [value], 0
-    while level := [value for value in level if isinstance(value, dict | list)]:
-        level = [inner for parent in level for inner in (parent.values() if isinstance(parent, dict) else parent)]
-        depth += 1
-        if depth > DEEPEST:
-            raise Refused(422, "the body is nested too deeply")
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [item for parent in level for item in _items(parent)]
+        if not level:
+            break
+    if any(isinstance(item, dict | list) for item in level):
+        raise Refused(422, "the body is nested too deeply")
     return value
+
+
+def _items(value: Any) -> Iterable[Any]:
+    """The values inside an object or an array; nothing for another value."""
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _refuse_names(value: dict[str, Any], schema: Schema, extra: str) -> None:
     seen = set()
     for name, field in value.items():
         if name.lower() in (ID, RECEIVED):
-            raise Refused(422, f"{name} is a name of Helios's own")
+            raise Refused(422, f"{name} is a name of Helios's own")  # the reader adds this column
         if extra == "ignore" or schema.get(name) is not None:
             continue
         if extra == "fail":
@@ -106,10 +117,10 @@ def _refuse_names(value: dict[str, Any], schema: Schema, extra: str) -> None:
 
 
 def _truncated(body: bytes, schema: Schema) -> bytes:
-    """A body without what fractions of its declared timestamps have beyond microseconds.
+    """A body whose declared timestamps have at most six digits in their fractions.
 
     Args:
-        body: The body: JSON.
+        body: The body, valid JSON.
         schema: The declared columns.
 
     Examples:
@@ -117,47 +128,51 @@ def _truncated(body: bytes, schema: Schema) -> bytes:
         >>> _truncated(b'{"at": "2026-01-01T10:00:00.123456789Z", "s":  1.10}', from_ddl("at timestamp, s string"))
         b'{"at": "2026-01-01T10:00:00.123456Z", "s":  1.10}'
     """
-    text, made, done = body.decode("utf-8"), [], 0
+    text, pieces, copied = body.decode("utf-8"), [], 0
     row = struct((column.name, column.kind) for column in schema.columns)
-    for begin, end, value in _times(text, _behind(text, 0), row):
-        if (short := cut(value)) != value:
-            made += [text[done:begin], json.dumps(short)]
-            done = end
-    return ("".join(made) + text[done:]).encode() if made else body
+    for begin, end, value in _times(text, _after_space(text, 0), row):
+        if cut(value) != value:
+            pieces += [text[copied:begin], json.dumps(cut(value))]
+            copied = end
+    return ("".join(pieces) + text[copied:]).encode() if pieces else body
 
 
 def _times(text: str, at: int, kind: SparkType | None) -> Iterator[tuple[int, int, str]]:
-    """The texts at places of timestamps in a JSON value that begins at a place: begin, end and value of each."""
+    """The texts of timestamps in the JSON value that begins at `at`: the begin, the end and the value of each."""
     if text[at] == '"' and kind is not None and kind.name.startswith("timestamp"):
         value, end = DECODER.raw_decode(text, at)
         yield at, end, value
     elif text[at] in "[{" and kind is not None and kind.name in ("array", "map", "struct"):
-        last, at = "]" if text[at] == "[" else "}", _behind(text, at + 1)
-        while text[at] != last:
+        closing = "]" if text[at] == "[" else "}"
+        at = _after_space(text, at + 1)
+        while text[at] != closing:
             part: SparkType | None = kind.parts[-1]
-            if last == "}":
+            if closing == "}":
                 name, at = DECODER.raw_decode(text, at)
                 part = kind.field(name) if kind.name == "struct" else part
-                at = _behind(text, _behind(text, at) + 1)
+                colon = _after_space(text, at)
+                at = _after_space(text, colon + 1)
             yield from _times(text, at, part)
             _, at = DECODER.raw_decode(text, at)
-            at = _behind(text, at)
-            at = _behind(text, at + 1) if text[at] == "," else at
+            at = _after_space(text, at)
+            if text[at] == ",":
+                at = _after_space(text, at + 1)
 
 
-def _behind(text: str, at: int) -> int:
+def _after_space(text: str, at: int) -> int:
+    """The place of the first character from `at` on that is not white space."""
     match = SPACE.match(text, at)
     return match.end() if match else at
 
 
 def line_of(delivery: str, at: datetime, body: bytes, *, columns: bool) -> bytes:
-    """A delivery as a line of a segment, in which the body stands as it came.
+    """A delivery as a line of a segment; the text of the body stays as it is.
 
     Args:
-        delivery: Its id.
-        at: When it came.
-        body: The body, verified.
-        columns: Whether its fields are columns; otherwise it is one column, `body`.
+        delivery: The id of the delivery.
+        at: The time of receipt.
+        body: The verified body.
+        columns: Whether the fields of the body are columns; otherwise the body is one column, `body`.
 
     Examples:
         >>> line_of("m1", datetime(2026, 1, 1, tzinfo=UTC), b'{"id": 1.10}', columns=True)
@@ -172,7 +187,7 @@ def line_of(delivery: str, at: datetime, body: bytes, *, columns: bool) -> bytes
 
 
 def one_line(body: bytes) -> bytes:
-    """JSON on one line, and otherwise as it came: line ends lie between its tokens only.
+    """JSON on one line. In valid JSON, line ends occur only between tokens, so a space can replace each.
 
     Examples:
         >>> one_line(b'{\\n  "id": 1.10\\n}')
@@ -181,25 +196,25 @@ def one_line(body: bytes) -> bytes:
     return re.sub(rb"[\r\n]", b" ", body)
 
 
-def _short(text: str) -> str:
+def _checked_length(text: str) -> str:
     if len(text) > LONGEST_NUMBER:
         raise ValueError(f"a number has more than {LONGEST_NUMBER:,} characters")
     return text
 
 
 def _whole(text: str) -> int:
-    return int(_short(text))
+    return int(_checked_length(text))
 
 
 def _real(text: str) -> Real:
-    return Real(_short(text))
+    return Real(_checked_length(text))
 
 
-def _no_json(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number")
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")  # NaN and the infinities, which Python would accept
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]

@@ -1,8 +1,8 @@
-"""Connections that send nothing, or never end their headers: they are closed, and take the place of no other.
+"""Limits of a server's connections: idle ones, and those that never end their headers, are closed.
 
-uvicorn has no timeout of headers (its `timeout_keep_alive` runs between two requests only, and ends with the first byte
-of the next), no bound of their size, and with `limit_concurrency` it answers 503 to everybody while idle connections
-hold the file handles. So its protocol is told here to close those that wait.
+uvicorn has no timeout for headers: its `timeout_keep_alive` runs only between two requests, until the first byte of the
+next. It has no limit of their size. With `limit_concurrency` it answers 503 to everybody while idle connections hold
+the file handles. The protocol here closes the connections that wait too long.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEADERS = 10.0
-"""Seconds from the first byte of a request, or from the connection on, to the end of its headers."""
+"""Seconds in which a new connection, or the first byte of a request, must be followed by complete headers."""
 
 LARGEST_HEADERS = 64_000
-"""Bytes of headers at the most."""
+"""Bytes of headers at most."""
 
 AT_ONCE = 64
-"""Connections at the most that are accepted before one is closed."""
+"""Connections at most that one turn of the event loop accepts, before the oldest waiting ones are closed."""
 
 LINES = 60.0
-"""Seconds between two lines about connections that cannot be accepted."""
+"""Seconds between two log lines about errors of the event loop."""
 
 
 @dataclass
@@ -34,8 +34,8 @@ class Limits:
     """The limits that the connections of a server share.
 
     Attributes:
-        most: Connections at the most.
-        waiting: Those that have no request, the oldest first.
+        most: The maximal number of connections.
+        waiting: The connections without a current request, oldest first; a dict, as an ordered set.
     """
 
     most: int
@@ -43,12 +43,12 @@ class Limits:
 
     @property
     def at_once(self) -> int:
-        """Connections that are accepted at once, before the first of them takes the place of another: a few."""
+        """Connections that are accepted at once: few, as the limit is enforced only after they are accepted."""
         return max(2, min(AT_ONCE, self.most // 8))
 
 
 class Connection(HttpToolsProtocol):
-    """A connection whose headers must come in time, and which goes when others need its place and it does nothing."""
+    """A connection whose headers must arrive in time, and which is closed when it is idle and others need its place."""
 
     limits: ClassVar[Limits]
     _deadline: asyncio.TimerHandle | None = None
@@ -56,7 +56,7 @@ class Connection(HttpToolsProtocol):
 
     @classmethod
     def under(cls, limits: Limits) -> type[Connection]:
-        """The protocol of a server's connections, with their limits."""
+        """The protocol class for a server's connections, with their limits."""
         return type(cls.__name__, (cls,), {"limits": limits})
 
     @override
@@ -71,7 +71,7 @@ class Connection(HttpToolsProtocol):
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        self._headers_came()
+        self._stop_deadline()
         self.limits.waiting.pop(self, None)
         super().connection_lost(exc)
 
@@ -86,7 +86,7 @@ class Connection(HttpToolsProtocol):
 
     @override
     def on_headers_complete(self) -> None:
-        self._headers_came()
+        self._stop_deadline()
         self.limits.waiting.pop(self, None)
         super().on_headers_complete()
 
@@ -100,17 +100,17 @@ class Connection(HttpToolsProtocol):
         self._size = 0
         self._deadline = self.loop.call_later(HEADERS, self.transport.abort)
 
-    def _headers_came(self) -> None:
+    def _stop_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
 
-def quiet(told: Callable[[str], None]) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
-    """A handler of errors in an event loop that tells one line a minute, where asyncio writes a page for each.
+def quiet_handler(log: Callable[[str], None]) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+    """A handler of an event loop's errors that logs one line a minute; asyncio would log a traceback for each error.
 
     Args:
-        told: What takes the line.
+        log: Receives the lines.
     """
     last = float("-inf")
 
@@ -119,6 +119,6 @@ def quiet(told: Callable[[str], None]) -> Callable[[asyncio.AbstractEventLoop, d
         if time.monotonic() - last >= LINES:
             last = time.monotonic()
             error = context.get("exception")
-            told(f"the receiver of webhooks: {context['message']}{f': {error}' if error is not None else ''}")
+            log(f"the receiver of webhooks: {context['message']}{f': {error}' if error is not None else ''}")
 
     return handle

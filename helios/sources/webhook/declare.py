@@ -21,10 +21,10 @@ Fractions: TypeAlias = Literal["refuse", "truncate"]
 FRACTIONS = ("refuse", "truncate")
 
 LARGEST = 16_000_000
-"""Bytes of a body at the most: Spark's parser of JSON takes no text of more than 20 million characters."""
+"""Bytes of a body at most: Spark's JSON parser takes no text of more than 20 million characters."""
 
 ID, RECEIVED = "_webhook_id", "_webhook_received_at"
-"""The fields of a stored delivery beside those of its body."""
+"""The fields of a stored delivery beside the fields of its body."""
 
 METADATA: Mapping[str, str] = {ID: "string", RECEIVED: "timestamp"}
 """The metadata of a delivery that `.with_metadata` adds, with the types of the columns."""
@@ -62,7 +62,7 @@ class WebhookSource(Source):
         return ('on_bad_row("quarantine")',) if self.bad_row == "quarantine" else ()
 
     def incremental(self, poll: float | str | timedelta = 1, *, max_files: int | None = None) -> Self:
-        """How deliveries become batches; a webhook is followed without this call too.
+        """Sets how deliveries become batches. A webhook is followed without this call, too.
 
         Args:
             poll: How often to look for stored deliveries: seconds, text such as "30s", or a timedelta.
@@ -71,22 +71,23 @@ class WebhookSource(Source):
         return replace(self, poll=duration(poll, "poll"), max_files=count(max_files, "max_files"))
 
     def signed(self, form: Signed) -> Self:
-        """How deliveries are signed.
+        """Sets how deliveries are signed.
 
         Args:
             form: "standard" (default): Standard Webhooks, an HMAC of id, time and body, at most five minutes old.
-                "github": an HMAC of the body; neither id nor time are signed there.
+                "github": an HMAC of the body, without id and time.
         """
         return replace(self, form=one_of(form, SIGNED, "signed"))
 
     def listen(self, address: str) -> Self:
-        """Where the receiver listens.
+        """Sets the address on which the receiver listens.
 
         Args:
-            address: Host and port, such as "0.0.0.0:8080"; by default "127.0.0.1:8080". TLS is a proxy's work.
+            address: Host and port, such as "0.0.0.0:8080"; by default "127.0.0.1:8080". The receiver has no TLS: put a
+                proxy in front.
 
         Raises:
-            DeclarationError: There is no port in it, or nobody signs and others than this machine could deliver.
+            DeclarationError: The address has no port, or other machines can reach it and there is no secret.
         """
         host, _, port = text(address, "listen").rpartition(":")
         if not host or not port.isdigit() or not 0 <= int(port) < 65536:
@@ -96,23 +97,22 @@ class WebhookSource(Source):
         return self._guarded(replace(self, host=host.strip("[]"), port=int(port)))
 
     def segments(self, folder: str) -> Self:
-        """Where deliveries wait until a run has committed them: a folder that outlives the machine's restarts.
+        """Sets the folder in which deliveries wait until a run has committed them; it must survive restarts.
 
         Args:
-            folder: A folder of this machine, or one that it shares with others; by default one of the user's own data
-                folder. Each source has its own.
+            folder: A local or a shared folder, for this source alone; by default a folder in the user's data folder.
         """
         return replace(self, folder=text(folder, "segments"))
 
     def limits(
         self, *, body: int | None = None, waiting: int | None = None, duplicates: float | str | timedelta | None = None
     ) -> Self:
-        """Bounds of the receiver.
+        """Sets the limits of the receiver.
 
         Args:
-            body: Bytes of a body at the most, up to 16 MB; larger ones are refused with 413. 1 MB by default.
-            waiting: Bytes that wait for a run at the most; then deliveries are refused with 429. 10 GB by default.
-            duplicates: The time in which a second delivery with an id is left out; a day by default.
+            body: The largest body in bytes, at most 16 MB; larger ones are refused with 413. 1 MB by default.
+            waiting: The bytes that may wait for a run; more deliveries are refused with 429. 10 GB by default.
+            duplicates: The time in which a second delivery with the same id is dropped; a day by default.
         """
         for name, number in (("body", body), ("waiting", waiting)):
             count(number, f"limits: {name}")
@@ -126,26 +126,26 @@ class WebhookSource(Source):
         return replace(self, largest=body or self.largest, waiting=waiting or self.waiting, window=window)
 
     def fractions(self, action: Fractions) -> Self:
-        """Sets the policy for timestamp digits beyond microseconds, as Go and .NET write them; no table keeps them.
+        """Sets the policy for timestamp digits beyond microseconds, which Go and .NET write and columns cannot hold.
 
         Args:
-            action: "refuse" (default) answers 422. "truncate" leaves out the digits behind the sixth, before the
-                delivery is stored.
+            action: "refuse" (default) answers 422. "truncate" cuts the digits after the sixth, before the delivery is
+                stored.
         """
         return replace(self, fraction=one_of(action, FRACTIONS, "fractions"))
 
     def on_bad_row(self, action: OnBadRow) -> Self:
         """Sets the policy for stored deliveries that do not fit the columns when they are read; see `Files.source`.
 
-        The receiver refuses such bodies with 422, so that this is about columns that were declared differently since.
+        The receiver refuses such bodies with 422. Only a change of the declared columns lets stored ones not fit.
         """
         return replace(self, bad_row=one_of(action, ON_BAD_ROW, "on_bad_row"))
 
     def with_metadata(self, *names: str) -> Self:
-        """Adds columns with where and when each delivery came from, in front of the others.
+        """Adds columns with the id and the time of each delivery, in front of the others.
 
         Args:
-            names: "_webhook_id" and "_webhook_received_at" (of the receiver's clock); both without names.
+            names: "_webhook_id" and "_webhook_received_at" (by the receiver's clock); both columns without names.
 
         Raises:
             DeclarationError: There is no such column.
@@ -163,9 +163,9 @@ class WebhookSource(Source):
         return source
 
     def as_files(self) -> FilesSource:
-        """The stored deliveries, as the folder that they are."""
-        declared = ", ".join(f"`{name}` {kind}" for name, kind in METADATA.items())
-        declared = f"{declared}, {self.declared_schema or 'body string'}"
+        """The folder of stored deliveries, as a source of files."""
+        metadata = ", ".join(f"`{name}` {kind}" for name, kind in METADATA.items())
+        declared = f"{metadata}, {self.declared_schema or 'body string'}"
         return FilesSource(
             path=self.folder,
             format="json",
@@ -194,22 +194,22 @@ class Webhook:
         *,
         extra: Extra = "fail",
     ) -> WebhookSource:
-        """Deliveries to a path; each that was answered with 200 is in the target once.
+        """Deliveries to a path; each delivery that was answered with 200 comes into the target once.
 
         The receiver runs with the driver, or as `helios webhook SCRIPT`; both need `helios-iceberg[webhook]`.
 
         Args:
             path: The path of the URL, such as "/orders".
-            secret: What deliveries are signed with; several where they rotate. None takes unsigned ones, from this
-                machine alone.
+            secret: The secret that signs deliveries, or several during a rotation. None accepts unsigned deliveries,
+                from this machine only.
             schema: Columns and Spark SQL types of the body, as text ("id bigint, day date") or a mapping. By default
                 the body is one column, `body`, of JSON text.
-            extra: What happens to fields that the schema does not have: "fail" refuses the delivery with 422, "ignore"
-                leaves them out, "add" makes them columns of text, which hold what is no text as JSON: what is
-                sent next may have another type.
+            extra: The policy for fields that the schema does not have: "fail" refuses the delivery with 422; "ignore"
+                leaves them out; "add" makes them string columns, with other values as JSON, since a later delivery may
+                have another type.
 
         Raises:
-            DeclarationError: The path is none, or `extra` is given without a schema.
+            DeclarationError: The path is not the path of a URL, or `extra` is given without a schema.
         """
         if not isinstance(path, str) or not path.startswith("/") or any(c in path for c in "?#{} "):
             raise DeclarationError(
@@ -234,7 +234,7 @@ class Webhook:
 
 
 def _default(path: str) -> str:
-    """A folder of the user's data folder for each path."""
+    """The default folder of a path, in the user's data folder."""
     from platformdirs import user_data_path
 
     return str(

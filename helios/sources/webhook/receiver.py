@@ -1,18 +1,18 @@
-"""The HTTP side: what is asked of a delivery, and the answer.
+"""The HTTP side of a receiver: the checks of a delivery, and the answers.
 
 | status | when |
 |---|---|
-| 200 | the delivery is durable, or it was before (a duplicate) |
+| 200 | the delivery is durable; also for a duplicate |
 | 400, 408 | the connection ended within the body, or the body did not arrive in time |
 | 401 | a header is missing, the signature does not fit, or the delivery is stale |
 | 404, 405 | another path, another method than POST |
 | 413 | the body is larger than allowed |
 | 415 | the body is not JSON by its Content-Type |
 | 422 | the body is not JSON, or does not fit the declared columns |
-| 429 | runs do not keep up: as many bytes wait as may |
+| 429 | runs do not keep up: too many bytes wait |
 | 503 | the disk refuses, or the receiver is starting or stopping |
 
-After an error of the disk nothing is taken until what was acknowledged is sealed, and the disk takes a probe.
+After an error of the disk, deliveries are refused until the acknowledged ones are sealed and a test write succeeds.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ from helios.sources.webhook.signatures import FORMS, Refused
 T = TypeVar("T")
 
 LONGEST_ID = 256
-"""Characters of a delivery id at the most."""
+"""Characters of a delivery id at most."""
 
 RETRY_AFTER = "5"
 """Seconds that a sender waits after 429 and 503."""
 
 STARTING = 10.0
-"""Seconds after its start in which an unknown path may be that of an endpoint which is being opened."""
+"""Seconds after the start in which an unknown path gets 503 instead of 404: its endpoint may still be opening."""
 
 BODY, SLOWEST = 20.0, 100_000
-"""Seconds that a body may take at the most, and for so many bytes of the largest one another second."""
+"""The timeout of a body: so many seconds, and one more for each `SLOWEST` bytes of the largest allowed body."""
 
 TICK, RETRY = 0.2, 1.0
-"""Seconds between two looks at the disk, and while it refuses."""
+"""Seconds between two checks of the disk: usually, and while the disk refuses."""
 
 SILENT = 15.0
-"""Seconds without a look at the disk after which it counts as one that does not answer."""
+"""Seconds without a completed check after which the disk counts as one that does not answer."""
 
 IN_FLIGHT = 64_000_000
-"""Bytes of bodies that wait for the disk at the most."""
+"""Bytes of bodies that may wait for the disk."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,15 +68,15 @@ class Endpoint:
 
     Attributes:
         path: The path of the URL, such as `/orders`.
-        secrets: Any of these signs a delivery; none takes unsigned ones.
+        secrets: The secrets; any of them may sign a delivery. Without secrets, unsigned deliveries are accepted.
         form: How deliveries are signed: a key of `FORMS`.
-        schema: The columns that a body must fit; None takes any JSON.
-        extra: What happens to fields that are not declared: "fail", "ignore" or "add".
-        largest: Bytes of a body at the most.
-        fraction: What happens to fractions of timestamps beyond microseconds: "refuse" or "truncate".
-        waiting: Bytes of segments that no run has committed, at the most.
-        window: Seconds in which a delivery id counts as a duplicate.
-        seal: Seconds after which an open segment becomes whole.
+        schema: The columns that a body must fit; None accepts any JSON.
+        extra: The policy for fields that are not declared: "fail", "ignore" or "add".
+        largest: Bytes of a body at most.
+        fraction: The policy for digits of timestamps beyond microseconds: "refuse" or "truncate".
+        waiting: Bytes at most of segments that no run has committed.
+        window: Seconds in which a second delivery with the same id is a duplicate.
+        seal: Seconds after which an open segment is sealed.
     """
 
     path: str
@@ -93,7 +93,7 @@ class Endpoint:
 
 @dataclass
 class Counts:
-    """Deliveries by what became of them."""
+    """The numbers of accepted, duplicate and refused deliveries; refused ones by HTTP status."""
 
     accepted: int = 0
     duplicates: int = 0
@@ -106,42 +106,42 @@ class Receiver:
     Args:
         endpoint: The endpoint.
         segments: Its segments.
-        told: What takes a line about a disk that refuses, and one when deliveries are taken again.
+        log: Receives a line when the disk refuses, and a line when deliveries are accepted again.
     """
 
-    def __init__(self, endpoint: Endpoint, segments: Segments, told: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(self, endpoint: Endpoint, segments: Segments, log: Callable[[str], None] = lambda line: None) -> None:
         self.endpoint = endpoint
         self.counts = Counts()
-        self._told = told
-        self._refusing = ""
-        self._looked = time.monotonic()
+        self._log = log
+        self._disk_problem = ""
+        self._last_check = time.monotonic()
         self._segments = segments
         self._known: dict[str, float] = {}
         self._queue: list[tuple[str, bytes, asyncio.Future[None]]] = []
-        self._coming: dict[str, asyncio.Future[None]] = {}
-        self._queued = 0
+        self._pending: dict[str, asyncio.Future[None]] = {}
+        self._queued_bytes = 0
         self._full = False
         self._wake = asyncio.Event()
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
-        self._disk = ThreadPoolExecutor(1, thread_name_prefix="segments")  # one at a time
+        self._disk = ThreadPoolExecutor(1, thread_name_prefix="segments")  # Segments are not thread-safe
 
     # the server's life
 
     async def open(self) -> None:
-        """Takes the segments; deliveries are written from now on.
+        """Opens the segments; deliveries are accepted from now on.
 
         Raises:
-            RunError: Another receiver writes to them, or the disk refuses.
+            RunError: Another receiver writes to the segments, or the disk refuses.
         """
         self._known = await self._on_disk(self._segments.open)
-        self._looked = time.monotonic()
-        self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._keep())]
+        self._last_check = time.monotonic()
+        self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._maintain())]
         for task in self._tasks:
             task.add_done_callback(self._ended)
 
     async def close(self) -> None:
-        """Writes what waits, and seals the segments.
+        """Writes the deliveries that wait, and seals the segments.
 
         Raises:
             RunError: The disk refuses.
@@ -156,29 +156,29 @@ class Receiver:
 
     @property
     def problem(self) -> str:
-        """Why deliveries are not sealed now; empty if they are."""
-        silent = time.monotonic() - self._looked
-        if not self._refusing and silent > SILENT:
+        """The reason why deliveries are not sealed now; empty if they are."""
+        silent = time.monotonic() - self._last_check
+        if not self._disk_problem and silent > SILENT:
             return f"{self.endpoint.path}: the disk has not answered for {silent:.0f} s"
-        return self._refusing
+        return self._disk_problem
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Tells that a task ended by an error; from then on nothing is taken, as nothing could be sealed."""
+        """Refuses all deliveries after an error has ended a task: without the tasks, nothing is written or sealed."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._refuse(f"{type(error).__name__}: {error}. Start the receiver again")
             waiting, self._queue = self._queue, []
             self._settle(waiting, RunError(str(error)))
 
     def _refuse(self, why: str) -> None:
-        if not self._refusing:
-            self._told(f"{self.endpoint.path} takes no deliveries: {why}")
-        self._refusing = f"{self.endpoint.path}: {why}"
+        if not self._disk_problem:
+            self._log(f"{self.endpoint.path} takes no deliveries: {why}")
+        self._disk_problem = f"{self.endpoint.path}: {why}"
 
     async def _on_disk(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._disk, work)
 
     async def _write(self) -> None:
-        """Writes all deliveries that wait with one fsync, then those that came meanwhile."""
+        """Writes all waiting deliveries with one fsync, then those that have arrived meanwhile."""
         while self._queue or not self._stopping:
             await self._wake.wait()
             self._wake.clear()
@@ -199,23 +199,23 @@ class Receiver:
     def _settle(self, group: list[tuple[str, bytes, asyncio.Future[None]]], error: Exception | None) -> None:
         now = time.time()
         for delivery, line, done in group:
-            self._queued -= len(line)
-            self._coming.pop(delivery, None)
+            self._queued_bytes -= len(line)
+            self._pending.pop(delivery, None)
             if error is None:
                 if delivery:
                     self._known[delivery] = now
                 done.set_result(None)
             else:
                 done.set_exception(error)
-                done.exception()  # a sender that went away does not ask for it
+                done.exception()  # marks the error as seen, since the request may have been cancelled
 
-    async def _keep(self) -> None:
-        """Seals old segments, looks at the disk, and forgets ids that are older than the window."""
+    async def _maintain(self) -> None:
+        """Seals old segments, checks the disk, and forgets ids that are older than the window."""
         forgotten = time.monotonic()
         while not self._stopping:
-            await asyncio.sleep(RETRY if self._refusing else min(TICK, self.endpoint.seal))
+            await asyncio.sleep(RETRY if self._disk_problem else min(TICK, self.endpoint.seal))
             try:
-                await self._look()
+                await self._check()
                 if time.monotonic() - forgotten > min(60.0, self.endpoint.window):
                     forgotten = time.monotonic()
                     oldest = time.time() - self.endpoint.window
@@ -223,18 +223,18 @@ class Receiver:
                     await self._on_disk(self._segments.forget)
             except OSError as error:
                 self._refuse(_why(error))
-            self._looked = time.monotonic()
+            self._last_check = time.monotonic()
 
-    async def _look(self) -> None:
-        """Seals what is old or large enough; after an error, finds out whether deliveries can be taken again."""
-        if self._refusing:
+    async def _check(self) -> None:
+        """Seals a segment that is old or large enough; after an error, tests whether the disk works again."""
+        if self._disk_problem:
             await self._on_disk(self._segments.mend)
         if self._segments.due or self._segments.age >= self.endpoint.seal:
             await self._on_disk(self._segments.seal)
         self._full = await self._on_disk(self._segments.waiting) >= self.endpoint.waiting
-        if self._refusing:
-            self._refusing = ""
-            self._told(f"{self.endpoint.path} takes deliveries again")
+        if self._disk_problem:
+            self._disk_problem = ""
+            self._log(f"{self.endpoint.path} takes deliveries again")
 
     # one delivery
 
@@ -245,7 +245,7 @@ class Receiver:
         except Refused as refused:
             self.counts.refused[refused.status] = self.counts.refused.get(refused.status, 0) + 1
             headers = {"Retry-After": RETRY_AFTER} if refused.status in (429, 503) else {}
-            headers |= {"Connection": "close"} if refused.status == 408 else {}  # the rest of the body would follow
+            headers |= {"Connection": "close"} if refused.status == 408 else {}  # the rest of the body may still come
             return JSONResponse({"error": refused.reason}, refused.status, headers)
         return JSONResponse({"status": status})
 
@@ -253,12 +253,12 @@ class Receiver:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
             raise Refused(415, f"Content-Type is {kind or 'missing'}; send application/json")
-        if self._refusing or self._stopping:
-            raise Refused(503, "the receiver cannot write" if self._refusing else "the receiver is stopping")
-        if self._full or self._queued > IN_FLIGHT:
+        if self._disk_problem or self._stopping:
+            raise Refused(503, "the receiver cannot write" if self._disk_problem else "the receiver is stopping")
+        if self._full or self._queued_bytes > IN_FLIGHT:
             raise Refused(429, "too many deliveries wait to be read; send it again later")
         body = await self._body(request)
-        delivery = self._signed(request, body)
+        delivery = self._delivery_id(request, body)
         if len(delivery) > LONGEST_ID:
             raise Refused(422, f"the delivery id has more than {LONGEST_ID} characters")
         body = verified(body, self.endpoint.schema, self.endpoint.extra, self.endpoint.fraction)
@@ -283,24 +283,25 @@ class Receiver:
             raise Refused(400, "the connection ended within the body") from None
         return b"".join(chunks)
 
-    def _signed(self, request: Request, body: bytes) -> str:
+    def _delivery_id(self, request: Request, body: bytes) -> str:
+        """The id of a delivery, after its signature is verified; empty for an unsigned delivery without an id."""
         if not self.endpoint.secrets:
             return request.headers.get("webhook-id") or request.headers.get("x-github-delivery") or ""
         return FORMS[self.endpoint.form](request.headers, body, self.endpoint.secrets, time.time())
 
     async def _stored(self, delivery: str, body: bytes) -> str:
-        """Waits until a delivery is durable, by this request or by another one with its id."""
+        """Waits until a delivery is durable, by this request or by another request with the same id."""
         duplicate = self._known.get(delivery, 0.0) > time.time() - self.endpoint.window
-        if delivery in self._coming:
-            await self._durable(self._coming[delivery])
+        if delivery in self._pending:
+            await self._durable(self._pending[delivery])
             duplicate = True
         elif not duplicate:
             done = asyncio.get_running_loop().create_future()
             line = line_of(delivery, datetime.now(UTC), body, columns=self.endpoint.schema is not None)
             self._queue.append((delivery, line, done))
-            self._queued += len(line)
+            self._queued_bytes += len(line)
             if delivery:
-                self._coming[delivery] = done
+                self._pending[delivery] = done
             self._wake.set()
             await self._durable(done)
         if duplicate:
@@ -321,8 +322,11 @@ def _why(error: OSError) -> str:
 
 
 def app_of(receivers: Mapping[str, Receiver]) -> Starlette:
-    """The HTTP application of receivers by path, which may come and go, with `/healthz`."""
+    """The HTTP application of receivers, with `/healthz`.
 
+    Args:
+        receivers: The receivers by path; the application sees later changes of the mapping.
+    """
     began = time.monotonic()
 
     async def deliver(request: Request) -> Response:

@@ -1,6 +1,6 @@
 """The receiver of webhooks: an HTTP server that answers 200 once a delivery is durable, in segments that a run reads.
 
-It needs neither Spark nor Java, and the extra `helios-iceberg[webhook]`.
+It needs the extra `helios-iceberg[webhook]`, and neither Spark nor Java.
 """
 
 from __future__ import annotations
@@ -12,27 +12,28 @@ from helios.errors import EnvironmentProblem
 from helios.sources.webhook.declare import WebhookSource
 
 RECEIVING = "helios.sources.webhook.receiving:receiving"
-"""The function that receives deliveries beside a pipeline, as the table of sources names it."""
+"""The function that receives deliveries beside a pipeline, as a `SourceKind` names it."""
 
 
 @contextmanager
 def receiving(
-    sources: Sequence[WebhookSource], told: Callable[[str], None] = lambda line: None, *, alone: bool = False
+    sources: Sequence[WebhookSource], log: Callable[[str], None] = lambda line: None, *, alone: bool = False
 ) -> Generator[list[str], None, None]:
     """Receives the deliveries of sources in threads of this process.
 
     Args:
         sources: The sources.
-        told: What takes a line about deliveries that cannot be taken, and when they are taken again.
-        alone: Whether a source whose deliveries another process receives is an error; otherwise it is left to that one.
+        log: Receives a line when deliveries cannot be stored, and a line when they can be stored again.
+        alone: Whether it is an error if another process receives the deliveries of a source; otherwise that source is
+            left to the other process.
 
     Returns:
         The URLs that are served.
 
     Raises:
         EnvironmentProblem: The extra is not installed.
-        InputError: The declared columns do not parse, or a secret is not as its form has it.
-        RunError: An address is taken by something else, or `alone` and another one receives.
+        InputError: The declared columns do not parse, or a secret is malformed.
+        RunError: Another program uses an address, or `alone` is set and another process receives the deliveries.
     """
     try:
         from helios.sources.webhook import serve
@@ -42,5 +43,5 @@ def receiving(
             where=sources[0].origin,
             fix="pip install 'helios-iceberg[webhook]'.",
         ) from error
-    with serve.receiving(sources, told, alone=alone) as urls:
+    with serve.receiving(sources, log, alone=alone) as urls:
         yield urls

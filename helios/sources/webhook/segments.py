@@ -1,13 +1,13 @@
-"""Deliveries on disk: lines of JSON in segments, each durable before it is acknowledged.
+"""Deliveries on disk: lines of JSON in segments. Each delivery is durable before it is acknowledged.
 
-A segment is written under a hidden name and renamed when it is full or old enough; readers of the folder see whole
-segments only. Beside it lie the ids of its deliveries, so that duplicates are known after a restart too.
+A segment has a hidden name until it is full or old enough; then it is sealed, that is renamed, so that readers of the
+folder see whole segments only. A file beside it has the ids of its deliveries, to find duplicates after a restart.
 
     orders/
-      .lock               one receiver at a time
-      .open-<name>.json   being written
+      .lock               held by the only receiver
+      .open-<name>.json   a segment that is being written
       .ids/<name>         the ids of a segment, one a line, kept for the window of duplicates
-      <name>.json         whole; deleted when a run has committed it
+      <name>.json         a sealed segment; deleted when a run has committed it
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from helios.sources.webhook.declare import ID
 OPEN, IDS, LOCK, PROBE = ".open-", ".ids", ".lock", ".probe"
 
 LOCK_SECONDS = 5.0
-"""Seconds that a receiver waits for the lock: a run holds it while it looks, or recovers what another one has left."""
+"""Seconds that a receiver waits for the lock: a run holds it while it tests the lock, or seals abandoned segments."""
 
 PROBED = b"\n" * 65536
 """The bytes that must fit on the disk before deliveries are accepted again."""
@@ -40,9 +40,9 @@ class Segment:
 
     Attributes:
         path: Its hidden file.
-        size: Bytes of the deliveries that are durable in it; what lies behind them was never acknowledged.
-        ids: The ids of these.
-        renamed: Whether it has its name already.
+        size: Bytes of its durable deliveries; any bytes after them were never acknowledged.
+        ids: The ids of its durable deliveries.
+        renamed: Whether the file has its final name already.
     """
 
     path: Path
@@ -55,7 +55,7 @@ class Segments:
     """The segments of one folder, for one writer.
 
     Args:
-        folder: The folder; it is made.
+        folder: The folder; it is created if missing.
         window: Seconds for which the ids of deliveries are kept.
         full: Bytes at which a segment is sealed.
     """
@@ -71,13 +71,13 @@ class Segments:
         self._unsealed: list[Segment] = []
 
     def open(self, *, wait: float = LOCK_SECONDS) -> dict[str, float]:
-        """Takes the folder, and seals what a writer that died has left.
+        """Locks the folder, and seals the segments that a dead writer has left.
 
         Args:
-            wait: Seconds for which another writer may hold it.
+            wait: Seconds to wait for another writer's lock.
 
         Returns:
-            The ids of all deliveries of the window, and when they became whole, in seconds since 1970.
+            The ids of all deliveries of the window, and the time at which each was sealed, in seconds since 1970.
 
         Raises:
             RunError: Another receiver writes there, or the disk refuses.
@@ -96,24 +96,24 @@ class Segments:
         self._lock = lock
         try:
             for left in sorted(self._folder.glob(f"{OPEN}*.json")):
-                self._unsealed.append(_found(left))
+                self._unsealed.append(_abandoned(left))
             self._publish_all()
             self.forget()
-            return {delivery: at for file, at in self._remembered() for delivery in _lines(file)}
+            return {delivery: at for file, at in self._id_files() for delivery in _lines(file)}
         except OSError as error:
-            self._let_go()
+            self._unlock()
             raise self._refused(error) from error
 
     def append(self, deliveries: Sequence[tuple[str, bytes]]) -> None:
         """Writes deliveries; they are durable when this returns.
 
         Args:
-            deliveries: Id, and a line of JSON without line ends.
+            deliveries: Pairs of an id and a line of JSON without line ends.
 
         Raises:
-            OSError: The disk is full or broken; none of them is in the segment then.
+            OSError: The disk is full or broken; then the segment has none of the deliveries.
         """
-        file = self._begun()
+        file = self._open_file()
         data = b"".join(line + b"\n" for _, line in deliveries)
         try:
             _write_all(file, data)
@@ -125,23 +125,23 @@ class Segments:
         self._open.ids += [delivery for delivery, _ in deliveries if delivery]
 
     def seal(self) -> None:
-        """Makes what was appended a whole segment, which readers see; without a delivery it does nothing.
+        """Seals the open segment, so that readers see it; does nothing for an empty segment.
 
         Raises:
-            OSError: The disk refuses. Nothing is lost: `mend` goes on with it.
+            OSError: The disk refuses. Nothing is lost: `mend` tries again.
         """
         if self._file is not None and self._open.size:
-            self._put_off()
+            self._end_open()
         self._publish_all()
 
     def mend(self) -> None:
-        """Seals what could not be sealed, and finds out whether deliveries can be written.
+        """Seals the segments that could not be sealed, and tests whether deliveries can be written again.
 
         Raises:
-            OSError: Not yet.
+            OSError: The disk still refuses.
         """
         self._publish_all()
-        self._begun()
+        self._open_file()
         probe = os.open(self._folder / PROBE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o640)
         try:
             _write_all(probe, PROBED)
@@ -152,7 +152,7 @@ class Segments:
 
     @property
     def age(self) -> float:
-        """Seconds since the open segment has begun; 0 if none is open or it is empty."""
+        """Seconds since the open segment was begun; 0 without an open segment, or if it is empty."""
         return time.monotonic() - self._began if self._file is not None and self._open.size else 0.0
 
     @property
@@ -162,17 +162,17 @@ class Segments:
 
     def waiting(self) -> int:
         """Bytes of all segments that no run has committed yet."""
-        return sum(size for file in self._folder.glob("*.json") if (size := _size_of(file)) is not None)
+        return sum(_size_of(file) for file in self._folder.glob("*.json"))
 
     def forget(self) -> None:
         """Deletes the ids of segments that are older than the window."""
         oldest = time.time() - self._window
-        for file, at in self._remembered():
+        for file, at in self._id_files():
             if at < oldest:
                 file.unlink()
 
     def close(self) -> None:
-        """Seals the open segment, and lets the folder go.
+        """Seals the open segment, and unlocks the folder.
 
         Raises:
             RunError: The disk refuses; the deliveries stay, and the next receiver or run seals them.
@@ -185,27 +185,27 @@ class Segments:
                 self._open.path.unlink()
         except OSError as error:
             raise RunError(
-                f"the last deliveries in {self._folder} cannot be shown to readers: {error.strerror or error}.",
-                fix="look at the disk. Nothing is lost: the next receiver or run of this source goes on with them.",
+                f"the last deliveries in {self._folder} cannot be sealed: {error.strerror or error}.",
+                fix="check the disk. Nothing is lost: the next receiver or run of this source seals them.",
             ) from error
         finally:
-            self._let_go()
+            self._unlock()
 
     def _refused(self, error: OSError) -> RunError:
         return RunError(
-            f"no deliveries can be kept in {self._folder}: {error.strerror or error}.",
-            fix="look at the disk and the rights of this user, or name another folder by .segments(folder).",
+            f"no deliveries can be stored in {self._folder}: {error.strerror or error}.",
+            fix="check the disk and the rights of this user, or name another folder with .segments(folder).",
         )
 
-    def _let_go(self) -> None:
+    def _unlock(self) -> None:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
-    def _begun(self) -> int:
-        """The open segment."""
+    def _open_file(self) -> int:
+        """The file descriptor of the open segment; begins a segment if none is open."""
         if self._file is None:
-            # A name never comes again: readers know a segment by it.
+            # No name is ever used twice, as readers identify a segment by its name.
             name = f"{time.time_ns() // 1_000_000:013d}-{os.urandom(4).hex()}"
             path = self._folder / f"{OPEN}{name}.json"
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
@@ -219,16 +219,16 @@ class Segments:
         return self._file
 
     def _undo(self, file: int) -> None:
-        """Takes out what was written of deliveries that failed: their senders send them again."""
+        """Removes the bytes of deliveries whose write failed: their senders send them again."""
         try:
             os.ftruncate(file, self._open.size)
             os.lseek(file, self._open.size, os.SEEK_SET)
             os.fsync(file)
         except OSError:
-            self._put_off()
+            self._end_open()
 
-    def _put_off(self) -> None:
-        """Ends the open segment; it is cut to what was acknowledged, and shown, by `_publish_all`."""
+    def _end_open(self) -> None:
+        """Ends the open segment; `_publish_all` cuts its file to the acknowledged deliveries, and seals it."""
         file, self._file = self._file, None
         self._unsealed.append(self._open)
         self._open = Segment(self._folder)
@@ -241,7 +241,7 @@ class Segments:
             del self._unsealed[0]
 
     def _publish(self, segment: Segment) -> None:
-        """Shows a segment to readers; after an error it can be called again."""
+        """Seals a segment; can be called again after an error."""
         name = segment.path.name.removeprefix(OPEN)
         if not segment.size:
             segment.path.unlink(missing_ok=True)
@@ -263,7 +263,8 @@ class Segments:
             segment.renamed = True
         sync_folder(self._folder)
 
-    def _remembered(self) -> list[tuple[Path, float]]:
+    def _id_files(self) -> list[tuple[Path, float]]:
+        """The files with ids, and the time of each in seconds since 1970."""
         return [(file, file.stat().st_mtime) for file in sorted((self._folder / IDS).iterdir())]
 
 
@@ -282,19 +283,18 @@ def is_taken(folder: Path) -> bool:
 
 def unsealed(folder: Path) -> list[str]:
     """The hidden segments of a folder that hold acknowledged deliveries."""
-    sized = ((file.name, _size_of(file)) for file in sorted(folder.glob(f"{OPEN}*.json")))
-    return [name for name, size in sized if size]
+    return [file.name for file in sorted(folder.glob(f"{OPEN}*.json")) if _size_of(file)]
 
 
 def recover(folder: Path, window: float) -> bool:
-    """Shows readers what a receiver that died has left, where no other one writes.
+    """Seals the segments that a dead receiver has left, unless another receiver writes to the folder.
 
     Args:
         folder: The folder.
         window: Seconds for which the ids of deliveries are kept.
 
     Returns:
-        Whether no deliveries are hidden any more.
+        True if no acknowledged deliveries are hidden any more.
 
     Raises:
         RunError: The disk refuses.
@@ -312,11 +312,12 @@ def recover(folder: Path, window: float) -> bool:
     return True
 
 
-def _found(left: Path) -> Segment:
-    """A segment as a writer that died has left it."""
-    data = left.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]  # an incomplete line after it was never acknowledged
-    return Segment(left, len(whole), [delivery for line in whole.splitlines() if (delivery := json.loads(line)[ID])])
+def _abandoned(path: Path) -> Segment:
+    """A segment that a dead writer has left."""
+    data = path.read_bytes()
+    whole_lines = data[: data.rfind(b"\n") + 1]  # an incomplete last line was never acknowledged
+    ids = [json.loads(line)[ID] for line in whole_lines.splitlines()]
+    return Segment(path, len(whole_lines), [id for id in ids if id])
 
 
 def _lines(file: Path) -> list[str]:
@@ -329,9 +330,9 @@ def _write_all(file: int, data: bytes) -> None:
         view = view[os.write(file, view) :]
 
 
-def _size_of(file: Path) -> int | None:
-    """The size of a file; None if a reader has deleted it meanwhile."""
+def _size_of(file: Path) -> int:
+    """The size of a file; 0 if a reader has deleted the file meanwhile."""
     try:
         return file.stat().st_size
     except FileNotFoundError:
-        return None
+        return 0

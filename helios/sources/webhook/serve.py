@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from helios.errors import InputError, RunError
 from helios.plan.typing.schema import from_ddl
-from helios.sources.webhook.connections import Connection, Limits, quiet
+from helios.sources.webhook.connections import Connection, Limits, quiet_handler
 from helios.sources.webhook.declare import WebhookSource
 from helios.sources.webhook.receiver import Endpoint, Receiver, app_of
 from helios.sources.webhook.segments import Segments, is_taken
@@ -30,24 +30,24 @@ READY = 30.0
 """Seconds that a server may take to start."""
 
 KEPT, LAST = 5, 10
-"""Seconds for which a connection is kept between two requests, and for which the last ones are answered."""
+"""Seconds for which a connection is kept between two requests, and for which a stopping server answers requests."""
 
 QUEUED = 2048
-"""Connections that the kernel keeps until they are accepted."""
+"""Connections that the kernel queues until the server accepts them."""
 
 MOST = 1000
-"""Connections of a server at the most."""
+"""Connections of a server at most."""
 
 
-def connections() -> int:
-    """Connections at the most: half of the file handles that are left, as segments, runs and the catalog need some."""
+def most_connections() -> int:
+    """The limit of connections: half of the free file handles, as segments, runs and the catalog need the others."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 64
-    return MOST if allowed == resource.RLIM_INFINITY else max(4, min(MOST, (allowed - taken) // 2))
+    used = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 64  # a guess without /proc
+    return MOST if allowed == resource.RLIM_INFINITY else max(4, min(MOST, (allowed - used) // 2))
 
 
 class _Uvicorn(uvicorn.Server):
-    """A server that leaves signals to the process that it is part of."""
+    """A server that leaves signals to its process."""
 
     @override
     @contextmanager
@@ -56,25 +56,25 @@ class _Uvicorn(uvicorn.Server):
 
 
 class Server:
-    """An HTTP server whose endpoints come and go.
+    """An HTTP server to which endpoints can be added and removed.
 
     Args:
         host: The address that it listens on.
         port: The port; 0 takes a free one.
-        told: What takes lines about the server itself.
+        log: Receives lines about errors of the server.
 
     Raises:
         RunError: The port is taken.
     """
 
-    def __init__(self, host: str, port: int, told: Callable[[str], None]) -> None:
+    def __init__(self, host: str, port: int, log: Callable[[str], None]) -> None:
         self._socket = _listening(host, port)
         self.address = f"http://{host}:{self._socket.getsockname()[1]}"
         self.receivers: dict[str, Receiver] = {}
         self._loop = asyncio.new_event_loop()
-        self._loop.set_exception_handler(quiet(told))
-        limits = Limits(connections())
-        # uvicorn warns of each request that is not HTTP, so that anybody could fill the log.
+        self._loop.set_exception_handler(quiet_handler(log))
+        limits = Limits(most_connections())
+        # Only errors are logged: uvicorn warns of each request that is not HTTP, so anybody could fill the log.
         config = uvicorn.Config(
             app_of(self.receivers),
             http=Connection.under(limits),
@@ -96,14 +96,14 @@ class Server:
             if not self._thread.is_alive() or time.monotonic() > deadline:
                 raise RunError(f"the receiver of webhooks on {self.address} did not start.")
             time.sleep(0.01)
-        self._socket.listen(QUEUED)  # uvicorn's `backlog` is also how many are accepted at once
+        self._socket.listen(QUEUED)  # not uvicorn's `backlog`, which also sets how many are accepted at once
 
     @contextmanager
     def taking(self, receiver: Receiver) -> Generator[None, None, None]:
-        """Takes the deliveries of an endpoint.
+        """Receives the deliveries of an endpoint.
 
         Raises:
-            RunError: Another one has its path, or writes to its segments.
+            RunError: Another receiver has the same path, or writes to the same segments.
         """
         self._in_loop(receiver.open())
         try:
@@ -121,7 +121,7 @@ class Server:
             self._in_loop(receiver.close())
 
     def stop(self) -> None:
-        """Answers what is under way, and ends."""
+        """Answers the current requests, and stops."""
         self._server.should_exit = True
         self._thread.join()
         self._loop.close()
@@ -138,11 +138,11 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def _server(host: str, port: int, told: Callable[[str], None]) -> Generator[Server, None, None]:
-    """The server of an address, which all that use it share."""
+def _server(host: str, port: int, log: Callable[[str], None]) -> Generator[Server, None, None]:
+    """The server of an address, shared by all its users; the last one stops it."""
     key = host, port
     with _lock:
-        server, users = _servers[key] if key in _servers else (Server(host, port, told), 0)
+        server, users = _servers[key] if key in _servers else (Server(host, port, log), 0)
         _servers[key] = server, users + 1
     try:
         yield server
@@ -157,7 +157,7 @@ def _server(host: str, port: int, told: Callable[[str], None]) -> Generator[Serv
 
 @contextmanager
 def receiving(
-    sources: Sequence[WebhookSource], told: Callable[[str], None], *, alone: bool = False
+    sources: Sequence[WebhookSource], log: Callable[[str], None], *, alone: bool = False
 ) -> Generator[list[str], None, None]:
     """See `helios.sources.webhook.receiving.receiving`."""
     with ExitStack() as stack:
@@ -165,8 +165,8 @@ def receiving(
         for source in sources:
             if not alone and is_taken(Path(source.folder)):
                 continue
-            receiver = Receiver(_endpoint(source), Segments(Path(source.folder), window=source.window), told)
-            server = stack.enter_context(_server(source.host, source.port, told))
+            receiver = Receiver(_endpoint(source), Segments(Path(source.folder), window=source.window), log)
+            server = stack.enter_context(_server(source.host, source.port, log))
             stack.enter_context(server.taking(receiver))
             urls.append(server.address + source.path)
         yield urls
@@ -200,5 +200,5 @@ def _listening(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise RunError(
             f"no webhooks can be received on {host}:{port}: {error.strerror}.",
-            fix="listen on another address, by .listen(...), or stop what is there.",
+            fix="listen on another address, with .listen(...), or stop the program that uses this one.",
         ) from error

@@ -1,4 +1,4 @@
-"""Who may deliver: HMAC signatures, as Standard Webhooks and as GitHub has them.
+"""HMAC signatures of deliveries, in the forms of Standard Webhooks and of GitHub.
 
 Sources: the Standard Webhooks specification (standardwebhooks.com, "Verifying webhooks"), and GitHub's documentation,
 "Validating webhook deliveries".
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from helios.model.values import Secret
 
 TOLERANCE = 300.0
-"""Seconds that the time of a delivery may lie before or after now, as Standard Webhooks has it."""
+"""Seconds that the time of a delivery may lie before or after now, as Standard Webhooks recommends."""
 
 PREFIX = "whsec_"
 """The prefix of a Standard Webhooks secret; the rest is base64."""
@@ -28,7 +28,7 @@ class Refused(Exception):
 
     Attributes:
         status: The HTTP status.
-        reason: What is wrong, for the sender.
+        reason: The reason, for the sender.
     """
 
     status: int
@@ -40,12 +40,13 @@ def standard(headers: Mapping[str, str], body: bytes, secrets: Sequence[Secret],
 
     Args:
         headers: The headers, by names in lower case.
-        body: The body as it came.
-        secrets: Any of these may have signed, so that they can be rotated.
+        body: The received body.
+        secrets: The secrets; any of them may have signed the delivery, so that they can be rotated.
         now: Seconds since 1970.
 
     Raises:
-        Refused: A header is missing, the delivery is older or newer than five minutes, or nobody knows its signature.
+        Refused: A header is missing, the delivery is older or newer than five minutes, or no secret gives its
+            signature.
     """
     given = {name: headers.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature")}
     missing = [f"webhook-{name}" for name, value in given.items() if not value]
@@ -69,10 +70,10 @@ def standard(headers: Mapping[str, str], body: bytes, secrets: Sequence[Secret],
 def github(headers: Mapping[str, str], body: bytes, secrets: Sequence[Secret], now: float) -> str:
     """The id of a delivery that is signed as GitHub does: `sha256=` and the digest of the body in hexadecimal.
 
-    Neither id nor time are signed there: whoever has seen a delivery can send it again under another id.
+    GitHub signs neither id nor time: whoever has seen a delivery can send it again under another id.
 
     Raises:
-        Refused: A header is missing, or nobody knows its signature.
+        Refused: A header is missing, or no secret gives the signature.
     """
     delivery, signature = headers.get("x-github-delivery", ""), headers.get("x-hub-signature-256", "")
     if not delivery or not signature:
@@ -85,11 +86,11 @@ def github(headers: Mapping[str, str], body: bytes, secrets: Sequence[Secret], n
 
 
 FORMS = {"standard": standard, "github": github}
-"""By the name that `.signed(...)` takes."""
+"""The functions that verify a signature, by the name that `.signed(...)` takes."""
 
 
 def key_of(secret: Secret) -> bytes:
-    """The key of a secret of Standard Webhooks: base64 behind `whsec_`, otherwise the text itself.
+    """The key of a secret of Standard Webhooks: the base64 text after `whsec_`, decoded; otherwise the text itself.
 
     Examples:
         >>> key_of(Secret("whsec_aGVsaW9z")), key_of(Secret("plain"))

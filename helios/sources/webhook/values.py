@@ -1,7 +1,7 @@
-"""Which JSON values a column takes: those that the reader of segments makes of them what they say, and no others.
+"""The JSON values that a column accepts: exactly those that the reader of segments reads without changing them.
 
-The reader is Spark's, behind `json_lines` of the files: what it refuses stops a run, or goes to the quarantine,
-after its sender was told that all is well. So each rule here is as strict as the reader, or stricter.
+The reader is Spark's, behind `json_lines` of the files. A value that it refuses stops a run or goes to the quarantine,
+after the sender got its 200. So each rule here is as strict as the reader, or stricter.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from typing import Any, NamedTuple
 from helios.plan.typing.types import SparkType
 
 WHOLE = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-"""Bits of the types of whole numbers."""
+"""Bits of the integer types."""
 
 LONGEST_POWER = 39
-"""Characters of a decimal with an exponent: the reader cannot prove that a longer one keeps its digits."""
+"""Characters of a decimal with an exponent at most: the reader cannot prove that a longer one keeps its digits."""
 
 NUMBER = re.compile(r"-?(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?", re.ASCII)
 DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 TIME = re.compile(
     r"\d{4}-\d{2}-\d{2}(?:[T ](?:[01]\d|2[0-3]):\d{2}(?:(:\d{2})(?:\.(\d+))?(Z|[+-]\d{2}(?::?\d{2})?)?)?)?", re.ASCII
 )
-"""ISO 8601 as Spark's cast takes it: no week dates, no basic form, a zone behind seconds only."""
+"""ISO 8601 as Spark's cast accepts it: no week dates, no basic form, a zone only after seconds."""
 
 FURTHEST = 18
-"""Hours of an offset, as Java has it."""
+"""Hours of an offset at most, as in Java."""
 
 
 class Real(NamedTuple):
-    """A number with a fraction or an exponent, as it is written."""
+    """A number with a fraction or an exponent, as its text."""
 
     text: str
 
 
 def fits(value: Any, kind: SparkType, more: bool = False) -> bool:
-    """True if a JSON value that is not null can be stored as a type without a change.
+    """True if a type holds a JSON value that is not null without changing it.
 
     Args:
         value: The value, with fractions as `Real`.
@@ -67,12 +67,12 @@ def fits(value: Any, kind: SparkType, more: bool = False) -> bool:
 
 
 def shown(value: Any) -> str:
-    """The beginning of a value, for an answer."""
+    """The beginning of a value, for the answer to a sender."""
     return value.text[:100] if isinstance(value, Real) else json.dumps(value, default=str)[:100]
 
 
 def excess(value: Any, kind: SparkType) -> bool:
-    """True if a text would be a timestamp, if its fraction had at most six digits.
+    """True if a text is not a timestamp only because its fraction has more than six digits.
 
     Examples:
         >>> from helios.plan.typing.types import parse_type
@@ -85,14 +85,16 @@ def excess(value: Any, kind: SparkType) -> bool:
 
 
 def cut(text: str) -> str:
-    """A time without what its fraction has beyond microseconds.
+    """A time with at most six digits in its fraction; any other text as it is.
 
     Examples:
         >>> cut("2026-01-01T10:00:00.123456789Z")
         '2026-01-01T10:00:00.123456Z'
     """
     match = TIME.fullmatch(text)
-    return text[: match.start(2) + 6] + text[match.end(2) :] if match and len(match[2] or "") > 6 else text
+    if match is None or len(match[2] or "") <= 6:
+        return text
+    return text[: match.start(2) + 6] + text[match.end(2) :]
 
 
 def _nested(value: Any, kind: SparkType, more: bool) -> bool:
@@ -101,8 +103,8 @@ def _nested(value: Any, kind: SparkType, more: bool) -> bool:
     if not isinstance(value, dict):
         return False
     if kind.name == "map":
-        texts = kind.parts[0].name == "string"  # Spark's parser has no other keys
-        return texts and all(item is None or fits(item, kind.parts[1], more) for item in value.values())
+        has_text_keys = kind.parts[0].name == "string"  # Spark's JSON parser supports no other keys
+        return has_text_keys and all(item is None or fits(item, kind.parts[1], more) for item in value.values())
     fields = by_column(value, kind.fields)
     if fields is None or (not more and len(fields) < len(value)):
         return False
@@ -111,9 +113,7 @@ def _nested(value: Any, kind: SparkType, more: bool) -> bool:
 
 
 def by_column(value: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any] | None:
-    """The fields that are columns, by the names of these, which Spark finds without regard to case.
-
-    None if a column occurs twice.
+    """The fields that are columns, by the columns' names; None if a column occurs twice. Names match without case.
 
     Examples:
         >>> by_column({"ID": 1, "more": 2}, ("id",)), by_column({"ID": 1, "id": 2}, ("id",))
@@ -126,7 +126,7 @@ def by_column(value: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any] |
 
 
 def _text(value: Any, kind: SparkType) -> bool:
-    return True  # of a number or an object the text
+    return True  # the column holds numbers and objects as their JSON text
 
 
 def _boolean(value: Any, kind: SparkType) -> bool:
@@ -151,14 +151,15 @@ def _decimal(value: Any, kind: SparkType) -> bool:
     match = NUMBER.fullmatch(text)
     if match is None or (match[3] is not None and len(text) > LONGEST_POWER):
         return False
-    precision, scale = kind.numbers if len(kind.numbers) == 2 else (*(kind.numbers or (10,)), 0)
+    numbers = kind.numbers or (10, 0)
+    precision, scale = numbers if len(numbers) == 2 else (numbers[0], 0)
     whole, fraction, power = match[1], match[2] or "", int(match[3] or "0")
     digits = (whole + fraction).lstrip("0")
     if not digits:
         return abs(power) <= LONGEST_POWER
-    kept = digits.rstrip("0")
-    exponent = power - len(fraction) + len(digits) - len(kept)
-    return -exponent <= scale and len(kept) + exponent <= precision - scale
+    significant = digits.rstrip("0")
+    exponent = power - len(fraction) + len(digits) - len(significant)  # the value is significant * 10 ** exponent
+    return -exponent <= scale and len(significant) + exponent <= precision - scale
 
 
 def _date(value: Any, kind: SparkType) -> bool:
@@ -180,18 +181,16 @@ def _time(value: Any, kind: SparkType) -> bool:
 
 
 def _instant(text: str) -> datetime:
-    """In UTC, where it must lie in the years 1 to 9999 too: Python's readers of tables end there."""
+    """A time in UTC: there, too, it must lie in the years 1 to 9999, the range of Python's readers of tables."""
     instant = datetime.fromisoformat(text)
     return instant.astimezone(UTC) if instant.tzinfo is not None else instant
 
 
 def _base64(value: Any, kind: SparkType) -> bool:
-    """True if a text is base64 in its one canonical form. Readers decode any other form to different bytes."""
-    if not isinstance(value, str):
+    """True if a text is base64 in its canonical form: readers differ in how they decode other forms."""
+    if not isinstance(value, str) or not _parses(lambda text: base64.b64decode(text, validate=True), value):
         return False
-    return _parses(lambda text: base64.b64decode(text, validate=True), value) and (
-        base64.b64encode(base64.b64decode(value)).decode() == value
-    )
+    return base64.b64encode(base64.b64decode(value)).decode() == value
 
 
 def _parses(parse: Callable[[str], object], text: str) -> bool:
@@ -215,4 +214,4 @@ SCALARS: dict[str, Callable[[Any, SparkType], bool]] = {
     "timestamp_ntz": _time,
     "binary": _base64,
 }
-"""How values of these types come in JSON."""
+"""For each type that is neither an integer nor nested, the test that a JSON value fits it."""

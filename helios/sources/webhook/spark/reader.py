@@ -27,15 +27,14 @@ from helios.spark.checkpoint.files import StartEntry
 from helios.table.positions import Position, Span
 
 READER = ".reader"
-"""The file that names the pipeline which reads the segments beside it."""
-
+"""The file that names the pipeline which reads the segments of the folder."""
 
 SEALED = 8.0
-"""Seconds for which a run that ends waits for a receiver to seal what it has acknowledged: it does so within five."""
+"""Seconds for which a run with `--once` waits until a receiver has sealed its segments; a receiver does so within 5."""
 
 
 class FinishedSegments(Settling):
-    """Segments are renamed when they are whole: none is still being written."""
+    """Segments get their names when they are whole: a listed segment is never still being written."""
 
     @override
     def _done(self, path: str, stat: tuple[int, int], now: float) -> bool:
@@ -74,11 +73,11 @@ class WebhookReader(FilesReader):
     def _shown(self, name: str) -> bool:
         return name in self._webhook.metadata or name not in METADATA
 
-    # what a receiver has acknowledged, and not sealed
+    # acknowledged deliveries that are not sealed
 
     @override
     def freeze(self) -> None:
-        """Lists the segments that are there, with what was acknowledged until now and is not sealed."""
+        """Lists the segments, after waiting for those that hold acknowledged deliveries and are not sealed."""
         hidden, end = set(unsealed(self._folder)), time.monotonic() + SEALED
         while not self._recovered() and hidden & set(unsealed(self._folder)) and time.monotonic() < end:
             time.sleep(0.1)
@@ -100,8 +99,8 @@ class WebhookReader(FilesReader):
     @override
     def left(self) -> str:
         hidden = unsealed(self._folder)
-        waits = f"deliveries in {', '.join(hidden)} of {self._folder}, which a receiver is writing" if hidden else ""
-        return "; ".join(text for text in (super().left(), waits) if text)
+        waiting = f"deliveries in {', '.join(hidden)} of {self._folder}, which a receiver is writing" if hidden else ""
+        return "; ".join(text for text in (super().left(), waiting) if text)
 
     @override
     def begin(self) -> StartEntry:
@@ -114,7 +113,7 @@ class WebhookReader(FilesReader):
         super().resume(entry)
 
     def _claim(self) -> None:
-        """Makes this pipeline the only reader: it deletes what it has committed.
+        """Makes this pipeline the only reader, as it deletes the deliveries that it has committed.
 
         Raises:
             InputError: Another pipeline reads these deliveries.
@@ -123,7 +122,7 @@ class WebhookReader(FilesReader):
         claim = self._folder / READER
         written = self._folder / f"{READER}-{os.urandom(4).hex()}"
         try:
-            # With its text from the first moment on: nobody reads beside a claim without a name.
+            # The link makes the claim appear together with its text: another pipeline never finds an empty claim.
             with written.open("x", encoding="utf-8") as file:
                 file.write(mine)
             os.link(written, claim)
@@ -142,25 +141,25 @@ class WebhookReader(FilesReader):
 
     @override
     def committed(self, position: Position) -> None:
-        """Deletes the segments of the batches before; those of the last one may be read once more after a crash.
+        """Deletes the segments of all batches but the last, which may be read once more after a crash.
 
-        Now and then it also deletes what the log has of them.
+        From time to time it also deletes their entries in the log.
         """
         at = FolderPosition.of(position)
-        if at is None or (self._last is not None and self._last[0] == at.entry):
+        last_entry, deletable = self._last or (None, [])
+        if at is None or last_entry == at.entry:
             return
-        last = self._our_log.files(at.entry - 1, at)
-        forgets = self._last is None or at.entry % FANOUT == 0
-        if self._last is None or forgets:
-            kept = {file.path for file in last}
-            before = [file for file in self._our_log.files(-1, at) if file.path not in kept]
-        else:
-            before = self._last[1]
-        for file in before:
+        files = self._our_log.files(at.entry - 1, at)
+        forgets = last_entry is None or at.entry % FANOUT == 0
+        if forgets:
+            kept = {file.path for file in files}
+            deletable = [file for file in self._our_log.files(-1, at) if file.path not in kept]
+        for file in deletable:
             with suppress(FileNotFoundError):
                 os.unlink(file.path.removeprefix("file:"))
-        self._unlist(before)  # their names never come again
+        self._unlist(deletable)  # their names never come again
         if forgets:
-            sync_folder(self._webhook.folder)  # a segment that came back after the log forgot it would be read again
+            # A crash must not undo the deletions: a segment that the log has forgotten would be read again.
+            sync_folder(self._webhook.folder)
             self._our_log.forget(at)
-        self._last = at.entry, last
+        self._last = at.entry, files
