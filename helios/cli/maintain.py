@@ -195,7 +195,9 @@ def _ref_command(kind: str, about: str) -> click.Command:
             _list_refs(kind, table, as_json)
             return
         point = _point(snapshot) if snapshot is not None else None
-        change = refs.old(table, f"remove_{kind}", ref) if delete else refs.new(table, f"create_{kind}", ref, point)
+        change = (
+            refs.removal(table, f"remove_{kind}", ref) if delete else refs.creation(table, f"create_{kind}", ref, point)
+        )
         at = _change(config, found, table, change)
         if as_json:
             output.to_json({"table": table.name, kind: ref, "snapshot": at.id, "deleted": delete})

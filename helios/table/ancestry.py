@@ -1,8 +1,8 @@
-"""The presence of a batch in a branch: by its ancestors, and by earlier metadata where snapshots have expired.
+"""The presence of a batch in a branch: by the branch's ancestors, and by earlier metadata where snapshots have expired.
 
-Iceberg's expiry removes snapshots from the table's metadata, but not the earlier metadata files, which the table's
-metadata log names: the one that a snapshot was committed with still has its parent. Ids alone prove that a batch is
-there. Sequence numbers only prove that it is not: no ancestor of a snapshot has a higher one than itself.
+Iceberg's expiry removes snapshots from the current metadata, but keeps the earlier metadata files that the metadata log
+names. The file with which a snapshot was committed still has the snapshot's parent. Only equal ids prove that a batch
+is present. Sequence numbers prove that it is gone: an ancestor has a lower sequence number than its descendants.
 """
 
 from __future__ import annotations
@@ -82,28 +82,30 @@ def presence(head: int | None, landing: Landing, now: Version, read: Read) -> Pr
         read: Reads its earlier metadata files.
     """
     files = EarlierVersions(read)
-    known = {landing.snapshot, landing.head} - {None}
-    version, one = now, now.node(head) if head is not None else None
-    while one is not None:
-        if one.id in known or one.parent in known:
+    proofs = {landing.snapshot, landing.head} - {None}
+    version, node = now, now.node(head) if head is not None else None
+    while node is not None:
+        if node.id in proofs or node.parent in proofs:
             return Presence.PRESENT
         # Without sequence numbers (format v1) the walk goes on to the end.
-        if (landing.sequence and one.sequence <= landing.sequence) or (one.parent is None and one.sequence == 1):
+        if (landing.sequence and node.sequence <= landing.sequence) or (node.parent is None and node.sequence == 1):
             return Presence.GONE
-        parent = version.node(one.parent) if one.parent is not None else None
+        parent = version.node(node.parent) if node.parent is not None else None
         if parent is None:
-            if one.parent is not None and landing.sequence and one.sequence == landing.sequence + 1:
-                return Presence.GONE  # its parent is another snapshot than the batch, and no newer one
-            place = files.committed(one, version)
-            if place is None:
+            if node.parent is not None and landing.sequence and node.sequence == landing.sequence + 1:
+                return Presence.GONE  # the parent is not the batch, and not newer than the batch
+            committed = files.committed(node, version)
+            if committed is None:
                 return Presence.UNKNOWN
-            one, version = place
-            if one.parent is None or one.parent in known:
-                return Presence.GONE if one.parent is None else Presence.PRESENT
-            parent = version.node(one.parent)
+            node, version = committed
+            if node.parent is None:
+                return Presence.GONE
+            if node.parent in proofs:
+                return Presence.PRESENT
+            parent = version.node(node.parent)
             if parent is None:
                 return Presence.UNKNOWN
-        one = parent
+        node = parent
     return Presence.GONE
 
 
@@ -116,58 +118,63 @@ class EarlierVersions:
 
     def __init__(self, read: Read) -> None:
         self._read = read
-        self._left = MOST_FILES
+        self._reads_left = MOST_FILES
         self._last: dict[str, Version | None] = {}
 
     def committed(self, node: Node, version: Version) -> tuple[Node, Version] | None:
-        """A snapshot as it was when its parent was still retained, with the metadata of then; None if none is found.
+        """A snapshot with its parent, and the metadata that still retains the parent; None if no such metadata exists.
 
         Args:
-            one: The snapshot.
-            version: The metadata whose log is searched; where that is too short, the log of the oldest file in it.
+            node: The snapshot.
+            version: The metadata whose log is searched; if the log is too short, so is the log of its oldest file.
         """
         while log := version.earlier():
-            place = self._within(node, [file for _, file in log], _begin(log, node.at))
-            if place is not None:
-                return place
-            oldest = self._version(log[0][1])
+            files = [file for _, file in log]
+            committed = self._within(node, files, _begin(log, node.at))
+            if committed is not None:
+                return committed
+            oldest = self._version(files[0])
             if oldest is None or oldest.node(node.id) is None:
                 return None
             version = oldest
         return None
 
-    def _within(self, one: Node, files: Sequence[str], begin: int) -> tuple[Node, Version] | None:
-        """Searches a log from the file at which a snapshot was committed, by its time, first newer, then older."""
+    def _within(self, node: Node, files: Sequence[str], begin: int) -> tuple[Node, Version] | None:
+        """Searches a log from the file of a snapshot's commit time: first newer files, then older ones."""
         index, version = begin, self._version(files[begin])
-        while version is None or version.node(one.id) is None:  # it was deleted, or the clocks differ
+        while version is None or version.node(node.id) is None:  # the file was deleted, or the clocks differ
             index += 1
-            if index == len(files) or not self._left:
+            if index == len(files) or not self._reads_left:
                 return None
             version = self._version(files[index])
-        place: tuple[Node, Version] | None = None
+        committed: tuple[Node, Version] | None = None
         while True:
-            node = version.node(one.id) if version is not None else None
-            if version is not None and node is None:
-                return place  # the one after it is that of the commit
-            place = (node, version) if node is not None and version is not None else None
-            if place is not None and place[0].parent is not None and place[1].node(place[0].parent) is not None:
-                return place
+            if version is None:
+                committed = None
+            else:
+                earlier = version.node(node.id)
+                if earlier is None:
+                    return committed  # from the next newer file, which is that of the commit
+                committed = earlier, version
+                if earlier.parent is not None and version.node(earlier.parent) is not None:
+                    return committed
             index -= 1
             if index < 0 and version is not None and not version.earlier():
-                return place  # the table's first metadata
-            if index < 0 or not self._left:
+                return committed  # from the table's first metadata file
+            if index < 0 or not self._reads_left:
                 return None
             version = self._version(files[index])
 
     def _version(self, file: str) -> Version | None:
         if file not in self._last:
-            if not self._left:
+            if not self._reads_left:
                 return None
-            self._left -= 1
-            read = self._read(file)
-            self._last = dict([*self._last.items()][-3:]) | {file: read}  # each may be megabytes
+            self._reads_left -= 1
+            last_three = dict([*self._last.items()][-3:])  # more would fill the memory: each may be megabytes
+            self._last = last_three | {file: self._read(file)}
         return self._last[file]
 
 
 def _begin(log: Sequence[tuple[int, str]], at: int) -> int:
+    """The index of the first file of a log that is not older than a time; the last index if all are older."""
     return next((index for index, (time, _) in enumerate(log) if time >= at), len(log) - 1)

@@ -1,8 +1,8 @@
 """The inputs that batch pipelines have appended to a table, so that none is appended twice; without a JVM.
 
 A batch has one input per source: the state of a table at a snapshot, the range of snapshots `(after, to]`, or a digest
-of files or rows. Ranges are sets of snapshots, so two of them may overlap, and a state holds what the ranges up to its
-snapshot have added. States and digests are only equal or not: a later state is another input.
+of files or rows. Ranges are sets of snapshots, so two ranges may overlap, and a state overlaps the ranges up to its
+snapshot. States and digests are only equal or not: a later state is another input.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from helios.table.inputs import (
 from helios.table.positions import same_entries, same_source
 
 Combines: TypeAlias = Callable[[], "str | None"]
-"""Why the rows that the steps make of several batches are others than those of one; None where they go row by row."""
+"""The reason why one batch of the same input would give other rows than several; None for steps that go row by row."""
 
 
 def _go_row_by_row() -> None:
@@ -37,10 +37,10 @@ def _go_row_by_row() -> None:
 
 
 LIMIT = 8_192
-"""The most characters that the inputs of one pipeline take in a table's property: some 150 batches that do not join."""
+"""Characters at most of one pipeline's inputs in a table property: enough for some 150 batches that are not joined."""
 
 APART = 16
-"""As many of the newest batches keep ranges of their own, as a rollback may take some of them back."""
+"""So many of the newest batches are joined last, since a rollback may remove some of them."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class Entry:
     """The inputs that one batch, or several joined ones, have appended.
 
     Attributes:
-        steps: The fingerprint of the steps; None for several, or where a rollback leaves open whether it is there.
+        steps: The fingerprint of the steps; None for different steps, or if a rollback may have removed the batch.
         inputs: One per source.
-        by: The snapshot of the target that the newest of them made.
+        by: The target's snapshot that has the newest of the batches.
     """
 
     steps: str | None
@@ -65,7 +65,7 @@ class Verdict(Enum):
     SAME = "same"  # appended before, by the same steps
     STEPS = "steps"  # appended before, by other steps
     OVERLAPS = "overlaps"
-    REGROUPS = "regroups"  # appended before in other ranges, by steps that make other rows of these together
+    REGROUPS = "regroups"  # appended before in other ranges, by steps whose rows depend on the ranges
     UNKNOWN = "unknown"  # an expired snapshot hides whether two ranges overlap
 
 
@@ -75,10 +75,10 @@ class Finding:
 
     Attributes:
         verdict: The verdict.
-        entry: What was appended before, the newest of several; None if there is none.
-        source: Of two ranges that overlap, the number of the source.
-        entries: All that together hold the batch's range, newest first.
-        why: Why a range that others hold is no part of them.
+        entry: The entry that was appended before, the newest of several; None if there is none.
+        source: The number of the source whose ranges overlap.
+        entries: For `REGROUPS`, all entries that together have the batch's range, newest first.
+        why: For `REGROUPS`, why the rows depend on the ranges.
     """
 
     verdict: Verdict
@@ -105,77 +105,82 @@ class Appended:
 
         Args:
             batch: The batch.
-            looks: Looks the snapshots of each source up.
-            combines: Why the batch's steps do not go row by row; asked only where it matters.
+            looks: Look up the snapshots of each source.
+            combines: Why the batch's steps do not go row by row; called only if the verdict depends on it.
         """
-        ours = [entry for entry in self.entries if entry.steps == batch.steps]
-        equal = next((entry for entry in ours if entry.inputs == batch.inputs), None)
-        holding = [equal] if equal is not None else _covering(batch, ours, looks)
-        if holding:
-            why = None if equal is not None else combines()
+        same_steps = [entry for entry in self.entries if entry.steps == batch.steps]
+        equal = next((entry for entry in same_steps if entry.inputs == batch.inputs), None)
+        if equal is not None:
+            return Finding(Verdict.SAME, equal)
+        covering = _covering(batch, same_steps, looks)
+        if covering:
+            why = combines()
             if why is None:
-                return Finding(Verdict.SAME, holding[0])
-            at = next(index for index, given in enumerate(batch.inputs) if isinstance(given, Range))
-            return Finding(Verdict.REGROUPS, holding[0], at, tuple(holding), why)
-        found = next((entry for entry in self.entries if entry.inputs == batch.inputs), None)
-        if found is not None:
-            return Finding(Verdict.STEPS, found)
-        hidden = None
+                return Finding(Verdict.SAME, covering[0])
+            source = next(index for index, given in enumerate(batch.inputs) if isinstance(given, Range))
+            return Finding(Verdict.REGROUPS, covering[0], source, tuple(covering), why)
+        same_inputs = next((entry for entry in self.entries if entry.inputs == batch.inputs), None)
+        if same_inputs is not None:
+            return Finding(Verdict.STEPS, same_inputs)
+        unknown = None
         for entry in self.entries:
-            for index, pair in enumerate(zip(batch.inputs, entry.inputs, strict=False)):
-                met = meet(*pair, looks[index])
-                if met:
-                    return Finding(Verdict.OVERLAPS, entry, index)
-                if met is None:
-                    hidden = Finding(Verdict.UNKNOWN, entry, index)
-        return hidden or Finding(Verdict.NEW)
+            for source, pair in enumerate(zip(batch.inputs, entry.inputs, strict=False)):
+                overlaps = meet(*pair, looks[source])
+                if overlaps:
+                    return Finding(Verdict.OVERLAPS, entry, source)
+                if overlaps is None:
+                    unknown = Finding(Verdict.UNKNOWN, entry, source)
+        return unknown or Finding(Verdict.NEW)
 
     def add(self, batch: Entry, limit: int = LIMIT, combines: Combines = _go_row_by_row) -> Appended:
-        """With one more batch, joined and forgotten as far as the limit asks.
+        """These inputs and one more batch. Above the limit, entries are joined, and then the oldest are forgotten.
 
         Args:
             batch: The batch.
-            limit: The most characters that the batches take.
-            combines: As for `judge`; two ranges of such steps are never told as one that these steps read.
+            limit: Characters of all entries at most.
+            combines: As for `judge`. Ranges of steps that do not go row by row are not joined to one of these steps.
         """
 
-        def keeps(steps: str | None) -> bool:
+        def goes_row_by_row(steps: str | None) -> bool:
             return steps is None or (steps == batch.steps and combines() is None)
 
-        kept = [entry for entry in self.entries if (entry.steps, entry.inputs) != (batch.steps, batch.inputs)]
-        entries = [*_joined(kept[:-APART], keeps, exact=True), *kept[-APART:], batch]
+        others = [entry for entry in self.entries if (entry.steps, entry.inputs) != (batch.steps, batch.inputs)]
+        entries = [*_joined(others[:-APART], goes_row_by_row, exact=True), *others[-APART:], batch]
         if _size(entries) > limit:
-            entries = [*_joined(entries[:-1], keeps, exact=True), batch]
+            entries = [*_joined(entries[:-1], goes_row_by_row, exact=True), batch]
         if _size(entries) > limit:
-            entries = [*_joined(entries[:-1], keeps, exact=False), batch]
+            entries = [*_joined(entries[:-1], goes_row_by_row, exact=False), batch]
         complete = self.complete
         while _size(entries) > limit and len(entries) > 1:
             entries, complete = entries[1:], False
         return Appended(tuple(entries), complete)
 
     def as_json(self) -> dict[str, Any]:
-        """As the record of the pipeline keeps it: fingerprints and tables once, and a list per batch."""
+        """The form in the record of the pipeline: each fingerprint and each table once, and a list per batch."""
         steps = list(dict.fromkeys(entry.steps for entry in self.entries))
         inputs = [given for entry in self.entries for given in entry.inputs]
         tables = list(dict.fromkeys(given.table for given in inputs if not isinstance(given, Digest)))
-        batches = [[steps.index(e.steps), e.by, *(packed(i, tables) for i in e.inputs)] for e in self.entries]
+        batches = [
+            [steps.index(entry.steps), entry.by, *(packed(given, tables) for given in entry.inputs)]
+            for entry in self.entries
+        ]
         mark = {} if self.complete else {"complete": False}
         return {"steps": steps, "tables": tables, "batches": batches} | mark
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> Appended:
-        """From what `as_json` gave.
+        """The inputs from the form that `as_json` gives.
 
         Raises:
-            KeyError: It is damaged, as with the other errors.
-            IndexError: It names a table or steps that it lacks.
-            TypeError: A value is of another type.
-            ValueError: A list has another length.
+            KeyError: A field is missing. This and the other errors mean that the form is damaged.
+            IndexError: A batch refers to missing steps or a missing table.
+            TypeError: A value has the wrong type.
+            ValueError: A list has the wrong length.
         """
         steps, tables = fields["steps"], fields["tables"]
         entries = tuple(
-            Entry(steps[of], tuple(unpacked(given, tables) for given in inputs), by)
-            for of, by, *inputs in fields["batches"]
+            Entry(steps[number], tuple(unpacked(given, tables) for given in inputs), by)
+            for number, by, *inputs in fields["batches"]
         )
         return cls(entries, bool(fields.get("complete", True)))
 
@@ -193,18 +198,18 @@ def entry_of(
     sources = [source for source in (position or {}).get("sources") or () if isinstance(source, Mapping)]
     if not sources:
         return None
-    known = [*looks, *[_nothing] * len(sources)]
-    inputs = tuple(recorded_input(source, look) for source, look in zip(sources, known, strict=False))
-    # What a followed source had delivered is compared, but is no batch that one could give again.
+    padded = [*looks, *[_unknown] * len(sources)]
+    inputs = tuple(recorded_input(source, look) for source, look in zip(sources, padded, strict=False))
+    # A followed source is compared, but its batch cannot be read once more in the same form: it never is the same.
     return Entry(None if any("place" in source for source in sources) else steps, inputs, by)
 
 
 def earlier_state(
     position: Mapping[str, Any] | None, batch: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
-    """The state that a recorded position has read of a source, as it was then, and the batch's; None where none is.
+    """The first source whose state has changed: its entry in a recorded position, and in a batch; None without one.
 
-    A table is known by its UUID, as its name may change.
+    A table is identified by its UUID, as its name may change.
 
     Examples:
         >>> before, now = ({"sources": [{"source": "a.s", "snapshot": snapshot}]} for snapshot in (5, 7))
@@ -221,66 +226,75 @@ def earlier_state(
     return next(((earlier, entry) for earlier, entry in pairs if not same_entries([earlier], [entry])), None)
 
 
-def _nothing(snapshot: int) -> Node | None:
+def _unknown(snapshot: int) -> Node | None:
     return None
 
 
 def _covering(batch: Entry, entries: Sequence[Entry], looks: Sequence[Look]) -> list[Entry]:
-    """The entries that together hold the only range of a batch, beside the same other inputs; newest first."""
+    """The entries that together have all snapshots of a batch's range, with equal other inputs, newest first.
+
+    Empty if they do not have all snapshots, or if the batch has another number of ranges than one.
+    """
     ranges = [index for index, given in enumerate(batch.inputs) if isinstance(given, Range)]
     if len(ranges) != 1:
-        return []  # of two ranges each pair counts
+        return []  # with two ranges, each pair of snapshots would have to be covered
     [at] = ranges
     span = batch.inputs[at]
     assert isinstance(span, Range)
-    mine, every = within(span, looks[at])
-    if not every or not mine:
+    missing, all_retained = within(span, looks[at])
+    if not all_retained or not missing:
         return []
-    found = []
+    covering = []
     for entry in reversed(entries):
-        if len(entry.inputs) == len(batch.inputs) and _around(entry, at) == _around(batch, at):
+        if len(entry.inputs) == len(batch.inputs) and _other_inputs(entry, at) == _other_inputs(batch, at):
             given = entry.inputs[at]
             if isinstance(given, Range) and given.table == span.table:
-                theirs, _ = within(given, looks[at])
-                found += [entry] if mine & theirs else []
-                mine -= theirs
-    return found if not mine else []
+                snapshots, _ = within(given, looks[at])
+                if missing & snapshots:
+                    covering.append(entry)
+                missing -= snapshots
+    return covering if not missing else []
 
 
-def _around(entry: Entry, at: int) -> tuple[Input, ...]:
-    """The inputs of an entry but one."""
+def _other_inputs(entry: Entry, at: int) -> tuple[Input, ...]:
+    """The inputs of an entry, with a placeholder for one of them."""
     return (*entry.inputs[:at], SEVERAL, *entry.inputs[at + 1 :])
 
 
 # the compact form
 
 
-def _joined(entries: Sequence[Entry], keeps: Callable[[str | None], bool], *, exact: bool) -> list[Entry]:
-    """Entries whose ranges end where another one's begin, as one.
+def _joined(entries: Sequence[Entry], goes_row_by_row: Callable[[str | None], bool], *, exact: bool) -> list[Entry]:
+    """Entries in which adjacent ranges are joined.
 
     Args:
         entries: The entries.
-        keeps: Whether two ranges of some steps are together what these steps would have made of both.
-        exact: Whether to join only what the same steps made beside the same other inputs; otherwise it is no longer
-            known which did, and a batch over it is refused.
+        goes_row_by_row: Whether some steps give the same rows for two ranges as for the joined range.
+        exact: Whether only entries with the same steps and equal other inputs are joined. Otherwise the joined entry
+            has no steps, and a batch that overlaps it is refused.
     """
     kept: list[Entry] = []
     for entry in entries:
-        made: Entry | None = entry
-        while made is not None:  # what was joined may reach others
-            latest = made
-            near = [(entry, _join(entry, latest, keeps, exact=exact)) for entry in kept] if _ranged(latest) else []
-            used, made = next((pair for pair in near if pair[1] is not None), (None, None))
-            kept = [entry for entry in kept if entry is not used]
+        latest = entry
+        while (pair := _first_join(kept, latest, goes_row_by_row, exact=exact)) is not None:  # may be adjacent to more
+            neighbour, latest = pair
+            kept = [other for other in kept if other is not neighbour]
         kept.append(latest)
     return kept
 
 
-def _ranged(entry: Entry) -> bool:
-    return any(isinstance(given, Range) for given in entry.inputs)
+def _first_join(
+    entries: Sequence[Entry], entry: Entry, goes_row_by_row: Callable[[str | None], bool], *, exact: bool
+) -> tuple[Entry, Entry] | None:
+    """The first entry that can be joined with another one, and the joined entry."""
+    for other in entries:
+        joined = _join(other, entry, goes_row_by_row, exact=exact)
+        if joined is not None:
+            return other, joined
+    return None
 
 
-def _join(entry: Entry, other: Entry, keeps: Callable[[str | None], bool], *, exact: bool) -> Entry | None:
+def _join(entry: Entry, other: Entry, goes_row_by_row: Callable[[str | None], bool], *, exact: bool) -> Entry | None:
     ranges = [index for index, given in enumerate(entry.inputs) if isinstance(given, Range)]
     if len(ranges) != 1 or len(entry.inputs) != len(other.inputs):
         return None
@@ -294,7 +308,8 @@ def _join(entry: Entry, other: Entry, keeps: Callable[[str | None], bool], *, ex
         span = Range(a.table, b.after, a.to)
     else:
         return None
-    alike = entry.steps == other.steps and _around(entry, at) == _around(other, at) and keeps(entry.steps)
+    same_others = _other_inputs(entry, at) == _other_inputs(other, at)
+    alike = entry.steps == other.steps and same_others and goes_row_by_row(entry.steps)
     if exact and not alike:
         return None
     rest = entry.inputs if alike else (SEVERAL,) * len(entry.inputs)
@@ -306,5 +321,5 @@ def _size(entries: Sequence[Entry]) -> int:
 
 
 def unsure(entry: Entry) -> Entry:
-    """An entry of which a rollback leaves open whether the target holds it: a batch over it is refused."""
+    """An entry that a rollback may have removed from the target: a batch that overlaps it is refused."""
     return replace(entry, steps=None)

@@ -12,13 +12,13 @@ REWRITE = "replace"
 
 @dataclass(frozen=True)
 class CommitTimes:
-    """Which snapshot was current when.
+    """The times at which the states of a table became current.
 
     Attributes:
         table: The table's name.
-        starts: The times from which on each state was current, in microseconds since 1970, ascending.
-        snapshots: The snapshot of each state; of several with the same rows the last one.
-        complete: Whether the table was empty before the first of them; else the history before it has expired.
+        starts: The time at which each state became current, in microseconds since 1970, ascending.
+        snapshots: The snapshot of each state; the last one of several snapshots with the same rows.
+        complete: Whether the table was empty before the first state; otherwise earlier history has expired.
     """
 
     table: str
@@ -30,8 +30,8 @@ class CommitTimes:
 def commit_times(metadata: Mapping[str, Any], name: str, pin: int | None) -> CommitTimes:
     """The commit times of a table's main, up to a snapshot.
 
-    They are those of the table's log, which tells rollbacks too. A state lasts until the first later entry of the log
-    by time: where the clocks of two writers differ, the later entry counts from its own time on.
+    The times come from the table's snapshot log, which has rollbacks too. As the clocks of writers may differ, a later
+    entry may have an earlier time: it counts from that time on, and replaces the entries before it with later times.
 
     Args:
         metadata: The table's metadata, as in its metadata file.
@@ -46,7 +46,7 @@ def commit_times(metadata: Mapping[str, Any], name: str, pin: int | None) -> Com
     """
     known = {int(snapshot["snapshot-id"]): snapshot for snapshot in metadata.get("snapshots") or ()}
     log = [(int(e["timestamp-ms"]), int(e["snapshot-id"])) for e in metadata.get("snapshot-log") or ()]
-    ends = [at for at, (_, snapshot) in enumerate(log) if snapshot == pin]
+    ends = [index for index, (_, snapshot) in enumerate(log) if snapshot == pin]
     if not ends:
         return CommitTimes(name, (), (), complete=pin is None)
     states, complete = _retained(known, log[: ends[-1] + 1])
@@ -63,7 +63,10 @@ def commit_times(metadata: Mapping[str, Any], name: str, pin: int | None) -> Com
 def _retained(
     known: Mapping[int, Mapping[str, Any]], log: Sequence[tuple[int, int]]
 ) -> tuple[list[tuple[int, int]], bool]:
-    """The entries of a log after its last gap, rewrites as one with what they rewrite; and whether none came before."""
+    """The entries of a log after its last gap, and whether they begin with the table's first snapshot.
+
+    A snapshot that only rewrites files takes the place of the one before it.
+    """
     states: list[tuple[int, int]] = []
     seen: set[int] = set()
     complete = False
@@ -72,7 +75,7 @@ def _retained(
             states, seen, complete = [], set(), False
             continue
         if id not in seen and not _follows(known, id, seen):
-            states, seen, complete = [], set(), _first(known, id)
+            states, seen, complete = [], set(), _is_first(known, id)
         operation = (known[id].get("summary") or {}).get("operation")
         if states and operation == REWRITE and _parent(known, id) == states[-1][1]:
             states[-1] = (states[-1][0], id)
@@ -97,10 +100,10 @@ def _follows(known: Mapping[int, Mapping[str, Any]], id: int, seen: set[int]) ->
     return False
 
 
-def _first(known: Mapping[int, Mapping[str, Any]], id: int) -> bool:
-    """True if no snapshot came before a snapshot and its ancestors.
+def _is_first(known: Mapping[int, Mapping[str, Any]], id: int) -> bool:
+    """True if the oldest retained ancestor of a snapshot is the table's first snapshot.
 
-    PyIceberg's expiry takes away the parent ids of the snapshots that it keeps.
+    A missing parent id does not prove that: PyIceberg's expiry removes parent ids.
     """
     while (parent := _parent(known, id)) is not None:
         if parent not in known:

@@ -1,4 +1,4 @@
-"""The commits of Helios in a table: who made each, what it read, and by which plan; from metadata, without a JVM."""
+"""The commits of a table: the pipeline, the input and the plan of each; from metadata, without a JVM."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Commit:
         removed: The rows of the data files that it removed.
         pipeline: The pipeline that made it; None for another writer.
         batch: The number of the batch in the pipeline's checkpoint.
-        position: What the batch read, as it was stamped.
+        position: The input of the batch, as stamped.
         steps: The fingerprint of the pipeline's steps.
         version: The version of Helios; None where it was not stamped yet.
         plan: The plan of these steps; None where no checkpoint has it.
@@ -49,15 +49,15 @@ class Commit:
 
     @property
     def reads(self) -> tuple[Recorded, ...]:
-        """Where the batch ended in each of its sources."""
+        """The entries of the batch's sources, with the position at which the batch ended."""
         return tuple(recorded(self.position))
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """What the batch read of each source: the part in `(start, end]`; the start is None where it is not known."""
+        """The part `(start, end]` of each source that the batch read; the start is None if it is unknown."""
         starts = {entry["source"]: entry.get("place") for entry in (self.before or {}).get("sources") or ()}
         entries = (self.position or {}).get("sources") or ()
-        return tuple(Span(e["source"], starts.get(e["source"]), e.get("place"), e) for e in entries)
+        return tuple(Span(entry["source"], starts.get(entry["source"]), entry.get("place"), entry) for entry in entries)
 
 
 def commits(
@@ -67,12 +67,12 @@ def commits(
 
     Args:
         table: The table.
-        places: The warehouses that may have the checkpoints of its pipelines, where their plans are.
-        given: The checkpoints of pipelines that have one of their own, by pipeline.
+        places: The warehouses that may have the checkpoints of its pipelines, and with them the plans.
+        given: The declared checkpoints of pipelines, by pipeline.
         branch: The branch.
     """
     head = table.iceberg.metadata.refs.get(branch)
-    return _behind(table, head.snapshot_id, places, given or {}) if head is not None else []
+    return _history(table, head.snapshot_id, places, given or {}) if head is not None else []
 
 
 def commit_of(
@@ -83,10 +83,10 @@ def commit_of(
     Raises:
         NotFound: The table has no such snapshot.
     """
-    return _behind(table, table.snapshot(snapshot).id, places, given or {})[0]
+    return _history(table, table.snapshot(snapshot).id, places, given or {})[0]
 
 
-def _behind(table: Table, head: int, places: Sequence[Warehouse], given: Mapping[str, str]) -> list[Commit]:
+def _history(table: Table, head: int, places: Sequence[Warehouse], given: Mapping[str, str]) -> list[Commit]:
     """The commits up to a snapshot, newest first."""
 
     @cache
@@ -95,14 +95,14 @@ def _behind(table: Table, head: int, places: Sequence[Warehouse], given: Mapping
         return {kept.steps: kept for kept in plans_of(pipeline, places, own)}
 
     metadata = table.iceberg.metadata
-    ends: dict[str, Position | None] = {}
-    found: list[Commit] = []
+    last_positions: dict[str, Position | None] = {}
+    history: list[Commit] = []
     for id in reversed(list(ancestors(metadata, head))):
         raw = metadata.snapshot_by_id(id)
         assert raw is not None  # ancestors are retained
         summary = raw.summary.additional_properties if raw.summary is not None else {}
         pipeline, steps, batch = (summary.get(f"helios.{key}") for key in ("pipeline", "steps", "batch"))
-        found.append(
+        history.append(
             Commit(
                 snapshot=id,
                 committed=from_milliseconds(raw.timestamp_ms),
@@ -115,10 +115,10 @@ def _behind(table: Table, head: int, places: Sequence[Warehouse], given: Mapping
                 steps=steps,
                 version=summary.get("helios.version"),
                 plan=plans(pipeline).get(steps) if pipeline is not None and steps is not None else None,
-                before=ends.get(pipeline) if pipeline is not None else None,
+                before=last_positions.get(pipeline) if pipeline is not None else None,
             )
         )
         if pipeline is not None:
-            ends[pipeline] = found[-1].position
-    found.reverse()
-    return found
+            last_positions[pipeline] = history[-1].position
+    history.reverse()
+    return history

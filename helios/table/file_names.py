@@ -1,4 +1,4 @@
-"""Names of files that no reader takes."""
+"""Names and paths of files: globs, hidden and unfinished files, and paths that overlap."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def is_glob(path: str) -> bool:
 
 
 def escaped(path: str) -> str:
-    """A path as the glob that stands for it alone.
+    """A path as a glob that matches this path only.
 
-    Spark takes every path for a glob, and where it is told not to, it reads each file as often as there are such names.
+    Spark treats every path as a glob. With globs turned off, it reads each file as many times as there are such paths.
 
     Examples:
         >>> escaped("in/a[1].csv")
@@ -33,7 +33,7 @@ def escaped(path: str) -> str:
 
 
 def rooted(path: str) -> tuple[str, str]:
-    """The folder before the first part of a path that is a glob, and the rest; of no glob nothing.
+    """The folder before the first part of a path with a wildcard, and the rest, which is empty without a wildcard.
 
     Examples:
         >>> rooted("s3://b/lake/*/day=*/"), rooted("/lake/a")
@@ -43,7 +43,10 @@ def rooted(path: str) -> tuple[str, str]:
     if match is None:
         return path, ""
     root, _, _ = path[: match.start()].rpartition("/")
-    return root or "/" * path.startswith("/") or ".", re.sub("/+", "/", path[len(root) :]).strip("/")
+    rest = re.sub("/+", "/", path[len(root) :]).strip("/")
+    if not root:
+        root = "/" if path.startswith("/") else "."
+    return root, rest
 
 
 def globbed(glob: str) -> re.Pattern[str]:
@@ -60,19 +63,19 @@ def globbed(glob: str) -> re.Pattern[str]:
         >>> [p for p in ("eu/day=2026-1/a.csv", "us/day=2026-1/x.csv", "eu/day=2026-1/b/a.csv") if pattern.fullmatch(p)]
         ['eu/day=2026-1/a.csv']
     """
-    within = 0
-    made = []
+    open_braces = 0
+    pieces = []
     for part in re.findall(r"\\.|\[[^\]]*\]|.", glob, re.DOTALL):
-        if len(part) > 2:
-            made.append(f"[^{part[2:]}" if part[1] in "!^" else part)
+        if len(part) > 2:  # a character class in brackets
+            pieces.append(f"[^{part[2:]}" if part[1] in "!^" else part)
         elif part in ANY:
-            made.append(ANY[part])
-        elif part in "{}" or (part == "," and within):
-            within += {"{": 1, "}": -1, ",": 0}[part]
-            made.append({"{": "(?:", "}": ")", ",": "|"}[part])
+            pieces.append(ANY[part])
+        elif part in "{}" or (part == "," and open_braces):
+            open_braces += {"{": 1, "}": -1, ",": 0}[part]
+            pieces.append({"{": "(?:", "}": ")", ",": "|"}[part])
         else:
-            made.append(re.escape(part.removeprefix("\\") or part))
-    return re.compile("".join(made), re.DOTALL)
+            pieces.append(re.escape(part.removeprefix("\\") or part))
+    return re.compile("".join(pieces), re.DOTALL)
 
 
 def is_hidden(name: str) -> bool:
@@ -106,7 +109,7 @@ def encoded(path: str) -> str:
 
 
 def overlap(one: str, other: str) -> bool:
-    """True if two paths may name the same files: by other spellings, as a folder that contains the other, or as globs.
+    """True if two paths may name the same files: as two spellings, as a folder and a path inside it, or as globs.
 
     Examples:
         >>> overlap("/in/data", "file:///in/./data/"), overlap("/in/data", "/in/data/*.csv"), overlap("s3://b/i", "s3a://b/i")
@@ -114,30 +117,33 @@ def overlap(one: str, other: str) -> bool:
         >>> overlap("/in/a*.csv", "/in/b*.csv"), overlap("/in/data", "/in/database"), overlap("/in/2024*", "/in/*.csv")
         (False, False, True)
     """
-    parts = zip(_plain(one).split("/"), _plain(other).split("/"), strict=False)  # a folder has what is below it
-    return all(_may_be(first, second) for first, second in parts)
+    # The longer path's further parts do not count: they lie inside the folder that the shorter path names.
+    parts = zip(_normalized(one).split("/"), _normalized(other).split("/"), strict=False)
+    return all(_may_match(first, second) for first, second in parts)
 
 
-def _may_be(one: str, other: str) -> bool:
-    """True if a name or a glob may match the same name as another one."""
-    if is_glob(one) and is_glob(other):  # compared by their prefixes and suffixes
-        begins = GLOB.split(one)[0], GLOB.split(other)[0]
-        ends = GLOB.split(one)[-1], GLOB.split(other)[-1]
-        starts = begins[0].startswith(begins[1]) or begins[1].startswith(begins[0])
-        return starts and (ends[0].endswith(ends[1]) or ends[1].endswith(ends[0]))
-    if not is_glob(one):
-        one, other = other, one
+def _may_match(one: str, other: str) -> bool:
+    """True if two names, of which each may be a glob, may match the same name."""
+    if is_glob(one) and is_glob(other):  # compared by their prefixes and suffixes only
+        prefix, *_, suffix = GLOB.split(one)
+        other_prefix, *_, other_suffix = GLOB.split(other)
+        same_prefix = prefix.startswith(other_prefix) or other_prefix.startswith(prefix)
+        return same_prefix and (suffix.endswith(other_suffix) or other_suffix.endswith(suffix))
+    glob, name = (one, other) if is_glob(one) else (other, one)
+    if not is_glob(glob):
+        return glob == name
     try:
-        return globbed(one).fullmatch(other) is not None if is_glob(one) else one == other
-    except re.error:  # a brace that is closed behind a slash
+        return globbed(glob).fullmatch(name) is not None
+    except re.error:  # a brace is closed only in a later part of the path
         return True
 
 
-def _plain(path: str) -> str:
-    """A path in one form: without `.`, `..` and `//`, a local one absolute, and of a store with one scheme."""
+def _normalized(path: str) -> str:
+    """A path without `.`, `..` and `//`. A local path is absolute; the schemes of S3 become one."""
     scheme, _, rest = path.rpartition("://") if "://" in path else ("", "", path)
     if path.startswith("file:"):
         scheme, rest = "", "/" + path.removeprefix("file:").lstrip("/")
     if scheme in ("", "file"):
         return os.path.abspath(rest)
-    return f"{ {'s3a': 's3', 's3n': 's3'}.get(scheme, scheme) }:/{posixpath.normpath('/' + rest)}"
+    scheme = "s3" if scheme in ("s3a", "s3n") else scheme
+    return f"{scheme}:/{posixpath.normpath('/' + rest)}"

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import pyiceberg.table
 
 MANY = 1000
-"""Snapshots from which a history is told: each commit writes all of them again, a megabyte or two by then."""
+"""A history of so many snapshots is reported: each commit writes all of them again, one or two megabytes by then."""
 
 REMEDY = '.maintain(expire="5d")'
 DAY = 86400.0
@@ -55,7 +55,7 @@ class Growth:
 
 
 def growth(table: pyiceberg.table.Table) -> Growth:
-    """The history of a table, as PyIceberg has loaded it; the size is looked up only for a long one."""
+    """The history of a table, as PyIceberg has loaded it; the file size is read for a long history only."""
     times = [snapshot.timestamp_ms for snapshot in table.metadata.snapshots]
     many = len(times) >= MANY
     size = len(table.io.new_input(table.metadata_location)) if many and table.metadata_location else None

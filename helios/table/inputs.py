@@ -1,4 +1,4 @@
-"""The inputs of a batch, as sets of snapshots, as a digest, and in the compact form of a record; without a JVM."""
+"""The inputs of a batch as sets of snapshots or digests, and their compact form in a record; without a JVM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Node(NamedTuple):
 
 
 Look: TypeAlias = Callable[[int], "Node | None"]
-"""Looks a snapshot of a source up; None when it has expired."""
+"""Looks up a snapshot of a source; None if it has expired."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Digest:
-    """Files, rows in memory, or any other input that is only equal to another one or not."""
+    """Files, rows in memory, or any other input that can only be compared for equality."""
 
     value: str
 
@@ -55,7 +55,7 @@ class Digest:
 Input: TypeAlias = State | Range | Digest
 
 SEVERAL = Digest("")
-"""Stands for the other inputs of ranges that were joined."""
+"""A placeholder for the other inputs of ranges that were joined."""
 
 
 # from a recorded position
@@ -90,14 +90,14 @@ def meet(one: Input, other: Input, look: Look) -> bool | None:
     a, b = _as_range(one), _as_range(other)
     if a is None or b is None or _before(a, b) or _before(b, a):
         return False
-    # Whatever lies before the beginning of one is not in both.
+    # A snapshot before the beginning of one range is not in both.
     stops = {point.snapshot for point in (a.after, b.after) if point is not None}
     mine, all_mine = _walk(a, look, stops)
     theirs, all_theirs = _walk(b, look, stops)
     if mine & theirs:
         return True
-    nothing = (all_mine and not mine) or (all_theirs and not theirs)
-    return False if nothing or (all_mine and all_theirs) else None
+    one_is_empty = (all_mine and not mine) or (all_theirs and not theirs)
+    return False if one_is_empty or (all_mine and all_theirs) else None
 
 
 def _as_range(given: State | Range) -> Range | None:
@@ -107,15 +107,15 @@ def _as_range(given: State | Range) -> Range | None:
 
 
 def _before(a: Range, b: Range) -> bool:
-    """True if a range surely ends where another one begins, or earlier: sequence numbers grow along a history."""
+    """True if a range certainly ends where another begins, or earlier: sequence numbers grow along a history."""
     if b.after is None:
         return False
-    numbers = a.to.sequence, b.after.sequence
-    return b.after == a.to or (numbers[0] is not None and numbers[1] is not None and numbers[0] <= numbers[1])
+    end, begin = a.to.sequence, b.after.sequence
+    return b.after == a.to or (end is not None and begin is not None and end <= begin)
 
 
 def _walk(span: Range, look: Look, stops: set[int]) -> tuple[set[int], bool]:
-    """The retained snapshots of a range back to one of some others, and whether the walk got so far."""
+    """The retained snapshots from the end of a range back to a stop, and whether none of them has expired."""
     walked: set[int] = set()
     snapshot: int | None = span.to.snapshot
     while snapshot is not None and snapshot not in stops:
@@ -128,7 +128,7 @@ def _walk(span: Range, look: Look, stops: set[int]) -> tuple[set[int], bool]:
 
 
 def within(span: Range, look: Look) -> tuple[set[int], bool]:
-    """The retained snapshots of a range, and whether these are all."""
+    """The retained snapshots of a range, and whether none of its snapshots has expired."""
     return _walk(span, look, {span.after.snapshot} if span.after is not None else set())
 
 
@@ -136,7 +136,7 @@ def within(span: Range, look: Look) -> tuple[set[int], bool]:
 
 
 def packed(given: Input, tables: list[str]) -> Any:
-    """An input as JSON values, with its table's number."""
+    """An input as JSON values, with the index of its table in `tables`."""
     if isinstance(given, Digest):
         return given.value
     if isinstance(given, State):
@@ -149,18 +149,19 @@ def _point(point: Point | None) -> tuple[int | None, int | None]:
 
 
 def unpacked(given: Any, tables: list[str]) -> Input:
-    """The input that `packed` gave.
+    """The input from the form that `packed` gives.
 
     Raises:
-        ValueError: A list has another length, as with the errors of other damages.
+        ValueError: A list has the wrong length, or a range has no end.
     """
     if isinstance(given, str):
         return Digest(given)
-    of, *numbers = given
-    points = [None if id is None else Point(id, number) for id, number in zip(numbers[::2], numbers[1::2], strict=True)]
+    number, *numbers = given
+    ids, sequences = numbers[::2], numbers[1::2]
+    points = [None if id is None else Point(id, sequence) for id, sequence in zip(ids, sequences, strict=True)]
     if len(points) == 1:
-        return State(tables[of], points[0])
+        return State(tables[number], points[0])
     after, to = points
     if to is None:
         raise ValueError("a range without an end")
-    return Range(tables[of], after, to)
+    return Range(tables[number], after, to)

@@ -1,7 +1,7 @@
-"""Lags that only a run can tell, since it alone talks to their sources: it keeps them in its checkpoint.
+"""Lags that only a run can compute, as only a run connects to their sources. The run keeps them in its checkpoint.
 
 <checkpoint>/
-  helios/lag/N.json   what the run last saw of the source with the number N in its plan
+  helios/lag/N.json   the last lag of the source with the number N in the plan
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ FOLDER = "helios/lag"
 
 @dataclass(frozen=True)
 class SeenLag:
-    """A lag, and when it was seen.
+    """A lag that a run has computed.
 
     Attributes:
         source: The source's name in positions.
         lag: The lag.
-        at: The time.
+        at: The time at which the run computed it.
     """
 
     source: str
@@ -77,11 +77,11 @@ def last_seen(pipeline: str, source: str, places: Sequence[Warehouse], given: Se
             lags += [lag for lag in seen if lag is not None and lag.source == source]
     except HeliosError:
         return None
-    return max(lags, key=lambda one: one.at, default=None)
+    return max(lags, key=lambda seen: seen.at, default=None)
 
 
 def lag_last_seen(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | None:
-    """The lag of a source that only a run can see, as the last one has seen it."""
+    """The last lag that a run computed, for a source whose lag only a run can compute."""
     given = [view.checkpoints[pipeline]] if view.checkpoints.get(pipeline) else []
     seen = last_seen(pipeline, entry.source, view.places, given)
     if seen is None:

@@ -1,4 +1,4 @@
-"""The lease on a checkpoint, as its file says who drives it; without a JVM."""
+"""The lease on a checkpoint: its file names the driver that holds it; without a JVM."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ FILE = "helios/lease.json"
 """The file of the lease in a checkpoint."""
 
 LEASE_SECONDS = 60.0
-"""How long the lease of a driver on another host is honoured after it was last renewed."""
+"""Seconds after its last renewal for which the lease of a driver on another host is valid."""
 
 RELEASED: set[str] = set()
-"""Owners in this process that gave their lease back, also where its file could not be deleted."""
+"""Owners in this process that have released their lease, even if its file could not be deleted."""
 
 
 class Holder(TypedDict, total=False):
@@ -41,12 +41,12 @@ def parse(text: str | None) -> Holder | None:
         return None  # a half-written lease of a dead driver on a file system without atomic rename
 
 
-def _holder(found: dict[str, Any]) -> Holder:
-    started, renewed = found.get("started"), float(found.get("renewed", 0))
+def _holder(fields: dict[str, Any]) -> Holder:
+    started, renewed = fields.get("started"), float(fields.get("renewed", 0))
     return {
-        "owner": str(found["owner"]),
-        "host": str(found["host"]),
-        "pid": int(found["pid"]),
+        "owner": str(fields["owner"]),
+        "host": str(fields["host"]),
+        "pid": int(fields["pid"]),
         "started": str(started) if started is not None else None,
         "renewed": renewed,
     }
@@ -65,7 +65,7 @@ def alive(holder: Holder) -> bool:
         return False
     except PermissionError:
         return True
-    # A pid is used again some day: the same process also started at the same time.
+    # The kernel reuses pids: only the start time shows that it is the same process.
     return holder.get("started") in (None, process_start(pid))
 
 
@@ -79,7 +79,7 @@ def driven(location: str, holder: Holder, where: Origin | None = None) -> LeaseE
 
 
 def second_driver(location: str, properties: Mapping[str, str], where: Origin | None = None) -> LeaseError | None:
-    """The error of a checkpoint that another driver holds, told before Spark starts; None where none is known to.
+    """The error of a checkpoint that another driver holds, found before Spark starts; None if no such driver is known.
 
     Args:
         location: The checkpoint.
@@ -90,7 +90,7 @@ def second_driver(location: str, properties: Mapping[str, str], where: Origin | 
         holder = parse(text_in(location, properties, FILE))
         return driven(location, holder, where) if holder is not None and alive(holder) else None
     except (RunError, KeyError, ValueError, TypeError):
-        return None  # what cannot be read from here, Spark reads when it takes the lease
+        return None  # Spark will read the file when it takes the lease
 
 
 def process_start(pid: int) -> str | None:

@@ -21,7 +21,7 @@ VERSION = 1
 
 
 Starts: TypeAlias = Sequence[Mapping[str, Any]]
-"""Where the followed sources are first read from: the entries of a checkpoint's `helios/start.json`."""
+"""The starting positions of the followed sources: the entries of a checkpoint's `helios/start.json`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,22 +31,22 @@ class Record:
     Attributes:
         checkpoint: The id of the checkpoint that wrote it.
         batch: The batch's number in that checkpoint; -1 before the first.
-        position: What the batch read, as in `helios.position`.
-        snapshot: The snapshot that added the batch; of a discarded batch the one before it, and before the first batch
-            of a checkpoint the state that it continues after.
+        position: The input of the batch, as in `helios.position`.
+        snapshot: The snapshot that added the batch. For a discarded batch, the snapshot of the last batch in main;
+            before the first batch of a checkpoint, the state after which the checkpoint continues.
         sequence: That snapshot's sequence number.
         steps: The fingerprint of the pipeline's steps.
         aside: Whether the batch was discarded, so that main never had its rows.
         appended: The inputs of a batch pipeline's appends, as `helios.table.appended` keeps them; None if unknown.
         branch: The branch that it writes; None for main.
-        start: Where the followed sources were first read from, as the checkpoint keeps it, where that depends on when
-            it was; None elsewhere.
-        upserts: What decides which row of a key wins, as `helios.plan.other_upserts` says it; None without upserts.
-        beside: Pipelines beside which this one was told to write.
-        formerly: What the pipeline was called before: its older snapshots name it so.
-        quarantines: The tables in which it may have set rows aside, by their full names.
-        keys: The folder of what its upserts remember of keys, which others read; None where it is in the checkpoint.
-        audited: Whether its batches have ever waited for an audit: one may be brought to main by hand.
+        start: The starting positions of the followed sources, as the checkpoint keeps them, if they depend on the time
+            of the first start; None otherwise.
+        upserts: The rule for which row of a key wins, as `helios.plan.other_upserts` writes it; None without upserts.
+        beside: The pipelines beside which this one may write, by `--beside`.
+        formerly: The former names of the pipeline, which its older snapshots have.
+        quarantines: The quarantine tables that may have its rows, by their full names.
+        keys: The folder of the keys that its upserts remember, for other pipelines; None if it is in the checkpoint.
+        audited: Whether its batches have ever waited for an audit: someone may publish such a batch by hand.
     """
 
     checkpoint: str
@@ -81,7 +81,7 @@ class Record:
 
     @property
     def only_began(self) -> bool:
-        """True if the first start of the pipeline is known, and none of its batches."""
+        """True if the record has the first start of the pipeline, and no batch yet."""
         return self.position is None and self.start is not None
 
     @property
@@ -91,14 +91,14 @@ class Record:
         return bool(entries) and not any("place" in entry or "to" in entry for entry in entries)
 
     def as_json(self) -> str:
-        given = asdict(self)
+        values = asdict(self)
         for name in ("aside", "beside", "formerly", "quarantines", "audited"):
-            if not given[name]:
-                del given[name]
+            if not values[name]:
+                del values[name]
         for name in ("appended", "branch", "start", "upserts", "keys"):
-            if given[name] is None:
-                del given[name]
-        return json.dumps({"v": VERSION, **given}, separators=(",", ":"))
+            if values[name] is None:
+                del values[name]
+        return json.dumps({"v": VERSION, **values}, separators=(",", ":"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ class Staged:
         branch: The audit branch.
         snapshot: The head of the branch.
         batch: The batch's number.
-        position: What the batch read.
+        position: The input of the batch.
         checkpoint: The id of the checkpoint that drove it.
         steps: The fingerprint of the pipeline's steps.
         rows: The rows that the snapshot added.
@@ -139,11 +139,11 @@ def records(properties: Mapping[str, str], table: str) -> dict[str, Record]:
 
 
 def has_written(get: Callable[[str], str | None], pipelines: Iterable[str], table: str) -> bool:
-    """True if one of some pipelines has written into a table, by its records.
+    """True if a table has a record of a batch of the given pipelines.
 
     Args:
         get: Reads a property of the table.
-        pipelines: The pipeline's name, and its former one.
+        pipelines: The names of the pipelines, such as a pipeline's present and former name.
         table: The name of the table, for messages.
 
     Raises:
@@ -166,11 +166,11 @@ def parse(text: str, key: str, table: str) -> Record:
         LedgerError: The record is damaged, or newer than this code.
     """
     try:
-        given = json.loads(text)
-        version = int(given.pop("v"))
+        values = json.loads(text)
+        version = int(values.pop("v"))
         known = {field.name for field in fields(Record)}
-        given = {name: value for name, value in given.items() if name in known}  # a later Helios may keep more
-        record = Record(**given) if version <= VERSION else None
+        values = {name: value for name, value in values.items() if name in known}  # a later Helios may add fields
+        record = Record(**values) if version <= VERSION else None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise LedgerError(
             f"the ledger record {key} of {table} is damaged ({error}).",
@@ -216,7 +216,7 @@ def staged(metadata: TableMetadata, pipeline: str) -> Staged | None:
 
 
 def _sound_record(metadata: TableMetadata, pipeline: str) -> Record | None:
-    """The record of a pipeline; None where there is none that can be read, which whoever reads it tells."""
+    """The record of a pipeline; None if it is missing or damaged, which the readers of the record itself report."""
     key = LEDGER + pipeline
     try:
         return parse(metadata.properties.get(key, ""), key, "")
@@ -225,16 +225,16 @@ def _sound_record(metadata: TableMetadata, pipeline: str) -> Record | None:
 
 
 def _was_published(metadata: TableMetadata, record: Record | None, head: int, stamps: Mapping[str, str]) -> bool:
-    """True if a staged batch was published, even if main was rolled back since."""
+    """True if a staged batch was published, even if main has been rolled back since."""
     if record is None:
         return False
     if record.checkpoint == stamps.get("helios.checkpoint"):
         return record.snapshot == head
-    return main_had(metadata, head)  # by an earlier checkpoint
+    return main_had(metadata, head)  # an earlier checkpoint staged the batch
 
 
 def main_had(metadata: TableMetadata, snapshot: int) -> bool:
-    """True if main stood at a snapshot, as far as the table's log goes back."""
+    """True if main was ever at a snapshot, as far as the table's snapshot log goes back."""
     return any(entry.snapshot_id == snapshot for entry in metadata.snapshot_log)
 
 

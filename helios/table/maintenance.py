@@ -1,4 +1,4 @@
-"""Expiry of snapshots without a JVM: which ones may expire, and their removal from a table's metadata."""
+"""Expiry of snapshots without a JVM: the snapshots that may expire, and their removal from a table's metadata."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DEFAULT_MIN_KEPT = 1
 
 @dataclass(frozen=True)
 class KeptForReader:
-    """Snapshots that are kept for a reader, and would otherwise expire."""
+    """Snapshots that would expire, but are kept for a reader."""
 
     reader: Reader
     snapshots: tuple[int, ...]
@@ -50,7 +50,7 @@ class Expiry:
 
     Attributes:
         snapshots: The snapshots that expire, oldest first.
-        held: The readers that keep further snapshots from expiring.
+        held: The readers that need further snapshots, and those snapshots.
         lost: The readers whose position is no longer in the table's history: nothing can be kept for them.
         needed: All snapshots that some reader needs.
     """
@@ -81,7 +81,7 @@ def retention(
 
     Args:
         metadata: The table's metadata; its own settings are the defaults.
-        older_than: A time, or an age: "7d", a timedelta, or seconds. Left out beside `retain_last`, age does not count.
+        older_than: A time, or an age: "7d", a timedelta, or seconds. With `retain_last` alone, age does not count.
         retain_last: How many snapshots of every branch stay, whatever their age.
 
     Raises:
@@ -127,9 +127,9 @@ def _whole(metadata: TableMetadata, key: str, default: int) -> int:
 def plan_expiry(metadata: TableMetadata, kept: Retention, readers: Iterable[Reader] = ()) -> Expiry:
     """The snapshots that may expire.
 
-    The rules are Iceberg's own (`RemoveSnapshots`): heads of branches and tags stay; of every branch, from its head
-    backwards, what is young enough or among the last ones; and what no branch holds until it is old enough. In
-    addition, what a reader needs stays.
+    The rules are Iceberg's own (`RemoveSnapshots`). The heads of branches and tags stay. From the head of each branch
+    backwards, snapshots stay that are young enough or among the last ones. Snapshots outside of all branches stay until
+    they are old enough. In addition, snapshots that a reader needs stay.
 
     Raises:
         InputError: The table property `gc.enabled` is false.
@@ -140,7 +140,7 @@ def plan_expiry(metadata: TableMetadata, kept: Retention, readers: Iterable[Read
             fix="set gc.enabled to true if no other table shares its files.",
         )
     parents = {raw.snapshot_id: raw.parent_snapshot_id for raw in metadata.snapshots}
-    going = parents.keys() - _retained(metadata, kept)
+    expirable = parents.keys() - _retained(metadata, kept)
     held, lost = [], []
     needs: frozenset[int] = frozenset()
     for reader in readers:
@@ -148,31 +148,34 @@ def plan_expiry(metadata: TableMetadata, kept: Retention, readers: Iterable[Read
         needs |= wanted
         if not wanted and parents:
             lost.append(reader)
-        if stays := wanted & going:
-            held.append(KeptForReader(reader, tuple(id for id in parents if id in stays)))
-    gone = [as_snapshot(raw) for raw in metadata.snapshots if raw.snapshot_id in going - needs]
-    return Expiry(tuple(sorted(gone, key=lambda s: s.timestamp)), tuple(held), tuple(lost), needs)
+        kept_for_reader = wanted & expirable
+        if kept_for_reader:
+            held.append(KeptForReader(reader, tuple(id for id in parents if id in kept_for_reader)))
+    expiring = [as_snapshot(raw) for raw in metadata.snapshots if raw.snapshot_id in expirable - needs]
+    return Expiry(tuple(sorted(expiring, key=lambda snapshot: snapshot.timestamp)), tuple(held), tuple(lost), needs)
 
 
 def _retained(metadata: TableMetadata, kept: Retention) -> set[int]:
     times = {raw.snapshot_id: raw.timestamp_ms for raw in metadata.snapshots}
     stays = {ref.snapshot_id for ref in metadata.refs.values()}
-    of_a_branch = set(stays)
+    in_branches = set(stays)
     for ref in metadata.refs.values():
         if ref.snapshot_ref_type.value == "branch":
-            line = list(ancestors(metadata, ref.snapshot_id))
-            of_a_branch |= set(line)
-            stays |= set(_young(line, times, ref, kept))
-    return stays | {id for id, ms in times.items() if id not in of_a_branch and ms >= kept.before}
+            history = list(ancestors(metadata, ref.snapshot_id))
+            in_branches |= set(history)
+            stays |= set(_retained_of_branch(history, times, ref, kept))
+    return stays | {id for id, ms in times.items() if id not in in_branches and ms >= kept.before}
 
 
-def _young(line: Sequence[int], times: dict[int, int], ref: SnapshotRef, kept: Retention) -> Iterator[int]:
-    """The ancestors of a branch's head that stay: up to the first that may expire, as in Iceberg."""
+def _retained_of_branch(
+    history: Sequence[int], times: dict[int, int], ref: SnapshotRef, kept: Retention
+) -> Iterator[int]:
+    """The snapshots of a branch that stay: from its head back to the first that may expire, as in Iceberg."""
     age = ref.max_snapshot_age_ms
     before = int(time.time() * 1000) - age if age is not None else kept.before
     last = ref.min_snapshots_to_keep or kept.last
-    for position, id in enumerate(line):
-        if position >= last and times[id] < before:
+    for index, id in enumerate(history):
+        if index >= last and times[id] < before:
             return
         yield id
 
@@ -189,9 +192,10 @@ def planned(
     places = [place for folder in folders for place in warehouses(load(folder).catalogs.values())]
     refresh(table)
     with talking(table, "reading its catalog"):
-        own = dict(table.iceberg.catalog.properties)
-    if "://" in (uri := str(own.get("warehouse", ""))):
-        places.append(Warehouse(table.name.partition(".")[0], uri, own))
+        properties = dict(table.iceberg.catalog.properties)
+    uri = str(properties.get("warehouse", ""))
+    if "://" in uri:
+        places.append(Warehouse(table.name.partition(".")[0], uri, properties))
     return planned_among(table, older_than, retain_last, readers, places)
 
 
@@ -243,11 +247,11 @@ def remove_snapshots(table: pyiceberg.table.Table, snapshots: Sequence[int]) -> 
     from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
 
     refs = table.metadata.refs.items()
-    same = (AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": ref.snapshot_id}) for name, ref in refs)
-    # PyIceberg's own builder asks for no requirement, and takes its own update.
+    unmoved = (AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": ref.snapshot_id}) for name, ref in refs)
+    # PyIceberg's own builder sets no requirements, and uses PyIceberg's own update.
     table.catalog.commit_table(
         table,
-        (AssertTableUUID(uuid=table.metadata.table_uuid), *same),
+        (AssertTableUUID(uuid=table.metadata.table_uuid), *unmoved),
         (_update().model_validate({"snapshot-ids": list(snapshots)}),),
     )
     table.refresh()
@@ -255,10 +259,10 @@ def remove_snapshots(table: pyiceberg.table.Table, snapshots: Sequence[int]) -> 
 
 @cache
 def _update() -> type[RemoveSnapshotsUpdate]:
-    """PyIceberg's update, applied as Iceberg does where no server applies it.
+    """PyIceberg's update, which is applied here by Iceberg's rules unless a server applies it.
 
-    PyIceberg drops the parent id of a snapshot whose parent expires. A reader at that parent could then not find its
-    position, and a history with a gap would look complete.
+    PyIceberg itself drops the parent id of a snapshot whose parent expires. A reader at that parent could then not find
+    its position, and a history with a gap would look complete.
     """
     from pyiceberg.exceptions import CommitFailedException
     from pyiceberg.table.update import RemoveSnapshotsUpdate, _apply_table_update
@@ -268,19 +272,19 @@ def _update() -> type[RemoveSnapshotsUpdate]:
 
     @_apply_table_update.register(RemoveSnapshots)
     def _(update: RemoveSnapshots, base: TableMetadata, context: Any) -> TableMetadata:
-        gone = set(update.snapshot_ids)
-        if any(ref.snapshot_id in gone for ref in base.refs.values()):
+        expired = set(update.snapshot_ids)
+        if any(ref.snapshot_id in expired for ref in base.refs.values()):
             raise CommitFailedException("a branch or a tag has moved to a snapshot that was to expire")
         context.add_update(update)
         changes: dict[str, Any] = {
-            "snapshots": [raw for raw in base.snapshots if raw.snapshot_id not in gone],
-            "statistics": [file for file in base.statistics if file.snapshot_id not in gone],
-            "partition_statistics": [file for file in base.partition_statistics if file.snapshot_id not in gone],
+            "snapshots": [raw for raw in base.snapshots if raw.snapshot_id not in expired],
+            "statistics": [file for file in base.statistics if file.snapshot_id not in expired],
+            "partition_statistics": [file for file in base.partition_statistics if file.snapshot_id not in expired],
         }
-        known = {raw.snapshot_id for raw in changes["snapshots"]}
+        retained = {raw.snapshot_id for raw in changes["snapshots"]}
         log = list(base.snapshot_log)
-        gaps = [at for at, entry in enumerate(log) if entry.snapshot_id not in known]
-        # Keep the log only from the last gap on: within a gap it would give a wrong state.
+        gaps = [index for index, entry in enumerate(log) if entry.snapshot_id not in retained]
+        # The log is kept only after its last gap: a time in a gap would give a wrong state.
         changes["snapshot_log"] = log[gaps[-1] + 1 :] if gaps else log
         return base.model_copy(update=changes)
 

@@ -1,7 +1,7 @@
-"""The plans of a pipeline, which its runs keep beside the checkpoint: what a commit was made by can be read later.
+"""The plans that the runs of a pipeline keep in its checkpoint, so that the plan of a commit can be read later.
 
 <checkpoint>/
-  helios/plans/STEPS.json   the last plan with these steps; STEPS is their fingerprint, which commits are stamped with
+  helios/plans/STEPS.json   the last plan with these steps; STEPS is their fingerprint, as in the stamps of commits
   helios/plans/last         the fingerprint of the last run
 """
 
@@ -22,7 +22,7 @@ LAST = f"{FOLDER}/last"
 FORM = 1
 """The newest form of a kept plan that this code reads."""
 PASSING = ("scan", "backlog", "snapshot")
-"""What a plan says of its sources as they were at the time."""
+"""The fields of a source in a plan that change with the state of the source."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,29 +57,33 @@ class KeptPlan:
             >>> KeptPlan.parse("{")
         """
         try:
-            found = json.loads(text)
-            at = datetime.fromisoformat(found["at"]).astimezone(UTC)
-            kept = cls(steps=str(found["steps"]), version=str(found["helios"]), at=at, plan=dict(found["plan"]))
-            return kept if found["v"] <= FORM else None
+            fields = json.loads(text)
+            at = datetime.fromisoformat(fields["at"]).astimezone(UTC)
+            kept = cls(steps=str(fields["steps"]), version=str(fields["helios"]), at=at, plan=dict(fields["plan"]))
+            return kept if fields["v"] <= FORM else None
         except (ValueError, KeyError, TypeError):
             return None
 
 
 def lasting(plan: Mapping[str, Any], state: Sequence[str] = ()) -> dict[str, Any]:
-    """A plan without what it says of its sources and its target as they were at the time.
+    """A plan without the fields that change with the state of its sources and its target.
 
     Args:
         plan: The plan as JSON values.
-        state: The texts that the state in its checkpoint depends on.
+        state: The texts on which the state in its checkpoint depends.
 
     Examples:
         >>> lasting({"sources": [{"name": "a.s", "snapshot": 7}], "target": {"table": "a.t", "exists": True}})
         {'sources': [{'name': 'a.s'}], 'target': {'table': 'a.t'}, 'state': []}
     """
-    sources = [{key: value for key, value in one.items() if key not in PASSING} for one in plan.get("sources") or ()]
-    target = {k: v for k, v in plan.get("target", {}).items() if k not in ("exists", "changes", "history", "notes")}
-    rest = {key: value for key, value in plan.items() if key != "spill"}  # it has the free bytes of a disk
+    sources = [_without(source, PASSING) for source in plan.get("sources") or ()]
+    target = _without(plan.get("target", {}), ("exists", "changes", "history", "notes"))
+    rest = _without(plan, ("spill",))  # it has the free bytes of a disk
     return {**rest, "sources": sources, "target": target, "state": list(state)}
+
+
+def _without(fields: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in names}
 
 
 def last_plan(location: str, properties: Mapping[str, str]) -> KeptPlan | None:
@@ -106,11 +110,12 @@ def plans_of(pipeline: str, places: Iterable[Warehouse], given: Sequence[str] = 
         places: The warehouses to search for its checkpoint, unless that is given.
         given: The location of its checkpoint.
     """
-    found: list[KeptPlan] = []
+    plans: list[KeptPlan] = []
     try:
         for folder in checkpoints_of(pipeline, places, given):
             texts = [folder.text(f"{FOLDER}/{name}") for name in folder.names(FOLDER) if name.endswith(".json")]
-            found += [kept for text in texts if text is not None and (kept := KeptPlan.parse(text)) is not None]
+            parsed = [KeptPlan.parse(text) for text in texts if text is not None]
+            plans += [kept for kept in parsed if kept is not None]
     except HeliosError:
         return []
-    return sorted(found, key=lambda kept: kept.at)
+    return sorted(plans, key=lambda kept: kept.at)

@@ -95,8 +95,8 @@ class Recorded:
         source: The source's name.
         branch: The branch that was read; None for main.
         changes: Whether row-level changes were read.
-        kind: The kind of the source; None where the entry does not tell.
-        position: Where the batch ended; None where the entry does not tell.
+        kind: The kind of the source; None if the entry has no position of a known kind.
+        position: Where the batch ended; None if the entry has no position of a known kind.
     """
 
     source: str
@@ -112,7 +112,7 @@ def same_sources(position: Position | None, batch: Batch) -> bool:
 
 
 def position_in(text: str | None) -> Position | None:
-    """The position of a text; None where it is none.
+    """The position that a text holds; None if the text is not a position.
 
     Examples:
         >>> position_in('{"sources": []}'), position_in(None), position_in("{"), position_in("5")
@@ -133,7 +133,7 @@ def same_position(position: Position | None, batch: Batch) -> bool:
 
 
 def same_entries(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> bool:
-    """True if two batches read the same, by the entries of their sources.
+    """True if two batches have the same input, by the entries of their sources.
 
     Examples:
         >>> same_entries([{"source": "a.s", "uuid": "u", "to": 7}], [{"source": "a.renamed", "uuid": "u", "to": 7}])
@@ -162,18 +162,19 @@ def recorded(position: Position | None) -> Iterator[Recorded]:
     for entry in (position or {}).get("sources") or ():
         if isinstance(entry, dict) and isinstance(entry.get("source"), str):
             branch = entry.get("branch")
-            kind, at = _ended(entry) or (None, None)
+            kind, end = _end_of(entry) or (None, None)
             yield Recorded(
                 source=entry["source"],
                 branch=str(branch) if branch else None,
                 changes=bool(entry.get("changes")),
                 kind=kind,
-                position=at,
+                position=end,
             )
 
 
-def _ended(entry: Mapping[str, Any]) -> tuple[SourceKind, SourcePosition] | None:
-    """Where an entry ends: a place, or the snapshot that a table which is read once was read at."""
+def _end_of(entry: Mapping[str, Any]) -> tuple[SourceKind, SourcePosition] | None:
+    """The kind and the end of an entry: a position, or the snapshot of a table that was read once."""
     if SNAPSHOT in entry and entry[SNAPSHOT] is None:
-        return position_of({"snapshot_id": -1})  # of an empty table
-    return position_of(next((entry[key] for key in ("place", "to", SNAPSHOT) if entry.get(key) is not None), None))
+        return position_of({"snapshot_id": -1})  # an empty table
+    ends = (entry.get(key) for key in ("place", "to", SNAPSHOT))
+    return position_of(next((end for end in ends if end is not None), None))

@@ -33,11 +33,11 @@ class Group:
 
     Attributes:
         pipeline: The pipeline.
-        step: The expectation; empty for a null key or a route.
-        reason: Why they were rejected.
-        rows: Their number.
-        batches: Their batches, ascending.
-        newest: When the last of them was rejected.
+        step: The expectation that failed; empty for a null key or a route.
+        reason: The reason why the rows were rejected.
+        rows: The number of rows.
+        batches: The batches that the rows were in, ascending.
+        newest: The time at which the last of the rows was rejected.
     """
 
     pipeline: str
@@ -55,11 +55,11 @@ class DiscardedBatch:
     Attributes:
         pipeline: Its pipeline.
         batch: Its number.
-        tag: The tag under which it stays readable.
+        tag: The tag under which the batch stays readable.
         snapshot: Its snapshot.
         rows: The rows that it added.
         quarantined: The rows of the batch that were taken out of its quarantine with it.
-        again: Whether it had been discarded before.
+        again: Whether the batch was discarded already, by an earlier call.
     """
 
     pipeline: str
@@ -84,9 +84,9 @@ def groups(table: Table) -> list[Group]:
     _refuse_no_quarantine(table)
     keys = ["pipeline", "step", "reason"]
     with talking(table, "reading it"):
-        held = table.iceberg.scan(selected_fields=(*keys, "batch", "at")).to_arrow()
-    counted = held.group_by(keys).aggregate([([], "count_all"), ("batch", "distinct"), ("at", "max")])
-    found = [
+        rejected = table.iceberg.scan(selected_fields=(*keys, "batch", "at")).to_arrow()
+    counted = rejected.group_by(keys).aggregate([([], "count_all"), ("batch", "distinct"), ("at", "max")])
+    unsorted = [
         Group(
             pipeline=row["pipeline"],
             step=row["step"],
@@ -97,7 +97,7 @@ def groups(table: Table) -> list[Group]:
         )
         for row in counted.to_pylist()
     ]
-    return sorted(found, key=lambda group: group.newest, reverse=True)
+    return sorted(unsorted, key=lambda group: group.newest, reverse=True)
 
 
 def rows(table: Table, count: int) -> list[dict[str, Any]]:
@@ -117,7 +117,7 @@ def matching(table: Table, pipeline: str | None, step: str | None, reason: str |
 
     Raises:
         InputError: It is not a quarantine table.
-        NotFound: It has rows of other pipelines alone.
+        NotFound: It has rows of other pipelines only.
     """
     rejected = groups(table)
     names = sorted({group.pipeline for group in rejected})
@@ -133,15 +133,15 @@ def matching(table: Table, pipeline: str | None, step: str | None, reason: str |
 def clear(table: Table, cleared: Iterable[Group]) -> int:
     """Deletes the rows of groups from a quarantine, once they are repaired elsewhere; returns their number.
 
-    Until its snapshots expire they stay readable there.
+    The quarantine's older snapshots keep the rows until they expire.
 
     Args:
-        table: The quarantine, as the groups were read from it.
+        table: The quarantine table from which the groups were read.
         cleared: The groups.
 
     Raises:
         EngineNeeded: PyIceberg cannot write the quarantine's metadata.
-        RunError: Rows were set aside meanwhile, or the catalog is away; nothing was deleted.
+        RunError: The quarantine was changed meanwhile, or the catalog cannot be reached; nothing was deleted.
     """
     from pyiceberg.expressions import And, EqualTo, Or
 
@@ -150,9 +150,9 @@ def clear(table: Table, cleared: Iterable[Group]) -> int:
         return 0
     refuse_unwritable(table, "delete the rows with Spark.")
     columns = ("pipeline", "step", "reason")
-    each = [And(*(EqualTo(name, getattr(group, name)) for name in columns)) for group in groups]  # type: ignore[arg-type, call-arg]
+    filters = [And(*(EqualTo(name, getattr(group, name)) for name in columns)) for group in groups]  # type: ignore[arg-type, call-arg]
     with talking(table, "clearing it"):
-        table.iceberg.delete(Or(*each) if len(each) > 1 else each[0])
+        table.iceberg.delete(Or(*filters) if len(filters) > 1 else filters[0])
     return sum(group.rows for group in groups)
 
 
@@ -160,7 +160,7 @@ def _refuse_no_quarantine(table: Table) -> None:
     """Refuses a table that is not a quarantine table.
 
     Raises:
-        InputError: It lacks columns of one.
+        InputError: The table lacks columns of a quarantine.
     """
     missing = sorted(set(COLUMNS) - set(table.iceberg.schema().column_names))
     if missing:
@@ -181,7 +181,7 @@ def _value(text: str | None) -> Any:
     try:
         return json.loads(text) if text else None
     except ValueError:
-        return text  # not written by Helios: shown as it is
+        return text  # another program wrote the text
 
 
 def shown_time(moment: datetime) -> str:
@@ -232,14 +232,14 @@ def discard_batch(table: Table, batch: int, pipeline: str | None = None) -> Disc
 
 
 def clear_discarded(target: Table, discarded: DiscardedBatch, quarantine: Table) -> int:
-    """Takes the rows of a batch that was set aside out of the quarantine of its pipeline; returns their number.
+    """Deletes the rows of a discarded batch from the quarantine of its pipeline; returns their number.
 
-    They stay readable under a tag of the same name as the batch's own. A second call finds none.
+    The rows stay readable under a tag with the name of the batch's own tag. A second call finds no rows.
 
     Args:
         target: The target of the pipeline.
         discarded: The batch.
-        quarantine: A table, which may be the quarantine of the pipeline.
+        quarantine: A table; nothing is done unless it is the quarantine of the pipeline.
 
     Raises:
         EngineNeeded: PyIceberg cannot write the quarantine's metadata.
@@ -248,15 +248,15 @@ def clear_discarded(target: Table, discarded: DiscardedBatch, quarantine: Table)
     from pyiceberg.expressions import And, EqualTo, In
 
     refresh(quarantine)
-    keyed = LEDGER + discarded.pipeline in quarantine.iceberg.properties
-    if not keyed or not is_quarantine(quarantine):
+    of_pipeline = LEDGER + discarded.pipeline in quarantine.iceberg.properties
+    if not of_pipeline or not is_quarantine(quarantine):
         return 0
     position = json.loads(stamps_of(target.iceberg.metadata, discarded.snapshot).get("helios.position", "null"))
     own = EqualTo("pipeline", discarded.pipeline)  # type: ignore[arg-type, call-arg]
     with talking(quarantine, "reading it"):
-        held = quarantine.iceberg.scan(own, selected_fields=("position",)).to_arrow()["position"].to_pylist()
-    # A batch is known by what it read: of a pipeline that is run again the numbers differ.
-    texts = {text for text in held if position is not None and _value(text) == position}
+        positions = quarantine.iceberg.scan(own, selected_fields=("position",)).to_arrow()["position"].to_pylist()
+    # Rows are matched by position: when a pipeline begins again, its batch numbers do too.
+    texts = {text for text in positions if position is not None and _value(text) == position}
     if not texts:
         return 0
     refuse_unwritable(quarantine, f"delete the rows of batch {discarded.batch} of {discarded.pipeline} with Spark.")
@@ -265,11 +265,11 @@ def clear_discarded(target: Table, discarded: DiscardedBatch, quarantine: Table)
         if discarded.tag not in quarantine.iceberg.refs() and current is not None:
             quarantine.iceberg.manage_snapshots().create_tag(current.snapshot_id, discarded.tag).commit()
         quarantine.iceberg.delete(And(own, In("position", texts)))  # type: ignore[arg-type, call-arg]
-    return sum(text in texts for text in held)
+    return sum(1 for text in positions if text in texts)
 
 
 def plan_discard(table: Table, batch: int, pipeline: str | None) -> tuple[DiscardedBatch, Record]:
-    """The effect of discarding a batch on the table as it is now, and the record that it would write.
+    """The effect of discarding a batch of the table as it is now, and the pipeline's record afterwards.
 
     Raises:
         NotFound: No such batch waits.
@@ -280,12 +280,12 @@ def plan_discard(table: Table, batch: int, pipeline: str | None) -> tuple[Discar
     known = records(metadata.properties, table.name)
     name = pipeline or _meant(table, batch)
     record, waiting, tag = known.get(name), staged(metadata, name), f"{TAG}{name}_{batch}"
-    dealt_with = record is not None and record.batch >= batch
-    done = metadata.refs.get(tag)
-    if record is not None and dealt_with and done is not None:
-        discarded = DiscardedBatch(pipeline=name, batch=batch, tag=tag, snapshot=done.snapshot_id, rows=0, again=True)
+    is_done = record is not None and record.batch >= batch
+    tagged = metadata.refs.get(tag)
+    if record is not None and is_done and tagged is not None:
+        discarded = DiscardedBatch(pipeline=name, batch=batch, tag=tag, snapshot=tagged.snapshot_id, rows=0, again=True)
         return discarded, record
-    if waiting is None or waiting.batch != batch or dealt_with:
+    if waiting is None or waiting.batch != batch or is_done:
         raise _not_waiting(table, name, batch, waiting, record)
     if record is None:
         raise LedgerError(
@@ -298,18 +298,19 @@ def plan_discard(table: Table, batch: int, pipeline: str | None) -> tuple[Discar
             f"pipeline is driven from {record.checkpoint} now; nothing was done.",
             fix="run the pipeline again, which stages its own batch.",
         )
-    # The snapshot stays that of the last batch in main, so that a rollback of the target is still detected.
-    written = replace(record, batch=batch, position=waiting.position, steps=waiting.steps, aside=True)
+    # The record keeps the snapshot of the last batch in main, so that a rollback of the target is still detected.
+    changed = replace(record, batch=batch, position=waiting.position, steps=waiting.steps, aside=True)
     # A new checkpoint counts from 0 again, so a tag of an earlier checkpoint may have the same number.
-    tag = f"{tag}_{waiting.snapshot}" if done is not None else tag
-    return DiscardedBatch(pipeline=name, batch=batch, tag=tag, snapshot=waiting.snapshot, rows=waiting.rows), written
+    tag = f"{tag}_{waiting.snapshot}" if tagged is not None else tag
+    return DiscardedBatch(pipeline=name, batch=batch, tag=tag, snapshot=waiting.snapshot, rows=waiting.rows), changed
 
 
 def _meant(table: Table, batch: int) -> str:
-    """The pipeline whose batch is meant, when none is named."""
+    """The pipeline whose batch is meant, if the call names none."""
     metadata = table.iceberg.metadata
     waits = {name: waiting.batch for name in audited(metadata) if (waiting := staged(metadata, name)) is not None}
     tags = [ref.removeprefix(TAG).rpartition("_") for ref in metadata.refs if ref.startswith(TAG)]
+    # The first of these lists that is not empty: from pipelines with a batch of this number to all audit branches.
     names = (
         [name for name, number in waits.items() if number == batch]
         or [name for name, _, number in tags if number == str(batch)]
@@ -331,13 +332,14 @@ def _meant(table: Table, batch: int) -> str:
     return names[0]
 
 
-def _not_waiting(table: Table, name: str, batch: int, found: Staged | None, record: Record | None) -> InputError:
+def _not_waiting(table: Table, name: str, batch: int, waiting: Staged | None, record: Record | None) -> InputError:
+    """The error for a batch that does not wait."""
     metadata = table.iceberg.metadata
-    if found is not None and found.batch != batch:
+    if waiting is not None and waiting.batch != batch:
         return InputError(
-            f"the batch of {name} that waits in {table.name} is {found.batch}, not {batch}; nothing was done.",
+            f"the batch of {name} that waits in {table.name} is {waiting.batch}, not {batch}; nothing was done.",
             where=caller(),
-            fix=f"write --batch {found.batch} if that one is meant.",
+            fix=f"write --batch {waiting.batch} if that one is meant.",
         )
     if record is not None and record.batch >= batch:
         return InputError(
@@ -370,12 +372,12 @@ def _commit(table: Table, discarded: DiscardedBatch, record: Record) -> None:
 
     metadata, branch = table.iceberg.metadata, AUDIT + discarded.pipeline
     main = metadata.refs.get(MAIN)
-    same: Mapping[str, int | None] = {
+    required: Mapping[str, int | None] = {
         branch: discarded.snapshot,
         MAIN: main.snapshot_id if main is not None else None,
         discarded.tag: None,
     }
-    expected = (AssertRefSnapshotId.model_validate({"ref": ref, "snapshot-id": id}) for ref, id in same.items())
+    expected = (AssertRefSnapshotId.model_validate({"ref": ref, "snapshot-id": id}) for ref, id in required.items())
     tag = {"ref-name": discarded.tag, "type": "tag", "snapshot-id": discarded.snapshot}
     table.iceberg.catalog.commit_table(
         table.iceberg,

@@ -1,13 +1,13 @@
 """The readers of a table, and how far each has read, from their checkpoints; without a JVM.
 
-The next batch of a reader begins at the snapshot where its last committed batch ended. Spark and Helios
-(`helios.spark.checkpoint.files`) write:
+The next batch of a reader begins at the snapshot at which its last committed batch ended. Spark and Helios
+(`helios.spark.checkpoint.files`) write these files:
 
 <checkpoint>/
   helios/identity.json   the pipeline, how it reads, and the names of its followed sources in order
   helios/start.json      where those sources are first read from
-  commits/N              the last committed batch is the greatest N
-  offsets/N              line by line, in the order of the sources, where batch N ended
+  commits/N              an empty marker for each committed batch N
+  offsets/N              the position at which batch N ended in each source, one a line, in the order of the sources
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Reader:
     """A pipeline that follows a table.
 
     Attributes:
-        pipeline: The name of the pipeline; the location of a checkpoint without one.
+        pipeline: The name of the pipeline; for a stream of another program, the location of its checkpoint.
         location: The checkpoint.
         snapshot: The last snapshot it has read, or the one it begins with; None when it has read nothing.
     """
@@ -75,14 +75,14 @@ class Warehouse:
 
 
 def warehouses(catalogs: Iterable[Catalog]) -> list[Warehouse]:
-    """The warehouses of catalogs, without those that only a server knows: they have no checkpoints."""
+    """The warehouses of catalogs, without those whose location only a server knows: these have no checkpoints."""
     from helios.catalog.conf import pyiceberg_properties, warehouse
 
     locations = [(catalog, warehouse(catalog) or "") for catalog in catalogs]
     return [
         Warehouse(catalog.name, uri, pyiceberg_properties(catalog))
         for catalog, uri in locations
-        if "://" in uri or uri.startswith("/")  # on a server a warehouse may be only a name
+        if "://" in uri or uri.startswith("/")  # a server may take a mere name for a warehouse
     ]
 
 
@@ -93,10 +93,10 @@ def readers_of(
 
     Args:
         table: The table's full name, catalog first.
-        metadata: The table's metadata: its UUID tells readers that know it by a former name, and its snapshots those
-            that use another name for the catalog.
+        metadata: The table's metadata. Its UUID identifies readers that have a former name of the table; its snapshots
+            identify readers that use another name for the catalog.
         places: The warehouses to search for checkpoints.
-        given: Locations of more checkpoints, which must be of readers of this table.
+        given: The locations of further checkpoints, each of a reader of this table.
 
     Raises:
         CheckpointError: A checkpoint cannot be read, or one that was given is not of a reader of this table.
@@ -104,17 +104,17 @@ def readers_of(
     """
     places = list(places)
     wanted = _Wanted(table, str(metadata.table_uuid), frozenset(raw.snapshot_id for raw in metadata.snapshots))
-    found: dict[str, list[Reader]] = {}
-    for folder in _kept_in(places):
-        found.setdefault(folder.location, _readers(folder, wanted))
+    by_location: dict[str, list[Reader]] = {}
+    for folder in _checkpoints_in(places):
+        by_location.setdefault(folder.location, _readers(folder, wanted))
     for location in given:
         folder = _opened(location, places)
-        found[folder.location] = _given(folder, wanted)
-    return [reader for readers in found.values() for reader in readers]
+        by_location[folder.location] = _readers_given(folder, wanted)
+    return [reader for readers in by_location.values() for reader in readers]
 
 
 class _Wanted(NamedTuple):
-    """The table whose readers are looked for."""
+    """The table whose readers are searched."""
 
     name: str
     uuid: str
@@ -125,7 +125,7 @@ def text_in(location: str, properties: Mapping[str, str], name: str) -> str | No
     """The text of a file in a checkpoint; None when there is no such file.
 
     Raises:
-        RunError: The place cannot be read from here.
+        RunError: The checkpoint's storage cannot be read from here.
     """
     return Folder(location, properties).text(name)
 
@@ -139,12 +139,12 @@ def has_begun(location: str, properties: Mapping[str, str]) -> bool:
 
 
 def place_of(location: str, properties: Mapping[str, str], index: int) -> SourcePosition | None:
-    """The position of a followed source in a checkpoint: where its last batch ended, or else where it begins.
+    """The position of a followed source in a checkpoint: the end of its last batch, or else its starting position.
 
     Args:
         location: The checkpoint.
         properties: PyIceberg's properties, which open the storage.
-        index: The number of the source, among the followed ones.
+        index: The number of the source among the followed sources.
 
     Returns:
         The position; None where the checkpoint has none.
@@ -172,11 +172,11 @@ def checkpoints_of(pipeline: str, places: Iterable[Warehouse], given: Sequence[s
     places = list(places)
     if given:
         return [_opened(location, places) for location in given]
-    owners = ((folder, _identity(folder)) for folder in _kept_in(places))
-    return [folder for folder, identity in owners if identity is not None and identity["pipeline"] == pipeline]
+    identities = ((folder, _identity(folder)) for folder in _checkpoints_in(places))
+    return [folder for folder, identity in identities if identity is not None and identity["pipeline"] == pipeline]
 
 
-def _kept_in(places: Iterable[Warehouse]) -> Iterator[Folder]:
+def _checkpoints_in(places: Iterable[Warehouse]) -> Iterator[Folder]:
     """The folders of checkpoints in warehouses."""
     for place in places:
         base = f"{place.uri.rstrip('/')}/{CHECKPOINTS}"
@@ -185,13 +185,14 @@ def _kept_in(places: Iterable[Warehouse]) -> Iterator[Folder]:
 
 
 def _opened(location: str, places: Sequence[Warehouse]) -> Folder:
-    """A given checkpoint, opened with the properties of the warehouse around it, or else of the first one."""
-    around = next((place for place in places if location.startswith(place.uri)), places[0] if places else None)
-    return Folder(location, around.properties if around is not None else {})
+    """A given checkpoint, opened with the properties of the warehouse that contains it, or else of the first one."""
+    containing = [place for place in places if location.startswith(place.uri)]
+    candidates = [*containing, *places]
+    return Folder(location, candidates[0].properties if candidates else {})
 
 
 def needed(reader: Reader, parents: Mapping[int, int | None]) -> frozenset[int]:
-    """The snapshots that a reader needs: the last one it has read, and all later ones.
+    """The snapshots that a reader needs: the last snapshot that it has read, and all later ones.
 
     Args:
         reader: The reader.
@@ -213,8 +214,8 @@ def needed(reader: Reader, parents: Mapping[int, int | None]) -> frozenset[int]:
     return frozenset(reached & parents.keys())
 
 
-def _given(folder: Folder, wanted: _Wanted) -> list[Reader]:
-    """The readers at a given location, which must have some."""
+def _readers_given(folder: Folder, wanted: _Wanted) -> list[Reader]:
+    """The readers in a checkpoint that the caller has named; a checkpoint without readers of the table is refused."""
     if folder.text("helios/identity.json") is None and folder.batches("offsets"):
         return [_foreign(folder, wanted)]
     identity = _identity(folder)
@@ -240,12 +241,12 @@ def _readers(folder: Folder, wanted: _Wanted) -> list[Reader]:
     readers = []
     for index, source in enumerate(sources):
         renamed = index < len(starts) and starts[index].uuid == wanted.uuid
-        elsewhere = source.partition(".")[2] == wanted.name.partition(".")[2]
-        if source != wanted.name and not renamed and not elsewhere:
-            continue
         exact = source == wanted.name or renamed
+        other_catalog = source.partition(".")[2] == wanted.name.partition(".")[2]
+        if not exact and not other_catalog:
+            continue
         if not exact and index < len(starts) and starts[index].uuid is None:
-            continue  # the start of a table has its UUID: a topic may have the name of a table behind its first dot
+            continue  # not a table, whose start has a UUID: a topic's name may look like a table of another catalog
         snapshot = _snapshot(folder, index, len(sources))
         if exact or snapshot in wanted.snapshots:
             readers.append(Reader(identity["pipeline"], folder.location, snapshot))
@@ -253,7 +254,7 @@ def _readers(folder: Folder, wanted: _Wanted) -> list[Reader]:
 
 
 def _identity(folder: Folder) -> dict[str, Any] | None:
-    """The identity of a checkpoint; None for a folder that no pipeline has used yet."""
+    """The identity of a checkpoint; None for a folder that no pipeline has used."""
     text = folder.text("helios/identity.json")
     if text is None:
         if folder.batches("offsets"):
@@ -275,7 +276,7 @@ def _identity(folder: Folder) -> dict[str, Any] | None:
 
 
 def _snapshot(folder: Folder, index: int, sources: int) -> int | None:
-    """The last snapshot of a source that is read, or the one it begins with; None before anything is read."""
+    """The last snapshot that was read of a source, or the one that it begins with; None if there is neither."""
     committed = folder.batches("commits")
     ends = _offsets(folder, committed[-1]) if committed else [None] * sources
     starts = _starts(folder)
@@ -303,23 +304,24 @@ def _offsets(folder: Folder, batch: int) -> list[dict[str, Any] | None]:
 def _parsed(folder: Folder, batch: int, end: object) -> SourcePosition:
     """The position of a source in the log of a batch."""
     try:
-        position = position_of(end)
+        known = position_of(end)
     except (KeyError, TypeError, ValueError) as error:
         raise _unreadable(folder, f"offsets/{batch} is damaged: {error!r}") from error
-    if position is None:
+    if known is None:
         raise _unreadable(folder, f"offsets/{batch} has a position of no known kind of source: {end}")
-    return position[1]
+    _, position = known
+    return position
 
 
 class _Start(NamedTuple):
-    """Where a followed source begins: the UUID of a table, and the position; None where no kind of source knows it."""
+    """The start of a followed source: the UUID of a table, and the position (None for an unknown kind of source)."""
 
     uuid: str | None
     position: SourcePosition | None
 
 
 def _starts(folder: Folder) -> list[_Start] | None:
-    """Where the followed sources begin; None where that is not settled yet."""
+    """The starts of the followed sources; None if the pipeline has not resolved them yet."""
     text = folder.text("helios/start.json")
     if text is None:
         return None
@@ -330,20 +332,20 @@ def _starts(folder: Folder) -> list[_Start] | None:
 
 
 def _start(entry: Mapping[str, Any]) -> _Start:
-    position = position_of(entry["place"])
-    return _Start(entry.get("uuid"), position[1] if position is not None else None)
+    _, position = position_of(entry["place"]) or (None, None)
+    return _Start(entry.get("uuid"), position)
 
 
 def _foreign(folder: Folder, wanted: _Wanted) -> Reader:
-    """A stream of another program: its offsets do not name the table, but snapshot ids are unique."""
+    """The stream of another program. Its offsets do not name the table, but have unique snapshot ids."""
     committed = folder.batches("commits")
     ends = _offsets(folder, committed[-1]) if committed else []
-    snapshots = [place[1].snapshot for end in ends if (place := position_of(end)) is not None]
-    known = [snapshot for snapshot in snapshots if snapshot in wanted.snapshots]
-    if len(known) != 1:
-        where = "no snapshot" if not known else "several snapshots"
-        raise _unreadable(folder, f"its last committed batch names {where} of {wanted.name}")
-    return Reader(folder.location, folder.location, known[0])
+    known = [pair for pair in map(position_of, ends) if pair is not None]
+    snapshots = [position.snapshot for _, position in known if position.snapshot in wanted.snapshots]
+    if len(snapshots) != 1:
+        what = "no snapshot" if not snapshots else "several snapshots"
+        raise _unreadable(folder, f"its last committed batch names {what} of {wanted.name}")
+    return Reader(folder.location, folder.location, snapshots[0])
 
 
 def _unreadable(folder: Folder, why: str) -> CheckpointError:

@@ -34,7 +34,7 @@ class RefChange:
     Attributes:
         action: create_tag, create_branch, remove_tag, remove_branch, or set_main.
         name: The branch or the tag.
-        snapshot: Its snapshot after the change; before it, for a removal.
+        snapshot: Its snapshot after the change; for a removal, before the change.
     """
 
     action: str
@@ -49,7 +49,7 @@ class Rollback:
     Attributes:
         snapshot: The snapshot of main now.
         former: The snapshot of main before.
-        pipelines: The Helios pipelines whose last batch is no longer in main: their next run stops and says so.
+        pipelines: The Helios pipelines whose last batch is no longer in main: their next run stops with an error.
     """
 
     snapshot: Snapshot
@@ -57,8 +57,8 @@ class Rollback:
     pipelines: tuple[str, ...]
 
 
-def new(table: Table, action: str, name: str, point: Point | None) -> RefChange:
-    """A new tag or branch at a snapshot, by default the current one.
+def creation(table: Table, action: str, name: str, point: Point | None) -> RefChange:
+    """The creation of a tag or a branch at a snapshot, by default the current one.
 
     Raises:
         InputError: The name exists or is invalid, there is no such snapshot, or the table is empty.
@@ -83,11 +83,11 @@ def new(table: Table, action: str, name: str, point: Point | None) -> RefChange:
     return RefChange(action, name, current.id if point is None else table.find(point).id)
 
 
-def old(table: Table, action: str, name: str) -> RefChange:
+def removal(table: Table, action: str, name: str) -> RefChange:
     """The removal of a tag or a branch.
 
     Raises:
-        NotFound: There is none of that name.
+        NotFound: There is no tag or branch with that name.
         DeclarationError: It is `main`.
     """
     kind = action.removeprefix("remove_")
@@ -101,7 +101,7 @@ def old(table: Table, action: str, name: str) -> RefChange:
 
 
 def rollback(table: Table, point: Point) -> tuple[RefChange | None, Rollback]:
-    """A move of main to an earlier state of main; no change if main is there already.
+    """A move of main to an earlier state of main, and its result; no change if main is at that state already.
 
     Raises:
         NotFound: There is no such snapshot, time or tag.
@@ -110,8 +110,8 @@ def rollback(table: Table, point: Point) -> tuple[RefChange | None, Rollback]:
     refresh(table)
     to, former = table.find(point), table.current_snapshot()
     metadata = table.iceberg.metadata
-    stood = {entry.snapshot_id for entry in metadata.snapshot_log}
-    if former is None or to.id not in stood | set(ancestors(metadata, former.id)):
+    past_heads = {entry.snapshot_id for entry in metadata.snapshot_log}
+    if former is None or to.id not in past_heads | set(ancestors(metadata, former.id)):
         raise InputError(
             f"the main branch of {table.name} was never at snapshot {to.id}, so this is not a rollback.",
             where=caller(),
@@ -132,7 +132,7 @@ def ancestors(metadata: TableMetadata, head: int) -> Iterator[int]:
 
 def _left_behind(metadata: TableMetadata, to: int, former: int) -> tuple[str, ...]:
     """The pipelines whose last batch main loses; their next run stops."""
-    there, before = set(ancestors(metadata, to)), set(ancestors(metadata, former))
+    lost_ids = set(ancestors(metadata, former)) - set(ancestors(metadata, to))
     sequences = {raw.snapshot_id: raw.sequence_number or 0 for raw in metadata.snapshots}
     behind = []
     for key, text in sorted(metadata.properties.items()):
@@ -140,12 +140,12 @@ def _left_behind(metadata: TableMetadata, to: int, former: int) -> tuple[str, ..
             continue
         try:
             record = json.loads(text)
-            last, since = record["snapshot"], int(record.get("sequence") or 0)
+            last, sequence = record["snapshot"], int(record.get("sequence") or 0)
         except (ValueError, KeyError, TypeError):
             continue  # a damaged record stops its own pipeline
-        # An expired snapshot is older than its descendants.
-        lost = last in before - there if last in sequences else last is not None and sequences[to] < since
-        if lost:
+        # For an expired snapshot only the sequence number tells: a descendant has a higher one.
+        expired = last is not None and last not in sequences
+        if last in lost_ids or (expired and sequences[to] < sequence):
             behind.append(key.removeprefix(LEDGER))
     return tuple(behind)
 
@@ -176,16 +176,16 @@ def _command(table: Table, change: RefChange) -> str:
     """The command that makes a change."""
     if change.action == "set_main":
         return f"helios rollback {table.name} {change.snapshot}"
-    made, kind = change.action.split("_")
-    more = f"--snapshot {change.snapshot}" if made == "create" else "--delete"
-    return f"helios {kind} {table.name} {change.name} {more}"
+    verb, kind = change.action.split("_")
+    option = f"--snapshot {change.snapshot}" if verb == "create" else "--delete"
+    return f"helios {kind} {table.name} {change.name} {option}"
 
 
 def refuse_unwritable(table: Table, fix: str) -> None:
     """Refuses a change that PyIceberg would abort halfway.
 
     Raises:
-        EngineNeeded: The format is v3, and no server of the catalog writes the metadata.
+        EngineNeeded: The format is v3, and the catalog has no server that writes the metadata.
     """
     if table.iceberg.metadata.format_version < 3:
         return
@@ -197,7 +197,7 @@ def refuse_unwritable(table: Table, fix: str) -> None:
 
 @contextmanager
 def talking(table: Table, what: str) -> Iterator[None]:
-    """Turns the errors of PyIceberg into Helios's."""
+    """Turns the errors of PyIceberg into those of Helios, while it talks to the catalog or the storage."""
     from pyiceberg.exceptions import CommitFailedException, ValidationException
 
     try:
@@ -211,12 +211,12 @@ def talking(table: Table, what: str) -> Iterator[None]:
             fix="check the table, and repeat the command.",
         ) from error
     except Exception as error:
-        # Clients raise what their HTTP, SQL or Thrift library raises: there is no common root to name.
+        # Clients raise the errors of their HTTP, SQL or Thrift libraries, which have no common base class.
         raise RunError(f"table {table.name}: {what} failed: {type(error).__name__}: {error}", where=caller()) from error
 
 
 def _set_main(manage: ManageSnapshots, change: RefChange, refs: Mapping[str, Any]) -> ManageSnapshots:
-    # PyIceberg's own rollback would forget the retention that main declares.
+    # PyIceberg's own rollback would drop the retention settings of main.
     main = refs[MAIN]
     return manage.create_branch(
         change.snapshot, MAIN, main.max_ref_age_ms, main.max_snapshot_age_ms, main.min_snapshots_to_keep

@@ -22,8 +22,8 @@ class Snapshot:
 
     Args:
         id: The snapshot's id.
-        parent_id: The id of the snapshot that it followed, if any.
-        timestamp: When it was committed, in UTC.
+        parent_id: The id of its parent; None for a first snapshot.
+        timestamp: The time of its commit, in UTC.
         operation: append, overwrite, delete or replace; None where the writer did not say.
         summary: The rest of its summary: counts, and what writers stamped.
         manifest_list: The location of its manifest list.
@@ -40,7 +40,7 @@ class Snapshot:
 
 
 def as_snapshot(raw: pyiceberg.table.snapshots.Snapshot) -> Snapshot:
-    """A snapshot of PyIceberg's as a value."""
+    """PyIceberg's snapshot as a value."""
     return Snapshot(
         id=raw.snapshot_id,
         parent_id=raw.parent_snapshot_id,
@@ -58,10 +58,10 @@ def from_milliseconds(milliseconds: int) -> datetime:
 
 
 def as_moment(ts: datetime | str) -> datetime:
-    """A time in UTC, of a datetime or an ISO 8601 text; one without a zone is taken for UTC.
+    """The time in UTC of a datetime or an ISO 8601 text; a time without a zone is UTC.
 
     Raises:
-        DeclarationError: It is no time.
+        DeclarationError: The text is not a time.
     """
     try:
         parsed = datetime.fromisoformat(ts) if isinstance(ts, str) else ts

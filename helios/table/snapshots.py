@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Snapshot", "Table", "as_moment", "as_snapshot"]
 
 _SHOWN = 10
+"""Snapshots that a message lists at most."""
 
 
 class Table:
@@ -49,7 +50,7 @@ class Table:
     def __repr__(self) -> str:
         return f"Table({self.name})"
 
-    # looking
+    # reading
 
     def snapshots(self) -> list[Snapshot]:
         """The retained snapshots of all branches, oldest first."""
@@ -66,7 +67,7 @@ class Table:
         """The snapshot of an id.
 
         Raises:
-            NotFound: No retained snapshot has it; the message names the newest ones.
+            NotFound: No retained snapshot has the id; the message names the newest snapshots.
         """
         if isinstance(id, bool) or not isinstance(id, int):
             raise DeclarationError(f"a snapshot id is a whole number, not {id!r}.", where=caller())
@@ -83,15 +84,17 @@ class Table:
 
         Raises:
             NotFound: The time is before the first retained state of main.
-            DeclarationError: The text is no time.
+            DeclarationError: The text is not a time.
         """
         moment = as_moment(ts)
-        # The log, not the list: after a rollback the newest snapshot by time is not the state.
-        log = [(from_milliseconds(e.timestamp_ms), e.snapshot_id) for e in self.iceberg.metadata.snapshot_log]
-        past = [entry for entry in log if entry[0] <= moment]
+        # From the log, not the snapshots: after a rollback, the newest snapshot by time is not the current one.
+        log = self.iceberg.metadata.snapshot_log
+        past = [entry.snapshot_id for entry in log if from_milliseconds(entry.timestamp_ms) <= moment]
         if past:
-            return self.snapshot(past[-1][1])
-        first = f"its first state is of {shown(log[0][0])}" if log else "it has no snapshots"
+            return self.snapshot(past[-1])
+        first = (
+            f"its first state is of {shown(from_milliseconds(log[0].timestamp_ms))}" if log else "it has no snapshots"
+        )
         raise NotFound(f"table {self.name} had no snapshot at {shown(moment)}: {first}.", where=caller())
 
     def tags(self) -> dict[str, int]:
@@ -99,7 +102,7 @@ class Table:
         return self._refs("tag")
 
     def branches(self) -> dict[str, int]:
-        """The snapshot ids of the branches' heads, by name; `main` is one once the table has been written."""
+        """The snapshot ids of the branches' heads, by name; `main` is missing until the table has been written."""
         return self._refs("branch")
 
     def find(self, point: Point) -> Snapshot:
@@ -148,34 +151,34 @@ class Table:
             InputError: The name exists or is invalid, the snapshot does not exist, or the table is empty.
             RunError: The table was changed meanwhile, or the catalog is away.
         """
-        return refs.apply(self, refs.new(self, "create_tag", name, snapshot))
+        return refs.apply(self, refs.creation(self, "create_tag", name, snapshot))
 
     def branch(self, name: str, snapshot: Point | None = None) -> Snapshot:
-        """Makes a branch, at the current snapshot or another one; otherwise as `tag`."""
-        return refs.apply(self, refs.new(self, "create_branch", name, snapshot))
+        """Creates a branch, at the current snapshot or another one; otherwise as `tag`."""
+        return refs.apply(self, refs.creation(self, "create_branch", name, snapshot))
 
     def drop_tag(self, name: str) -> Snapshot:
-        """Removes a tag, and returns the snapshot that it named; only the name is gone.
+        """Removes a tag, and returns the snapshot that it named. The snapshot itself stays.
 
         Raises:
             NotFound: There is no such tag.
         """
-        return refs.apply(self, refs.old(self, "remove_tag", name))
+        return refs.apply(self, refs.removal(self, "remove_tag", name))
 
     def drop_branch(self, name: str) -> Snapshot:
-        """Removes a branch, and returns its head; snapshots that no other branch has expire later.
+        """Removes a branch, and returns its head. Snapshots that no other branch has can then expire.
 
         Raises:
             NotFound: There is no such branch.
             DeclarationError: It is `main`.
         """
-        return refs.apply(self, refs.old(self, "remove_branch", name))
+        return refs.apply(self, refs.removal(self, "remove_branch", name))
 
     def rollback_to(self, point: Point) -> Rollback:
         """Sets main to a snapshot that it had before, earlier or later; no snapshot is lost.
 
-        A Helios pipeline whose last batch is no longer in main stops at its next batch and says so, and so does one
-        that follows the table from behind the snapshot.
+        A Helios pipeline whose last batch is no longer in main stops at its next batch with an error. So does a
+        pipeline that follows the table and has read beyond the snapshot.
 
         Args:
             point: An id, a time, or a tag.
@@ -209,17 +212,18 @@ class Table:
         *,
         readers: Sequence[str] = (),
     ) -> Expiry:
-        """Removes old snapshots from the table's metadata. Their files stay on the storage, with no JVM to delete them.
+        """Removes old snapshots from the table's metadata. Their files stay on the storage, as no JVM deletes them.
 
         `helios orphans` deletes files that no snapshot names; `helios expire` does both at once, with Spark.
 
-        The heads of branches and tags stay, and so does all that a known reader still needs: the pipelines of the
-        catalogs in the configurations of the calling script and of the working directory, and `readers`.
+        The heads of branches and tags stay, and so do all snapshots that a known reader needs. Known readers are
+        `readers`, and the pipelines with checkpoints in the warehouses of the catalogs that the configurations of the
+        calling script and of the working directory name.
 
         Args:
             older_than: A time, or an age: "7d", a timedelta, or seconds. By default the table's own property
-                `history.expire.max-snapshot-age-ms`, or 5 days; beside `retain_last` alone, age does not count.
-            retain_last: How many snapshots of every branch stay in any case; by default the table's own, or 1.
+                `history.expire.max-snapshot-age-ms`, or 5 days; with `retain_last` alone, age does not count.
+            retain_last: How many snapshots of every branch stay in any case; by default the table's own setting, or 1.
             readers: Checkpoints of further readers.
 
         Returns:
@@ -234,7 +238,7 @@ class Table:
 
         return maintenance.expire(self, older_than, retain_last, readers)
 
-    # how
+    # implementation
 
     def _refs(self, kind: str) -> dict[str, int]:
         refs = sorted(self.iceberg.metadata.refs.items())

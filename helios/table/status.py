@@ -73,7 +73,7 @@ class Status:
 
 
 def statuses(table: Table, view: View) -> list[Status]:
-    """The status of each pipeline that writes a table; of a quarantine those whose rows it holds, or has lost.
+    """The status of each pipeline that writes a table; for a quarantine, of each whose rows it has, or has lost.
 
     Raises:
         RunError: The table cannot be read.
@@ -82,9 +82,10 @@ def statuses(table: Table, view: View) -> list[Status]:
 
     metadata = table.iceberg.metadata
     names = [key.removeprefix(LEDGER) for key in sorted(metadata.properties) if key.startswith(LEDGER)]
+    # A replay is shown with its pipeline, if the table has a record of the pipeline too.
     names = [name for name in names if name.removesuffix(REPLAY) == name or name.removesuffix(REPLAY) not in names]
     if names and set(COLUMNS) <= set(table.iceberg.schema().column_names):
-        return [status for name in names if (status := _quarantined(table, name)) is not None]
+        return [status for status in (_quarantined(table, name) for name in names) if status is not None]
     if not names:
         return []
     files = _files(table)
@@ -92,7 +93,7 @@ def statuses(table: Table, view: View) -> list[Status]:
 
 
 def _quarantined(table: Table, pipeline: str) -> Status | None:
-    """The status of a pipeline in its quarantine; None where that holds no rows of it, and has lost none."""
+    """The status of a pipeline in its quarantine; None if the quarantine has none of its rows, and has lost none."""
     from pyiceberg.expressions import EqualTo
 
     key = LEDGER + pipeline
@@ -128,7 +129,7 @@ def _status(table: Table, pipeline: str, view: View, files: Sequence[tuple[str, 
         record = Record(checkpoint="")
         notes.append(error.what)
     raw = metadata.snapshot_by_id(record.snapshot) if record.snapshot is not None else None
-    made = as_snapshot(raw) if raw is not None else None
+    snapshot = as_snapshot(raw) if raw is not None else None
     set_aside = _set_aside(metadata, pipeline, record)
     if set_aside:
         listed = ", ".join(map(str, set_aside))
@@ -139,19 +140,20 @@ def _status(table: Table, pipeline: str, view: View, files: Sequence[tuple[str, 
     if waits is not None:
         notes.append(f"batch {waits.batch} has not passed its audit")
     lags = _lags(pipeline, record, view, notes)
-    lag = _together(lags)
-    if (advice := growth(table.iceberg).advice()) is not None:
+    lag = _total(lags)
+    advice = growth(table.iceberg).advice()
+    if advice is not None:
         notes.append(advice)
-    counted = any(lag.files is None and lag.records is None for lag in lags)  # else files or records are counted
+    reads_tables = any(lag.files is None and lag.records is None for lag in lags)
     half = view.file_sizes.get(pipeline, int(metadata.properties.get(TARGET_SIZE) or DEFAULT_TARGET_SIZE)) / 2
     return Status(
         pipeline=pipeline,
         table=table.name,
         batch=record.batch if record.batch >= 0 else None,
         snapshot=record.snapshot,
-        committed=made.timestamp if made is not None else None,
-        rows=int(made.summary.get("added-records") or 0) if made is not None else None,
-        behind=lag.snapshots if lag is not None and counted else None,
+        committed=snapshot.timestamp if snapshot is not None else None,
+        rows=int(snapshot.summary.get("added-records") or 0) if snapshot is not None else None,
+        behind=lag.snapshots if lag is not None and reads_tables else None,
         seconds=round(lag.seconds, 1) if lag is not None else None,
         behind_files=lag.files if lag is not None else None,
         behind_bytes=lag.bytes if lag is not None else None,
@@ -166,32 +168,37 @@ def _status(table: Table, pipeline: str, view: View, files: Sequence[tuple[str, 
     )
 
 
-def unfinished(found: Sequence[Status]) -> list[Status]:
-    """The pipelines of a table without repairs: those that read a source once which another one has followed since."""
+def unfinished(statuses: Sequence[Status]) -> list[Status]:
+    """The pipelines of a table without finished repairs.
+
+    A repair reads a source once. It is finished when a pipeline that follows the source has committed later.
+    """
     return [
-        status for status in found if status.notes or not status.reads_once or not _is_followed_since(status, found)
+        status
+        for status in statuses
+        if status.notes or not status.reads_once or not _is_followed_since(status, statuses)
     ]
 
 
-def _is_followed_since(status: Status, found: Sequence[Status]) -> bool:
-    later = (other for other in found if not other.reads_once and not set(status.sources).isdisjoint(other.sources))
-    return any(status.committed and other.committed and other.committed > status.committed for other in later)
+def _is_followed_since(status: Status, statuses: Sequence[Status]) -> bool:
+    followers = (other for other in statuses if not other.reads_once and set(status.sources) & set(other.sources))
+    return any(status.committed and other.committed and other.committed > status.committed for other in followers)
 
 
 def _set_aside(metadata: TableMetadata, pipeline: str, record: Record) -> tuple[int, ...]:
-    """The batches that a pipeline has set aside: its last one, and those that tags keep, by their snapshots' stamps."""
+    """The discarded batches of a pipeline: perhaps its last one, and those whose snapshots have tags."""
     from helios.table.quarantine import TAG
 
     tagged = (stamps_of(metadata, ref.snapshot_id) for name, ref in metadata.refs.items() if name.startswith(TAG))
-    found = {int(stamps["helios.batch"]) for stamps in tagged if stamps.get("helios.pipeline") == pipeline}
+    batches = {int(stamps["helios.batch"]) for stamps in tagged if stamps.get("helios.pipeline") == pipeline}
     last = stamps_of(metadata, record.snapshot).get("helios.batch") if record.snapshot is not None else None
     if record.aside or (record.batch >= 0 and last not in (None, str(record.batch))):
-        found.add(record.batch)
-    return tuple(sorted(found))
+        batches.add(record.batch)
+    return tuple(sorted(batches))
 
 
 def _lost(table: Table, record: Record, branch: str | None) -> Iterator[str]:
-    """A note where the branch that a pipeline writes does not hold its last batch, or nothing proves that it does."""
+    """A note if the branch that a pipeline writes has lost its last batch, or if nothing proves that it has it."""
     if record.snapshot is None:
         return
     metadata = table.iceberg.metadata
@@ -199,11 +206,11 @@ def _lost(table: Table, record: Record, branch: str | None) -> Iterator[str]:
     branch = branch or record.branch or MAIN
     heads = {name: ref.snapshot_id for name, ref in metadata.refs.items() if ref.snapshot_ref_type.value == "branch"}
     with talking(table, "reading its earlier metadata"):
-        found = presence(heads.get(branch), landing, _Version(metadata), partial(_read, table))
+        present = presence(heads.get(branch), landing, _Version(metadata), partial(_read, table))
     what = f"batch {record.batch}" if record.batch >= 0 else f"snapshot {record.snapshot}"
-    if found is Presence.UNKNOWN:
+    if present is Presence.UNKNOWN:
         yield f"nothing proves that {what} is still in its history: the next run looks further"
-    elif found is Presence.GONE:
+    elif present is Presence.GONE:
         yield f"rolled back: {what} is no longer in its history, and the next run stops"
 
 
@@ -234,14 +241,14 @@ def _read(table: Table, file: str) -> _Version | None:
 
 
 def _files(table: Table) -> list[tuple[str, int]]:
-    """The data files of a table: their partition, and their size in bytes."""
+    """The partition and the size in bytes of each data file of a table."""
     with talking(table, "reading its manifests"):
         files = [task.file for task in table.iceberg.scan().plan_files()]
         return [(f"{file.spec_id} {file.partition}", file.file_size_in_bytes) for file in files]
 
 
 def _small(files: Sequence[tuple[str, int]], below: float) -> int:
-    """The files that a compaction could put together: the only small one of a partition is none.
+    """The number of files that a compaction could merge; a single small file of a partition does not count.
 
     Examples:
         >>> _small([("a", 1), ("a", 2), ("b", 1), ("b", 9)], 5)
@@ -251,26 +258,27 @@ def _small(files: Sequence[tuple[str, int]], below: float) -> int:
     return sum(count for count in counts.values() if count > 1)
 
 
-# how far behind
+# the lag
 
 
 def _lags(pipeline: str, record: Record, view: View, notes: list[str]) -> list[Lag]:
-    """How far a pipeline is behind each of its sources of which that is known."""
-    found: list[Lag] = []
+    """The lags of a pipeline behind its sources, without those that are unknown."""
+    lags: list[Lag] = []
     for entry in recorded(record.position):
         if entry.kind is None or entry.kind.lag is None:
             continue
         try:
             lag = resolve_name(entry.kind.lag)(pipeline, entry, view, notes)
-        except Exception as error:  # a client of any kind of source: the rest is told
+        except Exception as error:  # any client's error: the status of the other sources is still shown
             notes.append(f"how far {entry.source} is read is not known: {error}")
             continue
-        found += [lag] if lag is not None else []
-    return found
+        if lag is not None:
+            lags.append(lag)
+    return lags
 
 
-def _together(lags: Sequence[Lag]) -> Lag | None:
-    """How far a pipeline is behind all its sources; None where it is unknown for each of them."""
+def _total(lags: Sequence[Lag]) -> Lag | None:
+    """The lag of a pipeline behind all its sources together; None if no lag is known."""
     if not lags:
         return None
     files = [lag.files for lag in lags if lag.files is not None]

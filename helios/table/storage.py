@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """The exceptions of file systems and of missing ones; Azure's client has its own."""
+    """The exceptions of file systems, and of missing packages for them; Azure's client has exceptions of its own."""
     try:
         from azure.core.exceptions import AzureError
     except ImportError:
@@ -43,7 +43,7 @@ class Folder:
         self._whose = whose
 
     def folders(self) -> list[str]:
-        """The names of the folders in it; none when it is missing."""
+        """The names of the folders in it; empty if it does not exist."""
         return sorted(name for name, is_folder in self._list(self._path) if is_folder)
 
     def batches(self, log: str) -> list[int]:
@@ -51,7 +51,7 @@ class Folder:
         return sorted(int(name) for name, _ in self._list(f"{self._path}/{log}") if name.isdigit())
 
     def names(self, folder: str) -> list[str]:
-        """The names in a folder of it; none when it is missing."""
+        """The names in one of its folders; empty if that folder does not exist."""
         return [name for name, _ in self._list(f"{self._path}/{folder}")]
 
     def files(self, glob: str = "") -> dict[str, tuple[int, int]]:
@@ -60,7 +60,7 @@ class Folder:
         Hidden files and those that are still being written are left out, as are files in hidden folders.
 
         Args:
-            glob: Only what matches it, and is in folders that do; of these, hidden ones count too.
+            glob: Only files that match it, or lie in a folder that matches it. The matched folder may be hidden.
         """
         from pyarrow.fs import FileSelector, FileType
 
@@ -71,15 +71,15 @@ class Folder:
             for entry in self._system.get_file_info(FileSelector(self._path, recursive=True)):
                 within = entry.path.removeprefix(self._path).strip("/")
                 below = _below(within.split("/"), pattern)
-                shown = below is not None and is_data(entry.base_name) and not any(map(is_hidden, below[:-1]))
-                if entry.type == FileType.File and shown:
+                wanted = below is not None and is_data(entry.base_name) and not any(map(is_hidden, below[:-1]))
+                if entry.type == FileType.File and wanted:
                     sizes[f"{base}/{within}"] = entry.size, (entry.mtime_ns or 0) // 1_000_000
         except _failures() as error:
             raise self._away(error) from error
         return sizes
 
     def text(self, name: str) -> str | None:
-        """The text of a file; None when there is no such file."""
+        """The text of a file; None if the file does not exist."""
         try:
             with self._system.open_input_stream(f"{self._path}/{name}") as stream:
                 return str(stream.read().decode())
@@ -109,7 +109,7 @@ class Folder:
         properties = dict(self._properties)
         try:
             scheme, netloc, path = PyArrowFileIO.parse_location(self.location, properties)
-            known = scheme in SCHEMA_TO_FILE_IO  # PyIceberg warns of other schemes, which pyarrow may know
+            known = scheme in SCHEMA_TO_FILE_IO  # pyarrow may know other schemes, of which PyIceberg would warn
             files: Any = load_file_io(properties, self.location) if known else PyArrowFileIO(properties)
             if isinstance(files, PyArrowFileIO):
                 return files.fs_by_scheme(scheme, netloc), path
@@ -137,7 +137,7 @@ class Folder:
 
 
 def _below(parts: Sequence[str], pattern: re.Pattern[str] | None) -> Sequence[str] | None:
-    """The part of a path below its first folder that a glob matches; None where no folder matches."""
+    """The part of a path below the first folder that a glob matches; None if the glob matches no part of the path."""
     if pattern is None:
         return parts
     ends = (i for i in range(1, len(parts) + 1) if pattern.fullmatch("/".join(parts[:i])))

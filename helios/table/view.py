@@ -1,4 +1,4 @@
-"""Where the state of pipelines is read from, without a JVM."""
+"""The places from which the status of pipelines is read, without a JVM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helios.table.snapshots import Table
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """Where the status of pipelines is read from.
+    """The places from which the status of pipelines is read.
 
     Attributes:
         load: Loads a table by its full name; None for a table of an unknown catalog.
