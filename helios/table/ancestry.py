@@ -62,7 +62,7 @@ class Version(Protocol):
     """The metadata of a table as of one commit."""
 
     def node(self, snapshot: int) -> Node | None:
-        """A retained snapshot."""
+        """The snapshot with an id; None if it is not retained."""
 
     def earlier(self) -> Sequence[tuple[int, str]]:
         """The time and location of earlier metadata files, oldest first."""
@@ -82,7 +82,7 @@ def presence(head: int | None, landing: Landing, now: Version, read: Read) -> Pr
         read: Reads its earlier metadata files.
     """
     files = EarlierVersions(read)
-    proofs = {landing.snapshot, landing.head} - {None}
+    proofs = {landing.snapshot, landing.head} - {None}  # an ancestor among these proves that the branch has the batch
     version, node = now, now.node(head) if head is not None else None
     while node is not None:
         if node.id in proofs or node.parent in proofs:
@@ -110,10 +110,10 @@ def presence(head: int | None, landing: Landing, now: Version, read: Read) -> Pr
 
 
 class EarlierVersions:
-    """The earlier metadata files of a table, of which one search reads a bounded number.
+    """The earlier metadata files of a table; one search reads at most `MOST_FILES` of them.
 
     Args:
-        read: Reads one; None where it was deleted.
+        read: Reads a file; None if it was deleted.
     """
 
     def __init__(self, read: Read) -> None:

@@ -11,9 +11,13 @@ SAFE = "_-!.~'()*,;:$&+=/@"
 """ASCII characters that Java leaves as they are in a path."""
 
 GLOB = re.compile(r"[{}\[\]*?\\]")
+"""A character with a meaning in globs."""
 HIDDEN = re.compile(r"[._](?!.*=).*|.*\._COPYING_", re.DOTALL)
+"""Names that Spark does not list; `_day=1` is a folder of a partition, and is listed."""
 ANY = {"*": "[^/]*", "?": "[^/]"}
+"""The regular expressions for the wildcards of a glob."""
 UNFINISHED = re.compile(r"_(common_)?metadata.*|.*\.(tmp|crc)", re.DOTALL)
+"""Names of metadata files, checksums, and files that are still being written."""
 
 
 def is_glob(path: str) -> bool:

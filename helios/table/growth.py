@@ -13,6 +13,7 @@ MANY = 1000
 
 REMEDY = '.maintain(expire="5d")'
 DAY = 86400.0
+"""Seconds of a day."""
 
 
 @dataclass(frozen=True, kw_only=True)

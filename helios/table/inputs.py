@@ -82,7 +82,7 @@ def recorded_input(entry: Mapping[str, Any], look: Look) -> Input:
 
 
 def meet(one: Input, other: Input, look: Look) -> bool | None:
-    """True if a range and another range or state have a snapshot in common; None where expiry hides it."""
+    """True if a range and another range or state have a common snapshot; None if expired snapshots hide the answer."""
     if isinstance(one, Digest) or isinstance(other, Digest) or one.table != other.table:
         return False
     if isinstance(one, State) and isinstance(other, State):

@@ -69,7 +69,7 @@ def alive(holder: Holder) -> bool:
     return holder.get("started") in (None, process_start(pid))
 
 
-def driven(location: str, holder: Holder, where: Origin | None = None) -> LeaseError:
+def lease_error(location: str, holder: Holder, where: Origin | None = None) -> LeaseError:
     """The error of a checkpoint that another driver holds."""
     return LeaseError(
         f"another driver is running on {location}: process {holder['pid']} on {holder['host']}.",
@@ -88,16 +88,17 @@ def second_driver(location: str, properties: Mapping[str, str], where: Origin | 
     """
     try:
         holder = parse(text_in(location, properties, FILE))
-        return driven(location, holder, where) if holder is not None and alive(holder) else None
+        return lease_error(location, holder, where) if holder is not None and alive(holder) else None
     except (RunError, KeyError, ValueError, TypeError):
         return None  # Spark will read the file when it takes the lease
 
 
 def process_start(pid: int) -> str | None:
-    """The kernel's start time of a process (field 22 of proc_pid_stat(5)); None where there is no /proc."""
+    """The kernel's start time of a process (field 22 of proc_pid_stat(5)); None if it has ended, or without /proc."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             fields = stat.read().rpartition(")")[2].split()
     except OSError:
         return None
-    return None if fields[0] == "Z" and pid != os.getpid() else fields[19]
+    state, start = fields[0], fields[19]
+    return None if state == "Z" and pid != os.getpid() else start  # a zombie has ended

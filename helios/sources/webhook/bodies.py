@@ -57,7 +57,7 @@ def verified(body: bytes, schema: Schema | None, extra: str = "fail", fraction: 
         body, value = truncated, _parsed(truncated)
     fields = by_column(value, schema.names)
     if fields is None:
-        raise Refused(422, "a column occurs twice: names differ in more than their case")
+        raise Refused(422, "a column occurs twice: names must differ in more than their case")
     _refuse_names(value, schema, extra)
     for column in schema.columns:
         field = fields.get(column.name)
@@ -102,7 +102,7 @@ def _refuse_names(value: dict[str, Any], schema: Schema, extra: str) -> None:
     seen = set()
     for name, field in value.items():
         if name.lower() in (ID, RECEIVED):
-            raise Refused(422, f"{name} is a name of Helios's own")  # the reader adds this column
+            raise Refused(422, f"{name} is reserved for Helios's own column")
         if extra == "ignore" or schema.get(name) is not None:
             continue
         if extra == "fail":
@@ -110,7 +110,7 @@ def _refuse_names(value: dict[str, Any], schema: Schema, extra: str) -> None:
         if not name.strip() or name.lower().startswith(RESERVED):
             raise Refused(422, f"{name[:100]!r} cannot be a column")
         if name.lower() in seen:
-            raise Refused(422, f"{name[:100]} occurs twice: names differ in more than their case")
+            raise Refused(422, f"{name[:100]} occurs twice: names must differ in more than their case")
         seen.add(name.lower())
         if isinstance(field, int | Real) and not isinstance(field, bool) and not fits(field, SparkType("double")):
             raise Refused(422, f"{name[:100]} is not a number for a column: {shown(field)}")

@@ -13,7 +13,7 @@ from contextlib import suppress
 from helios.errors import LeaseError
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.jvm.death import NO_ANSWER
-from helios.table.lease import FILE, LEASE_SECONDS, RELEASED, Holder, alive, driven, parse, process_start
+from helios.table.lease import FILE, LEASE_SECONDS, RELEASED, Holder, alive, lease_error, parse, process_start
 
 
 class Lease:
@@ -45,7 +45,7 @@ class Lease:
         with self._files.locked() as alone:
             holder = self._holder()
             if holder is not None and alive(holder):
-                raise driven(self._location, holder)
+                raise lease_error(self._location, holder)
             self._sign()
         if not alone:
             # Two drivers that start at once both sign. The second signature replaces the first, and its owner holds.

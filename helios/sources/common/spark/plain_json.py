@@ -42,17 +42,17 @@ def invoked(spark: SparkSession, function: JavaObject, value: Column, columns: S
     expressions, utils = jvm.org.apache.spark.sql.catalyst.expressions, jvm.org.apache.spark.sql.classic.ExpressionUtils
     listed = jvm.org.apache.spark.api.python.PythonUtils.toSeq
     kind = jvm.org.apache.spark.sql.types.ObjectType(jvm.java.lang.Class.forName("java.util.function.Function"))
-    gives = spark._jsparkSession.parseDataType(nullable(columns).json())
+    result_type = spark._jsparkSession.parseDataType(nullable(columns).json())
     # `from_json` does the same: a UDF would convert each value to a Java object and back to Spark's row. The call is
     # declared nondeterministic, as Spark would otherwise repeat it for each column.
     call = expressions.objects.Invoke(
         expressions.Literal(function, kind),
         "apply",
-        gives,
+        result_type,
         listed([utils.expression(value._jc)]),
         listed([]),
-        True,
-        True,
-        False,
+        True,  # propagateNull
+        True,  # returnNullable
+        False,  # isDeterministic
     )
     return Column(utils.column(call))

@@ -69,7 +69,8 @@ def read_changes(
     """
     table = source_table(spark, read)
     jvm = classes()
-    touched = TouchedFiles(spark, table, read, list(commits(table, read, after, to))[::-1], keyed=bool(keys))
+    oldest_first = list(commits(table, read, after, to))[::-1]
+    touched = TouchedFiles(spark, table, read, oldest_first, keyed=bool(keys))
     fields = spark_schema(spark, table).fields
     lineage = not keys and bool(jvm.org.apache.iceberg.TableUtil.supportsRowLineage(table))
     parts = []

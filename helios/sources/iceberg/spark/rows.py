@@ -77,7 +77,9 @@ def pin(spark: SparkSession, read: ReadPlan) -> int | None:
     read = settled(read)
     if read.span is not None:
         return read.span[1]
-    return read.state if read.state is not None and read.branch is None else head(spark, read)
+    if read.state is not None and read.branch is None:
+        return read.state
+    return head(spark, read)
 
 
 def read_at(
