@@ -41,7 +41,7 @@ def history(name: str, last: int, profile: str | None, as_json: bool) -> None:
     compared = ((made, _changed(made, every[index:])) for index, made in enumerate(found, start=1))
     changes = {made.snapshot: change for made, change in compared if change is not None}
     if as_json:
-        output.to_json([{**_fields(made), "steps_changed": changes.get(made.snapshot)} for made in found])
+        output.to_json([{**fields(made), "steps_changed": changes.get(made.snapshot)} for made in found])
     elif not found:
         click.echo(f"table {table.name} has no commits.", err=True)
     else:
@@ -54,12 +54,13 @@ def history(name: str, last: int, profile: str | None, as_json: bool) -> None:
                     made.operation,
                     made.pipeline or "",
                     made.batch if made.batch is not None else "",
-                    f"{made.added:,}",
-                    f"{made.removed:,}",
-                    "; ".join(_read(made)),
+                    counted(made, made.added),
+                    counted(made, made.removed),
+                    f"(moved {made.moved:,} rows)" if made.moved else "; ".join(_read(made)),
                 )
                 for made in found
             ],
+            numbers=("added", "removed"),
         )
         for made in found:
             for line in _told(made, changes):
@@ -70,6 +71,11 @@ def _told(made: Commit, changes: Mapping[int, Sequence[str]]) -> Iterator[str]:
     if made.snapshot in changes:
         yield f"\n{made.pipeline} has other steps from snapshot {made.snapshot} on (helios {made.version}):"
         yield from (f"  {line}" for line in changes[made.snapshot])
+
+
+def counted(made: Commit, rows: int) -> str:
+    """A number of rows, with a sign where it is near."""
+    return f"{'' if made.exact else '~'}{rows:,}"
 
 
 def _read(made: Commit) -> list[str]:
@@ -94,7 +100,7 @@ def _changed(made: Commit, older: Sequence[Commit]) -> list[str] | None:
     return [line for line in lines if not line.startswith("?")]
 
 
-def _fields(made: Commit) -> dict[str, Any]:
+def fields(made: Commit) -> dict[str, Any]:
     return {
         "snapshot": made.snapshot,
         "committed": made.committed.isoformat(),
@@ -103,6 +109,8 @@ def _fields(made: Commit) -> dict[str, Any]:
         "batch": made.batch,
         "added": made.added,
         "removed": made.removed,
+        "moved": made.moved,
+        "exact": made.exact,
         "read": [{"source": s.source, "start": s.start, "end": s.end, "entry": dict(s.entry)} for s in made.spans],
         "steps": made.steps,
         "version": made.version,

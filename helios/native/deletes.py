@@ -53,14 +53,25 @@ def vector(path: str, offset: int, size: int, store: Mapping[str, str]) -> BitMa
     Raises:
         NotNative: It is not as its checksum says.
     """
-    from pyroaring import BitMap64
-
     with opened(path, store) as file:
         file.seek(offset)
         blob = file.read(size)
+    if len(blob) != size:
+        raise NotNative("a deletion vector is damaged")
+    return parsed(blob)
+
+
+def parsed(blob: bytes) -> BitMap64:
+    """The positions of a deletion vector, as it lies in its file.
+
+    Raises:
+        NotNative: It is not as its checksum says.
+    """
+    from pyroaring import BitMap64
+
     length = int.from_bytes(blob[:4], "big")
     body, check = blob[4 : 4 + length], blob[4 + length :]
-    if len(blob) != size or body[:4] != MAGIC or zlib.crc32(body) != int.from_bytes(check, "big"):
+    if body[:4] != MAGIC or zlib.crc32(body) != int.from_bytes(check, "big"):
         raise NotNative("a deletion vector is damaged")
     return BitMap64.deserialize(body[4:])
 

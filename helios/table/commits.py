@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
+from typing import Any
 
 from helios.table.plans import KeptPlan, plans_of
 from helios.table.positions import Position, Recorded, Span, position_in, recorded
 from helios.table.readers import Warehouse
-from helios.table.refs import MAIN, ancestors
+from helios.table.refs import MAIN, REPLAY, ancestors
 from helios.table.snapshot import from_milliseconds
 from helios.table.snapshots import Table
 
@@ -23,8 +24,11 @@ class Commit:
         snapshot: Its id.
         committed: The time of the commit.
         operation: Iceberg's operation: append, overwrite, delete or replace.
-        added: The rows of the data files that it added.
-        removed: The rows of the data files that it removed.
+        added: The rows that it added.
+        removed: The rows that it removed.
+        moved: The rows that it moved into other files, as a compaction does.
+        exact: Whether these are the rows. Where it rewrote files, the rows that stay in them count as added and as
+            removed; deletes of format v2 and by equality are counted as they were written.
         pipeline: The pipeline that made it; None for another writer.
         batch: The number of the batch in the pipeline's checkpoint.
         position: The input of the batch, as stamped.
@@ -39,6 +43,8 @@ class Commit:
     operation: str
     added: int
     removed: int
+    moved: int = 0
+    exact: bool = True
     pipeline: str | None = None
     batch: int | None = None
     position: Position | None = None
@@ -92,7 +98,7 @@ def _history(table: Table, head: int, places: Sequence[Warehouse], given: Mappin
     @cache
     def plans(pipeline: str) -> Mapping[str, KeptPlan]:
         own = [given[pipeline]] if pipeline in given else []
-        return {kept.steps: kept for kept in plans_of(pipeline, places, own)}
+        return {kept.steps: kept for kept in plans_of(pipeline.removesuffix(REPLAY), places, own)}
 
     metadata = table.iceberg.metadata
     last_positions: dict[str, Position | None] = {}
@@ -101,20 +107,21 @@ def _history(table: Table, head: int, places: Sequence[Warehouse], given: Mappin
         raw = metadata.snapshot_by_id(id)
         assert raw is not None  # ancestors are retained
         summary = raw.summary.additional_properties if raw.summary is not None else {}
+        operation = raw.summary.operation.value if raw.summary is not None else ""
         pipeline, steps, batch = (summary.get(f"helios.{key}") for key in ("pipeline", "steps", "batch"))
+        plan = plans(pipeline).get(steps) if pipeline is not None and steps is not None else None
         history.append(
             Commit(
                 snapshot=id,
                 committed=from_milliseconds(raw.timestamp_ms),
-                operation=raw.summary.operation.value if raw.summary is not None else "",
-                added=int(summary.get("added-records") or 0),
-                removed=int(summary.get("deleted-records") or 0),
+                operation=operation,
+                **_counted(summary, operation, plan, vectors=metadata.format_version > 2),
                 pipeline=pipeline,
                 batch=int(batch) if batch is not None else None,
                 position=position_in(summary.get("helios.position")),
                 steps=steps,
                 version=summary.get("helios.version"),
-                plan=plans(pipeline).get(steps) if pipeline is not None and steps is not None else None,
+                plan=plan,
                 before=last_positions.get(pipeline) if pipeline is not None else None,
             )
         )
@@ -122,3 +129,38 @@ def _history(table: Table, head: int, places: Sequence[Warehouse], given: Mappin
             last_positions[pipeline] = history[-1].position
     history.reverse()
     return history
+
+
+def erases(plan: KeptPlan | None) -> bool:
+    """True if the batches of a plan replace what they write over: all rows of their files are their own."""
+    return plan is not None and str(plan.plan["target"].get("mode")).startswith("overwrite")
+
+
+def _counted(summary: Mapping[str, str], operation: str, plan: KeptPlan | None, *, vectors: bool) -> dict[str, Any]:
+    """The rows that a commit added, removed and moved, by the counts of its summary.
+
+    Args:
+        summary: Of the snapshot.
+        operation: Iceberg's operation.
+        plan: The plan of its pipeline.
+        vectors: Whether deletes are deletion vectors, which go with their files, as in format v3.
+
+    Examples:
+        >>> _counted({"added-records": "3", "added-position-deletes": "5", "removed-position-deletes": "4"},
+        ...     "overwrite", None, vectors=True)
+        {'added': 3, 'removed': 1, 'moved': 0, 'exact': True}
+        >>> _counted({"added-records": "9", "deleted-records": "10"}, "replace", None, vectors=True)
+        {'added': 0, 'removed': 0, 'moved': 9, 'exact': True}
+    """
+
+    def count(name: str) -> int:
+        return int(summary.get(name) or 0)
+
+    added, dropped = count("added-records"), count("deleted-records")
+    if operation == "replace":
+        return {"added": 0, "removed": 0, "moved": added, "exact": True}
+    lately = count("added-position-deletes") - count("removed-position-deletes")
+    rewrites = bool(added and dropped and not erases(plan))
+    dangling = bool(dropped and not vectors and count("total-position-deletes") - lately)
+    exact = not (rewrites or dangling or count("added-equality-deletes"))
+    return {"added": added, "removed": max(0, dropped + lately), "moved": 0, "exact": exact}

@@ -44,6 +44,7 @@ LAW: dict[str, tuple[str, ...]] = {
     ),
     "sources.common.describe": ("errors", "model", "plan", "plan.typing"),
     "sources.common.absent": ("errors", "plan", "sources.kinds"),
+    "lineage": ("errors", "model", "table", "native", "sources.common"),
     "sources.iceberg": (
         "errors", "model", "catalog", "table", "plan", "plan.typing", "plan.evolution", "sources.common",
     ),
@@ -106,7 +107,7 @@ LAW: dict[str, tuple[str, ...]] = {
     ),
     "cli": (
         "__init__", "errors", "metrics", "environment", "model", "steps", "catalog", "config", "table", "plan",
-        "script", "sources.common", "sources.kinds", "sources.webhook", "spark", "engine",
+        "script", "sources.common", "sources.kinds", "sources.webhook", "lineage", "spark", "engine",
     ),
 }  # fmt: skip
 """What each package imports beside itself; a name stands for its subpackages too, but for those with a row of their

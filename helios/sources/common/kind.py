@@ -57,6 +57,8 @@ class SourceKind:
         place: The location of the source's files, if that is an object store; may raise an `InputError`.
         same: Whether a recorded entry that has another name may be of the same source.
         entry: The field that only recorded entries of this kind have, with an empty value.
+        again: The function that finds a row that a batch has read, as "module:function": it takes the span, the columns
+             of a key, and the view of the status, and returns an `Again`; None where rows cannot be read again.
     """
 
     declared: type[Source]
@@ -79,6 +81,7 @@ class SourceKind:
     place: Callable[[Any, Context], StoreFolder | None] = lambda source, context: None
     same: Callable[[Any, Mapping[str, Any]], bool] = lambda source, entry: False
     entry: Mapping[str, Any] = field(default_factory=dict)
+    again: str | None = None
 
     @property
     def name(self) -> str:

@@ -1,0 +1,258 @@
+"""The command `why`: where rows of a table come from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from helios.cli import options, output
+from helios.cli.history import fields
+from helios.cli.tables import opened, table_argument
+from helios.errors import NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from helios.config import Config
+    from helios.lineage.rejected import Rejected
+    from helios.lineage.versions import Origin, Version
+    from helios.lineage.why import Explained, Read, Why
+    from helios.table.snapshots import Table
+    from helios.table.view import View
+
+
+@click.command()
+@table_argument
+@click.argument("condition", metavar="CONDITION")
+@options.common
+@options.json_option
+def why(name: str, condition: str, profile: str | None, as_json: bool) -> None:
+    """Show where the rows of TABLE that match CONDITION come from.
+
+    Of each row, at most 20: the commit that wrote it, its batch, pipeline and
+    steps, what that batch read, and the row in the source where it is still
+    there; earlier versions of its key, rejected rows of it, and compactions
+    that moved it. What has expired is said. No JVM is started.
+
+    CONDITION compares columns with values, with AND, OR and NOT.
+
+    \b
+    Example:
+      helios why shop.orders "id = 42"
+      helios why shop.orders "customer = 'ann' AND day >= '2026-01-05'" --json
+    """
+    from helios.lineage.why import why as explained
+
+    config, _, table = opened(name, profile)
+    answer = explained(table, condition, view_of(config))
+    if as_json:
+        output.to_json(_as_json(answer))
+    else:
+        for line in _lines(answer):
+            click.echo(line)
+
+
+def view_of(config: Config) -> View:
+    """The tables and warehouses of the configuration."""
+    from helios.table.readers import warehouses
+    from helios.table.view import View
+
+    @cache
+    def load(name: str) -> Table | None:
+        from helios.config import resolve
+        from helios.model.values import Identifier, caller
+
+        try:
+            table = resolve(Identifier.parse(name), None, {}, config, caller())
+        except NotFound:
+            return None
+        return table.catalog.load(table.within)
+
+    return View(load=load, places=warehouses(config.catalogs.values()))
+
+
+# for people
+
+
+def _lines(answer: Why) -> Iterator[str]:
+    count, shown = answer.matches, len(answer.rows)
+    if count:
+        more = f"; the first {shown} are shown" if count > shown else ""
+        yield f"{answer.table}: {count:,} {'row matches' if count == 1 else 'rows match'} {answer.condition}{more}."
+    else:
+        yield f"{answer.table}: no row matches {answer.condition}."
+    if answer.key:
+        yield f"Versions of a row are known by {', '.join(answer.key)}: {answer.by}."
+    for row in answer.rows:
+        yield ""
+        yield from _explained(answer, row)
+    for version in answer.gone:
+        yield ""
+        yield _text(version.row.values)
+        yield from _version(answer, version)
+    if answer.rejected:
+        yield ""
+    yield from _labelled("quarantine", [_aside(row) for row in answer.rejected])
+    if not count and not answer.gone and not answer.rejected and answer.since is not None:
+        yield "No earlier row matches either, as far as the history goes."
+    if answer.since is not None and answer.before != "nothing":
+        yield f"\nBefore {_time(answer.since)}: {answer.before}."
+    for note in answer.notes:
+        yield f"note: {note}"
+
+
+def _explained(answer: Why, row: Explained) -> Iterator[str]:
+    version = row.version
+    yield _text(version.row.values)
+    yield from _version(answer, version)
+    reads = [line for read in row.reads for line in _read(read)]
+    yield from _labelled("read", reads)
+    yield from _labelled("replayed", [_aside(one) for one in row.replayed])
+    yield from _labelled("versions", [line for one in row.earlier for line in _earlier(answer, one)])
+    yield from _labelled("quarantine", [_aside(one) for one in row.rejected])
+
+
+def _version(answer: Why, version: Version) -> Iterator[str]:
+    yield from _labelled("written by", _origin(answer, version.origin))
+    made = [answer.commits[id] for id in version.origin.snapshots if id in answer.commits]
+    if len(made) == 1 and made[0].plan is not None:
+        yield from _labelled("steps", list(made[0].plan.plan["steps"]) or ["none"])
+    again = "; it may have written the same values again"
+    moved = [f"{_commit(answer, id)}{again if id in version.again else ''}" for id in version.moved]
+    yield from _labelled("moved by", moved)
+    yield from _labelled("removed by", [_commit(answer, version.ended)] if version.ended is not None else [])
+
+
+def _origin(answer: Why, origin: Origin) -> list[str]:
+    if origin.unknown is not None:
+        return [f"not known: {origin.unknown}"]
+    several = ["one of these, whose equal rows were moved together:"] if len(origin.snapshots) > 1 else []
+    return [*several, *(_commit(answer, id) for id in origin.snapshots)]
+
+
+def _commit(answer: Why, id: int) -> str:
+    made = answer.commits.get(id)
+    if made is None:
+        return f"snapshot {id}"
+    who = f"{made.pipeline}, batch {made.batch}" if made.pipeline is not None else "another writer"
+    with_steps = f", steps {made.steps}" if made.steps else ""
+    version = f", helios {made.version}" if made.version else ""
+    return f"snapshot {id}, {_time(made.committed)}, {made.operation}, by {who}{with_steps}{version}"
+
+
+def _read(read: Read) -> Iterator[str]:
+    yield f"{read.source}: {read.text}" if read.text else read.source
+    found = read.again
+    if found is None:
+        return
+    if found.count:
+        more = f" (the first {len(found.rows)} of {found.count:,})" if found.count > len(found.rows) else ""
+        yield f"  its rows of the same {', '.join(found.by)}{more}:"
+        places = found.places or ("",) * len(found.rows)
+        yield from (f"    {place}{_text(row)}" for place, row in zip(places, found.rows, strict=True))
+    elif found.note is None:
+        yield f"  it has no row of the same {', '.join(found.by)}"
+    if found.note is not None:
+        yield f"  {found.note}"
+
+
+def _earlier(answer: Why, version: Version) -> Iterator[str]:
+    yield _text(version.row.values)
+    yield from (f"  written by {line}" for line in _origin(answer, version.origin))
+    if version.ended is not None:
+        yield f"  removed by {_commit(answer, version.ended)}"
+    else:
+        yield "  still there"
+
+
+def _aside(row: Rejected) -> str:
+    batch = f"batch {row.batch}" if row.batch is not None else "a replay"
+    step = f", {row.step}" if row.step else ""
+    return f"{row.table}: {_time(row.at)}, {row.pipeline}, {batch}{step}, {row.reason}: {_text(row.payload)}"
+
+
+def _labelled(label: str, lines: list[str]) -> Iterator[str]:
+    yield from (f"  {label if not index else '':<11} {line}" for index, line in enumerate(lines))
+
+
+def _text(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, default=str, ensure_ascii=False)
+
+
+def _time(moment: Any) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+# for programs
+
+
+def _as_json(answer: Why) -> dict[str, Any]:
+    @cache
+    def commit(id: int) -> dict[str, Any]:
+        made = answer.commits.get(id)
+        if made is None:
+            return {"snapshot": id}
+        plan = made.plan.plan if made.plan is not None else {}
+        return {**fields(made), "plan": {"declared_at": plan.get("declared_at"), "steps": plan.get("steps")}}
+
+    def version(one: Version) -> dict[str, Any]:
+        return {
+            "row": one.row.values,
+            "file": one.row.place.file,
+            "position": one.row.place.position,
+            "row_id": one.row.id,
+            "last_updated_sequence_number": one.row.updated,
+            "commits": [commit(id) for id in one.origin.snapshots],
+            "unknown": one.origin.unknown,
+            "moved_by": [commit(id) for id in one.moved],
+            "written_again_maybe": list(one.again),
+            "removed_by": commit(one.ended) if one.ended is not None else None,
+        }
+
+    return {
+        "table": answer.table,
+        "condition": answer.condition,
+        "matches": answer.matches,
+        "key": list(answer.key),
+        "rows": [
+            {
+                **version(row.version),
+                "read": [_read_json(read) for read in row.reads],
+                "earlier": [version(one) for one in row.earlier],
+                "replayed": [_aside_json(one) for one in row.replayed],
+                "quarantine": [_aside_json(one) for one in row.rejected],
+            }
+            for row in answer.rows
+        ],
+        "gone": [version(one) for one in answer.gone],
+        "quarantine": [_aside_json(one) for one in answer.rejected],
+        "since": answer.since.isoformat() if answer.since is not None else None,
+        "before": answer.before,
+        "notes": answer.notes,
+    }
+
+
+def _read_json(read: Read) -> dict[str, Any]:
+    return {
+        "source": read.source,
+        "text": read.text,
+        "entry": dict(read.entry),
+        "again": asdict(read.again) if read.again is not None else None,
+    }
+
+
+def _aside_json(row: Rejected) -> dict[str, Any]:
+    return {
+        "table": row.table,
+        "pipeline": row.pipeline,
+        "batch": row.batch,
+        "step": row.step,
+        "reason": row.reason,
+        "at": row.at.isoformat(),
+        "payload": dict(row.payload),
+        "position": row.position,
+    }

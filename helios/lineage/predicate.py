@@ -1,0 +1,145 @@
+"""Conditions as they are typed: parsed by PyIceberg, and checked against the columns of a table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from math import isnan
+from typing import TYPE_CHECKING, Any
+
+from helios.errors import InputError, near_miss
+from helios.model.values import caller
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.schema import Schema
+
+_TOKEN = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|`([^`]+)`|\b(?:DATE|TIMESTAMP_NTZ|TIMESTAMP)\s+(?=')", re.IGNORECASE)
+HOW = (
+    "write comparisons of columns with values, such as \"id = 42\", \"name = 'ann' AND day >= '2026-01-05'\", "
+    '"id IN (1, 2)" or "note IS NULL"; texts and times stand in single quotes.'
+)
+MOST = 20
+"""Combinations of values that one condition names at most."""
+
+
+def parsed(text: str, schema: Schema, table: str) -> BooleanExpression:
+    """The condition of a text over the columns of a table.
+
+    Args:
+        text: Comparisons of columns with values, IN, BETWEEN, LIKE 'x%', IS NULL, AND, OR, NOT.
+        schema: The table's.
+        table: The name of the table, for messages.
+
+    Raises:
+        InputError: It does not parse, names no column, or compares with a value of another type.
+
+    Examples:
+        >>> from pyiceberg.schema import Schema
+        >>> from pyiceberg.types import LongType, NestedField
+        >>> columns = Schema(NestedField(1, "id", LongType()))
+        >>> parsed("`id` = 42", columns, "a.t")
+        EqualTo(term=Reference(name='id'), literal=LongLiteral(42))
+    """
+    from pyiceberg.expressions import parser
+    from pyiceberg.expressions.visitors import bind
+    from pyparsing import ParseBaseException
+
+    try:
+        found = parser.parse(_TOKEN.sub(_plain, text))
+    except ParseBaseException as error:
+        raise InputError(f"the condition {text!r} does not parse.", where=caller(), fix=HOW) from error
+    names = {str(schema.find_column_name(field.field_id)).lower() for field in schema.fields}
+    for name in columns_of(found):
+        if name.split(".")[0].lower() not in names:
+            hint = near_miss(name, [field.name for field in schema.fields])
+            raise InputError(f"{text!r}: {table} has no column {name!r}. {hint}", where=caller())
+    try:
+        bind(schema, found, case_sensitive=False)
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise InputError(f"{text!r} does not fit the columns: {error}.", where=caller(), fix=HOW) from error
+    return found
+
+
+def _plain(token: re.Match[str]) -> str:
+    """A part of a condition as PyIceberg's parser takes it: names in double quotes, and no words before times."""
+    if token[1] is not None:
+        return f'"{token[1]}"'
+    return token[0] if token[0][0] in "'\"" else ""
+
+
+def columns_of(condition: BooleanExpression) -> list[str]:
+    """The columns that a condition names, as they are written."""
+    return list(dict.fromkeys(str(one.term.name) for one in _comparisons(condition)))
+
+
+def _comparisons(condition: BooleanExpression) -> Iterator[Any]:
+    """The comparisons of a condition."""
+    from pyiceberg.expressions import And, Not, Or, UnboundPredicate
+
+    if isinstance(condition, (And, Or)):
+        yield from _comparisons(condition.left)
+        yield from _comparisons(condition.right)
+    elif isinstance(condition, Not):
+        yield from _comparisons(condition.child)
+    elif isinstance(condition, UnboundPredicate):
+        yield condition
+
+
+def equal_to(condition: BooleanExpression) -> list[dict[str, Any]]:
+    """The values that a condition asks for by name; none where it asks for others too.
+
+    Examples:
+        >>> from pyiceberg.expressions.parser import parse
+        >>> equal_to(parse("id IN (1, 2) AND day > '2026-01-01'"))
+        [{'id': 1}, {'id': 2}]
+        >>> equal_to(parse("id = 1 OR id > 7"))
+        []
+    """
+    from pyiceberg.expressions import And, EqualTo, In, Or
+
+    if isinstance(condition, EqualTo):
+        return [{condition.term.name: condition.literal.value}]  # type: ignore[attr-defined]
+    if isinstance(condition, In):
+        values = sorted((literal.value for literal in condition.literals), key=repr)
+        return [{condition.term.name: value} for value in values[:MOST]]  # type: ignore[attr-defined]
+    if isinstance(condition, And):
+        left, right = equal_to(condition.left), equal_to(condition.right)
+        both = [{**one, **other} for one in left or [{}] for other in right or [{}]]
+        return both[:MOST] if left or right else []
+    if isinstance(condition, Or):
+        left, right = equal_to(condition.left), equal_to(condition.right)
+        return [*left, *right][:MOST] if left and right else []
+    return []
+
+
+def having(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> BooleanExpression:
+    """The condition for rows that have the values of some rows in some columns."""
+    from pyiceberg.expressions import And, Or
+
+    several = list(rows)
+    if len(columns) > 1:
+        each = (reduce(And, (having([row], [name]) for name in columns)) for row in several)
+        return reduce(Or, each)
+    name, values = columns[0], [row[columns[0]] for row in several]
+    numbers = [value for value in values if not (isinstance(value, float) and isnan(value))]
+    plain = {value for value in numbers if value is not None}
+    parts = [compared("In", name, plain)] if plain else []
+    parts += [compared("IsNull", name)] if None in values else []
+    parts += [compared("IsNaN", name)] if len(numbers) < len(values) else []
+    return reduce(Or, parts)
+
+
+def compared(kind: str, *parts: Any) -> BooleanExpression:
+    """A comparison of PyIceberg, whose signatures a type checker does not understand."""
+    from pyiceberg import expressions
+
+    return getattr(expressions, kind)(*parts)  # type: ignore[no-any-return]
+
+
+def comparable(schema: Schema) -> list[str]:
+    """The columns of a table that have single values."""
+    from pyiceberg.types import PrimitiveType
+
+    return [field.name for field in schema.fields if isinstance(field.field_type, PrimitiveType)]

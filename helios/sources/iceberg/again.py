@@ -1,0 +1,87 @@
+"""Rows of a table that a batch has read, found again by their key; without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from helios.errors import HeliosError
+from helios.sources.common.again import MOST, Again
+from helios.table.positions import SNAPSHOT, Span
+from helios.table.refs import talking
+from helios.table.snapshots import Table
+from helios.table.view import View
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+
+
+def again(span: Span, key: Mapping[str, Any], view: View) -> Again:
+    """The rows of a key among those that a batch has read of a table.
+
+    Args:
+        span: What the batch read.
+        key: The columns of the key.
+        view: Loads the table.
+    """
+    try:
+        table = view.load(span.source)
+    except HeliosError as error:
+        return Again(note=error.what)
+    uuid = span.entry.get("uuid")
+    if table is None or (uuid is not None and str(table.iceberg.metadata.table_uuid) != uuid):
+        return Again(note=f"{span.source} is another table now, or of no declared catalog")
+    named = {field.name.lower(): field.name for field in table.iceberg.schema().fields}
+    missing = [name for name in key if name.lower() not in named]
+    if missing or not key:
+        return Again(note=f"{span.source} has no column {', '.join(missing)}" if missing else "no key is known")
+    columns = {named[name.lower()]: value for name, value in key.items()}
+    try:
+        return _read(table, span.entry, columns)
+    except HeliosError as error:
+        return Again(by=tuple(columns), note=error.what)
+
+
+def _read(table: Table, entry: Mapping[str, Any], columns: Mapping[str, Any]) -> Again:
+    """The rows of a span, of its state and of its appends."""
+    from pyiceberg.expressions import And, EqualTo, IsNull
+
+    wanted: Any = None
+    for name, value in columns.items():
+        one = IsNull(name) if value is None else EqualTo(name, value)  # type: ignore[arg-type, call-arg]
+        wanted = one if wanted is None else And(wanted, one)
+    rows: list[Mapping[str, Any]] = []
+    for begin, end, appended in _parts(entry):
+        lost = [id for id in (begin, end) if id is not None and table.iceberg.metadata.snapshot_by_id(id) is None]
+        if lost:
+            return Again(by=tuple(columns), note=f"snapshot {lost[0]} of {table.name} has expired")
+        with talking(table, "reading it"):
+            rows += _rows(table, wanted, begin, end, appended=appended)
+    note = "the batch read a part of these snapshots" if "taken" in entry or "skipped" in entry else None
+    return Again(rows=tuple(rows[:MOST]), count=len(rows), by=tuple(columns), note=note)
+
+
+def _parts(entry: Mapping[str, Any]) -> Iterator[tuple[int | None, int, bool]]:
+    """The parts of a span: the snapshot before, the one at its end, and whether it is read for what was appended."""
+    state, after, to = entry.get("state") or entry.get(SNAPSHOT), entry.get("after"), entry.get("to")
+    if entry.get("changes") and to is not None:
+        yield None, to, False  # a change leaves the row as it is at the end
+        return
+    if state is not None:
+        yield None, state, False
+    if to is not None and to != state:
+        yield after, to, True
+
+
+def _rows(
+    table: Table, wanted: BooleanExpression, begin: int | None, end: int, *, appended: bool
+) -> list[Mapping[str, Any]]:
+    """The rows of a state, or of the appends behind a snapshot up to another one."""
+    if not appended:
+        found: list[Mapping[str, Any]] = table.iceberg.scan(wanted, snapshot_id=end).to_arrow().to_pylist()
+        return found
+    scan = table.iceberg.incremental_append_scan(
+        from_snapshot_id_exclusive=begin, to_snapshot_id_inclusive=end, row_filter=wanted
+    )
+    more: list[Mapping[str, Any]] = scan.to_arrow().to_pylist()
+    return more
