@@ -32,7 +32,7 @@ def history(name: str, last: int, profile: str | None, as_json: bool) -> None:
     Example:
       helios history shop.orders --last 50
     """
-    from helios.table.commits import commits
+    from helios.table.commits import commits, expired_before
     from helios.table.readers import warehouses
 
     config, _, table = opened(name, profile)
@@ -65,6 +65,8 @@ def history(name: str, last: int, profile: str | None, as_json: bool) -> None:
         for made in found:
             for line in _told(made, changes):
                 click.echo(line)
+        if len(found) == len(every) and (oldest := expired_before(table)) is not None:
+            click.echo(f"\nBefore {oldest:%Y-%m-%d %H:%M:%S} UTC: expired.")
 
 
 def _told(made: Commit, changes: Mapping[int, Sequence[str]]) -> Iterator[str]:

@@ -111,7 +111,7 @@ def _explained(answer: Why, row: Explained) -> Iterator[str]:
     yield from _version(answer, version)
     reads = [line for read in row.reads for line in _read(read)]
     yield from _labelled("read", reads)
-    yield from _labelled("replayed", [_aside(one) for one in row.replayed])
+    yield from _labelled("replayed", [line for one in row.replayed for line in (_aside(one), *_rejected_of(one))])
     yield from _labelled("versions", [line for one in row.earlier for line in _earlier(answer, one)])
     yield from _labelled("quarantine", [_aside(one) for one in row.rejected])
 
@@ -173,6 +173,18 @@ def _aside(row: Rejected) -> str:
     batch = f"batch {row.batch}" if row.batch is not None else "a replay"
     step = f", {row.step}" if row.step else ""
     return f"{row.table}: {_time(row.at)}, {row.pipeline}, {batch}{step}, {row.reason}: {_text(row.payload)}"
+
+
+def _rejected_of(row: Rejected) -> Iterator[str]:
+    """What the batch that rejected a row had read."""
+    from helios.table.positions import recorded
+
+    for entry in recorded(row.position):
+        yield (
+            f"  of {entry.source}: {entry.position.text(None)}"
+            if entry.position is not None
+            else f"  of {entry.source}"
+        )
 
 
 def _labelled(label: str, lines: list[str]) -> Iterator[str]:

@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from helios.lineage.predicate import compared
+from helios.sources.common.again import has
 from helios.table.positions import Position, position_in
 from helios.table.quarantine import COLUMNS, is_quarantine
 from helios.table.refs import talking
-from helios.table.snapshots import Table, as_moment
+from helios.table.snapshots import Table
 
 MOST = 5
 """Rejected rows of one key that are shown, the newest ones."""
@@ -85,46 +85,6 @@ def _payload(text: str | None) -> Mapping[str, Any]:
     except ValueError:
         found = None
     return found if isinstance(found, dict) else {}
-
-
-def has(payload: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
-    """True if a row in JSON has the columns of a key.
-
-    Examples:
-        >>> has({"Id": 7, "n": "7.50"}, {"id": 7, "n": Decimal("7.5")})
-        True
-        >>> has({"n": 7}, {"id": 7}), has({"id": 8}, {"id": 7})
-        (False, False)
-    """
-    named = {name.lower(): value for name, value in payload.items()}
-    return bool(key) and all(name.lower() in named and same(named[name.lower()], value) for name, value in key.items())
-
-
-def same(written: Any, value: Any) -> bool:
-    """True if a value of JSON is one of a table."""
-    if written is None or value is None:
-        return written is value is None
-    if isinstance(written, bool) or isinstance(value, bool):
-        return str(written).lower() == str(value).lower()
-    if isinstance(value, (int, float, Decimal)) or isinstance(written, (int, float)):
-        return _number(written) == _number(value)
-    if isinstance(value, datetime):
-        return _moment(written) == as_moment(value)
-    return str(written) == str(value)
-
-
-def _number(value: Any) -> Decimal | str:
-    try:
-        return Decimal(str(value))
-    except InvalidOperation:
-        return str(value)
-
-
-def _moment(text: Any) -> datetime | None:
-    try:
-        return as_moment(datetime.fromisoformat(str(text)))
-    except ValueError:
-        return None
 
 
 def newest(found: Iterable[Sequence[Rejected]]) -> list[Rejected]:

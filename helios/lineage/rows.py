@@ -76,7 +76,7 @@ class Rows:
         names = {str(self._schema.find_column_name(id)).split(".")[0] for id in extract_field_ids(bound)}
         self._used = [field for field in self._schema.fields if field.name in names]
         self._kept: dict[str, dict[int, Row]] = {}
-        self._left = MOST_ROWS
+        self._left = MOST_ROWS  # of all files
         self._gone: dict[tuple[str, int, str], BitMap64] = {}
 
     def of(self, entry: Entry) -> Mapping[int, Row]:

@@ -15,10 +15,11 @@ from helios.lineage.rejected import Rejected, newest, rejected
 from helios.lineage.rows import Row, Rows, TooMany
 from helios.lineage.versions import Node, Origin, Version, Walk, nodes
 from helios.sources.common.again import Again
+from helios.sources.common.kind import SourceKind
 from helios.table.commits import Commit, commits
 from helios.table.ledger import records
 from helios.table.positions import Span, recorded
-from helios.table.refs import REPLAY
+from helios.table.refs import REPLAY, talking
 from helios.table.snapshots import Table
 from helios.table.view import View
 
@@ -111,7 +112,8 @@ def why(table: Table, condition: str, view: View) -> Why:
         RunError: A file cannot be read, or the table has deletes by equality.
     """
     wanted = parsed(condition, table.iceberg.schema(), table.name)
-    return _Question(table, condition, wanted, view).answer()
+    with talking(table, "reading its files"):
+        return _Question(table, condition, wanted, view).answer()
 
 
 class _Question:
@@ -243,20 +245,25 @@ class _Question:
         if made is None:
             return []
         before = {entry.source: entry.position for entry in recorded(made.before)}
+        # Of a quarantine the rows are told with what they were rejected for.
+        key = {} if (made.pipeline or "").endswith(REPLAY) else key
+        declared = {one["name"]: one for one in made.plan.plan["sources"]} if made.plan is not None else {}
         return [
             Read(
                 source=entry.source,
                 text=entry.position.text(before.get(entry.source)) if entry.position is not None else "",
                 entry=span.entry,
-                again=self._again(entry.kind.again if entry.kind is not None else None, span, key),
+                again=self._again(entry.kind, span, key, declared.get(entry.source, {})),
             )
             for entry, span in zip(made.reads, made.spans, strict=True)
         ]
 
-    def _again(self, finds: str | None, span: Span, key: Mapping[str, Any]) -> Again | None:
-        if finds is None or not key:
+    def _again(
+        self, kind: SourceKind | None, span: Span, key: Mapping[str, Any], declared: Mapping[str, Any]
+    ) -> Again | None:
+        if kind is None or kind.again is None or not key:
             return None
-        found = resolve_name(finds)(span, key, self._view)
+        found = resolve_name(kind.again)(span, key, declared, self._view)
         assert isinstance(found, Again)
         return found
 

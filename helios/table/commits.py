@@ -92,6 +92,17 @@ def commit_of(
     return _history(table, table.snapshot(snapshot).id, places, given or {})[0]
 
 
+def expired_before(table: Table, branch: str = MAIN) -> datetime | None:
+    """The time of the oldest retained commit of a branch; None where that is the first one, or there is none."""
+    metadata = table.iceberg.metadata
+    head = metadata.refs.get(branch)
+    oldest = [*ancestors(metadata, head.snapshot_id)][-1] if head is not None else None
+    raw = metadata.snapshot_by_id(oldest) if oldest is not None else None
+    if raw is None or (raw.parent_snapshot_id is None and (raw.sequence_number or 0) <= 1):
+        return None
+    return from_milliseconds(raw.timestamp_ms)
+
+
 def _history(table: Table, head: int, places: Sequence[Warehouse], given: Mapping[str, str]) -> list[Commit]:
     """The commits up to a snapshot, newest first."""
 

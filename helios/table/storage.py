@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from helios.errors import RunError
@@ -85,6 +85,18 @@ class Folder:
                 return str(stream.read().decode())
         except FileNotFoundError:
             return None
+        except _failures() as error:
+            raise self._away(error) from error
+
+    def content(self, name: str) -> IO[bytes]:
+        """A file to read from its beginning, uncompressed if its name says that it is compressed.
+
+        Raises:
+            RunError: It is not there, or the place cannot be read.
+        """
+        try:
+            stream: IO[bytes] = self._system.open_input_stream(f"{self._path}/{name}")
+            return stream
         except _failures() as error:
             raise self._away(error) from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -48,7 +48,7 @@ def asked(world: Any, condition: str, table: str = "a.t") -> Why:
     return why(world.load(table), condition, view_of(load(world.folder)))
 
 
-def told(*arguments: str) -> str:
+def told_by(*arguments: str) -> str:
     done = CliRunner().invoke(main, list(arguments), prog_name="helios")
     assert done.exit_code == 0, done.output
     return done.output
@@ -149,20 +149,25 @@ class Journal:
 
     def _verdict(self, row: Explained, retained: set[int]) -> str:
         n, origin = row.version.row.values["n"], row.version.origin
-        expected = self.wrote[n]
+        expected, order = self.wrote[n], [made[0] for made in self.made]
         if origin.unknown is not None:
-            moved = self.target.endswith("2") and self.world.load("a.t").snapshots()[0].operation != "append"
-            assert expected not in retained or moved, f"{n}: {origin.unknown}"
+            oldest = min(order.index(snapshot) for snapshot in retained)
+            before = order.index(expected) - oldest
+            # In format v2 what a compaction moved is not known where the files before it have expired.
+            assert before < 0 or (before == 0 and self.target.endswith("2")), f"{n}: {origin.unknown}"
             return "not known"
         assert origin == Origin((expected,)), f"{n} was written by {expected}: {row}"
         return "right"
 
     def compare_history(self) -> int:
         """Compares what `history` says of the retained commits with the journal."""
-        found = commits(self.world.load("a.t"), warehouses([self.world.catalog]))
-        said = [(c.snapshot, c.pipeline, c.batch, c.added, c.removed) for c in reversed(found)]
-        assert said == self.made[-len(said) :]
-        return len(said)
+        found = commits(self.world.load("a.t"), warehouses([self.world.catalog]))[::-1]
+        for said, made in zip(found, self.made[-len(found) :], strict=True):
+            assert (said.snapshot, said.pipeline, said.batch) == made[:3]
+            assert said.added - said.removed == made[3] - made[4]
+            assert not said.exact or (said.added, said.removed) == made[3:], said
+            assert said.exact or "upsert" not in self.target, "only commits that rewrite files are near"
+        return len(found)
 
 
 def life(journal: Journal, rounds: int) -> None:
@@ -178,9 +183,66 @@ def life(journal: Journal, rounds: int) -> None:
             journal.batch()
 
 
+@pytest.mark.short
+def test_a_row_tells_its_commit_its_batch_and_its_source(world: Any) -> None:
+    journal = Journal(world, "upsert-3", seed=1)
+    journal.batch(ids=30)
+    journal.batch(ids=30)
+    first, second = (snapshot.id for snapshot in world.load("a.s").snapshots())
+    [(id, n)] = world.sql("SELECT id, n FROM local.a.t WHERE n >= 30 LIMIT 1")
+    [row] = asked(world, f"id = {id}").rows
+    [read], [earlier] = row.reads, row.earlier
+    assert (row.version.origin, earlier.origin) == (Origin((journal.made[1][0],)), Origin((journal.made[0][0],)))
+    assert (read.source, read.text) == ("local.a.s", f"after snapshot {first} to {second}")
+    assert read.again is not None
+    assert (read.again.rows, read.again.by) == (({"id": id, "n": n},), ("id",))
+    assert earlier.ended == journal.made[1][0]
+
+    told = told_by("why", "a.t", f"id = {id}")
+    assert f"by copy, batch 1, steps {world.plan(journal.pipeline()).fingerprint}, helios" in told
+    assert f"local.a.s: after snapshot {first} to {second}" in told
+    assert journal.compare_history() == 2
+    assert journal.compare(30) == Counter(right=30)
+
+
+@pytest.mark.landing
+def test_rejected_rows_replays_and_what_has_expired_are_told(world: Any) -> None:
+    journal = Journal(world, "upsert-2", seed=1)
+    for _ in range(3):
+        journal.batch(40, ids=60)
+    n = 95
+    assert n in journal.left
+    [payload] = [row for row in world.rows("a.bad", "payload") if f'"n":{n}' in row[0].replace(" ", "")]
+    id = json.loads(payload[0])["id"]
+    held = [one for row in asked(world, f"id = {id}").rows for one in row.rejected]
+    gone = asked(world, f"n = {n}").rejected
+    for some in (held, gone):
+        assert [(one.table, one.batch) for one in some if one.payload["n"] == n] == [("local.a.bad", 2)]
+    journal.replay()
+    journal.compact()
+    [row] = asked(world, f"n = {n}").rows
+    replay, compaction = journal.made[-2][0], journal.made[-1][0]
+    assert (row.version.origin, row.version.moved) == (Origin((replay,)), [compaction])
+    assert [(one.batch, one.payload) for one in row.replayed] == [(2, {"id": id, "n": n})]
+    assert all(made.plan is not None for made in commits(world.load("a.t"), warehouses([world.catalog]))[1:])
+    told = told_by("history", "a.t")
+    assert "(moved " in told
+    whole = journal.compare(40)
+    assert whole == Counter(right=40)
+    seen = journal.compare_history()
+    journal.expire(1)
+    expired = journal.compare(40)
+    assert expired == Counter({"not known": 40})
+    print(f"40 of 40 rows right with {seen} commits; 40 not known of 40 when all but a compaction has expired")
+    assert "expired" in told_by("why", "a.t", f"n = {n}")
+    assert "expired" in told_by("history", "a.t")
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_thousand_rows_tell_where_they_come_from(world: Any, target: str) -> None:
+    """270 rows of each of six targets."""
     journal = Journal(world, target, seed=7)
     life(journal, 8)
     whole = journal.compare(90)
@@ -193,6 +255,6 @@ def test_a_thousand_rows_tell_where_they_come_from(world: Any, target: str) -> N
     journal.compare_history()
     expired += journal.compare(90)
     print(
-        f"{target}: {whole['right']} of {whole.total()} rows right with {seen} commits, then "
-        f"{expired['right']} right and {expired['not known']} not known of {expired.total()}"
+        f"{target}: {whole['right']} of {whole.total()} rows right with {seen} commits, then {expired['right']} right "
+        f"and {expired['not known']} not known of {expired.total()}"
     )

@@ -135,6 +135,7 @@ SECTIONS: dict[str, dict[str, Promise]] = {
     },
     "Snapshots, metrics, security, scale": {
         "kept-plans": Promise("each commit tells what it read, by which steps, and by which version"),
+        "why": Promise("a row tells its commit, what that read, and what became of its key; what has expired is said"),
         "snapshots": Promise("snapshots, tags, branches, rollback and expiry"),
         "metrics": Promise("the figures of a run, and the endpoint of Prometheus"),
         "long-runs": Promise("a batch that has ended keeps none of the JVM's objects"),
@@ -151,7 +152,7 @@ PROMISES = {name: promise for section in SECTIONS.values() for name, promise in 
 
 LATER = (
     "expressions as values (`col`, `lit`, `fn`)",
-    "`rehearse`, `backfill`, `diff`, `why`, `ui`, `explain`, declarations in YAML",
+    "`rehearse`, `backfill`, `diff`, `ui`, `explain`, declarations in YAML",
     "OpenLineage and OpenTelemetry",
 )
 """What is planned and not built: no test shows it."""

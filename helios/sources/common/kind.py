@@ -58,7 +58,8 @@ class SourceKind:
         same: Whether a recorded entry that has another name may be of the same source.
         entry: The field that only recorded entries of this kind have, with an empty value.
         again: The function that finds a row that a batch has read, as "module:function": it takes the span, the columns
-             of a key, and the view of the status, and returns an `Again`; None where rows cannot be read again.
+            of a key, the source as its plan shows it, and the view of the status, and returns an `Again`; None where
+            rows cannot be read again.
     """
 
     declared: type[Source]

@@ -18,6 +18,7 @@ FILES = SourceKind(
     counts_rows=False,
     absent=missing_path,
     lag="helios.sources.files.lag:lag",
+    again="helios.sources.files.again:again",
     failures="helios.sources.files.spark.failures:failure",
     why="stateless over a folder: each batch reads the files that the source's log names",
 )

@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
 
 
-def again(span: Span, key: Mapping[str, Any], view: View) -> Again:
+def again(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view: View) -> Again:
     """The rows of a key among those that a batch has read of a table.
 
     Args:
         span: What the batch read.
         key: The columns of the key.
+        declared: The source as its plan shows it.
         view: Loads the table.
     """
     try:

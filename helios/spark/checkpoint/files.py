@@ -168,8 +168,13 @@ class Checkpoint:
     def create(self, identity: Identity) -> None:
         self.files.write("helios/identity.json", identity.as_json())
 
-    def keep_plan(self, plan: Plan) -> None:
-        """Keeps the plan of a run that begins, unless it is kept already."""
+    def keep_plan(self, plan: Plan, *, runs: bool = True) -> None:
+        """Keeps the plan of a run that begins, or of a replay, unless it is kept already.
+
+        Args:
+            plan: The plan.
+            runs: Whether it is that of a run, which the next one is compared with.
+        """
         name = f"{PLANS}/{plan.fingerprint}.json"
         content = lasting(plan.as_json(), plan.state)
         text = self.files.read(name)
@@ -178,7 +183,7 @@ class Checkpoint:
         if kept is None or kept.version != HELIOS or kept.plan != as_stored:
             new = KeptPlan(steps=plan.fingerprint, version=HELIOS, at=datetime.now(UTC), plan=content)
             self.files.write(name, new.as_json())
-        if self.files.read(LAST) != plan.fingerprint:
+        if runs and self.files.read(LAST) != plan.fingerprint:
             self.files.write(LAST, plan.fingerprint)
 
     def move(self, to: Checkpoint) -> None:

@@ -146,6 +146,7 @@ class Replay:
                 lease = Lease(checkpoint)
                 lease.acquire()
                 try:
+                    checkpoint.keep_plan(self.plan, runs=False)
                     return self._replay(lease, checkpoint)
                 finally:
                     lease.release()
