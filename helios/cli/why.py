@@ -141,7 +141,8 @@ def _commit(answer: Why, id: int) -> str:
     who = f"{made.pipeline}, batch {made.batch}" if made.pipeline is not None else "another writer"
     with_steps = f", steps {made.steps}" if made.steps else ""
     version = f", helios {made.version}" if made.version else ""
-    return f"snapshot {id}, {_time(made.committed)}, {made.operation}, by {who}{with_steps}{version}"
+    expired = " (expired; an earlier metadata file tells of it)" if id in answer.expired else ""
+    return f"snapshot {id}, {_time(made.committed)}, {made.operation}, by {who}{with_steps}{version}{expired}"
 
 
 def _read(read: Read) -> Iterator[str]:
@@ -209,7 +210,11 @@ def _as_json(answer: Why) -> dict[str, Any]:
         if made is None:
             return {"snapshot": id}
         plan = made.plan.plan if made.plan is not None else {}
-        return {**fields(made), "plan": {"declared_at": plan.get("declared_at"), "steps": plan.get("steps")}}
+        return {
+            **fields(made),
+            "expired": id in answer.expired,
+            "plan": {"declared_at": plan.get("declared_at"), "steps": plan.get("steps")},
+        }
 
     def version(one: Version) -> dict[str, Any]:
         return {

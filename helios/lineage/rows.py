@@ -62,14 +62,14 @@ class Rows:
     Args:
         table: The table.
         wanted: The condition.
-        traced: The snapshots of format v3, whose rows have a lineage.
+        untraced: The snapshots of before format v3, whose files tell nothing of the lineage of their rows.
     """
 
-    def __init__(self, table: Table, wanted: BooleanExpression, traced: Iterable[int]) -> None:
+    def __init__(self, table: Table, wanted: BooleanExpression, untraced: Iterable[int]) -> None:
         from pyiceberg.expressions.visitors import bind, extract_field_ids
         from pyiceberg.io.pyarrow import expression_to_pyarrow
 
-        self._table, self._wanted, self._traced = table, wanted, frozenset(traced)
+        self._table, self._wanted, self._untraced = table, wanted, frozenset(untraced)
         self._schema = table.iceberg.schema()
         bound = bind(self._schema, wanted, case_sensitive=False)
         self._mask = expression_to_pyarrow(bound, self._schema)
@@ -155,7 +155,7 @@ class Rows:
 
     def _traces(self, entry: Entry, at: int, id: int | None, updated: int | None) -> tuple[int | None, int | None]:
         """The lineage of a row: what its file says, or what it has of its file; none of a file of before format v3."""
-        if entry.first_row is None or (updated is None and entry.snapshot not in self._traced):
+        if entry.first_row is None or (updated is None and entry.snapshot in self._untraced):
             return None, None
         return id if id is not None else entry.first_row + at, updated if updated is not None else entry.sequence
 

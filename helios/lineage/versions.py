@@ -8,13 +8,16 @@ keeps its id and its sequence number, in format v2 a compaction moves rows as th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from helios.lineage.manifests import Entry, Files, Manifests
 from helios.lineage.rows import Place, Row, Rows
 from helios.table.commits import Commit, erases
-from helios.table.snapshots import Table
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
 
 MOST_COMMITS = 1000
 """Commits of which the history is looked at, the newest ones."""
@@ -78,28 +81,21 @@ class Node:
     first: bool
 
 
-def nodes(table: Table, commits: Mapping[int, Commit]) -> dict[int, Node]:
-    """The retained snapshots of a table, by id.
-
-    Args:
-        table: The table.
-        commits: Those of main.
-    """
-    found = {}
-    for raw in table.iceberg.metadata.snapshots:
-        summary = raw.summary.additional_properties if raw.summary is not None else {}
-        commit = commits.get(raw.snapshot_id)
-        sequence = raw.sequence_number or 0
-        found[raw.snapshot_id] = Node(
-            id=raw.snapshot_id,
-            sequence=sequence,
-            operation=raw.summary.operation.value if raw.summary is not None else "",
-            drops_files=summary.get("deleted-data-files", "0") != "0",
-            traces=getattr(raw, "first_row_id", None) is not None,
-            erases=commit is not None and erases(commit.plan),
-            first=raw.parent_snapshot_id is None and sequence <= 1,
-        )
-    return found
+def node_of(metadata: TableMetadata, snapshot: int, commit: Commit | None) -> Node:
+    """A snapshot of some metadata, with its commit where that is of main."""
+    raw = metadata.snapshot_by_id(snapshot)
+    assert raw is not None  # callers ask for those that are there
+    summary = raw.summary.additional_properties if raw.summary is not None else {}
+    sequence = raw.sequence_number or 0
+    return Node(
+        id=snapshot,
+        sequence=sequence,
+        operation=raw.summary.operation.value if raw.summary is not None else "",
+        drops_files=summary.get("deleted-data-files", "0") != "0",
+        traces=getattr(raw, "first_row_id", None) is not None,
+        erases=commit is not None and erases(commit.plan),
+        first=raw.parent_snapshot_id is None and sequence <= 1,
+    )
 
 
 class Walk:
@@ -110,10 +106,18 @@ class Walk:
         main: Those of main, oldest first.
         manifests: Their files.
         rows: The rows of these.
+        past: Looks up a snapshot that has expired, by its sequence number; None where nothing tells of it.
     """
 
-    def __init__(self, known: Mapping[int, Node], main: Sequence[int], manifests: Manifests, rows: Rows) -> None:
-        self._known, self._rows = known, rows
+    def __init__(
+        self,
+        known: Mapping[int, Node],
+        main: Sequence[int],
+        manifests: Manifests,
+        rows: Rows,
+        past: Callable[[int], Node | None],
+    ) -> None:
+        self._known, self._rows, self._past = known, rows, past
         self._by_sequence = {node.sequence: node for node in known.values() if node.sequence}
         self._files = list(self._bounded(main, manifests))
         self.start = known[self._files[0][0]] if self._files else None
@@ -155,7 +159,7 @@ class Walk:
         """The commit that wrote a row last, by its sequence number; None for a row without one."""
         if row.updated is None:
             return None
-        node = self._by_sequence.get(row.updated)
+        node = self._by_sequence.get(row.updated) or self._past(row.updated)
         if node is None:
             return Origin(unknown=f"the commit of sequence number {row.updated} has expired")
         if not node.traces or node.operation == REPLACE:
@@ -165,7 +169,7 @@ class Walk:
 
     def _by_file(self, entry: Entry) -> Origin:
         """The commit that added the file of a row."""
-        node = self._known.get(entry.snapshot)
+        node = self._known.get(entry.snapshot) or (self._past(entry.file_sequence) if entry.file_sequence else None)
         if node is None:
             return Origin(unknown=f"snapshot {entry.snapshot}, which added its file, has expired")
         if node.operation == APPEND or not node.drops_files or node.erases or node.first:
@@ -191,6 +195,8 @@ class Walk:
         """The commit of a row that was not there before."""
         if row.updated is not None and row.updated != node.sequence:
             return self._by_lineage(row) or Origin((node.id,))
+        if node.operation == REPLACE:
+            return Origin(unknown=f"snapshot {node.id} moved it, and no file before has it")
         return Origin((node.id,))
 
     def _moved_by_lineage(

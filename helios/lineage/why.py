@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from helios.errors import HeliosError
 from helios.lineage.manifests import Manifests
+from helios.lineage.past import Past
 from helios.lineage.predicate import comparable, equal_to, having, parsed
 from helios.lineage.rejected import Rejected, newest, rejected
 from helios.lineage.rows import Row, Rows, TooMany
-from helios.lineage.versions import Node, Origin, Version, Walk, nodes
+from helios.lineage.versions import Node, Origin, Version, Walk, node_of
 from helios.sources.common.again import Again
 from helios.sources.common.kind import SourceKind
-from helios.table.commits import Commit, commits
+from helios.table.commits import Commit, commit_in, commits
 from helios.table.ledger import records
 from helios.table.positions import Span, recorded
 from helios.table.refs import REPLAY, talking
@@ -76,7 +77,8 @@ class Why:
         matches: How many rows fulfil it.
         key: The columns by which versions of a row are known; none where the rows have no key.
         by: Why these are the key.
-        commits: The retained commits of main, by snapshot.
+        commits: The retained commits of main, by snapshot, and those that are named of the expired ones.
+        expired: The commits that have expired, of which earlier metadata files still tell.
         rows: The first of the rows, explained.
         gone: Where no row fulfils the condition: those that did, newest first.
         rejected: Where no row fulfils it: those that quarantines hold.
@@ -90,7 +92,8 @@ class Why:
     matches: int = 0
     key: tuple[str, ...] = ()
     by: str = ""
-    commits: Mapping[int, Commit] = field(default_factory=dict)
+    commits: dict[int, Commit] = field(default_factory=dict)
+    expired: set[int] = field(default_factory=set)
     rows: list[Explained] = field(default_factory=list)
     gone: list[Version] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
@@ -124,14 +127,17 @@ class _Question:
         made = commits(table, view.places, view.checkpoints)
         self._main = [commit.snapshot for commit in reversed(made)]
         by_id = {commit.snapshot: commit for commit in made}
-        self._known: dict[int, Node] = nodes(table, by_id)
+        metadata = table.iceberg.metadata
+        ids = [raw.snapshot_id for raw in metadata.snapshots]
+        self._known: dict[int, Node] = {id: node_of(metadata, id, by_id.get(id)) for id in ids}
+        self._past = Past(table)
         self._answer = Why(table=table.name, condition=text, commits=by_id)
 
     def answer(self) -> Why:
         answer = self._answer
         if not self._main:
             return answer
-        rows = Rows(self._table, self._wanted, self._traced())
+        rows = Rows(self._table, self._wanted, self._untraced())
         files = Manifests(self._table, self._wanted).files(self._main[-1])
         answer.matches, first = rows.count(files, MOST)
         self._choose_key()
@@ -141,8 +147,18 @@ class _Question:
             self._say_where_it_went()
         return answer
 
-    def _traced(self) -> list[int]:
-        return [node.id for node in self._known.values() if node.traces]
+    def _untraced(self) -> list[int]:
+        return [node.id for node in self._known.values() if not node.traces]
+
+    def _expired(self, sequence: int) -> Node | None:
+        """The snapshot of a sequence number that has expired, by earlier metadata files."""
+        found = self._past.holding(sequence)
+        if found is None:
+            return None
+        metadata, id = found
+        made = self._answer.commits[id] = commit_in(metadata, id, self._view.places, self._view.checkpoints)
+        self._answer.expired.add(id)
+        return node_of(metadata, id, made)
 
     def _walk(self, wanted: BooleanExpression) -> Walk:
         """The history of rows.
@@ -150,7 +166,8 @@ class _Question:
         Raises:
             TooMany: They are more than are kept.
         """
-        walk = Walk(self._known, self._main, Manifests(self._table, wanted), Rows(self._table, wanted, self._traced()))
+        rows = Rows(self._table, wanted, self._untraced())
+        walk = Walk(self._known, self._main, Manifests(self._table, wanted), rows, self._expired)
         assert walk.start is not None  # main has snapshots
         self._answer.since = self._answer.commits[walk.start.id].committed
         self._answer.before = "not looked at" if walk.cut else "nothing" if walk.start.first else "expired"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from helios.table.plans import KeptPlan, plans_of
 from helios.table.positions import Position, Recorded, Span, position_in, recorded
@@ -14,6 +14,9 @@ from helios.table.readers import Warehouse
 from helios.table.refs import MAIN, REPLAY, ancestors
 from helios.table.snapshot import from_milliseconds
 from helios.table.snapshots import Table
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +81,7 @@ def commits(
         branch: The branch.
     """
     head = table.iceberg.metadata.refs.get(branch)
-    return _history(table, head.snapshot_id, places, given or {}) if head is not None else []
+    return _history(table.iceberg.metadata, head.snapshot_id, places, given or {}) if head is not None else []
 
 
 def commit_of(
@@ -89,7 +92,14 @@ def commit_of(
     Raises:
         NotFound: The table has no such snapshot.
     """
-    return _history(table, table.snapshot(snapshot).id, places, given or {})[0]
+    return commit_in(table.iceberg.metadata, table.snapshot(snapshot).id, places, given)
+
+
+def commit_in(
+    metadata: TableMetadata, snapshot: int, places: Sequence[Warehouse] = (), given: Mapping[str, str] | None = None
+) -> Commit:
+    """The commit of a snapshot in some metadata of its table, which may be earlier; otherwise as `commit_of`."""
+    return _history(metadata, snapshot, places, given or {})[0]
 
 
 def expired_before(table: Table, branch: str = MAIN) -> datetime | None:
@@ -103,7 +113,7 @@ def expired_before(table: Table, branch: str = MAIN) -> datetime | None:
     return from_milliseconds(raw.timestamp_ms)
 
 
-def _history(table: Table, head: int, places: Sequence[Warehouse], given: Mapping[str, str]) -> list[Commit]:
+def _history(metadata: TableMetadata, head: int, places: Sequence[Warehouse], given: Mapping[str, str]) -> list[Commit]:
     """The commits up to a snapshot, newest first."""
 
     @cache
@@ -111,7 +121,6 @@ def _history(table: Table, head: int, places: Sequence[Warehouse], given: Mappin
         own = [given[pipeline]] if pipeline in given else []
         return {kept.steps: kept for kept in plans_of(pipeline.removesuffix(REPLAY), places, own)}
 
-    metadata = table.iceberg.metadata
     last_positions: dict[str, Position | None] = {}
     history: list[Commit] = []
     for id in reversed(list(ancestors(metadata, head))):

@@ -88,6 +88,29 @@ def test_a_row_that_never_was_there(cli: Run) -> None:
     assert "No earlier row matches either" in told.output
 
 
+def test_what_has_expired_is_said_and_told_by_earlier_metadata(cli: Run, folder: Path, orders: list[int]) -> None:
+    table = Catalog.local(path=folder / ".helios").load("shop.orders")
+    table.iceberg.append(made((5, "di", 6.0)))
+    table.expire(retain_last=1)
+    found = asked(cli, "id IN (4, 5)")
+    assert found["before"] == "expired"
+    assert {row["row"]["id"]: (wrote(row), row["commits"][0]["expired"]) for row in found["rows"]} == {
+        4: ([orders[-1]], True),
+        5: ([table.iceberg.refresh().metadata.current_snapshot_id], False),
+    }
+    # A commit that rewrote a file has moved the row: what was there before it is not known any more.
+    [row] = asked(cli, "id = 3")["rows"]
+    assert (wrote(row), "the files before are expired" in row["unknown"]) == ([], True)
+    told = cli("why", "shop.orders", "id = 4").output
+    assert "(expired; an earlier metadata file tells of it)" in told
+    assert told.splitlines()[-1].endswith("UTC: expired.")
+    for entry in table.iceberg.metadata.metadata_log:
+        Path(entry.metadata_file.removeprefix("file://")).unlink()
+    [row] = asked(cli, "id = 4")["rows"]
+    assert (wrote(row), row["unknown"]) == ([], f"snapshot {orders[-1]}, which added its file, has expired")
+    assert asked(cli, "id = 1")["gone"] == []
+
+
 @pytest.mark.usefixtures("orders")
 def test_rows_by_the_thousand_are_counted_and_some_shown(
     cli: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
