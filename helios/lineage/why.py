@@ -55,7 +55,7 @@ class Explained:
     Attributes:
         version: The row, from the commit that wrote it to the one that removed it.
         reads: What that commit read.
-        earlier: The other versions of its key, newest first.
+        earlier: The other versions of its key, newest first; without those that are explained themselves.
         replayed: The row as the quarantine had it, where a replay brought it.
         rejected: The rows of its key that quarantines hold.
     """
@@ -182,11 +182,12 @@ class _Question:
         for version in walk.versions if walk is not None and answer.key else ():
             by_key.setdefault(self._key_of(version.row), []).append(version)
         keys = [{name: row[name] for name in answer.key} for row in values]
-        held = self._rejected(keys)
+        held, shown = self._rejected(keys), {row.place for row in first}
         for row, key, aside in zip(first, keys, held, strict=True):
             lost = Version(row, Origin(unknown="too many rows are equal to it"))
             version = walk.state.get(row.place, lost) if walk is not None else lost
-            others = [one for one in by_key.get(self._key_of(row), ()) if one is not version]
+            same = (one for one in by_key.get(self._key_of(row), ()) if one is not version)
+            others = [one for one in same if one.ended is not None or one.row.place not in shown]
             answer.rows.append(
                 Explained(
                     version=version,
