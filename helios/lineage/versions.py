@@ -163,8 +163,8 @@ class Walk:
         if node is None:
             return Origin(unknown=f"the commit of sequence number {row.updated} has expired")
         if not node.traces or node.operation == REPLACE:
-            # It was moved before the table got format v3: its number is that of the files that were moved.
-            return Origin(unknown="it was moved before the table had format v3, which keeps where a row comes from")
+            # Its number is that of the files that were moved, as before format v3, or that of the move.
+            return Origin(unknown="it was moved without its row lineage, as it was before format v3")
         return Origin((node.id,))
 
     def _by_file(self, entry: Entry) -> Origin:
