@@ -5,7 +5,21 @@ from __future__ import annotations
 import click
 
 import helios
-from helios.cli import declare, doctor, history, maintain, output, quarantine, rename, run, status, tables, webhook, why
+from helios.cli import (
+    declare,
+    diff,
+    doctor,
+    history,
+    maintain,
+    output,
+    quarantine,
+    rename,
+    run,
+    status,
+    tables,
+    webhook,
+    why,
+)
 from helios.errors import HeliosError
 
 INTERRUPTED = 130
@@ -47,7 +61,7 @@ def main() -> None:
 
 COMMANDS = (
     declare.init, declare.check, declare.plan, declare.graph, run.run, webhook.webhook, doctor.doctor, doctor.jars,
-    tables.tables, tables.schema, tables.snapshots, history.history, why.why,
+    tables.tables, tables.schema, tables.snapshots, history.history, why.why, diff.diff,
     maintain.expire, maintain.rollback, maintain.tag, maintain.branch, maintain.compact, maintain.orphans,
     rename.rename, quarantine.quarantine, status.status,
 )  # fmt: skip

@@ -128,7 +128,7 @@ def rollback(name: str, to: str, profile: str | None, as_json: bool) -> None:
     from helios.table import refs
 
     config, found, table = opened(name, profile)
-    change, done = refs.rollback(table, _point(to))
+    change, done = refs.rollback(table, point(to))
     if change is not None:
         _change(config, found, table, change)
     if as_json:
@@ -194,15 +194,15 @@ def _ref_command(kind: str, about: str) -> click.Command:
         if ref is None:
             _list_refs(kind, table, as_json)
             return
-        point = _point(snapshot) if snapshot is not None else None
+        at = point(snapshot) if snapshot is not None else None
         change = (
-            refs.removal(table, f"remove_{kind}", ref) if delete else refs.creation(table, f"create_{kind}", ref, point)
+            refs.removal(table, f"remove_{kind}", ref) if delete else refs.creation(table, f"create_{kind}", ref, at)
         )
-        at = _change(config, found, table, change)
+        named = _change(config, found, table, change)
         if as_json:
-            output.to_json({"table": table.name, kind: ref, "snapshot": at.id, "deleted": delete})
+            output.to_json({"table": table.name, kind: ref, "snapshot": named.id, "deleted": delete})
             return
-        where = f"snapshot {at.id} of {_time(at.timestamp)}"
+        where = f"snapshot {named.id} of {_time(named.timestamp)}"
         click.echo(f"{table.name}: {kind} {ref} {'removed; it was' if delete else 'is'} at {where}.")
 
     return command
@@ -312,7 +312,8 @@ def orphans(name: str, older_than: str, dry_run: bool, profile: str | None, as_j
 # shared
 
 
-def _point(text: str) -> Point:
+def point(text: str) -> Point:
+    """A state as a user writes it: digits alone are a snapshot id."""
     return int(text) if text.isdigit() else text
 
 
@@ -331,18 +332,20 @@ def _change(config: Config, found: TableName, table: Table, change: RefChange) -
 
 
 @contextmanager
-def spark_of(config: Config, found: TableName) -> Iterator[SparkSession]:
+def spark_of(config: Config, *tables: TableName) -> Iterator[SparkSession]:
+    """A session with the catalogs of some tables."""
     from helios.catalog.conf import components
     from helios.environment import jars
     from helios.spark.maintenance import maintain
 
     version, _ = jars.installed_spark()
     say = partial(click.echo, err=True)
-    needed = components(found.catalog)
+    catalogs = {table.catalog.name: table.catalog for table in tables}.values()
+    needed = tuple(dict.fromkeys(jar for catalog in catalogs for jar in components(catalog)))
     if jars.missing_components(needed, spark_version=version):
         jars.ensure(needed, spark_version=version, progress=say)
     say(f"starting Spark {version} on {config.master} ...")
-    spark = maintain.open_session(config, found.catalog, debug=options.settings().debug)
+    spark = maintain.open_session(config, *catalogs, debug=options.settings().debug)
     try:
         yield spark
     finally:

@@ -137,6 +137,7 @@ SECTIONS: dict[str, dict[str, Promise]] = {
         "kept-plans": Promise("each commit tells what it read, by which steps, and by which version"),
         "why": Promise("a row tells its commit, what that read, and what became of its key; what has expired is said"),
         "snapshots": Promise("snapshots, tags, branches, rollback and expiry"),
+        "diff": Promise("two states differ by exactly the rows that a comparison of all rows finds"),
         "metrics": Promise("the figures of a run, and the endpoint of Prometheus"),
         "long-runs": Promise("a batch that has ended keeps none of the JVM's objects"),
         "secrets": Promise("a secret is nowhere to be read", served=True),

@@ -78,6 +78,7 @@ LAW: dict[str, tuple[str, ...]] = {
     ),
     "sources.memory.spark": (*SPARK, "sources.memory", "sources.common.spark"),
     "spark.maintenance": ("spark.jvm", "spark.iceberg", "spark.session"),
+    "spark.diff": ("spark.jvm", "spark.iceberg"),
     "spark.steps": (*SPARK, "sources.common.spark", "sources.iceberg.spark"),
     "spark.sinks": (
         *SPARK, "sources.common.spark", "sources.kafka.spark", "sources.changes.spark", "spark.steps",

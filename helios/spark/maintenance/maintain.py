@@ -57,16 +57,18 @@ class Orphans:
     deleted: bool
 
 
-def open_session(config: Config, catalog: Catalog, *, debug: bool = False) -> SparkSession:
-    """A Spark session with one catalog.
+def open_session(config: Config, *catalogs: Catalog, debug: bool = False) -> SparkSession:
+    """A Spark session with some catalogs.
 
     Raises:
         EnvironmentProblem: Java or a jar is missing, or Spark does not start.
     """
-    spark = session.start(config, components(catalog), debug=debug)
-    prepare(catalog)
-    for key, value in spark_conf(catalog).items():
-        spark.conf.set(key, value)
+    needed = tuple(dict.fromkeys(jar for catalog in catalogs for jar in components(catalog)))
+    spark = session.start(config, needed, debug=debug)
+    for catalog in catalogs:
+        prepare(catalog)
+        for key, value in spark_conf(catalog).items():
+            spark.conf.set(key, value)
     return spark
 
 

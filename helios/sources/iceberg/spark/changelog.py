@@ -13,16 +13,7 @@ from itertools import zip_longest
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    DoubleType,
-    FloatType,
-    MapType,
-    StructField,
-    StructType,
-    VariantType,
-)
+from pyspark.sql.types import StructField
 
 from helios.model.columns import CHANGE_COLUMNS
 from helios.plan.nodes import ReadPlan
@@ -31,6 +22,7 @@ from helios.sources.iceberg.spark.offsets import commits
 from helios.sources.iceberg.spark.snapshot import ROW_ID, read_state, source_table, vector_of
 from helios.sources.iceberg.spark.snapshot_reader import verify
 from helios.spark.iceberg import scan_metrics
+from helios.spark.iceberg.multiset import net
 from helios.spark.iceberg.scan_tasks import read_tasks
 from helios.spark.iceberg.tables import spark_schema
 from helios.spark.jvm.classes import classes
@@ -157,13 +149,13 @@ def _change_rows(rows: DataFrame, fields: Sequence[StructField], keys: Sequence[
     """Turns the rows before and after each commit into change rows."""
     paired = F.lit(False)
     if lineage:
-        changed = _net(rows, fields, ROW_ID)
+        changed = net(rows, fields, (ORDINAL, COMMIT, ROW_ID), SIGN)
         changed = changed.withColumn(ROW_ID, F.when(_pair([ROW_ID]) & F.col(ROW_ID).isNotNull(), F.col(ROW_ID)))
         # Writers without lineage assign new ids to carried-over rows: unpaired rows are compared by value.
-        changed = _net(changed, fields, ROW_ID)
+        changed = net(changed, fields, (ORDINAL, COMMIT, ROW_ID), SIGN)
         paired = F.col(ROW_ID).isNotNull()
     else:
-        changed = _net(rows, fields)
+        changed = net(rows, fields, (ORDINAL, COMMIT), SIGN)
         if keys:
             changed = changed.withColumn(PAIRED, _pair(keys))
             paired = F.col(PAIRED)
@@ -173,59 +165,9 @@ def _change_rows(rows: DataFrame, fields: Sequence[StructField], keys: Sequence[
     return changed.withColumn(TYPE, F.explode(F.array_repeat(kind, F.abs(SIGN).cast("int"))))
 
 
-def _net(rows: DataFrame, fields: Sequence[StructField], *also: str) -> DataFrame:
-    """The distinct rows of each commit, with their count after the commit minus their count before it.
-
-    Rows whose counts are equal are left out. A column that Spark cannot group by, or alters in grouping, is grouped by
-    an exact substitute.
-    """
-    columns = {field.name: F.col(quoted(field.name)) for field in fields}
-    inexact = [field for field in fields if not _groups_exactly(field.dataType)]
-    plain = [column for name, column in columns.items() if name not in {field.name for field in inexact}]
-    exact = [
-        _grouping_value(columns[field.name], field.dataType).alias(f"__helios_exact_{i}")
-        for i, field in enumerate(inexact)
-    ]
-    carried = [F.first(columns[field.name]).alias(field.name) for field in inexact]
-    grouped = rows.groupBy(ORDINAL, COMMIT, *also, *plain, *exact)
-    counted = grouped.agg(F.sum(SIGN).alias(SIGN), *carried).where(F.col(SIGN) != 0)
-    return counted.select(ORDINAL, COMMIT, *also, *columns.values(), SIGN)
-
-
 def _pair(by: Sequence[str]) -> Column:
     """A condition for one image of an update: the row's key has exactly one delete and one insert in the commit."""
     same = Window.partitionBy(COMMIT, *map(quoted, by))
     deletes = F.sum(F.greatest(-F.col(SIGN), F.lit(0))).over(same)
     inserts = F.sum(F.greatest(F.col(SIGN), F.lit(0))).over(same)
     return (deletes == 1) & (inserts == 1)
-
-
-def _groups_exactly(kind: DataType) -> bool:
-    """True if Spark groups a type exactly, without merging or altering values."""
-    if isinstance(kind, StructType):
-        return all(_groups_exactly(field.dataType) for field in kind.fields)
-    if isinstance(kind, ArrayType):
-        return _groups_exactly(kind.elementType)
-    return not isinstance(kind, (FloatType, DoubleType, MapType, VariantType))
-
-
-def _grouping_value(value: Column, kind: DataType) -> Column:
-    """A substitute that Spark can group by; two substitutes are equal exactly if the values are."""
-    if isinstance(kind, (FloatType, DoubleType)):
-        # Spark's grouping treats -0.0 and 0.0 as equal.
-        return F.struct(value, F.when(value == 0, value.cast("string")))
-    if isinstance(kind, VariantType):
-        return F.struct(F.to_json(value), F.schema_of_variant(value))
-    if isinstance(kind, ArrayType):
-        return F.transform(value, lambda element: _grouping_value(element, kind.elementType))
-    if isinstance(kind, StructType):
-        parts = [_grouping_value(value.getField(f.name), f.dataType).alias(f"f{i}") for i, f in enumerate(kind.fields)]
-        return F.when(value.isNotNull(), F.struct(*parts))
-    if isinstance(kind, MapType):
-        entries = F.map_entries(value)
-        pairs = F.transform(
-            entries,
-            lambda e: F.struct(_grouping_value(e["key"], kind.keyType), _grouping_value(e["value"], kind.valueType)),
-        )
-        return F.array_sort(pairs)
-    return value

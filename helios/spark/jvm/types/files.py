@@ -179,6 +179,14 @@ class JavaFileReporter(Protocol):
     def call(self, tasks: JavaList[JavaFileScanTask]) -> JavaList[JavaObject]: ...
 
 
+class JavaTaskComparer(Protocol):
+    """Our `OtherTasks`."""
+
+    def call(
+        self, first: JavaList[JavaFileScanTask], second: JavaList[JavaFileScanTask]
+    ) -> JavaList[JavaList[JavaFileScanTask]]: ...
+
+
 class JavaManifestReporter(Protocol):
     """Our `ManifestNulls`."""
 

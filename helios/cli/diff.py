@@ -1,0 +1,151 @@
+"""The command `diff`: two states of a table, or two tables, beside each other."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from helios.cli import options, output
+from helios.cli.maintain import point, spark_of
+from helios.cli.tables import opened, table_argument
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from helios.catalog.names import TableName
+    from helios.config import Config
+    from helios.table.states import ColumnChange, RowDiff, State
+
+DIFFERS = 2
+CELL = 40
+"""The most characters of a value in a table."""
+
+
+@click.command()
+@table_argument
+@click.argument("other", metavar="[OTHER]", required=False)
+@click.option(
+    "--from", "before", metavar="STATE", help="A snapshot id, a time, a branch or a tag; else the commit before --to."
+)
+@click.option("--to", "after", metavar="STATE", help="The same; by default the table as it is now.")
+@click.option("--key", "keys", multiple=True, metavar="COLUMN", help="A column that identifies a row; may be repeated.")
+@click.option("--rows", type=click.IntRange(min=0), default=10, show_default=True, help="Show N rows of each kind.")
+@click.option("--exit-code", is_flag=True, help="Exit with 2 if the states differ.")
+@options.common
+@options.json_option
+@click.pass_context
+def diff(
+    ctx: click.Context,
+    name: str,
+    other: str | None,
+    *,
+    before: str | None,
+    after: str | None,
+    keys: tuple[str, ...],
+    rows: int,
+    exit_code: bool,
+    profile: str | None,
+    as_json: bool,
+) -> None:
+    """Show how two states of TABLE differ: columns and rows.
+
+    By default its last commit. With OTHER, TABLE is compared with that table. Files that
+    both states have are not read; Spark starts where files differ.
+
+    \b
+    Example:
+      helios diff shop.orders --from end-of-2026 --key id
+    """
+    from helios.table import states
+
+    config, found, table = opened(name, profile)
+    _, found_other, table_other = opened(other, profile) if other is not None else (config, found, table)
+    new = states.state_at(table_other, point(after) if after is not None else None)
+    if before is not None or other is not None:
+        old = states.state_at(table, point(before) if before is not None else None)
+    else:
+        old = states.state_before(new) if not new.branch else states.state_at(table, None)
+    columns, by = states.column_changes(old, new), states.keys_between(old, new, keys)
+    rows_differ = states.RowDiff()
+    if not (old.same_table(new) and states.same_files(old, new)):
+        rows_differ = _compared(config, (found, old), (found_other, new), by, rows)
+    if as_json:
+        output.to_json(_fields(old, new, columns, by, rows_differ))
+    else:
+        _print(old, new, columns, by, rows_differ)
+    if exit_code and (columns or rows_differ.differs):
+        ctx.exit(DIFFERS)
+
+
+def _compared(
+    config: Config, old: tuple[TableName, State], new: tuple[TableName, State], keys: Sequence[str], samples: int
+) -> RowDiff:
+    """The rows that differ, found with Spark."""
+    from helios.table import states
+
+    before, after = old[1], new[1]
+    fields = states.read_fields(before, after)
+    with spark_of(config, old[0], new[0]) as spark:
+        from helios.spark.diff.rows import Compared, Side, compare_rows
+
+        how = Compared(columns=fields, keys=keys, same=before.same_table(after), samples=samples)
+        return compare_rows(spark, Side(old[0], before.snapshot), Side(new[0], after.snapshot), how)
+
+
+def _fields(
+    old: State, new: State, columns: Sequence[ColumnChange], keys: Sequence[str], rows: RowDiff
+) -> dict[str, Any]:
+    from helios.table.states import compared_columns
+
+    return {
+        **{
+            end: {"table": state.table.name, "state": state.text, "snapshot": state.snapshot}
+            for end, state in (("from", old), ("to", new))
+        },
+        "columns": [asdict(change) for change in columns],
+        "compared": compared_columns(old, new),
+        "keys": list(keys),
+        "rows": {"added": rows.added, "removed": rows.removed, "changed": rows.changed},
+        "added": list(rows.sample_added),
+        "removed": list(rows.sample_removed),
+        "changed": [{"before": before, "after": after} for before, after in rows.sample_changed],
+        "files_read": rows.files,
+    }
+
+
+def _print(old: State, new: State, columns: Sequence[ColumnChange], keys: Sequence[str], rows: RowDiff) -> None:
+    from helios.table.states import not_compared
+
+    both = f"{old.table.name}: {old.text} -> {new.text}"
+    click.echo(both if old.same_table(new) else f"{old.table.name}, {old.text} -> {new.table.name}, {new.text}")
+    for change in columns:
+        click.echo(f"column {change.text()}")
+    if without := not_compared(old, new) if not old.same_table(new) else []:
+        click.echo(f"rows are compared without {', '.join(without)}: the types differ.")
+    by = f", by {', '.join(keys)}" if keys else ""
+    counts = [(rows.added, "added"), (rows.removed, "removed"), *([(rows.changed, "changed")] if keys else [])]
+    if not rows.differs:
+        click.echo(f"rows: no difference{by}.")
+        return
+    click.echo(f"rows: {', '.join(f'{count:,} {what}' for count, what in counts)}{by}.")
+    shown = [*(("+", row) for row in rows.sample_added), *(("-", row) for row in rows.sample_removed)]
+    lines = [[sign, *map(_cell, row.values())] for sign, row in shown]
+    lines += [["~", *(_both(before[name], after[name]) for name in after)] for before, after in rows.sample_changed]
+    if lines:
+        names = [*(row for _, row in shown), *(after for _, after in rows.sample_changed)][0]
+        click.echo()
+        output.table(("", *names), lines)
+    left = rows.added + rows.removed + rows.changed - len(lines)
+    if left and lines:
+        click.echo(f"\n{left:,} more; --rows N shows N of each kind.")
+
+
+def _both(before: object, after: object) -> str:
+    return _cell(after) if before == after else f"{_cell(before)} -> {_cell(after)}"
+
+
+def _cell(value: object) -> str:
+    text = "null" if value is None else str(value)
+    return text if len(text) <= CELL else f"{text[: CELL - 3]}..."

@@ -1,0 +1,60 @@
+package helios.spark.engine;
+
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import org.apache.iceberg.DeleteFile;
+import org.apache.iceberg.FileScanTask;
+import org.apache.spark.sql.api.java.UDF2;
+
+/** The scan tasks of two states that only one of them has: a task is a data file with the deletes that apply to it. */
+public class OtherTasks implements UDF2 {
+  private static final long serialVersionUID = 1L;
+
+  /** Gives two lists: the tasks of the first state alone, and those of the second alone. */
+  public Object call(Object first, Object second) {
+    List alone = new ArrayList();
+    Map left = new HashMap(); // a file may be registered twice: its rows count twice
+    for (Iterator each = ((List) first).iterator(); each.hasNext();) {
+      FileScanTask task = (FileScanTask) each.next();
+      String key = identity(task);
+      ArrayDeque same = (ArrayDeque) left.get(key);
+      if (same == null) {
+        same = new ArrayDeque();
+        left.put(key, same);
+      }
+      same.add(task);
+    }
+    for (Iterator each = ((List) second).iterator(); each.hasNext();) {
+      FileScanTask task = (FileScanTask) each.next();
+      ArrayDeque same = (ArrayDeque) left.get(identity(task));
+      if (same == null || same.isEmpty()) {
+        alone.add(task);
+      } else {
+        same.remove();
+      }
+    }
+    List before = new ArrayList();
+    for (Iterator each = left.values().iterator(); each.hasNext();) {
+      before.addAll((ArrayDeque) each.next());
+    }
+    List both = new ArrayList();
+    both.add(before);
+    both.add(alone);
+    return both;
+  }
+
+  private static String identity(FileScanTask task) {
+    List deletes = new ArrayList();
+    for (Iterator each = task.deletes().iterator(); each.hasNext();) {
+      DeleteFile delete = (DeleteFile) each.next();
+      deletes.add(delete.location() + "@" + delete.contentOffset());
+    }
+    Collections.sort(deletes);
+    return task.file().location() + "\n" + deletes;
+  }
+}

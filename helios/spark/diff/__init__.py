@@ -1,0 +1,1 @@
+"""Differences of the rows of two states."""

@@ -1,0 +1,273 @@
+"""The rows that one state has and another one lacks, as multisets; only files that differ are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from pathlib import Path
+from typing import Any, cast
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DateType,
+    MapType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
+
+from helios.catalog.names import TableName
+from helios.errors import RunError
+from helios.spark.iceberg import foreign_files
+from helios.spark.iceberg.multiset import net
+from helios.spark.iceberg.scan_tasks import plan_tasks, read_tasks, scan_task_scope
+from helios.spark.iceberg.tables import load_table
+from helios.spark.jvm.classes import classes
+from helios.spark.jvm.compiled import instance
+from helios.spark.jvm.sql import quoted
+from helios.spark.jvm.types.files import JavaFileScanTask, JavaTaskComparer
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.jvm.types.java import JavaList
+from helios.table.states import RowDiff
+
+SIGN, PAIRED, BEFORE, AFTER = "__helios_sign", "__helios_paired", "__helios_before", "__helios_after"
+OTHER_TASKS = Path(__file__).with_name("OtherTasks.java")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two states.
+
+    Attributes:
+        name: The table.
+        snapshot: The snapshot; None for a state without rows.
+    """
+
+    name: TableName
+    snapshot: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """How rows are compared.
+
+    Attributes:
+        columns: The columns of each of the two tables, as the JSON of Iceberg's fields, in one order by one name.
+        keys: The columns that identify a row; none to tell removed and added rows alone.
+        same: Whether both are states of one table.
+        samples: How many rows of each kind are shown.
+    """
+
+    columns: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
+    keys: Sequence[str] = ()
+    same: bool = True
+    samples: int = 10
+
+
+def compare_rows(spark: SparkSession, before: Side, after: Side, how: Compared) -> RowDiff:
+    """Compares the rows of two states.
+
+    Files that both states of one table have, with the same deletes, are not read.
+
+    Args:
+        spark: A session with the catalogs of both.
+        before: The earlier state.
+        after: The later state.
+        how: The columns and keys.
+
+    Raises:
+        RunError: A file holds something else than its table says, or a snapshot has expired meanwhile.
+    """
+    tables = [_opened(spark, side) for side in (before, after)]
+    tasks = [_tasks(spark, table, side) for table, side in zip(tables, (before, after), strict=True)]
+    if how.same:
+        comparer = cast("JavaTaskComparer", instance(spark, OTHER_TASKS))
+        tasks = list(comparer.call(tasks[0], tasks[1]).toArray())
+    files = sum(int(one.size()) for one in tasks)
+    if not files or not how.columns[0]:
+        return RowDiff(files=files)
+    for table, side, one in zip(tables, (before, after), tasks, strict=True):
+        foreign_files.verify(spark, table, one, foreign_files.Reading(side.name.text))
+    with scan_task_scope():
+        parts = [
+            _rows(spark, table, one, columns) for table, one, columns in zip(tables, tasks, how.columns, strict=True)
+        ]
+        frames = [part.withColumn(SIGN, F.lit(sign)) for part, sign in zip(parts, (-1, 1), strict=True) if part]
+        return _difference(frames, how, files)
+
+
+def _opened(spark: SparkSession, side: Side) -> JavaTable:
+    table = load_table(spark, side.name)
+    if table is None or (side.snapshot is not None and table.snapshot(side.snapshot) is None):
+        raise RunError(f"{side.name.text} was changed meanwhile: snapshot {side.snapshot} is gone.", fix="run again.")
+    return table
+
+
+def _tasks(spark: SparkSession, table: JavaTable, side: Side) -> JavaList[JavaFileScanTask]:
+    if side.snapshot is None:
+        empty: JavaList[JavaFileScanTask] = classes().java.util.ArrayList()
+        return empty
+    return plan_tasks(spark, foreign_files.with_counts(table, table.newScan()).useSnapshot(side.snapshot))
+
+
+# reading
+
+
+def _rows(
+    spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTask], columns: Sequence[Mapping[str, Any]]
+) -> DataFrame | None:
+    """The rows of files in some columns; None where there are no files."""
+    if not tasks.size():
+        return None
+    names = [quoted(column["name"]) for column in columns]
+    return read_tasks(spark, _with_columns(table, columns), tasks).select(*names)
+
+
+def _with_columns(table: JavaTable, columns: Sequence[Mapping[str, Any]]) -> JavaTable:
+    """A table as it is now, with other columns; those that it has, or had, follow, for deletes by their values."""
+    core = classes().org.apache.iceberg
+    known = [table.schemas().get(id) for id in sorted(table.schemas().keySet().toArray())]
+    every: dict[int, dict[str, Any]] = {}
+    for schema in (*known, table.schema()):
+        every |= {one["id"]: one for one in json.loads(core.SchemaParser.toJson(schema))["fields"]}
+    taken = {column["id"] for column in columns}
+    fields = [*columns, *({**one, "name": f"__helios_{id}"} for id, one in every.items() if id not in taken)]
+    optional = [{**one, "required": False} for one in fields]
+    schema = core.SchemaParser.fromJson(json.dumps({"type": "struct", "schema-id": 0, "fields": optional}))
+    base = table.operations().current()
+    metadata = core.TableMetadata.buildFrom(base).setCurrentSchema(schema, base.lastColumnId()).build()
+    made: JavaTable = core.BaseTable(core.StaticTableOperations(metadata, table.io()), table.name())
+    return made
+
+
+# comparing
+
+
+def _difference(frames: Sequence[DataFrame], how: Compared, files: int) -> RowDiff:
+    frames = _aligned(frames)
+    rows = frames[0]
+    for frame in frames[1:]:
+        rows = rows.unionAll(frame)
+    fields = [one for one in rows.schema.fields if one.name != SIGN]
+    different = net(rows, fields, (), SIGN).withColumn(PAIRED, _paired(how.keys)).persist()
+    try:
+        return _told(different, fields, how, files)
+    finally:
+        different.unpersist()
+
+
+def _told(different: DataFrame, fields: Sequence[StructField], how: Compared, files: int) -> RowDiff:
+    plus, minus = ~F.col(PAIRED) & (F.col(SIGN) > 0), ~F.col(PAIRED) & (F.col(SIGN) < 0)
+    count = F.abs(F.col(SIGN))
+    totals = different.agg(
+        *(F.coalesce(F.sum(F.when(which, count)), F.lit(0)) for which in (plus, minus)),
+        F.count_if(F.col(PAIRED) & (F.col(SIGN) > 0)),
+    ).collect()[0]
+    added, removed, changed = (int(total) for total in totals)
+    order = _order(fields, how.keys)
+
+    def sample(which: Column) -> list[dict[str, Any]]:
+        found = different.where(which).orderBy(*order).limit(how.samples).collect()
+        repeated = [_values(row, fields) for row in found for _ in range(min(abs(row[SIGN]), how.samples))]
+        return repeated[: how.samples]
+
+    return RowDiff(
+        added=added,
+        removed=removed,
+        changed=changed,
+        sample_added=sample(plus) if added and how.samples else (),
+        sample_removed=sample(minus) if removed and how.samples else (),
+        sample_changed=_changed(different, fields, how) if changed and how.samples else (),
+        files=files,
+    )
+
+
+def _changed(
+    different: DataFrame, fields: Sequence[StructField], how: Compared
+) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    keys = [quoted(key) for key in how.keys]
+    columns = F.struct(*(F.col(quoted(one.name)) for one in fields))
+    after = different.where(F.col(PAIRED) & (F.col(SIGN) > 0)).orderBy(*keys).limit(how.samples)
+    before = different.where(F.col(PAIRED) & (F.col(SIGN) < 0))
+    pairs = after.select(*keys, columns.alias(AFTER)).join(before.select(*keys, columns.alias(BEFORE)), list(how.keys))
+    found = pairs.orderBy(*keys).collect()
+    return [(_values(row[BEFORE], fields), _values(row[AFTER], fields)) for row in found]
+
+
+def _values(row: Row, fields: Sequence[StructField]) -> dict[str, Any]:
+    return {one.name: _plain(row[one.name], one.dataType) for one in fields}
+
+
+def _plain(value: Any, kind: DataType) -> Any:
+    """A value for JSON or a terminal: structs as dicts, times with their zone, UTC, and bytes as hex digits."""
+    if value is None:
+        return None
+    if isinstance(kind, StructType):
+        return _values(value, kind.fields)
+    if isinstance(kind, ArrayType):
+        return [_plain(one, kind.elementType) for one in value]
+    if isinstance(kind, MapType):
+        return {str(_plain(key, kind.keyType)): _plain(one, kind.valueType) for key, one in value.items()}
+    if isinstance(kind, TimestampType):
+        return value.astimezone(UTC).isoformat()  # Spark gives it in the zone of the machine
+    if isinstance(kind, (TimestampNTZType, DateType)):
+        return value.isoformat()
+    return value.hex() if isinstance(kind, BinaryType) else value
+
+
+def _paired(keys: Sequence[str]) -> Column:
+    """A condition for one of the two values of a changed row: its key is removed once, and added once."""
+    if not keys:
+        return F.lit(False)
+    same = Window.partitionBy(*map(quoted, keys))
+    removed = F.sum(F.greatest(-F.col(SIGN), F.lit(0))).over(same)
+    added = F.sum(F.greatest(F.col(SIGN), F.lit(0))).over(same)
+    there = F.lit(True)
+    for key in keys:
+        there = there & F.col(quoted(key)).isNotNull()  # a null identifies nothing
+    return there & (removed == 1) & (added == 1)
+
+
+def _aligned(frames: Sequence[DataFrame]) -> list[DataFrame]:
+    """The rows of both states, in types that take the values of both."""
+    if len(frames) == 1:
+        return list(frames)
+    schemas = [frame.schema for frame in frames]
+    kinds = {one.name: _wider(one.dataType, other.dataType) for one, other in zip(*schemas, strict=True)}
+    return [
+        frame.select(*(F.col(quoted(name)).cast(kind).alias(name) for name, kind in kinds.items()))
+        if any(one.dataType != kinds[one.name] for one in frame.schema.fields)
+        else frame
+        for frame in frames
+    ]
+
+
+def _wider(one: DataType, other: DataType) -> DataType:
+    """The wider of two types of which one takes the values of the other, as the columns are chosen."""
+    if one == other:
+        return one
+    sizes = [getattr(kind, "precision", 0) for kind in (one, other)]
+    wide = {"bigint", "double"}
+    return one if sizes[0] > sizes[1] or one.simpleString() in wide else other
+
+
+def _order(fields: Sequence[StructField], keys: Sequence[str]) -> list[Column]:
+    """The order of samples: by key, then by all columns that have an order."""
+    chosen = [*keys, *(one.name for one in fields if one.name not in keys and _has_order(one.dataType))]
+    return [F.col(quoted(name)).asc_nulls_first() for name in chosen]
+
+
+def _has_order(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return all(_has_order(one.dataType) for one in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _has_order(kind.elementType)
+    return not isinstance(kind, (MapType, VariantType))

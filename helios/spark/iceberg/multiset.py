@@ -1,0 +1,75 @@
+"""Differences of multisets of rows, exact for each type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StructField,
+    StructType,
+    VariantType,
+)
+
+from helios.spark.jvm.sql import quoted
+
+
+def net(rows: DataFrame, fields: Sequence[StructField], by: Sequence[str], sign: str) -> DataFrame:
+    """The distinct rows with the sum of their signs, in `sign`; rows whose signs add up to 0 are left out.
+
+    A column that Spark cannot group by, or alters when it does, is grouped by an exact substitute.
+
+    Args:
+        rows: The rows, each with the columns of `fields` and of `by`, and its sign.
+        fields: The columns that are compared.
+        by: Further columns that tell rows apart; they come first in the result.
+        sign: The column with the sign of each row.
+    """
+    columns = {field.name: F.col(quoted(field.name)) for field in fields}
+    inexact = [field for field in fields if not _groups_exactly(field.dataType)]
+    plain = [column for name, column in columns.items() if name not in {field.name for field in inexact}]
+    exact = [
+        _grouping_value(columns[field.name], field.dataType).alias(f"__helios_exact_{i}")
+        for i, field in enumerate(inexact)
+    ]
+    carried = [F.first(columns[field.name]).alias(field.name) for field in inexact]
+    grouped = rows.groupBy(*by, *plain, *exact)
+    counted = grouped.agg(F.sum(sign).alias(sign), *carried).where(F.col(sign) != 0)
+    return counted.select(*by, *columns.values(), sign)
+
+
+def _groups_exactly(kind: DataType) -> bool:
+    """True if Spark groups a type exactly, without merging or altering values."""
+    if isinstance(kind, StructType):
+        return all(_groups_exactly(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _groups_exactly(kind.elementType)
+    return not isinstance(kind, (FloatType, DoubleType, MapType, VariantType))
+
+
+def _grouping_value(value: Column, kind: DataType) -> Column:
+    """A groupable substitute that is equal exactly where the values are."""
+    if isinstance(kind, (FloatType, DoubleType)):
+        # Spark's grouping treats -0.0 and 0.0 as equal.
+        return F.struct(value, F.when(value == 0, value.cast("string")))
+    if isinstance(kind, VariantType):
+        return F.struct(F.to_json(value), F.schema_of_variant(value))
+    if isinstance(kind, ArrayType):
+        return F.transform(value, lambda element: _grouping_value(element, kind.elementType))
+    if isinstance(kind, StructType):
+        parts = [_grouping_value(value.getField(f.name), f.dataType).alias(f"f{i}") for i, f in enumerate(kind.fields)]
+        return F.when(value.isNotNull(), F.struct(*parts))
+    if isinstance(kind, MapType):
+        entries = F.map_entries(value)
+        pairs = F.transform(
+            entries,
+            lambda e: F.struct(_grouping_value(e["key"], kind.keyType), _grouping_value(e["value"], kind.valueType)),
+        )
+        return F.array_sort(pairs)
+    return value
