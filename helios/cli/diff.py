@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from helios.cli import options, output
-from helios.cli.maintain import point, spark_of
+from helios.cli.maintain import point
+from helios.cli.session import spark_of
 from helios.cli.tables import opened, table_argument
 
 if TYPE_CHECKING:
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
     from helios.catalog.names import TableName
     from helios.config import Config
-    from helios.table.states import ColumnChange, RowDiff, State
+    from helios.table.compared_columns import ColumnChange
+    from helios.table.states import RowDiff, State
 
 DIFFERS = 2
 CELL = 40
@@ -58,7 +60,7 @@ def diff(
     Example:
       helios diff shop.orders --from end-of-2026 --key id
     """
-    from helios.table import states
+    from helios.table import compared_columns, states
 
     config, found, table = opened(name, profile)
     _, found_other, table_other = opened(other, profile) if other is not None else (config, found, table)
@@ -67,7 +69,7 @@ def diff(
         old = states.state_at(table, point(before) if before is not None else None)
     else:
         old = states.state_before(new) if not new.branch else states.state_at(table, None)
-    columns, by = states.column_changes(old, new), states.keys_between(old, new, keys)
+    columns, by = compared_columns.column_changes(old, new), states.keys_between(old, new, keys)
     rows_differ = states.RowDiff()
     if not (old.same_table(new) and states.same_files(old, new)):
         rows_differ = _compared(config, (found, old), (found_other, new), by, rows)
@@ -83,10 +85,10 @@ def _compared(
     config: Config, old: tuple[TableName, State], new: tuple[TableName, State], keys: Sequence[str], samples: int
 ) -> RowDiff:
     """The rows that differ, found with Spark."""
-    from helios.table import states
+    from helios.table import compared_columns
 
     before, after = old[1], new[1]
-    fields = states.read_fields(before, after)
+    fields = compared_columns.read_fields(before, after)
     with spark_of(config, old[0], new[0]) as spark:
         from helios.spark.diff.rows import Compared, Side, compare_rows
 
@@ -97,7 +99,7 @@ def _compared(
 def _fields(
     old: State, new: State, columns: Sequence[ColumnChange], keys: Sequence[str], rows: RowDiff
 ) -> dict[str, Any]:
-    from helios.table.states import compared_columns
+    from helios.table.compared_columns import compared_columns
 
     return {
         **{
@@ -116,7 +118,7 @@ def _fields(
 
 
 def _print(old: State, new: State, columns: Sequence[ColumnChange], keys: Sequence[str], rows: RowDiff) -> None:
-    from helios.table.states import not_compared
+    from helios.table.compared_columns import not_compared
 
     both = f"{old.table.name}: {old.text} -> {new.text}"
     click.echo(both if old.same_table(new) else f"{old.table.name}, {old.text} -> {new.table.name}, {new.text}")

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from helios.cli import options, output
+from helios.cli.output import counted
+from helios.cli.session import spark_of
 from helios.cli.tables import opened, table_argument
 from helios.errors import EngineNeeded, RunError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from helios.catalog.names import TableName
     from helios.config import Config
     from helios.model.values import Point
@@ -97,12 +94,14 @@ def _print_expiry(table: str, plan: Expiry, done: dict[str, Any], *, dry_run: bo
         output.table(
             ("snapshot", "committed", "operation"), [(s.id, _time(s.timestamp), s.operation) for s in plan.snapshots]
         )
-        click.echo(f"{table}: {_count(len(plan.snapshots), 'snapshot')} would expire.")
+        click.echo(f"{table}: {counted(len(plan.snapshots), 'snapshot')} would expire.")
     else:
-        deleted = ", ".join(_count(done[f"{what.replace(' ', '_')}s"], what) for what in DELETED)
-        click.echo(f"{table}: expired {_count(len(plan.snapshots), 'snapshot')}; deleted {deleted}.")
+        deleted = ", ".join(counted(done[f"{what.replace(' ', '_')}s"], what) for what in DELETED)
+        click.echo(f"{table}: expired {counted(len(plan.snapshots), 'snapshot')}; deleted {deleted}.")
     for held in plan.held:
-        click.echo(f"kept {_count(len(held.snapshots), 'snapshot')} for {held.reader.name}, which {held.reader.place}.")
+        click.echo(
+            f"kept {counted(len(held.snapshots), 'snapshot')} for {held.reader.name}, which {held.reader.place}."
+        )
     for reader in plan.lost:
         output.say(
             "note",
@@ -184,7 +183,13 @@ def _ref_command(kind: str, about: str) -> click.Command:
     @options.common
     @options.json_option
     def command(
-        name: str, *, ref: str | None, snapshot: str | None, delete: bool, profile: str | None, as_json: bool
+        name: str,
+        *,
+        ref: str | None,
+        snapshot: str | None,
+        delete: bool,
+        profile: str | None,
+        as_json: bool,
     ) -> None:
         from helios.table import refs
 
@@ -261,16 +266,16 @@ def compact(
         output.to_json(asdict(done))
     elif done.rewritten or done.deletes or done.manifests:
         more = "".join(
-            f", {_count(number, what)} rewritten"
+            f", {counted(number, what)} rewritten"
             for number, what in ((done.deletes, "delete file"), (done.manifests, "manifest"))
             if number
         )
         click.echo(
-            f"{done.table}: {_count(done.rewritten, 'file')} ({show_bytes(done.read)}) became {done.added}{more}. "
-            f"It has {_count(done.files, 'file')}, {show_bytes(done.bytes)}; the target is {show_bytes(done.target)}."
+            f"{done.table}: {counted(done.rewritten, 'file')} ({show_bytes(done.read)}) became {done.added}{more}. "
+            f"It has {counted(done.files, 'file')}, {show_bytes(done.bytes)}; the target is {show_bytes(done.target)}."
         )
     elif done.gave_up is None:
-        click.echo(f"{done.table}: nothing to compact: {_count(done.files, 'file')}, {show_bytes(done.bytes)}.")
+        click.echo(f"{done.table}: nothing to compact: {counted(done.files, 'file')}, {show_bytes(done.bytes)}.")
     if done.gave_up is not None:
         if not as_json:
             error = RunError(f"{done.table}: {done.gave_up}", fix="compact when the table is quieter.")
@@ -306,7 +311,7 @@ def orphans(name: str, older_than: str, dry_run: bool, profile: str | None, as_j
         return
     for file in done.files:
         click.echo(file)
-    click.echo(f"{done.table}: {_count(len(done.files), 'orphan file')}{'' if dry_run else ' deleted'}.", err=True)
+    click.echo(f"{done.table}: {counted(len(done.files), 'orphan file')}{'' if dry_run else ' deleted'}.", err=True)
 
 
 # shared
@@ -331,30 +336,5 @@ def _change(config: Config, found: TableName, table: Table, change: RefChange) -
         return table.snapshot(change.snapshot)
 
 
-@contextmanager
-def spark_of(config: Config, *tables: TableName) -> Iterator[SparkSession]:
-    """A session with the catalogs of some tables."""
-    from helios.catalog.conf import components
-    from helios.environment import jars
-    from helios.spark.maintenance import maintain
-
-    version, _ = jars.installed_spark()
-    say = partial(click.echo, err=True)
-    catalogs = {table.catalog.name: table.catalog for table in tables}.values()
-    needed = tuple(dict.fromkeys(jar for catalog in catalogs for jar in components(catalog)))
-    if jars.missing_components(needed, spark_version=version):
-        jars.ensure(needed, spark_version=version, progress=say)
-    say(f"starting Spark {version} on {config.master} ...")
-    spark = maintain.open_session(config, *catalogs, debug=options.settings().debug)
-    try:
-        yield spark
-    finally:
-        spark.stop()
-
-
 def _time(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -114,6 +114,16 @@ def _place(where: Origin | None) -> str | None:
     return str(where)
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things.
+
+    Examples:
+        >>> counted(1, "file"), counted(1200, "file")
+        ('1 file', '1,200 files')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def table(headers: Sequence[str], rows: Sequence[Sequence[object]], numbers: Sequence[str] = ()) -> None:
     """Prints rows: with rules on a terminal, in plain aligned columns into a pipe.
 

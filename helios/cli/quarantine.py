@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from helios.cli import options, output, progress
-from helios.cli.maintain import spark_of
 from helios.cli.options import Target
+from helios.cli.session import spark_of
 from helios.cli.tables import opened, table_argument
 from helios.errors import EngineNeeded, HeliosError, InputError
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from helios.cli import options, output
-from helios.cli.maintain import spark_of
+from helios.cli.session import spark_of
 from helios.errors import InputError
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from helios.catalog.names import TableName
 from helios.spark.diff.rows import Compared, Side, compare_rows
 from helios.spark.iceberg.tables import load_table
-from helios.table import states
+from helios.table import compared_columns, states
 from helios.table.states import RowDiff, State
 
 pytestmark = pytest.mark.promise("diff")
@@ -36,7 +36,7 @@ def compared(world: Any, before: State, after: State, *keys: str, samples: int =
     same = before.same_table(after)
     if same and states.same_files(before, after):
         return RowDiff()
-    fields = states.read_fields(before, after)
+    fields = compared_columns.read_fields(before, after)
     how = Compared(columns=fields, keys=by, same=same, samples=samples)
     return compare_rows(world.spark, side(world, before), side(world, after), how)
 
@@ -218,7 +218,7 @@ def test_drawn_histories_differ_as_multisets(world: Any, version: int, mode: str
 def compare(world: Any, table: Any, first: Any, second: Any) -> None:
     before, after = states.state_at(table, first[0]), states.state_at(table, second[0])
     columns = second[1]
-    assert states.compared_columns(before, after) == list(columns.values())
+    assert compared_columns.compared_columns(before, after) == list(columns.values())
     old, new = (Counter(tuple(row.get(number) for number in columns) for row in rows) for rows in (first[2], second[2]))
     found = compared(world, before, after)
     assert (bag(found.sample_added), bag(found.sample_removed)) == (new - old, old - new)
@@ -236,7 +236,7 @@ def compare(world: Any, table: Any, first: Any, second: Any) -> None:
     assert keyed.changed == len(keys)
     assert bag(keyed.sample_added) == Counter({row: n for row, n in plus.items() if row[0] not in keys})
     assert bag(keyed.sample_removed) == Counter({row: n for row, n in minus.items() if row[0] not in keys})
-    renamed = {c.after: c.before for c in states.column_changes(before, after) if c.change == "renamed"}
+    renamed = {c.after: c.before for c in compared_columns.column_changes(before, after) if c.change == "renamed"}
     assert renamed == {
         name: first[1][number] for number, name in columns.items() if number in first[1] and first[1][number] != name
     }
@@ -285,7 +285,7 @@ def test_two_tables_are_compared_by_name_in_the_wider_type(world: Any) -> None:
     world.sql(f"INSERT INTO local.{other} VALUES (named_struct('a', 1), 1, 1.50, 7, 'm'), (NULL, 2, 2.01, 7, 'm')")
     before, after = (states.state_at(world.load(name), None) for name in (one, other))
     found = compared(world, before, after, "id")
-    assert states.not_compared(before, after) == ["w"]
+    assert compared_columns.not_compared(before, after) == ["w"]
     assert (found.added, found.removed, found.changed) == (0, 0, 1)
     [(old, new)] = found.sample_changed
     assert (old["id"], str(old["v"]), str(new["v"])) == (2, "2.00", "2.01")

@@ -66,7 +66,7 @@ class Compared:
         samples: How many rows of each kind are shown.
     """
 
-    columns: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
+    columns: tuple[Sequence[Mapping[str, object]], Sequence[Mapping[str, object]]]
     keys: Sequence[str] = ()
     same: bool = True
     samples: int = 10
@@ -122,20 +122,20 @@ def _tasks(spark: SparkSession, table: JavaTable, side: Side) -> JavaList[JavaFi
 
 
 def _rows(
-    spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTask], columns: Sequence[Mapping[str, Any]]
+    spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTask], columns: Sequence[Mapping[str, object]]
 ) -> DataFrame | None:
     """The rows of files in some columns; None where there are no files."""
     if not tasks.size():
         return None
-    names = [quoted(column["name"]) for column in columns]
+    names = [quoted(str(column["name"])) for column in columns]
     return read_tasks(spark, _with_columns(table, columns), tasks).select(*names)
 
 
-def _with_columns(table: JavaTable, columns: Sequence[Mapping[str, Any]]) -> JavaTable:
+def _with_columns(table: JavaTable, columns: Sequence[Mapping[str, object]]) -> JavaTable:
     """A table as it is now, with other columns; those that it has, or had, follow, for deletes by their values."""
     core = classes().org.apache.iceberg
     known = [table.schemas().get(id) for id in sorted(table.schemas().keySet().toArray())]
-    every: dict[int, dict[str, Any]] = {}
+    every: dict[int, dict[str, object]] = {}
     for schema in (*known, table.schema()):
         every |= {one["id"]: one for one in json.loads(core.SchemaParser.toJson(schema))["fields"]}
     taken = {column["id"] for column in columns}
@@ -174,7 +174,7 @@ def _told(different: DataFrame, fields: Sequence[StructField], how: Compared, fi
     added, removed, changed = (int(total) for total in totals)
     order = _order(fields, how.keys)
 
-    def sample(which: Column) -> list[dict[str, Any]]:
+    def sample(which: Column) -> list[dict[str, object]]:
         found = different.where(which).orderBy(*order).limit(how.samples).collect()
         repeated = [_values(row, fields) for row in found for _ in range(min(abs(row[SIGN]), how.samples))]
         return repeated[: how.samples]
@@ -192,7 +192,7 @@ def _told(different: DataFrame, fields: Sequence[StructField], how: Compared, fi
 
 def _changed(
     different: DataFrame, fields: Sequence[StructField], how: Compared
-) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+) -> list[tuple[Mapping[str, object], Mapping[str, object]]]:
     keys = [quoted(key) for key in how.keys]
     columns = F.struct(*(F.col(quoted(one.name)) for one in fields))
     after = different.where(F.col(PAIRED) & (F.col(SIGN) > 0)).orderBy(*keys).limit(how.samples)
@@ -202,11 +202,11 @@ def _changed(
     return [(_values(row[BEFORE], fields), _values(row[AFTER], fields)) for row in found]
 
 
-def _values(row: Row, fields: Sequence[StructField]) -> dict[str, Any]:
+def _values(row: Row, fields: Sequence[StructField]) -> dict[str, object]:
     return {one.name: _plain(row[one.name], one.dataType) for one in fields}
 
 
-def _plain(value: Any, kind: DataType) -> Any:
+def _plain(value: Any, kind: DataType) -> object:
     """A value for JSON or a terminal: structs as dicts, times with their zone, UTC, and bytes as hex digits."""
     if value is None:
         return None

@@ -12,7 +12,7 @@ from click.testing import Result
 from pyiceberg.types import LongType, StringType, StructType
 
 from helios import Catalog
-from helios.table import states
+from helios.table import compared_columns, states
 from helios.table.snapshots import Table
 
 pytestmark = pytest.mark.promise("diff")
@@ -32,7 +32,7 @@ def orders(folder: Path) -> Table:
 
 def changes(table: Table, before: object = None, after: object = None) -> list[str]:
     first, second = (states.state_at(table, point) for point in (before, after))  # type: ignore[arg-type]
-    return [change.text() for change in states.column_changes(first, second)]
+    return [change.text() for change in compared_columns.column_changes(first, second)]
 
 
 def test_the_states_that_are_compared_by_default(cli: Run, orders: Table) -> None:
@@ -76,7 +76,7 @@ def test_columns_are_known_by_their_ids(cli: Run, orders: Table) -> None:
     shown = cli("diff", "shop.orders", "--from", str(first), "--exit-code")
     assert (shown.exit_code, shown.output.splitlines()[1]) == (2, "column s struct: added")
     older = states.state_at(orders, first)
-    [earlier, later] = states.read_fields(states.state_at(orders, None), older)
+    [earlier, later] = compared_columns.read_fields(states.state_at(orders, None), older)
     assert earlier == later
     assert [(one["name"], one["type"]) for one in later] == [("id", "long"), ("v", "string")]
 

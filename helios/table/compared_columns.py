@@ -1,0 +1,216 @@
+"""The columns of two states of tables: how they differ, and by which of them rows are compared; without a JVM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from helios.errors import InputError
+from helios.model.values import caller
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import IcebergType
+
+    from helios.table.states import State
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnChange:
+    """One difference between the columns of two states.
+
+    Attributes:
+        change: added, removed, renamed, type, or nulls.
+        column: The column, with dots for a nested one: its name in the later state, or of a removed one in the earlier.
+        before: The name, the type, or "required" or "optional", in the earlier state.
+        after: The same in the later state.
+    """
+
+    change: str
+    column: str
+    before: str | None = None
+    after: str | None = None
+
+    def text(self) -> str:
+        """The change in words.
+
+        Examples:
+            >>> ColumnChange(change="renamed", column="total", before="amount", after="total").text()
+            'total: renamed from amount'
+            >>> ColumnChange(change="type", column="total", before="int", after="long").text()
+            'total: int, now long'
+        """
+        if self.change in ("added", "removed"):
+            return f"{self.column} {self.after or self.before}: {self.change}"
+        return f"{self.column}: " + (
+            f"renamed from {self.before}" if self.change == "renamed" else f"{self.before}, now {self.after}"
+        )
+
+
+def compared_columns(before: State, after: State) -> list[str]:
+    """The columns by which rows are compared, by their names in the later state.
+
+    Of one table all columns of the later state: files that lack one give null, or its default. Of two tables those
+    that both have, by types of which one takes the values of the other.
+    """
+    if before.same_table(after):
+        return [field.name for field in after.schema.fields]
+    kinds = {field.name: field.field_type for field in before.schema.fields}
+    return [
+        field.name
+        for field in after.schema.fields
+        if field.name in kinds and common_type(kinds[field.name], field.field_type) is not None
+    ]
+
+
+WIDER = (("int", "long"), ("float", "double"))
+
+
+def not_compared(before: State, after: State) -> list[str]:
+    """The columns that both of two tables have by types that cannot be compared."""
+    names = {field.name for field in before.schema.fields}
+    compared = compared_columns(before, after)
+    return [field.name for field in after.schema.fields if field.name in names and field.name not in compared]
+
+
+def common_type(one: IcebergType, other: IcebergType) -> str | None:
+    """The type that takes the values of two types exactly; None where there is none.
+
+    Examples:
+        >>> from pyiceberg.types import DecimalType, IntegerType, LongType, StringType
+        >>> common_type(IntegerType(), LongType()), common_type(IntegerType(), StringType())
+        ('long', None)
+        >>> common_type(DecimalType(10, 2), DecimalType(12, 2)), common_type(DecimalType(10, 2), DecimalType(10, 3))
+        ('decimal(12, 2)', None)
+    """
+    from pyiceberg.types import DecimalType
+
+    texts = (_bare(one), _bare(other))
+    if texts[0] == texts[1]:
+        return str(one)
+    if isinstance(one, DecimalType) and isinstance(other, DecimalType) and one.scale == other.scale:
+        return str(max(one, other, key=lambda kind: kind.precision))
+    return next((wide for narrow, wide in WIDER if {str(one), str(other)} == {narrow, wide}), None)
+
+
+def _bare(kind: IcebergType) -> str:
+    """A type as JSON, without what differs from table to table: field ids, and whether nulls are allowed."""
+
+    def strip(value: Any) -> Any:
+        if isinstance(value, list):
+            return [strip(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        gone = ("id", "element-id", "key-id", "value-id", "doc", "required", "element-required", "value-required")
+        return {key: strip(one) for key, one in value.items() if key not in gone}
+
+    return json.dumps(strip(json.loads(kind.model_dump_json())), sort_keys=True)
+
+
+def read_fields(before: State, after: State) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The columns in which the files of two states are read to compare rows, as the JSON of Iceberg's fields.
+
+    Both are those of `compared_columns`, in one order and by one name. Their types take the values of all files that
+    the table has ever had.
+
+    Raises:
+        InputError: Two tables have no column that can be compared.
+    """
+    names = compared_columns(before, after)
+    if not names:
+        raise InputError(
+            f"{before.table.name} and {after.table.name} have no column of one name and type: no row can be compared.",
+            where=caller(),
+            fix=f"compare two states of one table: `helios diff {before.table.name} --from STATE`.",
+        )
+    earlier = after if before.same_table(after) else before
+    return _fields(earlier, names), _fields(after, names)
+
+
+def _fields(state: State, names: Sequence[str]) -> list[dict[str, Any]]:
+    widest: dict[int, str] = {}
+    schemas = sorted(state.table.iceberg.metadata.schemas, key=lambda schema: schema.schema_id)
+    for schema in (*schemas, state.table.iceberg.schema()):
+        widest.update((column.id, column.type) for column in _columns(schema) if not column.nested)
+    found = {field.name: json.loads(field.model_dump_json()) for field in state.schema.fields}
+    return [_widened(found[name], widest) for name in names]
+
+
+def _widened(value: Any, widest: Mapping[int, str]) -> Any:
+    """A field as JSON, whose primitive types are replaced by wider ones."""
+    if isinstance(value, list):
+        return [_widened(one, widest) for one in value]
+    if not isinstance(value, dict):
+        return value
+    made = {key: _widened(one, widest) for key, one in value.items()}
+    for kind, id in (("type", "id"), ("element", "element-id"), ("key", "key-id"), ("value", "value-id")):
+        if id in made and isinstance(made.get(kind), str):
+            made[kind] = widest.get(made[id], made[kind])
+    return made
+
+
+@dataclass(frozen=True)
+class _Column:
+    id: int
+    parent: int | None
+    own: str
+    name: str
+    type: str
+    required: bool
+    nested: bool
+
+
+def column_changes(before: State, after: State) -> list[ColumnChange]:
+    """How the columns of two states differ: of one table by field id, of two tables by name."""
+    same = before.same_table(after)
+    old = {(column.id if same else column.name): column for column in _columns(before.schema)}
+    new = {(column.id if same else column.name): column for column in _columns(after.schema)}
+    gone = {column.id for key, column in old.items() if key not in new}
+    came = {column.id for key, column in new.items() if key not in old}
+    return [
+        *(ColumnChange(change="removed", column=c.name, before=c.type) for c in old.values()
+          if c.id in gone and c.parent not in gone),
+        *(ColumnChange(change="added", column=c.name, after=c.type) for c in new.values()
+          if c.id in came and c.parent not in came),
+        *(change for key, c in new.items() if key in old for change in _between(old[key], c)),
+    ]  # fmt: skip
+
+
+def _between(old: _Column, new: _Column) -> Iterator[ColumnChange]:
+    if old.own != new.own:
+        yield ColumnChange(change="renamed", column=new.name, before=old.name, after=new.name)
+    if old.type != new.type:
+        yield ColumnChange(change="type", column=new.name, before=old.type, after=new.type)
+    if old.required != new.required:
+        words = ["required" if column.required else "optional" for column in (old, new)]
+        yield ColumnChange(change="nulls", column=new.name, before=words[0], after=words[1])
+
+
+def _columns(schema: Schema) -> Iterator[_Column]:
+    """All columns, nested ones behind the one that holds them."""
+    from pyiceberg.types import ListType, MapType, NestedField, StructType
+
+    def walk(field: NestedField, parent: _Column | None) -> Iterator[_Column]:
+        kind = field.field_type
+        name = f"{parent.name}.{field.name}" if parent is not None else field.name
+        nested = isinstance(kind, (StructType, ListType, MapType))
+        shown = type(kind).__name__.removesuffix("Type").lower() if nested else str(kind)
+        above = parent.id if parent is not None else None
+        column = _Column(field.field_id, above, field.name, name, shown, field.required, nested)
+        yield column
+        inner: list[NestedField] = []
+        if isinstance(kind, StructType):
+            inner = list(kind.fields)
+        elif isinstance(kind, ListType):
+            inner = [kind.element_field]
+        elif isinstance(kind, MapType):
+            inner = [kind.key_field, kind.value_field]
+        for one in inner:
+            yield from walk(one, column)
+
+    for field in schema.fields:
+        yield from walk(field, None)
