@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
-    BinaryType,
     DataType,
-    DateType,
     MapType,
     StructField,
     StructType,
-    TimestampNTZType,
     TimestampType,
     VariantType,
 )
@@ -206,21 +203,19 @@ def _values(row: Row, fields: Sequence[StructField]) -> dict[str, object]:
     return {one.name: _plain(row[one.name], one.dataType) for one in fields}
 
 
-def _plain(value: Any, kind: DataType) -> object:
+def _plain(value: object, kind: DataType) -> object:
     """A value for JSON or a terminal: structs as dicts, times with their zone, UTC, and bytes as hex digits."""
-    if value is None:
-        return None
-    if isinstance(kind, StructType):
+    if isinstance(kind, StructType) and isinstance(value, Row):
         return _values(value, kind.fields)
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, ArrayType) and isinstance(value, list):
         return [_plain(one, kind.elementType) for one in value]
-    if isinstance(kind, MapType):
+    if isinstance(kind, MapType) and isinstance(value, dict):
         return {str(_plain(key, kind.keyType)): _plain(one, kind.valueType) for key, one in value.items()}
-    if isinstance(kind, TimestampType):
+    if isinstance(kind, TimestampType) and isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()  # Spark gives it in the zone of the machine
-    if isinstance(kind, (TimestampNTZType, DateType)):
+    if isinstance(value, date):
         return value.isoformat()
-    return value.hex() if isinstance(kind, BinaryType) else value
+    return value.hex() if isinstance(value, (bytes, bytearray)) else value
 
 
 def _paired(keys: Sequence[str]) -> Column:
