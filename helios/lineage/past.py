@@ -29,7 +29,7 @@ class Past:
             middle = (low + high) // 2
             metadata = self._metadata(self._files[middle])
             # A file that was deleted is older than all that are left.
-            if metadata is None or metadata.last_sequence_number < sequence:
+            if metadata is None or _last_sequence(metadata) < sequence:
                 low = middle + 1
             else:
                 high = middle
@@ -46,3 +46,8 @@ class Past:
             except (OSError, ValueError):  # it was deleted, or is damaged
                 self._read[file] = None
         return self._read[file]
+
+
+def _last_sequence(metadata: TableMetadata) -> int:
+    """The newest sequence number; 0 for tables of format v1, which have none."""
+    return int(getattr(metadata, "last_sequence_number", 0))
