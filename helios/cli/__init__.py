@@ -13,6 +13,7 @@ from helios.cli import (
     maintain,
     output,
     quarantine,
+    rehearse,
     rename,
     run,
     status,
@@ -60,7 +61,8 @@ def main() -> None:
 
 
 COMMANDS = (
-    declare.init, declare.check, declare.plan, declare.graph, run.run, webhook.webhook, doctor.doctor, doctor.jars,
+    declare.init, declare.check, declare.plan, declare.graph, rehearse.rehearse, run.run, webhook.webhook,
+    doctor.doctor, doctor.jars,
     tables.tables, tables.schema, tables.snapshots, history.history, why.why, diff.diff,
     maintain.expire, maintain.rollback, maintain.tag, maintain.branch, maintain.compact, maintain.orphans,
     rename.rename, quarantine.quarantine, status.status,

@@ -131,6 +131,7 @@ SECTIONS: dict[str, dict[str, Promise]] = {
     },
     "Tests of pipelines": {
         "testing": Promise("a pipeline runs over the rows of a test, in a lake that is thrown away"),
+        "rehearsals": Promise("a rehearsal says what a changed script makes of past commits, and writes nothing"),
         "invariant": Promise("what depends on batches, order or chance is caught, and a right pipeline is not"),
     },
     "Snapshots, metrics, security, scale": {
@@ -152,8 +153,7 @@ SECTIONS: dict[str, dict[str, Promise]] = {
 PROMISES = {name: promise for section in SECTIONS.values() for name, promise in section.items()}
 
 LATER = (
-    "expressions as values (`col`, `lit`, `fn`)",
-    "`rehearse`, `backfill`, `diff`, `ui`, `explain`, declarations in YAML",
+    "`backfill`, `ui`, `explain`, declarations in YAML",
     "OpenLineage and OpenTelemetry",
 )
 """What is planned and not built: no test shows it."""

@@ -155,6 +155,25 @@ class UpsertState:
             rows = former._read(spark, paths)
             rows.where(~self._expired()).write.mode("overwrite").parquet(self.path("base/-1"))
 
+    def begin_as(self, spark: SparkSession, other: UpsertState, batch: int) -> bool:
+        """Begins with what another state was before a batch; of that one nothing is written.
+
+        Returns:
+            Whether that is still known: later batches may have been folded into it, or a replay have changed it.
+        """
+        later = any(number >= batch for number in other._numbers("base"))
+        base, deltas = other._finished(batch)
+        # What one fold has replaced is deleted together. Before the first batch only a former checkpoint knew keys.
+        whole = not later or base is not None or bool(deltas) or batch == 0
+        if not whole or other.files.names(f"{other.folder}/replayed"):
+            return False
+        terms = other.files.read(f"{other.folder}/terms.json")
+        paths = _paths(base, deltas, ())
+        if terms is not None and paths:
+            self.files.write(f"{self.folder}/terms.json", terms)
+            other._read(spark, paths).write.mode("overwrite").parquet(self.path("base/-1"))
+        return True
+
     def replaces(self, former: UpsertState) -> None:
         """Deletes a former state, which the record no longer names, once no reader needs it."""
         if former.files.root == self.files.root:

@@ -342,6 +342,9 @@ class JavaCatalog(JavaObject, Protocol):
 
     def createNamespace(self, namespace: JavaNamespace) -> None: ...
 
+    def registerTable(self, name: JavaTableIdentifier, metadata: str) -> JavaTable:
+        """A table whose metadata is that of a file."""
+
 
 class JavaTableCommit(JavaObject, Protocol):
     """An `org.apache.iceberg.catalog.TableCommit`: what a commit of several tables changes in one."""

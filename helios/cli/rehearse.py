@@ -1,0 +1,211 @@
+"""The command `rehearse`: what a changed script would have made of the last commits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from helios.cli import options, output, progress
+from helios.cli.options import Loaded, Target
+from helios.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from helios.plan import Plan
+    from helios.spark.rehearse.report import Counts, Rehearsed
+    from helios.table.rehearsal import History, Made
+
+DIFFERS = 2
+"""The exit status of `--exit-code` where something would have come out differently."""
+LAST = 10
+
+
+@click.command()
+@options.script_argument
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help=f"The last N commits; by default {LAST}.")
+@click.option("--since", metavar="T", help="The commits since a time: 2026-01-05, or 2026-01-05T09:00Z.")
+@click.option(
+    "--rows",
+    type=click.IntRange(min=1),
+    default=1_000_000,
+    show_default=True,
+    metavar="N",
+    help="Stop behind the commit with which about N rows are written and compared.",
+)
+@click.option("--key", "keys", metavar="COLUMNS", help="Pair appended rows by these columns: id, or id,line.")
+@click.option("--exit-code", is_flag=True, help="Exit with 2 if anything would have come out differently.")
+@options.set_option
+@options.common
+@options.json_option
+def rehearse(
+    target: Target,
+    *,
+    last: int | None,
+    since: str | None,
+    rows: int,
+    keys: str | None,
+    exit_code: bool,
+    values: dict[str, str],
+    profile: str | None,
+    as_json: bool,
+) -> None:
+    """Show what a changed script would have made of past commits.
+
+    What the last commits of a pipeline have read is read once more, and goes through the script as it is now, into a
+    temporary folder. Nothing of the real lake is written.
+
+    \b
+    Example:
+      helios rehearse pipeline.py:orders --last 20
+    """
+    if last is not None and since is not None:
+        raise click.UsageError("--last counts commits and --since takes those since a time: pass one.")
+    from helios.plan.past import committed
+
+    loaded = options.load(target, profile, values)
+    plan = _plan(loaded, target)
+    history = committed(plan)
+    made = _chosen(history, last, since)
+    found = _rehearsed(
+        loaded, plan, history, made, rows=rows, keys=[one.strip() for one in (keys or "").split(",") if one.strip()]
+    )
+    if as_json:
+        output.to_json(found.as_json())
+    else:
+        for line in _shown(found):
+            click.echo(line)
+    if last is not None and last > len(history.made):
+        output.say("note", f"--last {last}: the target has {len(history.made)} commits of it.", "yellow")
+    if exit_code and found.anything:
+        click.get_current_context().exit(DIFFERS)
+
+
+def _plan(loaded: Loaded, target: Target) -> Plan:
+    """The plan of the only pipeline that was chosen.
+
+    Raises:
+        InputError: There are several, or it cannot be rehearsed.
+    """
+    from helios.engine import runnable
+    from helios.plan import compile_pipelines
+    from helios.plan.checks.rehearsal import refused
+
+    if len(loaded.pipelines) > 1:
+        chosen = set(map(id, loaded.pipelines))
+        names = [name for name, one in loaded.script.pipelines.items() if id(one) in chosen]
+        raise InputError(
+            f"{target.path} has several pipelines: {', '.join(names)}.",
+            fix=f"rehearse one of them: helios rehearse {target.path}:{names[0]}.",
+        )
+    [plan] = runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))
+    problem = refused(plan)
+    if problem is not None:
+        raise problem
+    return plan
+
+
+def _chosen(history: History, last: int | None, since: str | None) -> Sequence[Made]:
+    """The batches that are rehearsed, oldest first.
+
+    Raises:
+        InputError: There is none since a time.
+    """
+    from helios.table.snapshots import as_moment
+
+    if since is None:
+        return history.made[-(last or LAST) :]
+    moment = as_moment(since)
+    found = [one for one in history.made if one.committed >= moment]
+    if not found:
+        newest = history.made[-1].committed
+        raise InputError(
+            f"--since {since}: the last commit is of {newest:%Y-%m-%d %H:%M:%S} UTC.", fix="give an earlier time."
+        )
+    return found
+
+
+def _rehearsed(
+    loaded: Loaded, plan: Plan, history: History, made: Sequence[Made], *, rows: int, keys: Sequence[str]
+) -> Rehearsed:
+    from helios.cli.run import Launch
+    from helios.spark.session.session import stop
+
+    shown = progress.Lines(err=True)
+    components = tuple(dict.fromkeys((*plan.components, "iceberg", "sqlite")))
+    session = Launch(loaded, components, shown, debug=options.settings().debug).session([plan])
+    try:
+        from helios.spark.rehearse.rehearsal import Rehearsal
+
+        shown.note(f"rehearsing {progress.counted(len(made), 'commit')} of {plan.pipeline} ...")
+        return Rehearsal(plan=plan, spark=session, history=history, made=made, keys=keys, most=rows).run()
+    finally:
+        stop(session)
+
+
+# what is shown
+
+
+def _shown(found: Rehearsed) -> Iterator[str]:
+    yield f"{found.pipeline} into {found.target} ({found.mode}), by the script as it is now:"
+    yield from (f"  {line}" for line in found.steps)
+    yield ""
+    _table(found)
+    yield ""
+    yield f"in all: {_counts(found.differs)}"
+    yield from (f"  column {line}" for line in found.columns)
+    for one in found.rejects:
+        before = "not kept" if one.before is None else f"{one.before:,}"
+        yield f"  rejected by {one.step}: {one.now:,} rows; then {before}"
+    for before_row, now in found.changed:
+        yield f"  changed  {_change(before_row, now, found.keys)}"
+    yield from (f"  missing  {_row(row)}" for row in found.missing)
+    yield from (f"  added    {_row(row)}" for row in found.added)
+    yield from (f"note: {note}." for note in found.notes)
+    if not found.anything:
+        yield "Nothing would have come out differently."
+
+
+def _table(found: Rehearsed) -> None:
+    rows = [
+        (
+            one.snapshot or "(after it)",
+            f"{one.committed:%Y-%m-%d %H:%M:%S} UTC" if one.committed is not None else "",
+            one.batch if one.batch is not None else "",
+            f"{one.before:,}",
+            f"{one.now:,}",
+            f"not rehearsed: {one.unread}"
+            if one.unread
+            else f"fails: {one.failed}"
+            if one.failed
+            else _counts(one.differs),
+        )
+        for one in found.commits
+    ]
+    output.table(("snapshot", "committed", "batch", "rows", "rows now", "differs"), rows, numbers=("rows", "rows now"))
+
+
+def _counts(counts: Counts) -> str:
+    parts = [
+        f"{count:,} {word}"
+        for count, word in ((counts.added, "added"), (counts.missing, "missing"), (counts.changed, "changed"))
+        if count
+    ]
+    return ", ".join(parts) or "the same"
+
+
+def _row(row: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={_value(value)}" for name, value in row.items())
+
+
+def _change(before: Mapping[str, Any], now: Mapping[str, Any], keys: Sequence[str]) -> str:
+    key = ", ".join(f"{name}={_value(now[name])}" for name in keys)
+    told = [f"{name} is {_value(now[name])}, was {_value(before[name])}" for name in now if now[name] != before[name]]
+    return f"{key}: {'; '.join(told)}"
+
+
+def _value(value: Any) -> str:
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat())
+    return repr(value) if isinstance(value, (str, bytes)) or value is None else str(value)

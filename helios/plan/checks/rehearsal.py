@@ -1,0 +1,62 @@
+"""What a rehearsal refuses, and what it cannot repeat, from the plan alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from helios.errors import HeliosError, InputError
+from helios.model.flow import flows
+from helios.plan.nodes import Plan, ReadPath
+from helios.plan.typing.determinism import nondeterministic_part
+
+TEST = "test it with helios.testing, which gives it rows of your own."
+
+
+def refused(plan: Plan) -> HeliosError | None:
+    """Why a pipeline cannot be rehearsed; None if it can."""
+    sink, name = plan.write.sink, plan.pipeline
+    what = None
+    if sink.mirrors:
+        what = f"{name} mirrors a database into many tables"
+    elif sink.routing is not None:
+        what = f"{name} routes its rows into many tables"
+    elif sink.iceberg is None:
+        what = f"{name} writes {sink.label()}, which keeps no record of what each batch has read"
+    elif plan.path is ReadPath.STREAM:
+        return InputError(
+            f"{name} cannot be rehearsed: {stateful(plan)} has state that earlier batches have left in its "
+            "checkpoint, and that state cannot be rebuilt from the commits.",
+            where=plan.origin,
+            fix=TEST,
+        )
+    if what is None:
+        return None
+    return InputError(f"{what}: it cannot be rehearsed.", where=sink.origin, fix=TEST)
+
+
+def stateful(plan: Plan) -> str:
+    """The step of a stateful stream that has its state."""
+    steps = [step for flow in flows(plan.stream) for step in flow.steps]
+    found = next((step.text() for step in steps if step.traits.stateful or step.traits.shuffles), None)
+    return found or "a callable"
+
+
+def unrepeatable(plan: Plan) -> Iterator[str]:
+    """What a rehearsal does once more, or otherwise than the run did, for people."""
+    steps = [step for flow in flows(plan.stream) for step in flow.steps]
+    for step in steps:
+        part = nondeterministic_part(step.sql_texts)
+        if step.traits.opaque:
+            yield f"{step.text()} ({step.origin}) is called again: what it does beside its rows is done again, too"
+        elif part is not None:
+            yield f"{step.text()} ({step.origin}): {part} gives another value than it gave then"
+    part = nondeterministic_part(plan.write.mode.sql_texts)
+    if part is not None:
+        yield f"{plan.write.mode.text()} ({plan.write.sink.origin}): {part} gives another value than it gave then"
+    sink = plan.write.sink.iceberg
+    if sink is not None and sink.audits:
+        yield "audits are not run"
+    if plan.streaming:
+        for read in plan.reads:
+            if not read.source.streaming and read.table is None:
+                yield f"{read.source.label()} ({read.source.origin}) is read as it is now"

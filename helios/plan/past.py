@@ -1,0 +1,36 @@
+"""The batches that a pipeline has committed into its target, from the metadata of that, without a JVM."""
+
+from __future__ import annotations
+
+from helios.errors import InputError
+from helios.plan.nodes import Plan
+from helios.table.commits import commits
+from helios.table.ledger import records
+from helios.table.readers import warehouses
+from helios.table.refs import MAIN
+from helios.table.rehearsal import History, history_of
+
+
+def committed(plan: Plan) -> History:
+    """The batches that a pipeline has committed.
+
+    Raises:
+        InputError: There is none.
+    """
+    write = plan.write
+    history = History()
+    if write.table.catalog.exists(write.table.within):
+        table = write.table.catalog.load(write.table.within)
+        metadata = table.iceberg.metadata
+        known = records(metadata.properties, table.name)
+        formerly = [former for name in write.pipelines if name in known for former in known[name].formerly]
+        given = {plan.pipeline: plan.checkpoint} if plan.checkpoint else {}
+        found = commits(table, warehouses(plan.neighbours), given, branch=write.sink.branch_name or MAIN)
+        history = history_of(metadata, found, [*write.pipelines, *formerly])
+    if not history.made:
+        raise InputError(
+            f"{plan.pipeline} has committed nothing into {write.table.text}: there is nothing to rehearse.",
+            where=plan.origin,
+            fix="run it first, `helios run SCRIPT --once`, or test it with helios.testing.",
+        )
+    return history

@@ -1,0 +1,263 @@
+"""A rehearsal: what the batches of a pipeline's last commits would have written, by its script as it is now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+
+from helios.errors import InputError
+from helios.model.modes import VALID_FROM
+from helios.plan.changed import differences
+from helios.plan.checks.rehearsal import unrepeatable
+from helios.plan.nodes import Plan
+from helios.spark.checkpoint.files import Checkpoint
+from helios.spark.iceberg import tables
+from helios.spark.iceberg.scan_tasks import scan_task_scope
+from helios.spark.rehearse.again import newly_joined, offset_log
+from helios.spark.rehearse.attempt import Attempt, CannotRead, Done, kept_out
+from helios.spark.rehearse.compare import Change, Differences, Side, compare
+from helios.spark.rehearse.report import Counts, Rehearsed, RehearsedCommit, Rejects
+from helios.table.ledger import records
+from helios.table.rehearsal import History, Made, Rerun, reruns
+
+PARTS = ("step", "source", "mode", "path")
+"""The parts of a plan that decide which rows come out."""
+
+
+@dataclass(kw_only=True)
+class Rehearsal:
+    """A rehearsal of the last commits of a pipeline.
+
+    Attributes:
+        plan: The pipeline, as the script declares it now.
+        spark: The session.
+        history: All batches of the pipeline in its target.
+        made: Those that are rehearsed, oldest first.
+        keys: The columns that pair rows of a table that is appended to.
+        most: About how many rows are written and compared.
+        some: How many rows of each kind the result has.
+        unread: Why batches cannot be read again, by their commit.
+    """
+
+    plan: Plan
+    spark: SparkSession
+    history: History
+    made: Sequence[Made]
+    keys: Sequence[str] = ()
+    most: int = 1_000_000
+    some: int = 10
+    unread: dict[int, str] = field(default_factory=dict)
+
+    def run(self) -> Rehearsed:
+        """Runs it. Nothing but a temporary folder is written.
+
+        Raises:
+            HeliosError: It cannot be rehearsed, or nothing of it can be read again.
+        """
+        log = offset_log(Checkpoint(self.spark, self.plan.checkpoint))
+        again, self.unread = reruns(self.made, log)
+        if self._goes_on():
+            again = [one for one in again if one.owner < len(self.made)]
+        first = 0
+        while True:
+            first = self._begins(first, again)
+            attempt = Attempt(
+                plan=self.plan, spark=self.spark, made=self.made, reruns=again, first=first, most=self.most
+            )
+            try:
+                with attempt.run() as done:
+                    return self._result(attempt, done)
+            except CannotRead as problem:
+                self.unread[problem.owner] = problem.why
+                if problem.owner >= len(self.made):  # batches after the last commit
+                    again = [one for one in again if one.owner < len(self.made)]
+                else:
+                    first = problem.owner + 1
+
+    def _goes_on(self) -> bool:
+        """True if the pipeline has committed since: what its checkpoint has beyond may have written rows."""
+        table = tables.load_table(self.spark, self.plan.write.table)
+        known = records(dict(table.properties()), table.name()) if table is not None else {}
+        names = [name for name in self.plan.write.pipelines if name in known]
+        newest = self.made[-1]
+        return not names or (known[names[0]].checkpoint, known[names[0]].batch) != (newest.checkpoint, newest.batch)
+
+    def _begins(self, first: int, again: Sequence[Rerun]) -> int:
+        """The first commit of which, and of all commits after it, the batches may be read again.
+
+        Raises:
+            InputError: There is none.
+        """
+        readable = {one.owner for one in again} - self.unread.keys()
+        appends = Attempt(
+            plan=self.plan, spark=self.spark, made=self.made, reruns=again, first=first, most=self.most
+        ).appends
+        while first < len(self.made):
+            later = range(first, len(self.made))
+            one = self.made[first]
+            if not appends and not one.base:
+                self.unread[first] = f"snapshot {one.parent}, the state before it, has expired"
+            elif (any if appends else all)(owner in readable for owner in later):
+                return first
+            first += 1
+        why = "; ".join(dict.fromkeys(self.unread.values())) or "its commits have expired"
+        raise InputError(
+            f"nothing of {self.plan.pipeline} can be read once more: {why}.",
+            where=self.plan.origin,
+            fix="test the script with helios.testing; and keep snapshots and files longer to rehearse changes.",
+        )
+
+    # the result
+
+    def _result(self, attempt: Attempt, done: Done) -> Rehearsed:
+        columns, lines = self._columns(done)
+        keys = self._keys(columns)
+        rehearsed = [owner for owner in range(len(self.made)) if done.whole(owner)]
+        real = [Change(owner, self.made[owner].parent, self.made[owner].snapshots[-1]) for owner in rehearsed]
+        theirs = Side(self.plan.write.table, done.real, real)
+        ours = Side(done.plan.write.table, done.table, done.changes)
+        with scan_task_scope():
+            found = compare(self.spark, theirs, ours, columns, keys, appends=attempt.appends, some=self.some)
+        return Rehearsed(
+            pipeline=self.plan.pipeline,
+            target=self.plan.write.table.text,
+            mode=self.plan.write.mode.text(),
+            keys=tuple(keys),
+            commits=tuple(self._commits(attempt, done, found)),
+            differs=found.total,
+            columns=tuple(lines),
+            rejects=tuple(self._rejects(done, rehearsed)),
+            added=found.added,
+            missing=found.missing,
+            changed=found.changed,
+            steps=tuple(self._steps()),
+            notes=tuple(dict.fromkeys([*self._notes(attempt, done), *done.notes])),
+        )
+
+    def _keys(self, columns: Sequence[str]) -> list[str]:
+        """The columns that pair rows.
+
+        Raises:
+            InputError: A key that was asked for is not compared.
+        """
+        mode = self.plan.write.mode
+        known = {name.lower(): name for name in columns}
+        own = [*mode.keys, *([VALID_FROM] if VALID_FROM in mode.adds else [])]
+        wanted = own or list(self.keys)
+        lacking = [name for name in wanted if name.lower() not in known]
+        if lacking and not own:
+            raise InputError(
+                f"--key {lacking[0]}: {self.plan.write.table.text} has no such column.",
+                fix=f"name one of {', '.join(columns)}.",
+            )
+        return [known[name.lower()] for name in wanted] if not lacking else []
+
+    def _columns(self, done: Done) -> tuple[list[str], list[str]]:
+        """The columns that are compared, and how those of the target differ from those that it would have."""
+        done.table.refresh()
+        before = {field.name: field.dataType.simpleString() for field in tables.spark_schema(self.spark, done.real)}
+        after = {field.name: field.dataType.simpleString() for field in tables.spark_schema(self.spark, done.table)}
+        kept = self.made[-1].commit.plan
+        shown = kept.plan.get("schema") if kept is not None else None
+        then = {str(one["name"]).lower() for one in shown} if shown else {name.lower() for name in before}
+        now = done.columns
+        gone = [name for name in before if now is not None and name.lower() not in now]
+        lines = [f"- {name} {before[name]} (null in later rows)" for name in gone if name.lower() in then]
+        for name, kind in after.items():
+            if name not in before:
+                lines.append(f"+ {name} {kind}")
+            elif before[name] != kind:
+                lines += [f"- {name} {before[name]}", f"+ {name} {kind}"]
+        return [name for name in before if name in after and name not in gone], lines
+
+    def _commits(self, attempt: Attempt, done: Done, found: Differences) -> Iterator[RehearsedCommit]:
+        for owner, one in enumerate(self.made):
+            unread = self.unread.get(owner) or done.unread.get(owner, "")
+            if not unread and owner < attempt.first:
+                unread = "it comes before one that cannot be read again"
+            elif not unread and owner not in done.rows and owner not in done.failed:
+                unread = self._left_out(done)
+            yield RehearsedCommit(
+                snapshot=one.snapshots[-1],
+                committed=one.committed,
+                batch=one.batch,
+                before=one.rows,
+                now=done.rows.get(owner, 0),
+                differs=found.each.get(owner, Counts()),
+                unread=unread,
+                failed=done.failed.get(owner, ""),
+            )
+        after = len(self.made)
+        if after in done.rows or after in done.failed or after in self.unread:
+            yield RehearsedCommit(
+                snapshot=None,
+                committed=None,
+                batch=None,
+                now=done.rows.get(after, 0),
+                differs=found.each.get(after, Counts()),
+                unread=self.unread.get(after, ""),
+                failed=done.failed.get(after, ""),
+            )
+
+    def _left_out(self, done: Done) -> str:
+        if done.failed:
+            return "it comes after one on which the script fails"
+        return f"--rows {self.most:,} was reached"
+
+    def _rejects(self, done: Done, rehearsed: Sequence[int]) -> Iterator[Rejects]:
+        """The counts of rejected rows, by expectation."""
+        now = kept_out(done, self.spark)
+        before = self._rejected_before([self.made[owner] for owner in rehearsed])
+        for step in dict.fromkeys((*(before or {}), *now)):
+            yield Rejects(step=step, before=before.get(step, 0) if before is not None else None, now=now.get(step, 0))
+        dropped = sum(done.kept_out.get(owner, 0) for owner in rehearsed) - sum(now.values())
+        if dropped > 0:
+            yield Rejects(step="dropped", before=None, now=dropped)
+
+    def _rejected_before(self, made: Sequence[Made]) -> Mapping[str, int] | None:
+        """The rows of these batches that the quarantine has, by expectation; None where there is none."""
+        name = self.plan.write.quarantine
+        if name is None or not self.plan.streaming:  # a batch pipeline numbers rejected batches apart
+            return None
+        if tables.load_table(self.spark, name) is None:
+            return {}
+        batches = [one.batch for one in made]
+        rows = self.spark.table(name.sql)
+        own = rows.where(rows["pipeline"].isin(list(self.plan.write.pipelines)) & rows["batch"].isin(batches))
+        found: dict[str, int] = {}
+        for step, reason, count in own.groupBy("step", "reason").count().collect():
+            found[step or reason] = found.get(step or reason, 0) + count
+        return found
+
+    def _steps(self) -> Iterator[str]:
+        """How the plan differs from that of the last commit, each new step with its line."""
+        kept = self.made[-1].commit.plan
+        if kept is None:
+            return
+        lines = {f"+ {step.text()}": str(step.origin) for step in self.plan.stream.steps}
+        lines[f"+ {self.plan.write.mode.text()}"] = str(self.plan.write.sink.origin)
+        for change in differences(kept, self.plan):
+            if change.part in PARTS:
+                yield from (f"{line}  ({lines[line]})" if line in lines else line for line in change.lines)
+
+    def _notes(self, attempt: Attempt, done: Done) -> Iterator[str]:
+        yield from unrepeatable(self.plan)
+        for name in newly_joined(self.plan, self.made):
+            yield f"{name} was not joined then, and is read as it is now"
+        if self.made[-1].commit.plan is None:
+            yield "the steps of the last commit are not known: no checkpoint has their plan"
+        if self.history.refilled and self.made[0] is self.history.made[0]:
+            yield "commits before the last full refresh are left out"
+        others = self.history.since(self.made[attempt.first].snapshots[0])
+        if others and not attempt.appends:
+            names = ", ".join(sorted({one.pipeline or "another writer" for one in others}))
+            yield (
+                f"{len(others)} commits since are of others ({names}): what they changed is left out, and batches that "
+                "met their rows may differ"
+            )
+        elif any(one.removed for one in others):
+            yield "others have removed rows since: the rows that each commit added are compared, and not what is left"
+        if done.left is not None and not done.failed:
+            yield f"--rows {self.most:,} was reached: later commits are not rehearsed"

@@ -1,0 +1,230 @@
+"""The batches of a pipeline that a rehearsal reads once more: from commits and the log of offsets, without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from pyiceberg.table.metadata import TableMetadata
+
+from helios.table.commits import Commit
+from helios.table.ledger import stamps_of
+from helios.table.positions import Position
+
+Places: TypeAlias = Mapping[str, Position]
+"""Positions by the names of their sources."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A batch that a pipeline has committed.
+
+    Attributes:
+        snapshots: Its snapshots, oldest first: one, or two where a delete and an append were committed together.
+        parent: The snapshot before them; None for the first one of a table.
+        base: Whether that snapshot is retained, or there is none.
+        committed: The time of the commit.
+        batch: Its number in its checkpoint.
+        checkpoint: The id of that checkpoint.
+        position: What it read.
+        before: What the batch before it read; None where there is none, or it has expired.
+        follows: The number of that batch, if it is of the same checkpoint; else -1.
+        rows: The rows of the data files that it added and removed.
+        commit: Its last commit, with its plan.
+    """
+
+    snapshots: tuple[int, ...]
+    parent: int | None
+    base: bool
+    committed: datetime
+    batch: int
+    checkpoint: str
+    position: Position
+    before: Position | None
+    follows: int
+    rows: int
+    commit: Commit
+
+    @property
+    def pins(self) -> Mapping[str, Any]:
+        """The snapshots of the tables that it was joined with, by the number of the source in its plan."""
+        return self.position.get("pins") or {}
+
+
+@dataclass(frozen=True)
+class History:
+    """The batches of a pipeline in a branch of its target.
+
+    Attributes:
+        made: The batches, oldest first.
+        others: The commits of others since each snapshot: their snapshots, oldest first.
+        refilled: Whether a full refresh has emptied the table before them.
+    """
+
+    made: tuple[Made, ...] = ()
+    others: tuple[Commit, ...] = ()
+    refilled: bool = False
+
+    def since(self, snapshot: int) -> tuple[Commit, ...]:
+        """The commits of others that are newer than a snapshot of the pipeline, without compactions."""
+        moment = next(one.commit.committed for one in self.made if snapshot in one.snapshots)
+        return tuple(one for one in self.others if one.committed >= moment and one.operation != "replace")
+
+
+def history_of(metadata: TableMetadata, commits: Sequence[Commit], names: Sequence[str]) -> History:
+    """The batches of a pipeline.
+
+    Args:
+        metadata: The metadata of the table.
+        commits: The commits of the branch, newest first, as `helios.table.commits.commits` gives them.
+        names: The names of the pipeline: its own, and former ones.
+    """
+    made: list[Made] = []
+    others: list[Commit] = []
+    refilled = False
+    for one in reversed(commits):
+        if one.pipeline not in names:
+            others.append(one)
+        elif one.batch is None or one.position is None:  # a full refresh has emptied the table
+            made, others, refilled = [], [], True
+        else:
+            checkpoint = stamps_of(metadata, one.snapshot).get("helios.checkpoint", "")
+            last = made[-1] if made else None
+            if last is not None and (last.checkpoint, last.batch) == (checkpoint, one.batch):
+                made[-1] = _together(last, one)
+            else:
+                made.append(_made(metadata, one, checkpoint, last))
+    return History(tuple(made), tuple(others), refilled)
+
+
+def _made(metadata: TableMetadata, one: Commit, checkpoint: str, last: Made | None) -> Made:
+    raw = metadata.snapshot_by_id(one.snapshot)
+    parent = raw.parent_snapshot_id if raw is not None else None
+    # PyIceberg's expiry takes the parent away: only the first commit of a table surely has none.
+    first = parent is None and raw is not None and (raw.sequence_number or 0) <= 1
+    assert one.batch is not None
+    assert one.position is not None
+    return Made(
+        snapshots=(one.snapshot,),
+        parent=parent,
+        base=first or (parent is not None and metadata.snapshot_by_id(parent) is not None),
+        committed=one.committed,
+        batch=one.batch,
+        checkpoint=checkpoint,
+        position=one.position,
+        before=last.position if last is not None else None,
+        follows=last.batch if last is not None and last.checkpoint == checkpoint else -1,
+        rows=one.added + one.removed,
+        commit=one,
+    )
+
+
+def _together(made: Made, also: Commit) -> Made:
+    """A batch with its second snapshot."""
+    fields = {name: getattr(made, name) for name in made.__dataclass_fields__}
+    also_read = {"snapshots": (*made.snapshots, also.snapshot), "rows": made.rows + also.added + also.removed}
+    return Made(**{**fields, **also_read, "commit": also})
+
+
+# what is read once more
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffsetLog:
+    """What a checkpoint knows of the batches of a pipeline.
+
+    Attributes:
+        checkpoint: Its id.
+        ends: Where each retained batch ended, by its number.
+        committed: The last batch that is finished; -1 for none.
+        starts: Where the sources were first read from; None where that is not known.
+    """
+
+    checkpoint: str
+    ends: Mapping[int, Places] = field(default_factory=dict)
+    committed: int = -1
+    starts: Places | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rerun:
+    """A batch that is read once more.
+
+    Attributes:
+        owner: The index of the commit whose rows it made; the number of commits for one that came after them and wrote
+            nothing.
+        starts: Where it begins in each source; empty for a pipeline that reads its sources once.
+        position: What it read: the entries of its sources.
+        pins: The snapshots of joined tables; None where they are not known.
+    """
+
+    owner: int
+    starts: Places
+    position: Position
+    pins: Mapping[str, Any] | None
+
+    @property
+    def ends(self) -> Places:
+        """Where it ends in each source."""
+        return places(self.position)
+
+
+def places(position: Position | None) -> dict[str, Position]:
+    """Where a batch ended, by source."""
+    entries = (position or {}).get("sources") or ()
+    return {entry["source"]: entry["place"] for entry in entries if entry.get("place") is not None}
+
+
+def reruns(made: Sequence[Made], log: OffsetLog | None) -> tuple[list[Rerun], dict[int, str]]:
+    """The batches to read once more, those that wrote nothing included, and why some cannot be, by their commit.
+
+    Where the log has forgotten the batches between two commits, what they read is read as one batch.
+
+    Args:
+        made: The batches that have committed, oldest first.
+        log: What the checkpoint of the pipeline knows; None where there is none.
+    """
+    found: list[Rerun] = []
+    problems: dict[int, str] = {}
+    for owner, one in enumerate(made):
+        ends = places(one.position)
+        kept = log if log is not None and log.checkpoint == one.checkpoint else None
+        if not ends:  # its sources are read once
+            found.append(Rerun(owner=owner, starts={}, position=one.position, pins=None))
+            continue
+        between = range(one.follows + 1, one.batch)
+        whole = kept is not None and all(number in kept.ends for number in between)
+        start = places(one.before) if one.before is not None else _first(kept, whole=whole or one.batch == 0)
+        if start is None:
+            problems[owner] = "what it read begins where a commit ended that has expired"
+            continue
+        bounds = [kept.ends[number] for number in between] if kept is not None and whole else []
+        found += _chained(owner, one.position, start, [*bounds, ends], one.pins)
+    if made and log is not None and log.checkpoint == made[-1].checkpoint:
+        after = range(made[-1].batch + 1, log.committed + 1)
+        if all(number in log.ends for number in after):
+            last = made[-1].position
+            found += _chained(len(made), last, places(last), [log.ends[number] for number in after], None)
+    return found, problems
+
+
+def _first(log: OffsetLog | None, *, whole: bool) -> Places | None:
+    """Where the first batch of a checkpoint begins; None where that is not known."""
+    return log.starts if log is not None and whole else None
+
+
+def _chained(
+    owner: int, position: Position, start: Places, bounds: Sequence[Places], pins: Mapping[str, Any] | None
+) -> list[Rerun]:
+    """Batches that follow each other."""
+    found = []
+    for end in bounds:
+        # A source without data yet has no end in the log.
+        sources = [
+            {**entry, "place": end.get(entry["source"], start.get(entry["source"]))} for entry in position["sources"]
+        ]
+        found.append(Rerun(owner=owner, starts=start, position={**position, "sources": sources}, pins=pins))
+        start = {**start, **end}
+    return found

@@ -1,0 +1,380 @@
+"""`helios rehearse`: what a changed script would have made of past commits, beside a recompute in plain Python."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helios import Files, aggregate, expect, join, select, where, with_columns
+from helios.errors import InputError
+from helios.plan.past import committed
+from helios.spark.rehearse.rehearsal import Rehearsal
+from helios.spark.rehearse.report import Counts, Rehearsed, Rejects
+
+pytestmark = pytest.mark.promise("rehearsals")
+
+Row = Mapping[str, Any]
+
+
+def rehearse(world: Any, pipeline: Any, *, last: int = 100, keys: Sequence[str] = (), most: int = 10**6) -> Rehearsed:
+    """Rehearses a pipeline; of the test's folder, with its catalog, tables and checkpoints, no byte may change."""
+    plan = world.plan(pipeline)
+    history = committed(plan)
+    before = checksums(world.folder)
+    found = Rehearsal(
+        plan=plan, spark=world.spark, history=history, made=history.made[-last:], keys=keys, most=most, some=10**6
+    ).run()
+    assert checksums(world.folder) == before
+    return found
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    files = (file for file in sorted(folder.rglob("*")) if file.is_file())
+    return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def fill(world: Any, batches: Sequence[Sequence[Row]], table: str = "a.s") -> None:
+    """Appends each batch in a commit of its own."""
+    for rows in batches:
+        df = world.spark.createDataFrame([tuple(row.values()) for row in rows], SCHEMA).coalesce(1)
+        world.sql("CREATE NAMESPACE IF NOT EXISTS local.a")
+        writer = df.writeTo(f"local.{table}")
+        writer.append() if world.catalog.exists(table) else writer.using("iceberg").create()
+
+
+SCHEMA = "id bigint, at bigint, amount bigint, kind string, gone boolean"
+
+
+def orders(chance: random.Random, commits: int, rows: int = 6) -> list[list[Row]]:
+    """Batches of rows with few keys; `at` is an order without ties."""
+    times = chance.sample(range(10_000), commits * rows)
+    return [
+        [
+            {"id": key, "at": times.pop(), "amount": chance.randint(0, 99), "kind": chance.choice("xyz"), "gone": False}
+            for key in chance.sample(range(12), rows)
+        ]
+        for _ in range(commits)
+    ]
+
+
+# an unchanged script
+
+
+def modes(world: Any) -> dict[str, Callable[[], Any]]:
+    """A pipeline of each write mode over the source, each batch of one commit."""
+    rows, to = world.source("a.s").incremental(max_files=1), lambda name: world.sink(f"a.{name}")
+    merge = (
+        "MERGE INTO target t USING (SELECT kind, sum(amount) AS amount FROM batch GROUP BY kind) s ON t.kind = s.kind "
+        "WHEN MATCHED THEN UPDATE SET amount = t.amount + s.amount WHEN NOT MATCHED THEN INSERT *"
+    )
+    summed = select("kind", "amount")
+    return {
+        "append": lambda: (rows >> to("append")).named("append"),
+        "upsert": lambda: (rows >> to("upsert").upsert("id", order_by="at")).named("upsert"),
+        "unordered": lambda: (rows >> to("unordered").upsert("id")).named("unordered"),
+        "deleting": lambda: (
+            rows >> to("deleting").upsert("id", order_by="at", delete_when="amount < 20")
+        ).named("deleting"),
+        "history": lambda: (rows >> to("history").upsert("id", order_by="at", history=True)).named("history"),
+        "partitions": lambda: (
+            rows >> to("partitions").partition_by("kind").overwrite_partitions()
+        ).named("partitions"),
+        "filter": lambda: (rows >> where("kind = 'x'") >> to("filter").overwrite("kind = 'x'")).named("filter"),
+        "delete": lambda: (rows >> select("id", "at") >> to("delete").delete("id", "at")).named("delete"),
+        "merge": lambda: (rows >> summed >> to("merge").merge_sql(merge)).named("merge"),
+        "overwrite": lambda: (world.source("a.s") >> to("overwrite").overwrite()).named("overwrite"),
+        "again": lambda: (world.source("a.s") >> to("again").upsert("id", order_by="at")).named("again"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "append", "upsert", "unordered", "deleting", "history", "partitions", "filter", "delete", "merge", "overwrite",
+        "again",
+    ],
+)  # fmt: skip
+def test_an_unchanged_script_makes_no_difference(world: Any, mode: str) -> None:
+    pipeline = modes(world)[mode]()
+    batches = orders(random.Random(mode), 20)
+    if mode == "delete":
+        fill(world, batches, "a.delete")
+    if mode == "merge":
+        world.sql("CREATE NAMESPACE IF NOT EXISTS local.a")
+        world.sql("CREATE TABLE local.a.merge (kind string, amount bigint) USING iceberg")
+    if pipeline.stream.source.streaming:
+        fill(world, batches)
+        world.run(pipeline)
+    else:
+        for batch in batches:
+            fill(world, [batch])
+            world.run(pipeline)
+    found = rehearse(world, pipeline)
+    assert not found.anything, found
+    assert [one.unread or one.failed for one in found.commits] == [""] * len(found.commits)
+    assert 15 <= len(found.commits) <= 20  # an overwrite by nothing of nothing is no commit
+    found = rehearse(world, pipeline, last=3)
+    assert (len(found.commits), found.anything) == (3, False), found
+
+
+def test_what_an_upsert_remembered_then(world: Any) -> None:
+    batches = orders(random.Random("remembered"), 20)
+    fill(world, batches)
+    pipeline = modes(world)["deleting"]()
+    world.run(pipeline)
+    assert not rehearse(world, pipeline, last=12).anything
+    [keys] = (world.folder / ".helios/warehouse/_helios/keys").iterdir()
+    for delta in (keys / "delta").iterdir():
+        if int(delta.name) <= 10:  # as an hour after they were folded
+            shutil.rmtree(delta)
+    assert not rehearse(world, pipeline, last=3).anything
+    with pytest.raises(InputError, match="before batch 8 has been folded since"):
+        rehearse(world, pipeline, last=12)
+
+
+# edits, beside a recompute
+
+
+EDITS: Mapping[str, Callable[[random.Random], tuple[Any, Callable[[Row], Row | None]]]] = {
+    "filter": lambda chance: _filter(chance.randint(0, 99)),
+    "rounding": lambda chance: _rounding(),
+    "dropped": lambda chance: _dropped(chance.randint(2, 5)),
+    "constant": lambda chance: _constant(chance.choice("xyz")),
+}
+"""An edit of the steps, and the same of a row in Python; None leaves it out."""
+
+
+def _filter(least: int) -> Any:
+    return where(f"amount >= {least}"), lambda row: row if row["amount"] >= least else None
+
+
+def _rounding() -> Any:
+    return with_columns(amount="cast(amount div 10 * 10 as bigint)"), lambda row: {
+        **row, "amount": row["amount"] // 10 * 10
+    }  # fmt: skip
+
+
+def _dropped(by: int) -> Any:
+    return where(f"id % {by} != 0"), lambda row: row if row["id"] % by else None
+
+
+def _constant(kind: str) -> Any:
+    return with_columns(kind=f"CASE WHEN id < 6 THEN '{kind}' ELSE kind END"), lambda row: {
+        **row, "kind": kind if row["id"] < 6 else row["kind"]
+    }  # fmt: skip
+
+
+def appended(batches: Sequence[Sequence[Row]], edit: Callable[[Row], Row | None]) -> list[Counter[Any]]:
+    """What each batch appends."""
+    return [Counter(tuple(e.values()) for row in batch if (e := edit(row)) is not None) for batch in batches]
+
+
+def upserted(
+    held: Mapping[int, Row], batches: Sequence[Sequence[Row]], edit: Callable[[Row], Row | None], order: str
+) -> dict[int, Row]:
+    """A table after upserts by `id`: the newest row of each key, and of equal ones the later."""
+    state = dict(held)
+    for batch in batches:
+        for row in batch:
+            made = edit(row)
+            if made is not None and (made["id"] not in state or made[order] >= state[made["id"]][order]):
+                state[made["id"]] = made
+    return state
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_an_edited_append_gives_what_a_recompute_says(world: Any, seed: int) -> None:
+    chance = random.Random(seed)
+    batches = orders(chance, 5)
+    fill(world, batches)
+    rows = world.source("a.s").incremental(max_files=1)
+    world.run((rows >> world.sink("a.t")).named("copy"))
+    last = chance.randint(1, 5)
+    step, edit = EDITS[chance.choice(list(EDITS))](chance)
+    extra = chance.random() < 0.3
+    steps = step >> with_columns(twice="id * 2") if extra else step
+    found = rehearse(world, (rows >> steps >> world.sink("a.t")).named("copy"), last=last)
+    before, after = appended(batches, lambda row: row), appended(batches, edit)
+    each = [(sum((b - a).values()), sum((a - b).values())) for a, b in zip(before, after, strict=True)][-last:]
+    assert [(one.differs.added, one.differs.missing) for one in found.commits] == each
+    gone, come = Counter[Any](), Counter[Any]()
+    for a, b in list(zip(before, after, strict=True))[-last:]:
+        gone, come = gone + a, come + b
+    assert multiset(found.added) == come - gone
+    assert multiset(found.missing) == gone - come
+    assert found.columns == (("+ twice bigint",) if extra else ())
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_an_edited_upsert_gives_what_a_recompute_says(world: Any, seed: int) -> None:
+    chance = random.Random(100 + seed)
+    batches = orders(chance, 6)
+    fill(world, batches)
+    rows = world.source("a.s").incremental(max_files=1)
+    world.run((rows >> world.sink("a.t").upsert("id", order_by="at")).named("newest"))
+    last = chance.randint(1, 6)
+    name = chance.choice([*EDITS, "order"])
+    step, edit = (None, lambda row: row) if name == "order" else EDITS[name](chance)
+    order = "amount" if name == "order" else "at"
+    flow = rows if step is None else rows >> step
+    found = rehearse(world, (flow >> world.sink("a.t").upsert("id", order_by=order)).named("newest"), last=last)
+    base = upserted({}, batches[:-last], lambda row: row, "at")
+    before = upserted(base, batches[-last:], lambda row: row, "at")
+    after = upserted(base, batches[-last:], edit, order)
+    assert {row["id"]: row for row in found.added} == {k: after[k] for k in after.keys() - before.keys()}
+    assert {row["id"]: row for row in found.missing} == {k: before[k] for k in before.keys() - after.keys()}
+    both = {k for k in before.keys() & after.keys() if before[k] != after[k]}
+    assert {one["id"]: (one, two) for one, two in found.changed} == {k: (before[k], after[k]) for k in both}
+    assert found.differs == Counts(added=len(found.added), missing=len(found.missing), changed=len(found.changed))
+
+
+def multiset(rows: Iterable[Row]) -> Counter[Any]:
+    return Counter(tuple(row.values()) for row in rows)
+
+
+# what a rehearsal reads, and what it says
+
+
+@pytest.mark.landing
+def test_a_loosened_filter_fills_batches_that_wrote_nothing(world: Any) -> None:
+    rows = world.source("a.s").incremental()
+
+    def copy(condition: str) -> Any:
+        return (rows >> where(condition) >> world.sink("a.t")).named("copy")
+
+    for ids in ([1, 2], [3, 50], [40, 5], [51], [200]):
+        world.fill("a.s", ids)
+        world.run(copy("id < 10"))
+    found = rehearse(world, copy("id < 10"))
+    assert not found.anything, found
+    assert [one.now for one in found.commits] == [2, 1, 1, 0]
+    found = rehearse(world, copy("id < 100"))
+    assert found.differs == Counts(added=3)
+    assert [one.differs.added for one in found.commits] == [0, 1, 1, 1]
+    assert found.added == [{"id": 40}, {"id": 50}, {"id": 51}]
+    assert found.steps[0] == "- where(id < 10)"
+    assert found.steps[1].startswith("+ where(id < 100)  (")
+
+
+def test_rejected_rows_are_counted_by_expectation(world: Any) -> None:
+    rows = world.source("a.s").incremental()
+
+    def checked(most: int) -> Any:
+        step = expect("small", f"id < {most}", on_fail="quarantine")
+        return (rows >> step >> world.sink("a.t").quarantine("a.rejected")).named("checked")
+
+    for ids in ([1, 20], [2, 30, 40]):
+        world.fill("a.s", ids)
+        world.run(checked(10))
+    assert not rehearse(world, checked(10)).anything
+    found = rehearse(world, checked(25))
+    assert [(one.before, one.now) for one in found.rejects] == [(3, 0), (0, 2)] or found.rejects == (
+        Rejects(step=found.rejects[0].step, before=3, now=2),
+    )
+    assert found.added == [{"id": 20}]
+
+
+def test_a_join_is_read_at_its_pin(world: Any) -> None:
+    world.fill("a.names", [1, 2], name="concat('n', id)")
+    rows = world.source("a.s").incremental()
+
+    def named(name: str) -> Any:
+        return (rows >> join(world.source("a.names"), on="id") >> select("id", name=name) >> world.sink("a.t")).named(
+            "n"
+        )
+
+    for ids in ([1], [2]):
+        world.fill("a.s", ids)
+        world.run(named("name"))
+    world.sql("DELETE FROM local.a.names")
+    assert not rehearse(world, named("name")).anything
+    assert rehearse(world, named("upper(name)")).differs == Counts(added=2, missing=2)
+    assert rehearse(world, named("upper(name)"), keys=["id"]).differs == Counts(changed=2)
+    with pytest.raises(InputError, match="--key no"):
+        rehearse(world, named("name"), keys=["no"])
+
+
+def test_a_view_is_compared_by_its_groups(world: Any) -> None:
+    fill(world, [[{"id": n, "at": n, "amount": n, "kind": "xyz"[n % 3], "gone": False} for n in range(9)]])
+    rows = world.source("a.s").incremental().changes(keys="id")
+
+    def totals(what: str) -> Any:
+        return (rows >> aggregate("kind", total=what) >> world.sink("a.t").upsert("kind")).named("totals")
+
+    world.run(totals("sum(amount)"))
+    world.sql("UPDATE local.a.s SET amount = 100 WHERE id = 3")
+    world.run(totals("sum(amount)"))
+    world.sql("DELETE FROM local.a.s WHERE kind = 'y'")
+    world.run(totals("sum(amount)"))
+    assert not rehearse(world, totals("sum(amount)")).anything
+    found = rehearse(world, totals("max(amount)"), last=2)
+    assert found.changed == [({"kind": "x", "total": 109}, {"kind": "x", "total": 100})]
+
+
+def test_a_file_that_is_gone_is_named_and_the_rest_goes_on(world: Any) -> None:
+    folder = world.folder / "in"
+    folder.mkdir()
+
+    def copy(condition: str) -> Any:
+        rows = Files.source(str(folder), "csv", schema="id bigint").incremental()
+        return (rows >> where(condition) >> world.sink("a.t")).named("copy")
+
+    for number in range(4):
+        (folder / f"{number}.csv").write_text(f"id\n{number}\n{number + 10}\n")
+        world.run(copy("id < 10"))
+    assert not rehearse(world, copy("id < 10")).anything
+    (folder / "1.csv").unlink()
+    found = rehearse(world, copy("id < 12"))
+    assert ["1.csv" in one.unread for one in found.commits] == [False, True, False, False]
+    assert found.added == [{"id": 10}]
+    for file in folder.iterdir():
+        file.unlink()
+    with pytest.raises(InputError, match="nothing of copy can be read once more"):
+        rehearse(world, copy("id < 12"))
+
+
+def test_an_upsert_begins_behind_what_has_expired(world: Any) -> None:
+    rows = world.source("a.s").incremental(max_files=1)
+    batches = orders(random.Random(1), 4)
+    fill(world, batches[:2])
+    pipeline = (rows >> world.sink("a.t").upsert("id", order_by="at")).named("newest")
+    world.run(pipeline)
+    world.expire("a.s")
+    fill(world, batches[2:])
+    world.run(pipeline)
+    found = rehearse(world, pipeline)
+    assert [bool(one.unread) for one in found.commits] == [True, True, False, False], found.commits
+    assert not found.anything
+
+
+def test_a_script_that_fails_says_on_which_commit(world: Any) -> None:
+    rows = world.source("a.s").incremental()
+    plain = (rows >> world.sink("a.t")).named("copy")
+    for ids in ([1], [20], [2]):
+        world.fill("a.s", ids)
+        world.run(plain)
+    strict = (rows >> expect("small", "id < 10", on_fail="fail") >> world.sink("a.t")).named("copy")
+    found = rehearse(world, strict)
+    assert ["small" in one.failed for one in found.commits] == [False, True, False]
+    assert found.anything
+    assert not found.differs
+
+
+def test_rows_bound_it_and_others_are_named(world: Any) -> None:
+    rows = world.source("a.s").incremental()
+    pipeline = (rows >> world.sink("a.t")).named("copy")
+    for ids in ([1, 2], [3, 4], [5, 6]):
+        world.fill("a.s", ids)
+        world.run(pipeline)
+    world.sql("DELETE FROM local.a.t WHERE id = 1")
+    found = rehearse(world, pipeline, most=4)
+    assert [one.unread for one in found.commits] == ["", "--rows 4 was reached", "--rows 4 was reached"]
+    assert any("others have removed rows since" in note for note in found.notes)
+    assert not found.differs

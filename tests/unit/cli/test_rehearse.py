@@ -1,0 +1,45 @@
+"""`rehearse`: what is refused before Spark starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+pytestmark = [pytest.mark.promise("rehearsals"), pytest.mark.short]
+
+Run = Callable[..., Result]
+
+HEAD = """
+from helios import Catalog, Cdc, Iceberg, Kafka, Memory, dedupe, watermark, where
+lake = Catalog.local(path="lake")
+rows = Memory.source([{"id": 1, "kind": "a"}])
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ('one = rows >> Iceberg.sink("a.t")', "local.a.t has committed nothing into local.a.t: there is nothing to"),
+        (
+            'one = rows >> Iceberg.sink("a.t")\ntwo = [rows >> Iceberg.sink("a.u")]',
+            "script.py has several pipelines: one, two[0]. Fix: rehearse one of them: helios rehearse script.py:one.",
+        ),
+        ('one = rows >> Iceberg.sink("a.t").route(by="kind")', "routes its rows into many tables: it cannot be rehearsed"),
+        ('one = rows >> Memory.sink("out")', "which keeps no record of what each batch has read: it cannot be"),
+    ],
+)
+def test_what_cannot_be_rehearsed_is_refused_by_name(cli: Run, folder: Path, script: str, said: str) -> None:
+    (folder / "script.py").write_text(HEAD + script)
+    refused = cli("rehearse", "script.py")
+    assert refused.exit_code == 2, refused.output
+    assert said in refused.stderr
+
+
+def test_last_and_since_are_two_ways(cli: Run, folder: Path) -> None:
+    (folder / "script.py").write_text(HEAD + 'one = rows >> Iceberg.sink("a.t")')
+    refused = cli("rehearse", "script.py", "--last", "2", "--since", "2026-01-01")
+    assert refused.exit_code == 2
+    assert "pass one" in refused.stderr

@@ -1,0 +1,67 @@
+"""Which batches a rehearsal reads once more."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from helios.table.commits import Commit
+from helios.table.rehearsal import Made, OffsetLog, places, reruns
+
+pytestmark = pytest.mark.promise("rehearsals")
+
+
+def at(place: int) -> dict[str, Any]:
+    return {"sources": [{"source": "a.s", "place": {"n": place}}]}
+
+
+def made(batch: int, end: int, before: int | None = None, follows: int = -1, checkpoint: str = "c") -> Made:
+    commit = Commit(snapshot=batch, committed=datetime(2026, 1, 1, tzinfo=UTC), operation="append", added=1, removed=0)
+    return Made(
+        snapshots=(batch,),
+        parent=None,
+        base=True,
+        committed=commit.committed,
+        batch=batch,
+        checkpoint=checkpoint,
+        position=at(end),
+        before=at(before) if before is not None else None,
+        follows=follows,
+        rows=1,
+        commit=commit,
+    )
+
+
+def log(**ends: int) -> OffsetLog:
+    known = {int(number[1:]): {"a.s": {"n": end}} for number, end in ends.items()}
+    return OffsetLog(checkpoint="c", ends=known, committed=max(known, default=-1), starts={"a.s": {"n": 0}})
+
+
+def spans(made: list[Made], log: OffsetLog | None) -> list[tuple[int, int, int]]:
+    found, _ = reruns(made, log)
+    return [(one.owner, one.starts["a.s"]["n"], one.ends["a.s"]["n"]) for one in found]
+
+
+def test_batches_that_wrote_nothing_are_read_with_the_commit_after_them() -> None:
+    commits = [made(1, 20), made(3, 40, before=20, follows=1)]
+    assert spans(commits, log(b0=10, b1=20, b2=30, b3=40)) == [(0, 0, 10), (0, 10, 20), (1, 20, 30), (1, 30, 40)]
+    assert spans(commits, log(b2=30, b3=40, b4=50, b5=60))[-2:] == [(2, 40, 50), (2, 50, 60)], "behind the last commit"
+
+
+def test_what_the_log_has_forgotten_is_read_as_one_batch() -> None:
+    assert spans([made(3, 40, before=20, follows=1)], None) == [(0, 20, 40)]
+    assert spans([made(3, 40, before=20, follows=1, checkpoint="former")], log(b2=30, b3=40)) == [(0, 20, 40)]
+
+
+def test_a_first_batch_begins_where_the_checkpoint_says() -> None:
+    assert spans([made(0, 10)], log(b0=10)) == [(0, 0, 10)]
+    found, problems = reruns([made(5, 60), made(6, 70, before=60, follows=5)], log(b4=50, b5=60, b6=70))
+    assert problems == {0: "what it read begins where a commit ended that has expired"}
+    assert [one.owner for one in found] == [1]
+
+
+def test_a_source_without_data_yet_stays_where_it_is() -> None:
+    two = {"sources": [{"source": "a.s", "place": {"n": 5}}, {"source": "a.r", "place": None}]}
+    assert places(two) == {"a.s": {"n": 5}}
