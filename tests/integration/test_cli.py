@@ -97,6 +97,21 @@ def test_from_an_empty_folder_to_rows_and_what_the_table_commands_say(folder: Pa
     assert doctor.returncode == 0, doctor.stderr
 
 
+@pytest.mark.promise("rehearsals")
+def test_a_rehearsal_says_what_another_filter_would_have_made(folder: Path) -> None:
+    assert helios(folder, "run", "pipeline.py", "--once").returncode == 0
+    same = helios(folder, "rehearse", "pipeline.py", "--exit-code")
+    assert same.returncode == 0, same.stdout + same.stderr
+    assert "Nothing would have come out differently." in same.stdout
+    stricter = helios(folder, "rehearse", "pipeline.py", "--set", "least=10", "--key", "id", "--exit-code", "--json")
+    assert stricter.returncode == 2, stricter.stderr
+    found = json.loads(stricter.stdout)
+    assert found["differs"] == {"added": 0, "missing": 1, "changed": 0}
+    assert [row["id"] for row in found["missing"]] == [4]
+    assert found["steps"][0] == "- where(amount > 0.0)"
+    assert sorted(row["id"] for row in rows(folder, "shop.orders")) == [1, 3, 4, 5]
+
+
 @pytest.mark.promise("documents")
 def test_the_first_block_of_the_readme_runs_as_it_stands_in_an_empty_folder(tmp_path: Path) -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text()

@@ -37,8 +37,9 @@ from helios.spark.sinks.alignment import SchemaAligner, columns_of
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.modes import stored_schema
 from helios.spark.sinks.options import Commit
+from helios.spark.sinks.stored_records import known_records
 from helios.spark.sinks.table import TableSink, has_written, shape
-from helios.table.ledger import Record, records
+from helios.table.ledger import Record
 from helios.table.rehearsal import Made, Rerun
 
 ID = "rehearsal"
@@ -225,7 +226,7 @@ class Attempt:
         if upsert is None or upsert.order_by is None:
             return
         theirs = SinkContext(plan=plan, spark=self.spark, checkpoint=Checkpoint(self.spark, plan.checkpoint))
-        known = records(dict(real.properties()), real.name())
+        known = known_records(real)
         record = next((known[name] for name in plan.write.pipelines if name in known), None)
         state = upsert_state(theirs, record)
         others = [n for n, r in known.items() if n not in plan.write.pipelines and r.upserts and r.batch >= 0]

@@ -19,7 +19,7 @@ from helios.spark.rehearse.again import newly_joined, offset_log
 from helios.spark.rehearse.attempt import Attempt, CannotRead, Done, kept_out
 from helios.spark.rehearse.compare import Change, Differences, Side, compare
 from helios.spark.rehearse.report import Counts, Rehearsed, RehearsedCommit, Rejects
-from helios.table.ledger import records
+from helios.spark.sinks.stored_records import known_records
 from helios.table.rehearsal import History, Made, Rerun, reruns
 
 PARTS = ("step", "source", "mode", "path")
@@ -79,7 +79,7 @@ class Rehearsal:
     def _goes_on(self) -> bool:
         """True if the pipeline has committed since: what its checkpoint has beyond may have written rows."""
         table = tables.load_table(self.spark, self.plan.write.table)
-        known = records(dict(table.properties()), table.name()) if table is not None else {}
+        known = known_records(table) if table is not None else {}
         names = [name for name in self.plan.write.pipelines if name in known]
         newest = self.made[-1]
         return not names or (known[names[0]].checkpoint, known[names[0]].batch) != (newest.checkpoint, newest.batch)
