@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +28,6 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.observer import Silent
 from helios.spark.rehearse import lake
 from helios.spark.rehearse.again import Sources, Unread, keep_columns
-from helios.spark.rehearse.compare import Change
 from helios.spark.run.batches import run_batch
 from helios.spark.run.job import Job, StreamingQuery
 from helios.spark.run.query import PipelineQuery
@@ -90,7 +89,8 @@ class Done:
         real: The target.
         table: The table of the lake.
         columns: The columns that the script now stores, in lower case; None where its rows do not have the target's.
-        changes: What was committed into the lake, by the commits whose batches it read.
+        owners: The snapshots of the lake's table, each with the number of the commit whose batches it has.
+        begins: The snapshot of the lake's table before them; None for an empty one.
         rows: The rows that were written, by commit.
         kept_out: The rows that were rejected, by commit.
         numbers: The numbers of the batches in the lake, by commit.
@@ -104,7 +104,8 @@ class Done:
     real: JavaTable
     table: JavaTable
     columns: frozenset[str] | None
-    changes: list[Change] = field(default_factory=list)
+    owners: dict[int, int] = field(default_factory=dict)
+    begins: int | None = None
     rows: dict[int, int] = field(default_factory=dict)
     kept_out: dict[int, int] = field(default_factory=dict)
     numbers: dict[int, list[int]] = field(default_factory=dict)
@@ -249,6 +250,7 @@ class Attempt:
 
     def _run(self, job: Job, sources: Sources, watch: Watch, done: Done) -> None:
         number = used = 0
+        done.begins = _head(done.table)
         for owner, some in _by_owner(self.reruns, self.first):
             made = self.made[owner] if owner < len(self.made) else None
             if used >= self.most:
@@ -276,20 +278,22 @@ class Attempt:
             used += made.rows if made is not None else 0
             done.kept_out[owner] = watch.kept_out
             done.rows.setdefault(owner, 0)
-            after = _head(done.table)
-            if after is not None and after != before and done.whole(owner):
-                done.changes.append(Change(owner, before, after))
+            if done.whole(owner):
+                done.owners |= dict.fromkeys(_since(done.table, before), owner)
 
     def _batch(self, job: Job, sources: Sources, number: int, rerun: Rerun, done: Done) -> int:
         """Runs a batch, and returns how many rows it wrote."""
         made = self.made[rerun.owner] if rerun.owner < len(self.made) else None
         batch, pins = sources.batch(number, rerun), sources.pins(rerun, made)
-        sources.probe(batch)
         if pins:
             job.checkpoint.pin(number, pins)
         tick = self.spark.range(0).toDF("tick") if job.plan.streaming else None
-        with callback_scope(), scan_task_scope(), collect_scan_metrics(job.tables):
-            commit = run_batch(replace(job, planned=-1), batch, tick)
+        try:
+            with callback_scope(), scan_task_scope(), collect_scan_metrics(job.tables):
+                commit = run_batch(job, batch, tick)
+        except Exception:
+            sources.probe(batch)  # it may be that the script is right, and what it read is gone
+            raise
         rows = commit.rows if commit is not None else 0
         done.rows[rerun.owner] = done.rows.get(rerun.owner, 0) + rows
         return rows
@@ -309,6 +313,16 @@ def _head(table: JavaTable) -> int | None:
     table.refresh()
     newest = table.currentSnapshot()
     return int(newest.snapshotId()) if newest is not None else None
+
+
+def _since(table: JavaTable, before: int | None) -> Iterator[int]:
+    """The snapshots after one."""
+    at = _head(table)
+    while at is not None and at != before:
+        yield at
+        snapshot = table.snapshot(at)
+        parent = snapshot.parentId() if snapshot is not None else None
+        at = int(parent) if parent is not None else None
 
 
 def kept_out(done: Done, spark: SparkSession) -> Mapping[str, int]:

@@ -36,27 +36,22 @@ JSON = {**JSON_TIMES, "ignoreNullFields": "false"}
 
 
 @dataclass(frozen=True)
-class Change:
-    """What was committed between two snapshots of a table, for one commit that is rehearsed.
+class Side:
+    """The changes of one table.
 
     Attributes:
-        owner: The number of that commit.
-        after: The snapshot before; None for all from the first.
-        to: The last snapshot.
+        name: The table.
+        table: Iceberg's object.
+        after: The snapshot before the first change; None for all from the first.
+        to: The last snapshot; None where nothing was changed.
+        owners: The snapshots whose changes count, each with the number of the commit that it counts for.
     """
-
-    owner: int
-    after: int | None
-    to: int
-
-
-@dataclass(frozen=True)
-class Side:
-    """The changes of one table."""
 
     name: TableName
     table: JavaTable
-    changes: Sequence[Change]
+    after: int | None
+    to: int | None
+    owners: Mapping[int, int]
 
 
 @dataclass(frozen=True)
@@ -121,14 +116,15 @@ def _signed(
     own = spark_schema(spark, side.table).fields
     # Without lineage, deleted positions need a key: which one pairs the images of an update does not matter here.
     by = tuple(keys) or tuple(field.name for field in own if field.dataType.typeName() not in ("map", "variant"))
-    parts = []
-    for change in side.changes:
-        rows = read_changes(spark, read, change.after, change.to, by)
-        removed = F.col(CHANGE_COLUMNS[0]).isin(DELETE, UPDATE_BEFORE)
-        values = [_value(field).alias(field.name) for field in fields]
-        signs = F.when(removed, -sign).otherwise(sign).cast("bigint").alias(SIGN)
-        parts.append(rows.select(F.lit(change.owner).alias(OWNER), signs, *values))
-    return reduce(DataFrame.unionAll, parts) if parts else None
+    if side.to is None or not side.owners:
+        return None
+    rows = read_changes(spark, read, side.after, side.to, by)
+    kind, _, commit = CHANGE_COLUMNS
+    owner = F.create_map(*(F.lit(value) for pair in side.owners.items() for value in pair))
+    signs = F.when(F.col(kind).isin(DELETE, UPDATE_BEFORE), -sign).otherwise(sign).cast("bigint")
+    values = [_value(field).alias(field.name) for field in fields]
+    counted = rows.withColumn(OWNER, owner[F.col(commit)]).where(F.col(OWNER).isNotNull())
+    return counted.select(OWNER, signs.alias(SIGN), *values)
 
 
 def _value(field: StructField) -> Column:

@@ -17,7 +17,7 @@ from helios.spark.iceberg import tables
 from helios.spark.iceberg.scan_tasks import scan_task_scope
 from helios.spark.rehearse.again import newly_joined, offset_log
 from helios.spark.rehearse.attempt import Attempt, CannotRead, Done, kept_out
-from helios.spark.rehearse.compare import Change, Differences, Side, compare
+from helios.spark.rehearse.compare import Differences, Side, compare
 from helios.spark.rehearse.report import Counts, Rehearsed, RehearsedCommit, Rejects
 from helios.spark.sinks.stored_records import known_records
 from helios.table.rehearsal import History, Made, Rerun, reruns
@@ -115,9 +115,15 @@ class Rehearsal:
         columns, lines = self._columns(done)
         keys = self._keys(columns)
         rehearsed = [owner for owner in range(len(self.made)) if done.whole(owner)]
-        real = [Change(owner, self.made[owner].parent, self.made[owner].snapshots[-1]) for owner in rehearsed]
-        theirs = Side(self.plan.write.table, done.real, real)
-        ours = Side(done.plan.write.table, done.table, done.changes)
+        owners = {snapshot: owner for owner in rehearsed for snapshot in self.made[owner].snapshots}
+        theirs = Side(
+            self.plan.write.table,
+            done.real,
+            self.made[rehearsed[0]].parent if rehearsed else None,
+            self.made[rehearsed[-1]].snapshots[-1] if rehearsed else None,
+            owners,
+        )
+        ours = Side(done.plan.write.table, done.table, done.begins, _newest(done), done.owners)
         with scan_task_scope():
             found = compare(self.spark, theirs, ours, columns, keys, appends=attempt.appends, some=self.some)
         return Rehearsed(
@@ -261,3 +267,9 @@ class Rehearsal:
             yield "others have removed rows since: the rows that each commit added are compared, and not what is left"
         if done.left is not None and not done.failed:
             yield f"--rows {self.most:,} was reached: later commits are not rehearsed"
+
+
+def _newest(done: Done) -> int | None:
+    """The last snapshot of the lake's table."""
+    newest = done.table.currentSnapshot()
+    return int(newest.snapshotId()) if newest is not None else None
