@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeAlias
-
-from pyiceberg.table.metadata import TableMetadata
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from helios.table.commits import Commit
 from helios.table.ledger import stamps_of
 from helios.table.positions import Position
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
 
 Places: TypeAlias = Mapping[str, Position]
 """Positions by the names of their sources."""

@@ -123,7 +123,7 @@ def _signed(
     owner = F.create_map(*(F.lit(value) for pair in side.owners.items() for value in pair))
     signs = F.when(F.col(kind).isin(DELETE, UPDATE_BEFORE), -sign).otherwise(sign).cast("bigint")
     values = [_value(field).alias(field.name) for field in fields]
-    counted = rows.withColumn(OWNER, owner[F.col(commit)]).where(F.col(OWNER).isNotNull())
+    counted = rows.withColumn(OWNER, F.try_element_at(owner, F.col(commit))).where(F.col(OWNER).isNotNull())
     return counted.select(OWNER, signs.alias(SIGN), *values)
 
 

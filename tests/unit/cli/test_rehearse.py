@@ -27,7 +27,10 @@ rows = Memory.source([{"id": 1, "kind": "a"}])
             'one = rows >> Iceberg.sink("a.t")\ntwo = [rows >> Iceberg.sink("a.u")]',
             "script.py has several pipelines: one, two[0]. Fix: rehearse one of them: helios rehearse script.py:one.",
         ),
-        ('one = rows >> Iceberg.sink("a.t").route(by="kind")', "routes its rows into many tables: it cannot be rehearsed"),
+        (
+            'one = rows >> Iceberg.sink("a.t").route(by="kind")',
+            "routes its rows into many tables: it cannot be rehearsed",
+        ),
         ('one = rows >> Memory.sink("out")', "which keeps no record of what each batch has read: it cannot be"),
     ],
 )
