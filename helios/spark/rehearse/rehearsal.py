@@ -150,7 +150,7 @@ class Rehearsal:
         """
         mode = self.plan.write.mode
         known = {name.lower(): name for name in columns}
-        own = [*mode.keys, *([VALID_FROM] if VALID_FROM in mode.adds else [])]
+        own = [*mode.keys, *([VALID_FROM] if VALID_FROM in mode.added_columns else [])]
         wanted = own or list(self.keys)
         lacking = [name for name in wanted if name.lower() not in known]
         if lacking and not own:
