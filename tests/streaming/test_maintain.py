@@ -25,7 +25,7 @@ from helios.spark.maintenance.compact import compact, size_deviation
 from helios.spark.maintenance.upkeep import Maintainer
 from helios.table.maintenance import planned_among
 from helios.table.readers import warehouses
-from helios.table.refs import new, old, rollback
+from helios.table.refs import creation, removal, rollback
 
 pytestmark = pytest.mark.promise("maintain")
 
@@ -456,8 +456,8 @@ def test_spark_changes_what_pyiceberg_cannot_write(world: World) -> None:
         loaded.tag("v1")
     with pytest.raises(EngineNeeded, match="helios expire"):
         loaded.expire(FAR)
-    maintain.change_ref(world.spark, table, new(loaded, "create_tag", "v1", first.id))
-    maintain.change_ref(world.spark, table, new(loaded, "create_branch", "dev", None))
+    maintain.change_ref(world.spark, table, creation(loaded, "create_tag", "v1", first.id))
+    maintain.change_ref(world.spark, table, creation(loaded, "create_branch", "dev", None))
     fresh = world.catalog.load("a.t")
     assert (fresh.tags(), fresh.branches()) == ({"v1": first.id}, {"dev": second.id, "main": second.id})
     change, done = rollback(fresh, "v1")
@@ -466,7 +466,7 @@ def test_spark_changes_what_pyiceberg_cannot_write(world: World) -> None:
     assert (done.snapshot, world.catalog.load("a.t").current_snapshot()) == (first, first)
     fresh = world.catalog.load("a.t")
     for action, ref in (("remove_tag", "v1"), ("remove_branch", "dev")):
-        maintain.change_ref(world.spark, table, old(fresh, action, ref))
+        maintain.change_ref(world.spark, table, removal(fresh, action, ref))
     assert world.catalog.load("a.t").tags() == {}
     assert len(expire(world, table).snapshots) == 1, "of format v3 too"
 

@@ -183,7 +183,7 @@ def spark_looks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_what_is_committed_during_a_look_costs_no_try(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = world.sink("a.t").upsert("id").retry(retries=0)
     world.run(Memory.source([{"id": i, "v": "old"} for i in (1, 500)]) >> sink)
-    command, look, rows = Transaction.sql, rebase.Rebase._apart, [102, 101, 100]
+    command, look, rows = Transaction.sql, rebase.Rebase._appends_other_keys, [102, 101, 100]
     ran, by_spark = merges(monkeypatch), spark_looks(monkeypatch)
 
     def sql(self: Transaction, *arguments: Any) -> None:
@@ -198,7 +198,7 @@ def test_what_is_committed_during_a_look_costs_no_try(world: Any, monkeypatch: p
         return found
 
     monkeypatch.setattr(Transaction, "sql", sql)
-    monkeypatch.setattr(rebase.Rebase, "_apart", apart)
+    monkeypatch.setattr(rebase.Rebase, "_appends_other_keys", apart)
     run = world.run(Memory.source([{"id": i, "v": "new"} for i in (1, 500)]) >> sink)
     assert (rows, len(ran), by_spark) == ([], 1, [])
     assert run.metrics().commit_retries == 0
