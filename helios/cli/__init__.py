@@ -6,6 +6,7 @@ import click
 
 import helios
 from helios.cli import (
+    backfill,
     declare,
     diff,
     doctor,
@@ -65,7 +66,7 @@ COMMANDS = (
     doctor.doctor, doctor.jars,
     tables.tables, tables.schema, tables.snapshots, history.history, why.why, diff.diff,
     maintain.expire, maintain.rollback, maintain.tag, maintain.branch, maintain.compact, maintain.orphans,
-    rename.rename, quarantine.quarantine, status.status,
+    rename.rename, quarantine.quarantine, backfill.backfill, status.status,
 )  # fmt: skip
 """In the order of use."""
 

@@ -151,9 +151,14 @@ def rollback(name: str, to: str, profile: str | None, as_json: bool) -> None:
 def _left_behind(pipeline: str, table: Table, back: str) -> str:
     """The effect of a table's rollback on a pipeline, or on replays of its quarantine; `back` leads to the fix."""
     from helios.table.quarantine import is_quarantine
-    from helios.table.refs import REPLAY
+    from helios.table.refs import BACKFILL, REPLAY
 
     resume = "with `helios run --new-checkpoint`. A pipeline that has read this table past the snapshot stops too."
+    if pipeline.endswith(BACKFILL):
+        return (
+            f"{pipeline.removesuffix(BACKFILL)} was backfilled since: the rows are again as they were before. {back}"
+            "start `helios backfill` again."
+        )
     replayed = pipeline.removesuffix(REPLAY)
     if replayed == pipeline:
         return (

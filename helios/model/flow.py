@@ -175,6 +175,10 @@ class Source(Flow):
         """Why earlier states cannot be read, as a message's words after the source's name; None if they can."""
         return "keeps no earlier states"
 
+    def elsewhere(self, folder: str) -> Source | None:
+        """The same source over the files of another folder, read once; None for a source that reads no files."""
+        return None
+
     @property
     def file_columns(self) -> tuple[str, ...] | str:
         """The columns that are read from the table's data files; empty for all.

@@ -10,7 +10,7 @@ from helios.model.values import is_pipeline_name
 from helios.plan.nodes import Plan, ReadPlan
 from helios.sources.kinds import source_kind
 from helios.steps.union import Union
-from helios.table.refs import REPLAY
+from helios.table.refs import BACKFILL, OWN_ENDS, REPLAY
 
 if TYPE_CHECKING:
     from helios.table.ledger import Record
@@ -20,19 +20,20 @@ Entry: TypeAlias = "Mapping[str, Any]"
 
 
 def other_records(known: Mapping[str, Record], plan: Plan) -> dict[str, Record]:
-    """The records of other pipelines, without those of replays: a replay only writes rows that a run has rejected.
+    """The records of other pipelines, without those of replays and backfills.
 
     Args:
         known: The records of a table, by pipeline.
         plan: The pipeline.
     """
-    own = {f"{name}{suffix}" for name in (plan.pipeline, plan.was) if name for suffix in ("", REPLAY)}
+    own = {f"{name}{end}" for name in (plan.pipeline, plan.was) if name for end in OWN_ENDS}
+    names = {*known, *(name for record in known.values() for name in record.formerly)}
 
-    def is_replay(name: str) -> bool:
-        # A pipeline's own name may end like that of a replay: then no pipeline has the name without the suffix.
-        return name.endswith(REPLAY) and name.removesuffix(REPLAY) in known
+    def belongs(name: str) -> bool:
+        # A pipeline's own name may end like that: then no pipeline has the name without the suffix.
+        return any(name.endswith(end) and name.removesuffix(end) in names for end in (REPLAY, BACKFILL))
 
-    return {name: record for name, record in known.items() if name not in own and not is_replay(name)}
+    return {name: record for name, record in known.items() if name not in own and not belongs(name)}
 
 
 def entries(record: Record) -> Iterator[Entry]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from helios.table.plans import KeptPlan, plans_of
 from helios.table.positions import Position, Recorded, Span, position_in, recorded
 from helios.table.readers import Warehouse
-from helios.table.refs import MAIN, REPLAY, ancestors
+from helios.table.refs import BACKFILL, MAIN, REPLAY, ancestors
 from helios.table.snapshot import from_milliseconds
 from helios.table.snapshots import Table
 
@@ -38,7 +38,8 @@ class Commit:
         steps: The fingerprint of the pipeline's steps.
         version: The version of Helios; None where it was not stamped yet.
         plan: The plan of these steps; None where no checkpoint has it.
-        before: The position of the pipeline's commit before this one; None where there is none, or it has expired.
+        before: The position of the pipeline's commit before this one; None where there is none, or it has expired, and
+            of a backfill, which reads from the beginning.
     """
 
     snapshot: int
@@ -119,7 +120,7 @@ def _history(metadata: TableMetadata, head: int, places: Sequence[Warehouse], gi
     @cache
     def plans(pipeline: str) -> Mapping[str, KeptPlan]:
         own = [given[pipeline]] if pipeline in given else []
-        return {kept.steps: kept for kept in plans_of(pipeline.removesuffix(REPLAY), places, own)}
+        return {kept.steps: kept for kept in plans_of(pipeline.removesuffix(REPLAY).removesuffix(BACKFILL), places, own)}
 
     last_positions: dict[str, Position | None] = {}
     history: list[Commit] = []
@@ -142,7 +143,7 @@ def _history(metadata: TableMetadata, head: int, places: Sequence[Warehouse], gi
                 steps=steps,
                 version=summary.get("helios.version"),
                 plan=plan,
-                before=last_positions.get(pipeline) if pipeline is not None else None,
+                before=last_positions.get(pipeline) if pipeline is not None and not pipeline.endswith(BACKFILL) else None,
             )
         )
         if pipeline is not None:

@@ -25,6 +25,10 @@ ATTEMPT = "helios.attempt"
 """The summary entry that identifies the snapshots of one transaction."""
 REPLAY = ".replay"
 """Replays of a pipeline's quarantine are recorded as `<pipeline>.replay`."""
+BACKFILL = ".backfill"
+"""Backfills of a pipeline are recorded as `<pipeline>.backfill`."""
+OWN_ENDS = ("", REPLAY, BACKFILL)
+"""The ends of the names by which commits are a pipeline's own."""
 
 
 @dataclass(frozen=True)

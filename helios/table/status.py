@@ -15,7 +15,7 @@ from helios.table.ancestry import Landing, Node, Presence, presence
 from helios.table.growth import growth
 from helios.table.ledger import Record, parse, staged, stamps_of
 from helios.table.positions import Lag, recorded
-from helios.table.refs import LEDGER, MAIN, REPLAY, talking
+from helios.table.refs import BACKFILL, LEDGER, MAIN, REPLAY, talking
 from helios.table.snapshots import Table, as_snapshot
 from helios.table.view import View
 
@@ -82,8 +82,9 @@ def statuses(table: Table, view: View) -> list[Status]:
 
     metadata = table.iceberg.metadata
     names = [key.removeprefix(LEDGER) for key in sorted(metadata.properties) if key.startswith(LEDGER)]
-    # A replay is shown with its pipeline, if the table has a record of the pipeline too.
-    names = [name for name in names if name.removesuffix(REPLAY) == name or name.removesuffix(REPLAY) not in names]
+    # A replay or a backfill is shown with its pipeline, if the table has a record of the pipeline too.
+    ends = (REPLAY, BACKFILL)
+    names = [name for name in names if not any(name.endswith(e) and name.removesuffix(e) in names for e in ends)]
     if names and set(COLUMNS) <= set(table.iceberg.schema().column_names):
         return [status for status in (_quarantined(table, name) for name in names) if status is not None]
     if not names:

@@ -84,6 +84,7 @@ SECTIONS: dict[str, dict[str, Promise]] = {
         "branch": Promise("rows of a branch leave main untouched"),
         "audit": Promise("main shows only batches whose audit passed"),
         "route": Promise("one table per value, each batch once in each"),
+        "backfill": Promise("history is repaired beside the running pipeline: each row once, other rows untouched"),
         "quarantine": Promise("rejected rows are set aside once, and come back once"),
         "retry": Promise("a conflict is tried four times in all"),
         "maintain": Promise("upkeep between batches or beside a writer loses nothing that a reader needs"),

@@ -96,6 +96,10 @@ LAW: dict[str, tuple[str, ...]] = {
         "iceberg", "sources.common.spark", "sources.iceberg.spark", "spark.jvm", "spark.iceberg", "spark.checkpoint",
         "spark.observer", "spark.session", "spark.sinks", "spark.run",
     ),
+    "spark.backfill": (
+        "spark.jvm", "spark.iceberg", "spark.checkpoint", "spark.observer", "sources.common.spark", "spark.steps",
+        "spark.sinks", "spark.run",
+    ),
     "engine": (
         "errors", "model", "catalog", "config", "table", "plan", "iceberg", "sources.common.absent",
         "sources.common.spark", "spark",

@@ -29,6 +29,11 @@ class SourcePosition:
         """True if a part of `snapshot` is not read yet."""
         return False
 
+    @property
+    def begins(self) -> bool:
+        """True if it shows by itself that nothing of the source lies before it. False where that is not known."""
+        return False
+
     def text(self, before: SourcePosition | None) -> str:
         """The data between an earlier position and this one, in words.
 

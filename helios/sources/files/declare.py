@@ -40,8 +40,7 @@ Extra: TypeAlias = Literal["fail", "ignore", "add"]
 
 ON_BAD_ROW = ("fail", "quarantine", "drop", "null")
 ON_BAD_FILE = ("fail", "quarantine")
-ON_MISSING = ("fail", "skip")
-ON_CHANGE = ("fail", "reread")
+ON_MISSING, ON_CHANGE = ("fail", "skip"), ("fail", "reread")
 EXTRA = ("fail", "ignore", "add")
 
 BAD_ROWS = {
@@ -94,6 +93,9 @@ class FilesSource(Source):
     @property
     def ledger_name(self) -> str:
         return self.path
+
+    def elsewhere(self, folder: str) -> Self:
+        return replace(self, path=folder, poll=None)
 
     @property
     def file_columns(self) -> tuple[str, ...] | str:

@@ -41,6 +41,11 @@ class FolderPosition(SourcePosition):
     read: int = 0
     names: tuple[File, ...] = ()
 
+    @property
+    def begins(self) -> bool:
+        """True before the first entry of the log."""
+        return self.entry == 0
+
     def text(self, before: SourcePosition | None) -> str:
         """The files of the entry, for people.
 

@@ -55,6 +55,11 @@ class IcebergOffset(SourcePosition):
         """True if the last unit is only partly read."""
         return self.files is not None
 
+    @property
+    def begins(self) -> bool:
+        """True in a table without snapshots, and before the first file of a state."""
+        return self.snapshot is None or (self.state and self.files == 0)
+
     def text(self, before: SourcePosition | None) -> str:
         """The snapshots between two offsets, for people.
 

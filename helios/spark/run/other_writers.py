@@ -23,7 +23,7 @@ from helios.spark.sinks.records import names_of, newest_record
 from helios.spark.sinks.stored_records import known_records
 from helios.table.ledger import Record, parse
 from helios.table.positions import SNAPSHOT, Batch, same_source
-from helios.table.refs import LEDGER, REPLAY
+from helios.table.refs import LEDGER, OWN_ENDS
 
 
 def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable, beside: Collection[str]) -> None:
@@ -214,7 +214,7 @@ def refuse_rows_of_others(context: SinkContext, table: JavaTable) -> None:
     plan = context.plan
     record = newest_record(table, plan.write.pipelines, plan.write.sink.branch_name)
     names = names_of(table, (plan.pipeline, plan.was), record)
-    names |= {f"{name}{REPLAY}" for name in names}  # replayed rows are the pipeline's own too
+    names = {f"{name}{end}" for name in names for end in OWN_ENDS}
     history = History(table, context.ledger(table, plan.write.sink.branch_name).head())
     # A branch of an empty table starts with an empty snapshot.
     changing = (s for s in history if str(s.operation()) != COMPACTION and changes_files(s))

@@ -29,7 +29,7 @@ from helios.spark.sinks.audit import rename_audit
 from helios.spark.sinks.quarantine import NAMES
 from helios.spark.sinks.quarantined import rename_rows
 from helios.table.ledger import parse
-from helios.table.refs import LEDGER, REPLAY
+from helios.table.refs import BACKFILL, LEDGER, OWN_ENDS, REPLAY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,9 @@ def rename(spark: SparkSession, old: TableName, new: TableName, others: Sequence
 def _by_name(table: JavaTable | None, name: str) -> list[str]:
     """The pipelines of a table, or of a branch, that are named after it."""
     keys = [str(key).removeprefix(LEDGER) for key in listed(table.properties().keySet())] if table is not None else []
-    return sorted(key for key in keys if key == name or (key.startswith(f"{name}@") and not key.endswith(REPLAY)))
+    return sorted(
+        key for key in keys if key == name or (key.startswith(f"{name}@") and not key.endswith((REPLAY, BACKFILL)))
+    )
 
 
 @dataclass(frozen=True)
@@ -192,14 +194,14 @@ def _has_records(spark: SparkSession, name: TableName, names: dict[str, str]) ->
 
 
 def _keys(was: str, to: str) -> list[str]:
-    return [f"{LEDGER}{name}{end}" for name in (was, to) for end in ("", REPLAY)]
+    return [f"{LEDGER}{name}{end}" for name in (was, to) for end in OWN_ENDS]
 
 
 def _moved(table: JavaTable, names: dict[str, str]) -> Iterator[tuple[str, str | None]]:
     """The new properties of the pipelines' records and replays; None for removed properties."""
     properties = table.properties()
     for was, to in names.items():
-        for end in ("", REPLAY):
+        for end in OWN_ENDS:
             old, new = f"{LEDGER}{was}{end}", f"{LEDGER}{to}{end}"
             text = properties.get(old)
             if text is None:

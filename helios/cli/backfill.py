@@ -1,0 +1,158 @@
+"""The command `backfill`: repairs the history of a target with the script as it is now."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+import click
+
+from helios.cli import options, output, progress
+from helios.cli.options import Loaded, Target
+from helios.errors import InputError
+
+if TYPE_CHECKING:
+    from helios.catalog.names import TableName
+    from helios.plan import Plan
+    from helios.plan.backfills import Ask
+    from helios.spark.backfill.result import Backfilled, Progress
+
+
+@click.command()
+@options.script_argument
+@click.option("--where", metavar="FILTER", required=True, help="The rows to repair: a condition over the target.")
+@click.option("--by", metavar="hour|day|month|COLUMN", help="Cuts them into slices, each a commit of its own.")
+@click.option("--from", "other", metavar="TABLE|FOLDER", help="Reads this in place of the source.")
+@click.option("--trust-expired", is_flag=True, help="Takes rows whose commits have expired for the pipeline's own.")
+@click.option("--dry-run", is_flag=True, help="Only show slices, rows and bytes.")
+@options.set_option
+@options.common
+@options.json_option
+def backfill(
+    *,
+    target: Target,
+    where: str,
+    by: str | None,
+    other: str | None,
+    trust_expired: bool,
+    dry_run: bool,
+    values: dict[str, str],
+    profile: str | None,
+    as_json: bool,
+) -> None:
+    """Repair rows of earlier batches with the script as it is.
+
+    The pipeline may be running meanwhile. The rows that --where names are replaced by those that the script gives of
+    its source now, slice by slice. A backfill that was stopped goes on when it is started again as it was.
+
+    \b
+    Example:
+      helios backfill pipeline.py:orders --where "day >= '2026-01-05' AND day < '2026-01-08'" --by day
+    """
+    from helios.plan.backfills import Ask
+
+    if not where.strip():
+        raise InputError("--where is empty.", fix="name columns of the target: --where \"day >= '2026-01-05'\".")
+    ask = Ask(where=where, by=by, other=other, trusts_expired=trust_expired)
+    done = _backfilled(options.load(target, profile, values), ask, dry_run=dry_run)
+    if as_json:
+        output.to_json(asdict(done))
+    else:
+        _print(done)
+
+
+def _backfilled(loaded: Loaded, ask: Ask, *, dry_run: bool) -> Backfilled:
+    """Starts Spark and repairs what is asked for."""
+    from helios.cli.run import Launch
+    from helios.engine import runnable
+    from helios.plan import compile_pipelines, components_ahead
+    from helios.plan.backfills import refuse_backfill, refuse_other_source
+
+    if len(loaded.pipelines) > 1:
+        names = ", ".join(loaded.script.pipelines)
+        script = loaded.script.path
+        raise InputError(f"{script} has several pipelines: {names}.", fix=f"name one: `helios backfill {script}:NAME`.")
+    plan = runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))[0]
+    refuse_backfill(plan)
+    source = None
+    if ask.other is not None:
+        refuse_other_source(plan)
+        source = _other(loaded, ask.other)
+        if not isinstance(source, str):
+            plan = replace(plan, catalogs=tuple(dict.fromkeys((*plan.catalogs, source.catalog))))
+    _tell_changed(plan)
+    components, debug = components_ahead(loaded.pipelines, loaded.context), options.settings().debug
+    session = Launch(loaded, components, progress.Lines(err=True), debug=debug).session([plan])
+    try:
+        from helios.spark.backfill.backfill import Backfill
+
+        return Backfill(plan, session, ask, other=source, tell=_tell).run(dry_run=dry_run)
+    finally:
+        session.stop()
+
+
+def _other(loaded: Loaded, other: str) -> TableName | str:
+    """The table or the folder that `--from` names: what is there, or has a slash, is a folder."""
+    from helios.model.values import Identifier, caller
+
+    if "/" in other or os.path.exists(other):
+        return other
+    return loaded.context.resolve(Identifier.parse(other), None, caller())
+
+
+def _tell_changed(plan: Plan) -> None:
+    """Says first where the pipeline has last run with other steps: its later batches are still written by those."""
+    from helios.plan.changed import changed
+
+    found = changed(plan)
+    steps = [change for change in found[1] if change.part == "step"] if found is not None else []
+    for change in steps:
+        lines = "\n".join(f"  {line}" for line in change.lines)
+        output.say(
+            "note",
+            f"{plan.pipeline} has last run with other steps, and writes newer rows by those until it is started "
+            f"again:\n{lines}",
+            "yellow",
+        )
+
+
+def _tell(step: Progress) -> None:
+    done = step.done
+    again = f", done {done.again + 1} times as rows came for it" if done.again else ""
+    left = f"; about {_duration(step.seconds)} left" if step.number < step.slices else ""
+    rows = f"{done.before:,} rows replaced by {done.after:,}" if done.snapshot else "no rows changed"
+    click.echo(f"{step.number} of {step.slices}  {done.slice}: {rows}{again}{left}", err=True)
+
+
+def _duration(seconds: float) -> str:
+    """A length of time in one unit.
+
+    Examples:
+        >>> _duration(3.4), _duration(400), _duration(9000)
+        ('3 s', '7 min', '2.5 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _print(done: Backfilled) -> None:
+    before, after = sum(one.before for one in done.slices), sum(one.after for one in done.slices)
+    slices = progress.counted(len(done.slices), "slice")
+    if done.dry_run:
+        output.table(
+            ("slice", "rows now", "rows then"),
+            [(one.slice, f"{one.before:,}", f"{one.after:,}") for one in done.slices],
+            numbers=("rows now", "rows then"),
+        )
+        click.echo(
+            f"{done.table}: {slices} would be written; {before:,} rows in {done.bytes or 0:,} bytes of files would be "
+            f"replaced by {after:,}."
+        )
+        return
+    earlier = f", {done.resumed:,} more before it was stopped" if done.resumed else ""
+    if not done.slices and not done.resumed:
+        click.echo(f"{done.table}: neither it nor the source has such rows; nothing was written.")
+    else:
+        click.echo(f"{done.table}: {slices} repaired{earlier}; {before:,} rows replaced by {after:,}.")

@@ -1,0 +1,174 @@
+"""What a backfill is asked for: which pipelines can have one, and the filters and cuts over a target's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from helios.errors import InputError, near_miss
+from helios.model.flow import flows
+from helios.model.modes import Append
+from helios.model.target import TargetKind
+from helios.plan.nodes import Plan, ReadPath
+from helios.plan.typing.determinism import nondeterministic_function
+from helios.plan.typing.expression import parse
+
+UNITS = ("hour", "day", "month")
+"""The lengths of time by which `--by` cuts."""
+WHOLE = ("string", "boolean", "date", "tinyint", "smallint", "int", "bigint")
+"""The types of columns whose values `--by COLUMN` takes one by one."""
+TARGETS = {
+    TargetKind.ROUTED: "it routes its rows into many tables",
+    TargetKind.MIRROR: "it mirrors the tables of a database",
+    TargetKind.ATOMIC_MIRROR: "it mirrors the tables of a database",
+    TargetKind.AUDITED: "its batches wait for an audit",
+    TargetKind.OUTPUT: "its target is not a table",
+}
+"""The targets that a backfill does not write, and why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """What a backfill is asked to repair.
+
+    Attributes:
+        where: The SQL condition over columns of the target for the rows that are replaced.
+        by: A unit of time or a column, by which the rows are cut into slices; None for one slice.
+        other: The table or the folder that is read in place of the source; None for the source.
+        trusts_expired: Whether rows whose commits have expired count as the pipeline's own.
+    """
+
+    where: str
+    by: str | None = None
+    other: str | None = None
+    trusts_expired: bool = False
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How rows are cut into slices.
+
+    Attributes:
+        column: The column.
+        unit: The unit of time; None where each value of the column is a slice.
+        kind: The type of the column.
+    """
+
+    column: str
+    unit: str | None
+    kind: str
+
+
+def refuse_backfill(plan: Plan) -> None:
+    """Rejects a pipeline whose history cannot be replaced slice by slice.
+
+    Raises:
+        InputError: It is one; names the reason.
+    """
+    write = plan.write
+    why = TARGETS.get(write.sink.target)
+    if why is None and plan.path is ReadPath.STREAM:
+        why = f"it is a stateful stream ({plan.why}), and its state is that of the newest rows"
+    elif why is None and plan.view is not None:
+        why = "it maintains a view: `helios run --full-refresh` computes it anew"
+    elif why is None and not isinstance(write.mode, Append):
+        why = f"its mode is {write.mode.text()}, and --where repairs appended rows alone"
+    elif why is None and plan.path is ReadPath.BATCH:
+        why = "it reads its sources once: give its source a .where(...) and its sink .overwrite(filter), and run it"
+    elif why is None and any(read.source.carries_order or read.source.reads_changes for read in plan.reads):
+        why = "its rows are changes of a source, and those of a longer time are not those of its parts"
+    elif why is None and write.quarantine is not None:
+        why = "it has a quarantine, and which of its rejected rows were replayed is not compared yet"
+    if why is not None:
+        raise InputError(f"{plan.pipeline} cannot be backfilled: {why}.", where=plan.origin)
+
+
+def refuse_other_source(plan: Plan) -> None:
+    """Rejects `--from` for a pipeline that follows several sources, of which it would name one.
+
+    Raises:
+        InputError: The pipeline follows several.
+    """
+    followed = [inner.source.label() for inner in flows(plan.stream) if inner.source.streaming]
+    if len(followed) > 1:
+        raise InputError(
+            f"--from names one source, and {plan.pipeline} follows {len(followed)}: {', '.join(followed)}.",
+            where=plan.origin,
+        )
+
+
+def columns_named(where: str, columns: Mapping[str, str], table: str) -> list[str]:
+    """The columns of a target that a filter names, as the table writes them.
+
+    Args:
+        where: The filter.
+        columns: The types of the target's columns.
+        table: The name of the target, for messages.
+
+    Raises:
+        InputError: The filter is empty, names no column, one that is not there, or is another one each time.
+
+    Examples:
+        >>> columns_named("Day >= '2026-01-05' AND day < '2026-01-08'", {"day": "string", "id": "int"}, "local.a.t")
+        ['day']
+    """
+    if not where.strip():
+        raise InputError("--where is empty.", fix=f"name columns of {table}: --where \"day >= '2026-01-05'\".")
+    if (moving := nondeterministic_function(where)) is not None:
+        raise InputError(f"--where has {moving}, which is another one at each look.", fix="write the value itself.")
+    from sqlglot import exp
+
+    parsed = parse(where, f"--where ({where})", None)
+    if parsed.find(exp.Query) is not None:
+        raise InputError("--where has a query inside.", fix="write the values that it gives.")
+    known = {name.lower(): name for name in columns}
+    found: dict[str, None] = {}
+    for column in parsed.find_all(exp.Column):
+        name = column.parts[0].name
+        if name.lower() not in known:
+            raise InputError(f"--where: {table} has no column {name!r}. {near_miss(name, columns)}")
+        found[known[name.lower()]] = None
+    if not found:
+        raise InputError(f"--where ({where}) names no column of {table}.", fix=near_miss("", columns))
+    return list(found)
+
+
+def cut_of(by: str | None, named: list[str], columns: Mapping[str, str], table: str) -> Cut | None:
+    """How `--by` cuts the rows of a filter; None without one. A column goes before a unit of the same name.
+
+    Args:
+        by: The value of `--by`.
+        named: The columns that the filter names.
+        columns: The types of the target's columns.
+        table: The name of the target, for messages.
+
+    Raises:
+        InputError: There is no such column, its values are not cut one by one, or the filter names no one time.
+
+    Examples:
+        >>> cut_of("day", ["ts"], {"ts": "timestamp", "id": "int"}, "local.a.t")
+        Cut(column='ts', unit='day', kind='timestamp')
+        >>> cut_of("day", ["day"], {"day": "string"}, "local.a.t")
+        Cut(column='day', unit=None, kind='string')
+    """
+    if by is None:
+        return None
+    known = {name.lower(): name for name in columns}
+    if (column := known.get(by.lower())) is not None:
+        kind = columns[column]
+        if kind not in WHOLE and not kind.startswith("decimal"):
+            fix = "cut by hour, day or month" if kind.startswith("timestamp") else f"cut by one of {', '.join(WHOLE)}"
+            raise InputError(f"--by {by}: {column} is {kind}, whose values are too many to be slices.", fix=f"{fix}.")
+        return Cut(column, None, kind)
+    if by.lower() not in UNITS:
+        raise InputError(f"--by {by}: {table} has no such column. {near_miss(by, [*UNITS, *columns])}")
+    times = [name for name in named if columns[name] in ("date", "timestamp", "timestamp_ntz")]
+    if len(times) != 1:
+        names = f"{len(times)}: {', '.join(times)}" if times else "none"
+        raise InputError(
+            f"--by {by} cuts the one date or timestamp that --where names, and it names {names}.",
+            fix="name one in --where, or cut by a column.",
+        )
+    if columns[times[0]] == "date" and by.lower() == "hour":
+        raise InputError(f"--by hour: {times[0]} is a date.", fix="cut by day or month.")
+    return Cut(times[0], by.lower(), columns[times[0]])

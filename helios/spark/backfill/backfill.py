@@ -1,0 +1,260 @@
+"""Backfills: repairs the history of a target with the script as it is now, beside the running pipeline.
+
+A backfill commits as its own driver, `<pipeline>.backfill`, under a lease of its own. Each slice is one commit, which
+replaces its rows by those that the script gives of what the sources held up to the position of the live record. The
+record's number is that of the last slice, so that another process goes on behind it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.storagelevel import StorageLevel
+
+from helios.catalog.names import TableName
+from helios.errors import HeliosError, InputError, LeaseError, LedgerError, NotFound
+from helios.plan.backfills import Ask, columns_named, cut_of, refuse_backfill, refuse_other_source
+from helios.plan.nodes import Plan
+from helios.spark.backfill.live import LivePipeline, Standing
+from helios.spark.backfill.notes import Notes, State
+from helios.spark.backfill.other_source import other_rows
+from helios.spark.backfill.recompute import ReadOnlyCheckpoint, Recompute
+from helios.spark.backfill.repair import Base, Repair
+from helios.spark.backfill.result import Backfilled, Progress, Repaired
+from helios.spark.backfill.slices import Counted, slices_of
+from helios.spark.backfill.writers import Target
+from helios.spark.checkpoint.lease import Lease
+from helios.spark.iceberg import tables
+from helios.spark.iceberg.failures import user_error
+from helios.spark.iceberg.scan_tasks import scan_task_scope
+from helios.spark.iceberg.schema import align
+from helios.spark.jvm.sql import quoted
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+from helios.spark.run.query import keeps_state
+from helios.spark.sinks.alignment import SchemaAligner
+from helios.spark.sinks.ledger import Ledger
+from helios.spark.sinks.records import names_of
+from helios.spark.sinks.rollbacks import RollbackGuard
+from helios.table.ledger import Record
+from helios.table.refs import BACKFILL, OWN_ENDS
+
+
+class Backfill:
+    """The backfill of one pipeline.
+
+    Args:
+        plan: The pipeline, compiled from the current script.
+        spark: The session.
+        ask: What is to be repaired.
+        other: The table, or the path of the folder, that is read in place of the source.
+        tell: Called after each slice.
+
+    Raises:
+        HeliosError: The pipeline cannot be backfilled; names the reason.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        spark: SparkSession,
+        ask: Ask,
+        *,
+        other: TableName | str | None = None,
+        tell: Callable[[Progress], None] = lambda progress: None,
+    ) -> None:
+        refuse_backfill(plan)
+        if other is not None:
+            refuse_other_source(plan)
+        self._plan, self._spark, self._ask, self._tell, self._other = plan, spark, ask, tell, other
+        table = tables.load_table(spark, plan.write.table)
+        if table is None:
+            raise NotFound(f"table {plan.write.table.text} does not exist.", where=plan.declared.sink.origin)
+        self._table: JavaTable = table
+        self._checkpoint = ReadOnlyCheckpoint(spark, plan.checkpoint)
+        self._live = LivePipeline(plan, spark, self._checkpoint)
+        self._recompute = Recompute(plan, spark, self._checkpoint)
+        self._notes = Notes(spark, self._checkpoint)
+
+    def run(self, *, dry_run: bool = False) -> Backfilled:
+        """Repairs the slices, one after the other.
+
+        Args:
+            dry_run: Whether slices and rows are only counted.
+
+        Raises:
+            HeliosError: A slice cannot be repaired. Those before it are; another run goes on with it.
+        """
+        try:
+            with scan_task_scope():
+                if dry_run:
+                    return self._counted()
+                lease = Lease(self._notes.checkpoint)
+                try:
+                    lease.acquire()
+                except LeaseError as error:
+                    raise LeaseError(
+                        f"a backfill of {self._plan.pipeline} is running already: {error.what}",
+                        where=self._plan.origin,
+                        fix="wait for its end, or stop it; it goes on when it is started again as it was.",
+                    ) from error
+                try:
+                    return self._run(lease)
+                finally:
+                    lease.release()
+        except HeliosError:
+            raise
+        except Exception as error:
+            raise user_error(error, self._plan) from error
+
+    # what is to be done
+
+    def _look(self) -> Standing:
+        committed = self._live.committed()  # before the table, which then has these batches
+        self._table.refresh()
+        return self._live.standing(self._table, committed)
+
+    def _prepare(self) -> tuple[Standing, DataFrame]:
+        """How far the pipeline has come, and the rows that the script gives of it, as the target stores them."""
+        plan, table = self._plan, self._table
+        columns = {f.name: f.dataType.simpleString() for f in tables.spark_schema(self._spark, table).fields}
+        named = columns_named(self._ask.where, columns, plan.write.table.text)
+        self._cut = cut_of(self._ask.by, named, columns, plan.write.table.text)
+        standing = self._look()
+        record = standing.record
+        own = names_of(table, plan.write.pipelines, record)
+        self._target = Target(
+            self._spark,
+            table,
+            plan.write.table,
+            own=frozenset(f"{name}{end}" for name in own for end in OWN_ENDS),
+            trusts_expired=self._ask.trusts_expired,
+            where=plan.declared.sink.origin,
+        )
+        other = None
+        if self._other is not None:
+            other = other_rows(self._spark, plan, self._other, standing.entries)
+            self._recompute.resume(self._checkpoint.start() or ())
+        else:
+            self._recompute.resume(self._live.starts(standing, table))
+        if keeps_state(self._recompute.analyzed()):
+            raise InputError(
+                f"{plan.pipeline} cannot be backfilled: a callable keeps state between batches.", where=plan.origin
+            )
+        rows = self._recompute.rows(None, standing.ends, other)
+        if rows is None:
+            raise NotFound(f"{plan.pipeline} has read nothing yet: there is nothing to repair.", where=plan.origin)
+        return standing, rows
+
+    def _counted(self) -> Backfilled:
+        """The slices as they would be repaired now; nothing is written, not even a new column."""
+        _, rows = self._prepare()
+        schema = tables.spark_schema(self._spark, self._table)
+        known = {name.lower() for name in schema.names}
+        rows = align(rows.select(*[name for name in rows.columns if name.lower() in known]), schema)
+        counted = self._slices(rows.where(self._ask.where))
+        head = self._head()
+        for one in counted:
+            self._target.refuse_others(one.slice, head)
+        slices = tuple(Repaired(slice=one.slice.name, before=one.before, after=one.after) for one in counted)
+        size = self._target.bytes(self._ask.where, head)
+        return replace(self._result(slices), dry_run=True, bytes=size)
+
+    def _slices(self, rows: DataFrame) -> list[Counted]:
+        before = self._target.rows(self._ask.where, self._head())
+        before = before if before is not None else rows.limit(0)
+        return slices_of(self._ask.where, self._cut, before, rows)
+
+    def _head(self) -> JavaSnapshot | None:
+        return tables.head(self._table, self._plan.write.sink.branch_name)
+
+    def _result(self, slices: tuple[Repaired, ...]) -> Backfilled:
+        plan = self._plan
+        return Backfilled(
+            pipeline=plan.pipeline,
+            table=plan.write.table.text,
+            where=self._ask.where,
+            dry_run=False,
+            slices=slices,
+        )
+
+    # repairing
+
+    def _run(self, lease: Lease) -> Backfilled:
+        standing, rows = self._prepare()
+        plan = self._plan
+        rows = SchemaAligner(self._spark, plan, plan.write.table, self._table)(rows, ()).where(self._ask.where)
+        if self._cut is not None:  # each slice reads a part of them
+            column = quoted(self._cut.column)
+            rows = rows.repartitionByRange(column).sortWithinPartitions(column).persist(StorageLevel.DISK_ONLY)
+        try:
+            state, ledger = self._resumed() or self._new(rows)
+            record = ledger.load()
+            first = record.batch + 1 if record is not None else 0
+            repair = Repair(
+                plan=plan,
+                spark=self._spark,
+                ledger=ledger,
+                live=self._live,
+                recompute=self._recompute,
+                target=self._target,
+                base=Base(rows, standing),
+                where=self._ask.where,
+                verify=lease.verify,
+            )
+            done = self._repaired(repair, state, first)
+        finally:
+            rows.unpersist()
+        self._notes.end()
+        return replace(self._result(tuple(done)), resumed=first)
+
+    def _repaired(self, repair: Repair, state: State, first: int) -> list[Repaired]:
+        done: list[Repaired] = []
+        began, count = time.monotonic(), len(state.slices)
+        for number in range(first, count):
+            done.append(repair.slice(number, state.slices[number]))
+            each = (time.monotonic() - began) / len(done)
+            left = each * (count - number - 1)
+            self._tell(Progress(done=done[-1], number=number + 1, slices=count, seconds=left))
+        return done
+
+    @property
+    def _made_by(self) -> list[str]:
+        """What decides the rows: the steps, the script with its callables, and the checkpoint of the pipeline."""
+        script = Path(self._plan.origin.file)
+        text = script.read_bytes() if script.is_file() else b""
+        return [self._plan.fingerprint, hashlib.sha256(text).hexdigest()[:16], self._live.identity.id]
+
+    def _ledger(self, id: str) -> Ledger:
+        name, branch = self._plan.pipeline + BACKFILL, self._plan.write.sink.branch_name
+        otherwise = "start the backfill again"
+        guard = RollbackGuard(self._table, name, id, otherwise=otherwise, lenient=True)
+        return Ledger(self._table, name, id, self._plan.fingerprint, branch, guard=guard)
+
+    def _resumed(self) -> tuple[State, Ledger] | None:
+        """The backfill that died, where this one is asked for the same; None where it begins anew."""
+        state = self._notes.load()
+        if state is None or state.ask != asdict(self._ask) or list(state.made_by) != self._made_by:
+            return None
+        ledger = self._ledger(state.id)
+        record = ledger.load()
+        if record is None or record.checkpoint != state.id:
+            return None
+        try:
+            ledger.refuse_rollback(record)
+        except LedgerError:  # its slices are not repaired any more
+            return None
+        return state, ledger
+
+    def _new(self, rows: DataFrame) -> tuple[State, Ledger]:
+        slices = [one.slice for one in self._slices(rows)]
+        state = State(id=uuid.uuid4().hex, ask=asdict(self._ask), made_by=self._made_by, slices=slices)
+        ledger = self._ledger(state.id)
+        self._notes.begin(state)
+        ledger.claim(Record(checkpoint=state.id, steps=self._plan.fingerprint))
+        return state, ledger

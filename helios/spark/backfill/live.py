@@ -1,0 +1,214 @@
+"""The pipeline beside which a backfill works: how far it has come, where it first began, what it commits meanwhile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from helios.errors import CheckpointError, HeliosError, InputError, NotFound
+from helios.plan.nodes import Plan
+from helios.plan.other_pipelines import Entry
+from helios.sources.kinds import position_of
+from helios.spark.backfill.recompute import FROM, Ends, ReadOnlyCheckpoint
+from helios.spark.backfill.slices import Slice
+from helios.spark.checkpoint.files import Identity
+from helios.spark.iceberg import filters
+from helios.spark.iceberg.added_files import changes_files
+from helios.spark.iceberg.history import History
+from helios.spark.iceberg.scan_tasks import plan_tasks, read_tasks
+from helios.spark.iceberg.validators import COMPACTION
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+from helios.table.ledger import Record, Starts, parse
+from helios.table.refs import LEDGER
+
+KEPT = ("source", "uuid", "branch", "from", "place")
+"""What a backfill's commits say of a source: how far it was read, and not the span of the last batch."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a pipeline has come.
+
+    Attributes:
+        record: Its record in the target.
+        batch: The last batch that is done, which may have changed nothing in the target.
+        ends: Where that batch ended in each followed source.
+        entries: The same as the ledger keeps it.
+    """
+
+    record: Record
+    batch: int
+    ends: Ends
+    entries: tuple[Entry, ...]
+
+
+class LivePipeline:
+    """A pipeline that may be running in another process; nothing of it is changed.
+
+    Args:
+        plan: The pipeline, compiled from the current script.
+        spark: The session.
+        checkpoint: Its checkpoint.
+
+    Raises:
+        CheckpointError: The checkpoint is not this pipeline's.
+    """
+
+    def __init__(self, plan: Plan, spark: SparkSession, checkpoint: ReadOnlyCheckpoint) -> None:
+        self._plan, self.checkpoint = plan, checkpoint
+        self.identity = self._own()
+
+    def _own(self) -> Identity:
+        identity = self.checkpoint.identity()
+        if identity is None:
+            raise CheckpointError(
+                f"{self._plan.pipeline} has no checkpoint at {self.checkpoint.location}; nothing was written.",
+                where=self._plan.declared.sink.origin,
+                fix="run the pipeline first; a lost checkpoint is replaced with `helios run --new-checkpoint`.",
+            )
+        if identity.pipeline not in (self._plan.pipeline, self._plan.was):
+            raise CheckpointError(
+                f"the checkpoint {self.checkpoint.location} is pipeline {identity.pipeline!r}'s; nothing was written.",
+                where=self._plan.declared.sink.origin,
+            )
+        return identity
+
+    def standing(self, table: JavaTable, committed: int) -> Standing:
+        """How far the pipeline has come in a table, as that was loaded.
+
+        Args:
+            table: The target.
+            committed: The last finished batch in the checkpoint, as it was before the target was loaded; -1 for none.
+
+        Raises:
+            NotFound: It has written nothing.
+            CheckpointError: It goes on with another checkpoint.
+        """
+        texts = ((name, table.properties().get(LEDGER + name)) for name in self._plan.write.pipelines)
+        record = next((parse(text, LEDGER + name, table.name()) for name, text in texts if text is not None), None)
+        if record is None or (record.position is None and committed < 0):
+            raise NotFound(
+                f"{self._plan.pipeline} has written nothing into {table.name()} yet: there is nothing to repair.",
+                where=self._plan.origin,
+            )
+        if record.checkpoint != self.identity.id:
+            raise CheckpointError(
+                f"{self._plan.pipeline} has begun a new checkpoint meanwhile, or its target was emptied; the backfill "
+                "ends here.",
+                where=self._plan.origin,
+                fix="start it again: it begins anew.",
+            )
+        known = (record.position or {}).get("sources") or ()
+        entries = tuple({key: entry[key] for key in KEPT if key in entry} for entry in known)
+        if committed <= record.batch:
+            return Standing(record, record.batch, tuple(entry.get("place") for entry in entries), entries)
+        # Batches that changed nothing are in Spark's log alone: by other steps they may have had rows.
+        ends = tuple(self.checkpoint.offsets(committed))
+        placed = tuple({**entry, "place": end} for entry, end in zip(entries, ends, strict=False))
+        return Standing(record, committed, ends, placed)
+
+    def committed(self) -> int:
+        """The last batch that the pipeline has finished; -1 for none."""
+        return max(self.checkpoint.batches("commits"), default=-1)
+
+    def starts(self, standing: Standing, table: JavaTable) -> Starts:
+        """Where the followed sources were first read from.
+
+        Raises:
+            InputError: That is not known, as the pipeline has begun a new checkpoint since.
+        """
+        starts: Starts | None = self.checkpoint.start()
+        if standing.record.start:
+            return standing.record.start
+        if starts and (all(map(_begins, starts)) or self._only_checkpoint(table)):
+            return starts
+        raise InputError(
+            f"where {self._plan.pipeline} has first begun to read is not known any more, as it has gone on with "
+            "a new checkpoint, or its first commits have expired; nothing was written.",
+            where=self._plan.origin,
+            fix=f"{FROM}.",
+        )
+
+    def _only_checkpoint(self, table: JavaTable) -> bool:
+        """True if the whole history of a table shows no other checkpoint of the pipeline."""
+        history = History(table, table.currentSnapshot())
+        ours = [one for one in history if one.summary().get("helios.pipeline") in self._plan.write.pipelines]
+        return history.expired is None and all(
+            one.summary().get("helios.checkpoint") == self.identity.id for one in ours
+        )
+
+
+def _begins(start: Entry) -> bool:
+    at = position_of(start.get("place"))
+    return at is not None and at[1].begins
+
+
+class Watcher:
+    """Looks whether commits that come while a slice is written put rows into it.
+
+    Args:
+        spark: The session.
+        table: The target.
+        name: Its name as Spark parses it.
+        slice: The slice.
+        pipelines: The names of the live pipeline.
+        gives: Whether the script gives rows of the slice of what the sources got up to some positions.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: JavaTable,
+        name: str,
+        slice: Slice,
+        *,
+        pipelines: tuple[str, ...],
+        gives: Callable[[Ends], bool],
+    ) -> None:
+        self._spark, self._table = spark, table
+        self._slice, self._pipelines, self._gives = slice, pipelines, gives
+        self._within = filters.expression(spark, table, name, [slice.condition])
+        self._looked = -1  # the last batch up to which the sources were compared
+
+    def conflict(self, snapshot: JavaSnapshot) -> str:
+        """Why a commit is a conflict; empty where it is none."""
+        if str(snapshot.operation()) == COMPACTION or not changes_files(snapshot):
+            return ""
+        why = f"snapshot {snapshot.snapshotId()} has changed rows of {self._slice.name}"
+        if str(snapshot.operation()) != "append":
+            return why
+        try:
+            if self._adds(snapshot) or self._reads(snapshot):
+                return why
+        except (HeliosError, Py4JError, PySparkException) as error:  # the next try meets it where it can be told
+            return f"snapshot {snapshot.snapshotId()} cannot be compared: {error}"
+        return ""
+
+    def _adds(self, snapshot: JavaSnapshot) -> bool:
+        """True if a commit adds rows of the slice."""
+        scan = self._table.newIncrementalAppendScan().toSnapshot(int(snapshot.snapshotId()))
+        parent = snapshot.parentId()
+        scan = scan.fromSnapshotExclusive(int(parent)) if parent is not None else scan
+        tasks = plan_tasks(self._spark, scan.filter(self._within) if self._within is not None else scan)
+        if not tasks.size():
+            return False
+        rows = read_tasks(self._spark, self._table, tasks).where(self._slice.condition)
+        return bool(rows.select(F.lit(1)).limit(1).collect())
+
+    def _reads(self, snapshot: JavaSnapshot) -> bool:
+        """True if the script gives rows of the slice of what a batch has read, which other steps may have made."""
+        summary = snapshot.summary()
+        batch = summary.get("helios.batch")
+        if summary.get("helios.pipeline") not in self._pipelines or batch is None or int(batch) <= self._looked:
+            return False
+        entries = json.loads(summary.get("helios.position") or "{}").get("sources") or ()
+        if self._gives(tuple(entry.get("place") for entry in entries)):
+            return True
+        self._looked = int(batch)
+        return False

@@ -1,0 +1,74 @@
+"""The notes of a backfill in the checkpoint folder, so that another process can resume it.
+
+<checkpoint>/helios/backfill/
+  state.json          what it was asked for, and its slices; those up to the record's number are done
+  helios/lease.json   the process that does it
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from pyspark.sql import SparkSession
+
+from helios.errors import CheckpointError
+from helios.spark.backfill.slices import Slice
+from helios.spark.checkpoint.files import Checkpoint
+
+STATE = "state.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """A started backfill.
+
+    Attributes:
+        id: Its own id, which its commits are stamped with as their checkpoint.
+        ask: What it was asked for.
+        made_by: The fingerprint of the steps and of the script, and the checkpoint of the pipeline.
+        slices: The slices, in their order.
+    """
+
+    id: str
+    ask: Mapping[str, object]
+    made_by: Sequence[str]
+    slices: Sequence[Slice]
+
+
+class Notes:
+    """Reads and writes the notes of a backfill.
+
+    Args:
+        spark: The session.
+        pipeline: The checkpoint of the pipeline.
+    """
+
+    def __init__(self, spark: SparkSession, pipeline: Checkpoint) -> None:
+        self.checkpoint = Checkpoint(spark, f"{pipeline.location}/helios/backfill")
+
+    def load(self) -> State | None:
+        """The backfill that was begun last, and has not ended.
+
+        Raises:
+            CheckpointError: The file is damaged.
+        """
+        text = self.checkpoint.files.read(STATE)
+        if text is None:
+            return None
+        try:
+            fields = json.loads(text)
+            slices = [Slice(**one) for one in fields["slices"]]
+            return State(id=str(fields["id"]), ask=dict(fields["ask"]), made_by=list(fields["made_by"]), slices=slices)
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"{self.checkpoint.location}/{STATE}, the notes of a backfill, cannot be read ({error}).",
+                fix="delete it: the backfill then begins with its first slice again, which does no harm.",
+            ) from error
+
+    def begin(self, state: State) -> None:
+        self.checkpoint.files.write(STATE, json.dumps({"v": 1, **asdict(state)}))
+
+    def end(self) -> None:
+        self.checkpoint.files.delete(STATE)

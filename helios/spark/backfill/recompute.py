@@ -1,0 +1,183 @@
+"""The rows that the script, as it is now, gives of what its sources held up to a position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TypeAlias
+
+from pyspark.sql import DataFrame, SparkSession
+from typing_extensions import override
+
+from helios.errors import HeliosError, InputError
+from helios.plan.nodes import Plan, ReadPlan
+from helios.sources.common.spark.context import SourceContext
+from helios.sources.common.spark.past import Past, past_of
+from helios.sources.common.spark.protocol import Source, open_source
+from helios.spark.checkpoint.files import Checkpoint
+from helios.spark.checkpoint.small_files import SmallFiles
+from helios.spark.observer import Silent
+from helios.spark.steps.build import build
+from helios.table.ledger import Starts
+from helios.table.positions import Position
+
+Ends: TypeAlias = "tuple[Position | None, ...]"
+"""How far each followed source is read."""
+OtherRows: TypeAlias = Callable[[Source], DataFrame]
+"""The rows that are read in place of those of a source."""
+FROM = "name a table or a folder that has them, with the same columns: --from"
+
+
+class ReadOnlyFiles(SmallFiles):
+    """The small files of a checkpoint that another process drives: nothing is written.
+
+    Args:
+        files: The files.
+    """
+
+    def __init__(self, files: SmallFiles) -> None:
+        self._files = files
+        self.root = files.root
+
+    @override
+    def read(self, name: str) -> str | None:
+        return self._files.read(name)
+
+    @override
+    def names(self, folder: str) -> list[str]:
+        return self._files.names(folder)
+
+    @override
+    def write(self, name: str, text: str) -> None:
+        return None  # what a source notes of a batch, the pipeline has noted
+
+    @override
+    def delete(self, name: str) -> None:
+        return None
+
+    @override
+    def rename(self, name: str, to: str) -> None:
+        return None
+
+    @override
+    def move(self, to: SmallFiles) -> None:
+        return None
+
+    @override
+    def locked(self) -> AbstractContextManager[bool]:
+        return nullcontext(False)
+
+
+class ReadOnlyCheckpoint(Checkpoint):
+    """The checkpoint of a pipeline that another process drives.
+
+    Args:
+        spark: The session.
+        location: The folder.
+    """
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        super().__init__(spark, location)
+        self.files = ReadOnlyFiles(self.files)
+
+
+class Strict(Silent):
+    """An observer that refuses what a run goes on without."""
+
+    @override
+    def files_gone(self, paths: Sequence[str]) -> None:
+        more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
+        raise InputError(f"{paths[0]}{more} is gone")
+
+
+class Recompute:
+    """The steps of a pipeline over earlier parts of its sources.
+
+    Args:
+        plan: The pipeline, compiled from the current script.
+        spark: The session.
+        checkpoint: Its checkpoint, of which nothing is changed.
+    """
+
+    def __init__(self, plan: Plan, spark: SparkSession, checkpoint: ReadOnlyCheckpoint) -> None:
+        self._plan = plan
+        self._spark = spark
+        context = SourceContext(plan=plan, spark=spark, observer=Strict(), checkpoint=checkpoint)
+        self._sources = {index: open_source(context, index) for index in range(len(plan.reads))}
+        self._followed = [index for index, read in enumerate(plan.reads) if read.source.streaming]
+
+    def resume(self, starts: Starts) -> None:
+        """Begins where the pipeline first began, before anything is read.
+
+        Args:
+            starts: The starting positions of the followed sources.
+
+        Raises:
+            HeliosError: A source was replaced since, or the script declares another start.
+        """
+        for index, entry in zip(self._followed, starts, strict=True):
+            self._sources[index].resume(entry)  # type: ignore[arg-type]
+
+    def rows(self, after: Ends | None, to: Ends, other: OtherRows | None = None) -> DataFrame | None:
+        """The rows after all steps; None where nothing lies between the positions.
+
+        Args:
+            after: Where the part begins; None for the first start.
+            to: Where it ends.
+            other: The rows that are read in place of those of the followed source.
+
+        Raises:
+            InputError: A source no longer holds the part; names what is missing.
+        """
+        parts: dict[int, DataFrame | None] = {}
+        for place, index in enumerate(self._followed):
+            source = self._sources[index]
+            if other is not None:
+                parts[index] = other(source)
+            else:
+                begun = after[place] if after is not None else None
+                with held(source.read_plan):
+                    span = source.span(begun if begun is not None else source.start(), to[place])
+                    parts[index] = source.read(self._spark, span) if span.start != span.end else None
+            source.context.rejected_input.take()  # bad rows of the source, which the pipeline has handled
+        if all(part is None for part in parts.values()):
+            return None
+
+        def of(index: int, read: ReadPlan) -> DataFrame:
+            source = self._sources[index]
+            part = parts.get(index)
+            if part is None:
+                part = source.nothing(self._spark) if index in parts else source.read(self._spark, None)
+            assert part is not None  # a state has columns, if no rows
+            return part
+
+        def past(index: int) -> Past | None:
+            source = self._sources[index]
+            return past_of(self._spark, source, source.pin())
+
+        return build(self._plan, of, past).df
+
+    def analyzed(self) -> DataFrame:
+        """The steps over streams of the followed sources, for Spark's analyzer alone."""
+
+        def of(index: int, read: ReadPlan) -> DataFrame:
+            source = self._sources[index]
+            rows = source.stream() if read.source.streaming else source.read(self._spark, None)
+            assert rows is not None
+            return rows
+
+        return build(self._plan, of).df
+
+
+@contextmanager
+def held(read: ReadPlan) -> Generator[None, None, None]:
+    """Gives the error of a source that cannot be read any more its fix."""
+    try:
+        yield
+    except HeliosError as error:
+        what = error.what.rstrip(".")
+        raise InputError(
+            f"{read.name} does not hold any more what the backfill asks for: {what}; nothing was written.",
+            where=read.source.origin,
+            fix=f"{FROM}.",
+        ) from error

@@ -1,0 +1,191 @@
+"""The repair of one slice: one commit, validated against every commit that has come since its rows were computed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.storagelevel import StorageLevel
+
+from helios.errors import RunError
+from helios.model.retry import CommitRetries, Retry
+from helios.plan.nodes import Plan
+from helios.spark.backfill.live import LivePipeline, Standing, Watcher
+from helios.spark.backfill.recompute import Ends, Recompute
+from helios.spark.backfill.result import Repaired
+from helios.spark.backfill.slices import Slice
+from helios.spark.backfill.writers import Target
+from helios.spark.iceberg import freshness
+from helios.spark.iceberg.transaction import Transaction
+from helios.spark.jvm.callbacks import callback_scope
+from helios.spark.jvm.errors import java_message
+from helios.spark.sinks.alignment import SchemaAligner
+from helios.spark.sinks.context import SinkContext
+from helios.spark.sinks.ledger import Ledger
+from helios.spark.sinks.modes import refuse_unordered
+from helios.spark.sinks.options import CommitOptions, Conflict
+from helios.table.positions import Batch, Span
+
+TRIES = 30
+"""How often a slice is done in all, as others commit into it."""
+SHORTEST, LONGEST = 0.05, 2.0
+"""Seconds between two tries; each pause is twice as long as the one before."""
+COMMITS = Retry(retries=6, backoff=SHORTEST)
+"""How often the commit of a slice is tried whose rows need not be written again."""
+SNAPSHOT_ISOLATION = {"write.delete.isolation-level": "snapshot"}
+"""Commits of others are compared row by row, where Iceberg would go by the bounds of their files."""
+PARTLY = "some, but not all, rows match"
+"""Iceberg's words for a file of which a filter selects a part."""
+MANY = 25
+"""So many batches of the pipeline behind the base become a part of it."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """The rows that the script gives up to a position.
+
+    Attributes:
+        rows: The rows of the whole backfill, as the target stores them.
+        standing: How far the pipeline had come.
+    """
+
+    rows: DataFrame
+    standing: Standing
+
+
+@dataclass(kw_only=True)
+class Repair:
+    """Repairs slices.
+
+    Attributes:
+        plan: The pipeline.
+        spark: The session.
+        ledger: The record of the backfill.
+        live: The pipeline that may be running.
+        recompute: The steps of the script over its sources.
+        target: The rows of the target.
+        base: The rows that are computed already.
+        where: The filter of the backfill.
+        verify: Raises when another process has taken the backfill over.
+    """
+
+    plan: Plan
+    spark: SparkSession
+    ledger: Ledger
+    live: LivePipeline
+    recompute: Recompute
+    target: Target
+    base: Base
+    where: str
+    verify: Callable[[], None]
+
+    def slice(self, number: int, slice: Slice) -> Repaired:
+        """Replaces the rows of a slice in one commit.
+
+        Args:
+            number: Its number.
+            slice: The slice.
+
+        Raises:
+            HeliosError: It cannot be repaired; nothing of it was written.
+        """
+        why = ""
+        for again in range(TRIES):
+            with callback_scope():
+                done = self._try(number, slice)
+            if isinstance(done, Repaired):
+                return replace(done, again=again)
+            why = f": {java_message(done.error)}" if done.error is not None else ""
+            time.sleep(min(LONGEST, SHORTEST * 2**again))
+        raise RunError(
+            f"{slice.name} of {self.plan.write.table.text} was done {TRIES} times, and each time somebody committed "
+            f"into it{why}; nothing of it was written.",
+            fix="start the backfill again when fewer rows come for it: it goes on with this slice.",
+        )
+
+    def _try(self, number: int, slice: Slice) -> Repaired | Conflict:
+        self.verify()
+        committed = self.live.committed()  # before the table, which then has these batches
+        self.ledger.find(Batch(number, (), replayed=True))
+        standing = self.live.standing(self.ledger.table, committed)
+        head = self.ledger.seen
+        self.target.refuse_others(slice, head)
+        before = self.target.rows(slice.condition, head)
+        held = before.count() if before is not None else 0
+        rows = self._rows(standing).where(slice.condition)
+        spans = tuple(Span(entry["source"], None, entry.get("place"), entry) for entry in standing.entries)
+        options = self._options(slice)
+        batch = Batch(number, spans, replayed=True)
+        made = self.ledger.try_commit(
+            self.spark, self._write(slice, rows, standing), batch, options, CommitRetries(COMMITS)
+        )
+        if isinstance(made, Conflict):
+            return made
+        freshness.verify(self.plan.write.table, self.ledger.table)
+        rows_now = made.rows if made is not None else 0
+        return Repaired(
+            slice=slice.name, before=held, after=rows_now, snapshot=made.snapshot if made is not None else None
+        )
+
+    def _options(self, slice: Slice) -> CommitOptions:
+        options = SinkContext(plan=self.plan, spark=self.spark, checkpoint=self.live.checkpoint).options()
+        return replace(
+            options,
+            stamps={**options.stamps, "helios.slice": slice.condition},
+            properties={**options.properties, **SNAPSHOT_ISOLATION},
+            verify=self.verify,
+        )
+
+    # the rows
+
+    def _rows(self, standing: Standing) -> DataFrame:
+        """The rows of the backfill up to a position: those of the base, and of what the pipeline has read since."""
+        new = self._since(self.base.standing, standing.ends)
+        if new is None:
+            return self.base.rows
+        rows = self.base.rows.unionByName(new)
+        if standing.batch - self.base.standing.batch > MANY:
+            kept = new.persist(StorageLevel.DISK_ONLY)
+            rows = self.base.rows.unionByName(kept)
+            self.base = Base(rows, standing)
+        return rows
+
+    def _since(self, standing: Standing, ends: Ends) -> DataFrame | None:
+        """The rows of what the pipeline has read between two positions."""
+        if standing.ends == ends:
+            return None
+        rows = self.recompute.rows(standing.ends, ends)
+        if rows is None:
+            return None
+        fit = SchemaAligner(self.spark, self.plan, self.plan.write.table, self.ledger.table)
+        return fit(rows, ()).where(self.where)
+
+    # the commit
+
+    def _write(self, slice: Slice, rows: DataFrame, standing: Standing) -> Callable[[Transaction], None]:
+        condition, write = slice.condition, self.plan.write
+
+        def gives(ends: Ends) -> bool:
+            new = self._since(standing, ends)
+            return new is not None and not new.where(condition).isEmpty()
+
+        watcher = Watcher(self.spark, self.ledger.table, write.table.sql, slice, pipelines=write.pipelines, gives=gives)
+
+        def replaced(pending: Transaction) -> None:
+            refuse_unordered(pending, condition, write.table.text, self.plan.declared.sink.origin)
+            pending.watch.conflict = watcher.conflict
+            try:
+                pending.overwrite(rows, condition, {})
+            except (Py4JJavaError, AnalysisException) as error:
+                if isinstance(error, Py4JJavaError) and PARTLY not in java_message(error):
+                    raise
+                # The filter names a part of a file, or more than Iceberg can tell: delete those rows, then append.
+                pending.begin()
+                pending.delete(condition)
+                pending.append(rows)
+
+        return replaced

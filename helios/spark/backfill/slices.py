@@ -1,0 +1,126 @@
+"""Slices: the parts of a backfill, each replaced in a commit of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from helios.errors import InputError
+from helios.plan.backfills import Cut
+from helios.spark.jvm.sql import literal, quoted
+
+MOST = 10_000
+"""The most slices of one backfill."""
+CUT, ROWS = "__helios_slice", "__helios_rows"
+"""The value by which a row is cut, as text, and the number of rows with it."""
+FORMATS = {"hour": "yyyy-MM-dd HH:00", "day": "yyyy-MM-dd", "month": "yyyy-MM"}
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One part of a backfill.
+
+    Attributes:
+        name: Its name, for people.
+        condition: The SQL condition for its rows, over the target's columns.
+    """
+
+    name: str
+    condition: str
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A slice and its rows.
+
+    Attributes:
+        slice: The slice.
+        before: The rows of the target.
+        after: The rows that the script gives of the source.
+    """
+
+    slice: Slice
+    before: int
+    after: int
+
+
+def cuts(df: DataFrame, cut: Cut | None) -> DataFrame:
+    """The values by which rows are cut, as text and null for nulls, each with how many rows have it."""
+    if cut is None:
+        return df.select(F.lit("").alias(CUT)).groupBy(CUT).agg(F.count("*").alias(ROWS))
+    column = F.col(quoted(cut.column))
+    value = column.cast("string") if cut.unit is None else F.date_format(column, FORMATS[cut.unit])
+    return df.select(value.alias(CUT)).groupBy(CUT).agg(F.count("*").alias(ROWS))
+
+
+def slices_of(where: str, cut: Cut | None, before: DataFrame, after: DataFrame) -> list[Counted]:
+    """The slices that hold rows now, or would hold some.
+
+    Args:
+        where: The filter of the backfill.
+        cut: How it is cut.
+        before: The rows of the target that meet the filter.
+        after: The rows that the script gives, which meet it.
+
+    Raises:
+        InputError: There are more than `MOST`.
+    """
+    held = dict(_rows(cuts(before, cut)))
+    made = dict(_rows(cuts(after, cut)))
+    values = sorted({*held, *made}, key=lambda value: (value is not None, value or ""))
+    if len(values) > MOST:
+        raise InputError(
+            f"{len(values):,} slices are more than {MOST:,}.", fix="cut by something coarser, or filter with --where."
+        )
+    return [Counted(slice_of(where, cut, value), held.get(value, 0), made.get(value, 0)) for value in values]
+
+
+def _rows(counted: DataFrame) -> Sequence[tuple[str | None, int]]:
+    return [(row[0], int(row[1])) for row in counted.limit(MOST + 1).collect()]
+
+
+def slice_of(where: str, cut: Cut | None, value: str | None) -> Slice:
+    """The slice of a value, as `cuts` gives it.
+
+    Examples:
+        >>> slice_of("ts >= '2026-01-05'", Cut("ts", "day", "timestamp"), "2026-01-05").condition
+        "(ts >= '2026-01-05') AND `ts` >= TIMESTAMP '2026-01-05 00:00:00Z' AND `ts` < TIMESTAMP '2026-01-06 00:00:00Z'"
+        >>> slice_of("id > 3", Cut("day", None, "date"), None)
+        Slice(name='day is null', condition='(id > 3) AND `day` IS NULL')
+    """
+    if cut is None:
+        return Slice(where, f"({where})")
+    column = quoted(cut.column)
+    if value is None:
+        return Slice(f"{cut.column} is null", f"({where}) AND {column} IS NULL")
+    if cut.unit is None:
+        return Slice(f"{cut.column} {value}", f"({where}) AND {column} = {_literal(cut.kind, value)}")
+    since, until = (_time(cut.kind, moment) for moment in _bounds(cut.unit, value))
+    return Slice(f"{cut.unit} {value}", f"({where}) AND {column} >= {since} AND {column} < {until}")
+
+
+def _literal(kind: str, value: str) -> str:
+    if kind == "string":
+        return literal(value)
+    return f"DATE '{value}'" if kind == "date" else value
+
+
+def _bounds(unit: str, value: str) -> tuple[str, str]:
+    """Where a slice of time begins and ends, as `yyyy-mm-dd hh:mm:ss`."""
+    from datetime import datetime, timedelta
+
+    since = datetime.fromisoformat(value if unit != "month" else f"{value}-01")
+    if unit == "month":
+        until = (since + timedelta(days=31)).replace(day=1)
+    else:
+        until = since + (timedelta(days=1) if unit == "day" else timedelta(hours=1))
+    return str(since), str(until)
+
+
+def _time(kind: str, moment: str) -> str:
+    if kind == "date":
+        return f"DATE '{moment.partition(' ')[0]}'"
+    return f"TIMESTAMP_NTZ '{moment}'" if kind == "timestamp_ntz" else f"TIMESTAMP '{moment}Z'"

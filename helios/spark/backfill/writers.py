@@ -1,0 +1,179 @@
+"""Who wrote the rows of a slice: a backfill replaces the rows of its pipeline alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from helios.catalog.names import TableName
+from helios.errors import InputError, Origin
+from helios.spark.backfill.slices import Slice
+from helios.spark.iceberg import filters
+from helios.spark.iceberg.added_files import changes_files
+from helios.spark.iceberg.history import History
+from helios.spark.iceberg.scan_tasks import plan_tasks, read_tasks
+from helios.spark.iceberg.tables import spark_schema
+from helios.spark.iceberg.validators import COMPACTION
+from helios.spark.jvm.classes import classes
+from helios.spark.jvm.sql import quoted
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+
+CHANGED = "_last_updated_sequence_number"
+"""The metadata column of format v3 with the commit that added a row, or last changed it."""
+SHOWN = 3
+
+
+class Target:
+    """The rows of the target of a backfill, and who wrote them.
+
+    Args:
+        spark: The session.
+        table: Iceberg's table object.
+        name: Its name.
+        own: The names of the pipeline, of its replays and of its backfills.
+        trusts_expired: Whether rows whose commits have expired count as its own.
+        where: The line of the sink.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: JavaTable,
+        name: TableName,
+        *,
+        own: frozenset[str],
+        trusts_expired: bool,
+        where: Origin | None,
+    ) -> None:
+        self._spark, self._table, self._name = spark, table, name
+        self._own, self._trusts_expired, self._where = own, trusts_expired, where
+        self._seen: tuple[int, list[JavaSnapshot]] | None = None  # a head, and the commits of others behind it
+
+    def rows(self, condition: str, snapshot: JavaSnapshot | None, *metadata: str) -> DataFrame | None:
+        """The rows of a state that meet a condition; None where no file can have one.
+
+        Args:
+            condition: SQL over the table's columns.
+            snapshot: The state; None for an empty one.
+            metadata: Metadata columns that come with the rows.
+        """
+        if snapshot is None:
+            return None
+        within = filters.expression(self._spark, self._table, self._name.sql, [condition])
+        scan = self._table.newScan().useSnapshot(int(snapshot.snapshotId()))
+        of_now = snapshot.schemaId() == self._table.schema().schemaId()  # else the filter is bound to other columns
+        tasks = plan_tasks(self._spark, scan.filter(within) if within is not None and of_now else scan)
+        if not tasks.size():
+            return None
+        df = read_tasks(self._spark, self._table, tasks).where(condition)
+        return df.select(*map(quoted, spark_schema(self._spark, self._table).names), *metadata)
+
+    def bytes(self, condition: str, snapshot: JavaSnapshot | None) -> int:
+        """The size of the files that hold rows which meet a condition."""
+        rows = self.rows(condition, snapshot, "_file")
+        if rows is None or snapshot is None:
+            return 0
+        held = rows.select(F.col("_file").alias("file_path")).distinct()
+        files = self._spark.read.option("versionAsOf", int(snapshot.snapshotId())).table(f"{self._name.sql}.files")
+        size = files.join(held, "file_path").agg(F.sum("file_size_in_bytes")).first()
+        return int(size[0] or 0) if size is not None else 0
+
+    # who wrote them
+
+    def refuse_others(self, slice: Slice, head: JavaSnapshot | None) -> None:
+        """Rejects a slice with rows of other writers, or one from which others have removed rows.
+
+        Raises:
+            InputError: It has such rows, or nothing tells whose they are.
+        """
+        others = self._others(head)
+        adding = [one for one in others if int(one.summary().get("added-data-files") or 0)]
+        removing = [one for one in others if str(one.operation()) in ("delete", "overwrite")]
+        if adding and (named := list(self._added(slice, head, adding))):
+            raise self._error(slice, f"holds rows of {_listed(named)}")
+        for one in removing:
+            if self._count(slice, self._parent(one)) > self._count(slice, one):
+                why = f"{self._writer(one)} has deleted rows of it, which would come back"
+                raise self._error(slice, f"is not as the pipeline has left it: {why}")
+
+    def _error(self, slice: Slice, why: str) -> InputError:
+        return InputError(
+            f"{slice.name} of {self._name.text} {why}; nothing of it was written.",
+            where=self._where,
+            fix="leave those rows out with --where.",
+        )
+
+    def _others(self, head: JavaSnapshot | None) -> list[JavaSnapshot]:
+        """The commits of others up to a head that changed rows.
+
+        Raises:
+            InputError: Commits have expired, so that their writers are not known.
+        """
+        if head is None:
+            return []
+        seen, known = self._seen or (None, [])
+        found: list[JavaSnapshot] = []
+        history = History(self._table, head)
+        reached = False
+        for snapshot in history:
+            if seen is not None and int(snapshot.snapshotId()) == seen:
+                reached = True
+                break
+            changes = str(snapshot.operation()) != COMPACTION and changes_files(snapshot)
+            if changes and snapshot.summary().get("helios.pipeline") not in self._own:
+                found.append(snapshot)
+        if not reached and history.expired is not None and not self._trusts_expired:
+            raise InputError(
+                f"snapshot {history.expired} of {self._name.text} and those before it have expired, so that nothing "
+                "tells who wrote their rows; nothing was written.",
+                where=self._where,
+                fix="if nobody but the pipeline has written or deleted rows there, pass --trust-expired.",
+            )
+        found += known if reached else []
+        self._seen = int(head.snapshotId()), found
+        return found
+
+    def _added(self, slice: Slice, head: JavaSnapshot | None, adding: Sequence[JavaSnapshot]) -> Iterator[str]:
+        """The others whose rows a slice holds; by row lineage, or by the files of format v2."""
+        lineage = int(classes().org.apache.iceberg.TableUtil.formatVersion(self._table)) >= 3
+        by = CHANGED if lineage else "_file"
+        rows = self.rows(slice.condition, head, by)
+        if rows is None:
+            return
+        held = [row[0] for row in rows.select(by).distinct().collect()]
+        if lineage:
+            theirs = {int(one.sequenceNumber()): one for one in adding}
+            yield from sorted({self._writer(theirs[one]) for one in held if one in theirs})
+            return
+        assert head is not None
+        entries = self._spark.read.option("versionAsOf", int(head.snapshotId())).table(f"{self._name.sql}.entries")
+        files = entries.where("status < 2").select("data_file.file_path", "snapshot_id")
+        added = {int(row[0]) for row in files.where(F.col("file_path").isin(held)).select("snapshot_id").collect()}
+        of = {int(one.snapshotId()): one for one in adding}
+        yield from sorted({self._writer(of[one]) for one in added if one in of})
+        for one in sorted(added - of.keys()):
+            made = self._table.snapshot(one)
+            if made is not None and str(made.operation()) == COMPACTION:
+                first = self._writer(adding[-1])
+                yield f"files that snapshot {one} has compacted, maybe with rows of {first}"
+                return
+
+    def _count(self, slice: Slice, snapshot: JavaSnapshot | None) -> int:
+        rows = self.rows(slice.condition, snapshot)
+        return rows.count() if rows is not None else 0
+
+    def _parent(self, snapshot: JavaSnapshot) -> JavaSnapshot | None:
+        parent = snapshot.parentId()
+        return self._table.snapshot(int(parent)) if parent is not None else None
+
+    def _writer(self, snapshot: JavaSnapshot) -> str:
+        pipeline = snapshot.summary().get("helios.pipeline")
+        id = int(snapshot.snapshotId())
+        return f"pipeline {pipeline} (snapshot {id})" if pipeline else f"another writer (snapshot {id})"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
