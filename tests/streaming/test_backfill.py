@@ -57,6 +57,7 @@ PARTITIONED = {
 }
 
 
+@pytest.mark.cases(short="not")
 @pytest.mark.parametrize("partitioned", PARTITIONED)
 def test_days_are_repaired(world: Any, partitioned: str) -> None:
     """The repaired days are those of the script now, the others as they were, and the pipeline goes on behind both."""
@@ -76,6 +77,7 @@ def test_days_are_repaired(world: Any, partitioned: str) -> None:
     assert world.rows("a.t", "id", "value") == expected(range(44), lambda i: five_to_six(i) and i < 40)
 
 
+@pytest.mark.landing
 def test_commits_that_come_meanwhile(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the pipeline commits between two slices, or while one is written, is neither lost nor doubled."""
     fill(world, range(16))

@@ -34,6 +34,11 @@ class SourcePosition:
         """True if it shows by itself that nothing of the source lies before it. False where that is not known."""
         return False
 
+    @property
+    def restarted(self) -> bool:
+        """True if the last batch has read the new rows of a state, as the history before it had expired."""
+        return False
+
     def text(self, before: SourcePosition | None) -> str:
         """The data between an earlier position and this one, in words.
 

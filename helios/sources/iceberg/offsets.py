@@ -60,6 +60,11 @@ class IcebergOffset(SourcePosition):
         """True in a table without snapshots, and before the first file of a state."""
         return self.snapshot is None or (self.state and self.files == 0)
 
+    @property
+    def restarted(self) -> bool:
+        """True for a state that is read again, of which only some rows are new."""
+        return self.state and self.since is not None
+
     def text(self, before: SourcePosition | None) -> str:
         """The snapshots between two offsets, for people.
 

@@ -14,6 +14,7 @@ from helios.plan.nodes import Plan, ReadPlan
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.common.spark.past import Past, past_of
 from helios.sources.common.spark.protocol import Source, open_source
+from helios.sources.kinds import position_of
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.small_files import SmallFiles
 from helios.spark.observer import Silent
@@ -137,6 +138,7 @@ class Recompute:
             else:
                 begun = after[place] if after is not None else None
                 with held(source.read_plan):
+                    _refuse_restarted(to[place] if after is None else None)
                     span = source.span(begun if begun is not None else source.start(), to[place])
                     parts[index] = source.read(self._spark, span) if span.start != span.end else None
             source.context.rejected_input.take()  # bad rows of the source, which the pipeline has handled
@@ -167,6 +169,17 @@ class Recompute:
             return rows
 
         return build(self._plan, of).df
+
+
+def _refuse_restarted(end: Position | None) -> None:
+    """Rejects a position from which the rows before it cannot be reached.
+
+    Raises:
+        InputError: It is one.
+    """
+    at = position_of(end)
+    if at is not None and at[1].restarted:
+        raise InputError(f"its history before snapshot {at[1].snapshot} has expired")
 
 
 @contextmanager
