@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @options.script_argument
-@click.option("--where", metavar="FILTER", required=True, help="The rows to repair: a condition over the target.")
+@click.option("--where", metavar="FILTER", help="The rows to repair: a condition over columns of the target.")
+@click.option("--commits", metavar="A..B", help="The commits to repair, as `helios history` shows them; one is enough.")
 @click.option("--by", metavar="hour|day|month|COLUMN", help="Cuts them into slices, each a commit of its own.")
 @click.option("--from", "other", metavar="TABLE|FOLDER", help="Reads this in place of the source.")
 @click.option("--trust-expired", is_flag=True, help="Takes rows whose commits have expired for the pipeline's own.")
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 def backfill(
     *,
     target: Target,
-    where: str,
+    where: str | None,
+    commits: str | None,
     by: str | None,
     other: str | None,
     trust_expired: bool,
@@ -43,18 +45,23 @@ def backfill(
 ) -> None:
     """Repair rows of earlier batches with the script as it is.
 
-    The pipeline may be running meanwhile. The rows that --where names are replaced by those that the script gives of
-    its source now, slice by slice. A backfill that was stopped goes on when it is started again as it was.
+    The pipeline may be running meanwhile. The rows that --where names, or that --commits wrote, are replaced by those
+    that the script gives of its source now. A backfill that was stopped goes on when it is started again as it was.
 
     \b
     Example:
       helios backfill pipeline.py:orders --where "day >= '2026-01-05' AND day < '2026-01-08'" --by day
+      helios backfill pipeline.py:orders --commits 5809139621336470672
     """
     from helios.plan.backfills import Ask
 
-    if not where.strip():
+    if (where is None) is (commits is None):
+        raise click.UsageError("--where names rows, and --commits those of some commits: pass one.")
+    if commits is not None and (by is not None or other is not None):
+        raise click.UsageError("--by and --from go with --where: a commit is repaired as a whole, from its source.")
+    if where is not None and not where.strip():
         raise InputError("--where is empty.", fix="name columns of the target: --where \"day >= '2026-01-05'\".")
-    ask = Ask(where=where, by=by, other=other, trusts_expired=trust_expired)
+    ask = Ask(where=where or "", commits=commits, by=by, other=other, trusts_expired=trust_expired)
     done = _backfilled(options.load(target, profile, values), ask, dry_run=dry_run)
     if as_json:
         output.to_json(asdict(done))

@@ -32,13 +32,15 @@ class Ask:
     """What a backfill is asked to repair.
 
     Attributes:
-        where: The SQL condition over columns of the target for the rows that are replaced.
+        where: The SQL condition over columns of the target for the rows that are replaced; empty with `commits`.
+        commits: The commits whose rows are replaced, as `A..B`; None with `where`.
         by: A unit of time or a column, by which the rows are cut into slices; None for one slice.
         other: The table or the folder that is read in place of the source; None for the source.
         trusts_expired: Whether rows whose commits have expired count as the pipeline's own.
     """
 
-    where: str
+    where: str = ""
+    commits: str | None = None
     by: str | None = None
     other: str | None = None
     trusts_expired: bool = False
@@ -72,13 +74,11 @@ def refuse_backfill(plan: Plan) -> None:
     elif why is None and plan.view is not None:
         why = "it maintains a view: `helios run --full-refresh` computes it anew"
     elif why is None and not isinstance(write.mode, Append):
-        why = f"its mode is {write.mode.text()}, and --where repairs appended rows alone"
+        why = f"its mode is {write.mode.text()}, and appended rows alone are repaired"
     elif why is None and plan.path is ReadPath.BATCH:
         why = "it reads its sources once: give its source a .where(...) and its sink .overwrite(filter), and run it"
     elif why is None and any(read.source.carries_order or read.source.reads_changes for read in plan.reads):
         why = "its rows are changes of a source, and those of a longer time are not those of its parts"
-    elif why is None and write.quarantine is not None:
-        why = "it has a quarantine, and which of its rejected rows were replayed is not compared yet"
     if why is not None:
         raise InputError(f"{plan.pipeline} cannot be backfilled: {why}.", where=plan.origin)
 

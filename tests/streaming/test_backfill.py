@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from helios import Pipeline, day, where, with_columns
+from helios import Pipeline, day, expect, where, with_columns
 from helios.errors import HeliosError, InputError, NotFound
 from helios.plan.backfills import Ask
 from helios.spark.backfill.backfill import Backfill
 from helios.spark.backfill.result import Backfilled, Progress
 from helios.spark.iceberg.transaction import Transaction
+from helios.spark.replay.replay import Replay
 
 pytestmark = pytest.mark.promise("backfill")
 
@@ -230,3 +231,76 @@ def test_bad_input(world: Any) -> None:
     once: Pipeline = world.source("a.s") >> world.sink("a.t")
     with pytest.raises(InputError, match="it reads its sources once"):
         backfill(world, once, FIVE_TO_SIX)
+
+
+def commits_of(world: Any, table: str = "a.t") -> list[int]:
+    """The snapshots of a table, oldest first."""
+    return [int(row[0]) for row in world.sql(f"SELECT snapshot_id FROM local.{table}.snapshots ORDER BY committed_at")]
+
+
+def test_commits_are_repaired(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exactly the rows of the named commits are replaced, once more too, while the pipeline goes on."""
+    live = pipeline(world)
+    for ids in (range(8), range(8, 16), range(16, 24)):
+        fill(world, ids)
+        world.run(live)
+    made = commits_of(world)
+    delete, came = Transaction.delete_files, [range(24, 28)]
+
+    def beside(self: Transaction, files: Any) -> None:
+        delete(self, files)
+        if came:
+            fill(world, came.pop())
+            world.run(live)
+
+    monkeypatch.setattr(Transaction, "delete_files", beside)
+    dry = backfill(world, pipeline(world, RIGHT), Ask(commits="1..2"), dry_run=True)
+    assert [(one.before, one.after) for one in dry.slices] == [(8, 8), (8, 8)]
+    done = backfill(world, pipeline(world, RIGHT), Ask(commits=f"{made[1]}..2"))
+    assert [(one.before, one.after, one.again) for one in done.slices] == [(8, 8, 0), (8, 8, 0)]
+    assert done.slices[0].slice == f"batch 1 (snapshot {made[1]})"
+    assert world.rows("a.t", "id", "value") == expected(range(28), lambda i: 8 <= i < 24)
+    fewer: Any = world.source("a.s").incremental() >> where("id <> 9") >> with_columns(value="id * 3")
+    done = backfill(world, fewer >> world.sink("a.t"), Ask(commits="1"))
+    assert [(one.before, one.after) for one in done.slices] == [(8, 7)]
+    backfill(world, pipeline(world, RIGHT), Ask(commits="0"))  # from the first start of the pipeline
+    assert world.rows("a.t", "id", "value") == expected(range(28), lambda i: i < 24) - Counter({(9, 27): 1})
+    with pytest.raises(NotFound, match="has no commit '7' of the pipeline"):
+        backfill(world, live, Ask(commits="7"))
+    with pytest.raises(InputError, match="comes before"):
+        backfill(world, live, Ask(commits="2..1"))
+    world.sql("DELETE FROM local.a.t WHERE id = 17")
+    with pytest.raises(InputError, match=r"(compacted or replaced|were deleted) since"):
+        backfill(world, live, Ask(commits="2"))
+    world.compact("a.t")
+    with pytest.raises(InputError, match="1 of its 1 files were compacted or replaced since"):
+        backfill(world, live, Ask(commits="3"))
+
+
+def test_rejected_rows(world: Any) -> None:
+    """Rows of the quarantine are in one place: there, or in the target after their replay."""
+    fill(world, range(16))
+
+    def expecting(condition: str, value: str) -> Pipeline:
+        made: Pipeline = (
+            world.source("a.s").incremental()
+            >> expect({"fit": condition}, on_fail="quarantine")
+            >> with_columns(value=value)
+            >> world.sink("a.t").quarantine("a.bad")
+        )
+        return made
+
+    world.run(expecting("id < 12", WRONG))
+    done = backfill(world, expecting("id < 12", RIGHT), "day = '2026-01-05'")
+    assert [(one.before, one.after) for one in done.slices] == [(3, 3)]
+    looser = expecting("id < 14", RIGHT)
+    for ask in (Ask(where="day = '2026-01-05'"), Ask(commits="0")):
+        with pytest.raises(InputError, match=r"2 rows of local\.a\.bad pass the script as it is"):
+            backfill(world, looser, ask)
+    Replay(world.plan(expecting("id < 14", WRONG)), world.spark).run()
+    done = backfill(world, looser, "day = '2026-01-05'")
+    assert [(one.before, one.after) for one in done.slices] == [(4, 4)]
+    assert world.rows("a.t", "id", "value") == expected(range(14), lambda i: DAYS[i % 4] == DAYS[1])
+    assert world.rows("a.bad").total() == 2
+    with pytest.raises(InputError, match=r"rejects 4 rows that are not in local\.a\.bad"):
+        backfill(world, expecting("id < 10", RIGHT), "day = '2026-01-05'")

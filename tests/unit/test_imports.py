@@ -98,7 +98,7 @@ LAW: dict[str, tuple[str, ...]] = {
     ),
     "spark.backfill": (
         "spark.jvm", "spark.iceberg", "spark.checkpoint", "spark.observer", "sources.common.spark", "spark.steps",
-        "spark.sinks", "spark.run",
+        "spark.sinks", "spark.run", "spark.replay",
     ),
     "engine": (
         "errors", "model", "catalog", "config", "table", "plan", "iceberg", "sources.common.absent",

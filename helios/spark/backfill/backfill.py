@@ -25,13 +25,16 @@ from helios.spark.backfill.live import LivePipeline, Standing
 from helios.spark.backfill.notes import Notes, State
 from helios.spark.backfill.other_source import other_rows
 from helios.spark.backfill.recompute import ReadOnlyCheckpoint, Recompute
-from helios.spark.backfill.repair import Base, Repair
+from helios.spark.backfill.redo import Redo, chosen, slices_of_commits
+from helios.spark.backfill.rejects import Rejects
+from helios.spark.backfill.repair import Base, Repair, Slices, repaired
 from helios.spark.backfill.result import Backfilled, Progress, Repaired
-from helios.spark.backfill.slices import Counted, slices_of
+from helios.spark.backfill.slices import Counted, Slice, slice_of, slices_of
 from helios.spark.backfill.writers import Target
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg import tables
 from helios.spark.iceberg.failures import user_error
+from helios.spark.iceberg.history import History
 from helios.spark.iceberg.scan_tasks import scan_task_scope
 from helios.spark.iceberg.schema import align
 from helios.spark.jvm.sql import quoted
@@ -41,8 +44,9 @@ from helios.spark.sinks.alignment import SchemaAligner
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.records import names_of
 from helios.spark.sinks.rollbacks import RollbackGuard
+from helios.table.commits import commits
 from helios.table.ledger import Record
-from helios.table.refs import BACKFILL, OWN_ENDS
+from helios.table.refs import BACKFILL, MAIN, OWN_ENDS
 
 
 class Backfill:
@@ -79,6 +83,7 @@ class Backfill:
         self._checkpoint = ReadOnlyCheckpoint(spark, plan.checkpoint)
         self._live = LivePipeline(plan, spark, self._checkpoint)
         self._recompute = Recompute(plan, spark, self._checkpoint)
+        self._rejects = Rejects(plan, spark, self._checkpoint)
         self._notes = Notes(spark, self._checkpoint)
 
     def run(self, *, dry_run: bool = False) -> Backfilled:
@@ -93,7 +98,7 @@ class Backfill:
         try:
             with scan_task_scope():
                 if dry_run:
-                    return self._counted()
+                    return self._counted() if self._ask.commits is None else self._counted_commits()
                 lease = Lease(self._notes.checkpoint)
                 try:
                     lease.acquire()
@@ -104,7 +109,7 @@ class Backfill:
                         fix="wait for its end, or stop it; it goes on when it is started again as it was.",
                     ) from error
                 try:
-                    return self._run(lease)
+                    return self._run(lease) if self._ask.commits is None else self._run_commits(lease)
                 finally:
                     lease.release()
         except HeliosError:
@@ -142,14 +147,19 @@ class Backfill:
             self._recompute.resume(self._checkpoint.start() or ())
         else:
             self._recompute.resume(self._live.starts(standing, table))
+        self._refuse_state()
+        built = self._recompute.rows(None, standing.ends, other)
+        if built is None:
+            raise NotFound(f"{plan.pipeline} has read nothing yet: there is nothing to repair.", where=plan.origin)
+        self._rejects.refuse_other(built.rejected)
+        return standing, built.df
+
+    def _refuse_state(self) -> None:
         if keeps_state(self._recompute.analyzed()):
             raise InputError(
-                f"{plan.pipeline} cannot be backfilled: a callable keeps state between batches.", where=plan.origin
+                f"{self._plan.pipeline} cannot be backfilled: a callable keeps state between batches.",
+                where=self._plan.origin,
             )
-        rows = self._recompute.rows(None, standing.ends, other)
-        if rows is None:
-            raise NotFound(f"{plan.pipeline} has read nothing yet: there is nothing to repair.", where=plan.origin)
-        return standing, rows
 
     def _counted(self) -> Backfilled:
         """The slices as they would be repaired now; nothing is written, not even a new column."""
@@ -178,7 +188,7 @@ class Backfill:
         return Backfilled(
             pipeline=plan.pipeline,
             table=plan.write.table.text,
-            where=self._ask.where,
+            where=self._ask.commits or self._ask.where,
             dry_run=False,
             slices=slices,
         )
@@ -193,35 +203,82 @@ class Backfill:
             column = quoted(self._cut.column)
             rows = rows.repartitionByRange(column).sortWithinPartitions(column).persist(StorageLevel.DISK_ONLY)
         try:
-            state, ledger = self._resumed() or self._new(rows)
-            record = ledger.load()
-            first = record.batch + 1 if record is not None else 0
+            state, ledger = self._resumed() or self._new(self._cut_up(rows))
             repair = Repair(
                 plan=plan,
                 spark=self._spark,
                 ledger=ledger,
                 live=self._live,
                 recompute=self._recompute,
+                rejects=self._rejects,
                 target=self._target,
                 base=Base(rows, standing),
                 where=self._ask.where,
                 verify=lease.verify,
             )
-            done = self._repaired(repair, state, first)
+            return self._repaired(repair, state, ledger)
         finally:
             rows.unpersist()
-        self._notes.end()
-        return replace(self._result(tuple(done)), resumed=first)
 
-    def _repaired(self, repair: Repair, state: State, first: int) -> list[Repaired]:
+    def _cut_up(self, rows: DataFrame) -> list[Slice]:
+        if self._cut is None:  # which needs no values
+            return [slice_of(self._ask.where, None, None)]
+        return [one.slice for one in self._slices(rows)]
+
+    def _repaired(self, slices: Slices, state: State, ledger: Ledger) -> Backfilled:
+        """Does the slices that are left."""
+        record = ledger.load()
+        first = record.batch + 1 if record is not None else 0
         done: list[Repaired] = []
         began, count = time.monotonic(), len(state.slices)
         for number in range(first, count):
-            done.append(repair.slice(number, state.slices[number]))
+            done.append(repaired(slices, number, state.slices[number]))
             each = (time.monotonic() - began) / len(done)
             left = each * (count - number - 1)
             self._tell(Progress(done=done[-1], number=number + 1, slices=count, seconds=left))
-        return done
+        self._notes.end()
+        return replace(self._result(tuple(done)), resumed=first)
+
+    # commits
+
+    def _redo(self) -> Redo:
+        plan, branch = self._plan, self._plan.write.sink.branch_name
+        standing = self._look()
+        loaded = plan.write.table.catalog.load(plan.write.table.within)
+        made = commits(loaded, branch=branch or MAIN)
+        own = frozenset(names_of(self._table, plan.write.pipelines, standing.record))
+        asked = chosen(made, str(self._ask.commits), own, plan.write.table.text)
+        ours = [one for one in made if one.pipeline in own]
+        whole = History(self._table, self._head())
+        first = ours[-1].snapshot if list(whole) and whole.expired is None else None
+        starts = self._live.starts(standing, self._table) if asked[0].before is None else self._checkpoint.start()
+        self._recompute.resume(starts or ())
+        self._refuse_state()
+        return Redo(
+            plan=plan,
+            spark=self._spark,
+            target=self._table,
+            ledger=None,
+            recompute=self._recompute,
+            rejects=self._rejects,
+            commits={str(one.snapshot): one for one in asked},
+            first=first,
+            verify=lambda: None,
+        )
+
+    def _counted_commits(self) -> Backfilled:
+        redo, head = self._redo(), self._head()
+        slices = slices_of_commits(list(redo.commits.values()))
+        found = tuple(redo.counted(one, head) for one in slices)
+        size = sum(int(file.fileSizeInBytes()) for one in slices for file in redo.files(one, head))
+        return replace(self._result(found), dry_run=True, bytes=size)
+
+    def _run_commits(self, lease: Lease) -> Backfilled:
+        redo = self._redo()
+        state, ledger = self._resumed() or self._new(slices_of_commits(list(redo.commits.values())))
+        return self._repaired(replace(redo, ledger=ledger, verify=lease.verify), state, ledger)
+
+    # a backfill that died
 
     @property
     def _made_by(self) -> list[str]:
@@ -251,8 +308,7 @@ class Backfill:
             return None
         return state, ledger
 
-    def _new(self, rows: DataFrame) -> tuple[State, Ledger]:
-        slices = [one.slice for one in self._slices(rows)]
+    def _new(self, slices: list[Slice]) -> tuple[State, Ledger]:
         state = State(id=uuid.uuid4().hex, ask=asdict(self._ask), made_by=self._made_by, slices=slices)
         ledger = self._ledger(state.id)
         self._notes.begin(state)

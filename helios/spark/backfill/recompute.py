@@ -18,7 +18,7 @@ from helios.sources.kinds import position_of
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.small_files import SmallFiles
 from helios.spark.observer import Silent
-from helios.spark.steps.build import build
+from helios.spark.steps.build import Built, build
 from helios.table.ledger import Starts
 from helios.table.positions import Position
 
@@ -101,8 +101,7 @@ class Recompute:
     """
 
     def __init__(self, plan: Plan, spark: SparkSession, checkpoint: ReadOnlyCheckpoint) -> None:
-        self._plan = plan
-        self._spark = spark
+        self._plan, self._spark, self.checkpoint = plan, spark, checkpoint
         context = SourceContext(plan=plan, spark=spark, observer=Strict(), checkpoint=checkpoint)
         self._sources = {index: open_source(context, index) for index in range(len(plan.reads))}
         self._followed = [index for index, read in enumerate(plan.reads) if read.source.streaming]
@@ -119,7 +118,7 @@ class Recompute:
         for index, entry in zip(self._followed, starts, strict=True):
             self._sources[index].resume(entry)  # type: ignore[arg-type]
 
-    def rows(self, after: Ends | None, to: Ends, other: OtherRows | None = None) -> DataFrame | None:
+    def rows(self, after: Ends | None, to: Ends, other: OtherRows | None = None) -> Built | None:
         """The rows after all steps; None where nothing lies between the positions.
 
         Args:
@@ -157,7 +156,7 @@ class Recompute:
             source = self._sources[index]
             return past_of(self._spark, source, source.pin())
 
-        return build(self._plan, of, past).df
+        return build(self._plan, of, past)
 
     def analyzed(self) -> DataFrame:
         """The steps over streams of the followed sources, for Spark's analyzer alone."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
@@ -16,6 +17,7 @@ from helios.model.retry import CommitRetries, Retry
 from helios.plan.nodes import Plan
 from helios.spark.backfill.live import LivePipeline, Standing, Watcher
 from helios.spark.backfill.recompute import Ends, Recompute
+from helios.spark.backfill.rejects import Rejects
 from helios.spark.backfill.result import Repaired
 from helios.spark.backfill.slices import Slice
 from helios.spark.backfill.writers import Target
@@ -44,6 +46,46 @@ MANY = 25
 """So many batches of the pipeline behind the base become a part of it."""
 
 
+class Slices(Protocol):
+    """What does the slices of a backfill.
+
+    Attributes:
+        table: The name of the target.
+    """
+
+    @property
+    def table(self) -> str: ...
+
+    def attempt(self, number: int, slice: Slice) -> Repaired | Conflict:
+        """Replaces the rows of a slice in one commit, unless somebody commits into it meanwhile."""
+
+
+def repaired(slices: Slices, number: int, slice: Slice) -> Repaired:
+    """Replaces the rows of a slice in one commit, and does it again where somebody has committed into it meanwhile.
+
+    Args:
+        slices: What does it.
+        number: Its number.
+        slice: The slice.
+
+    Raises:
+        HeliosError: It cannot be repaired; nothing of it was written.
+    """
+    why = ""
+    for again in range(TRIES):
+        with callback_scope():
+            done = slices.attempt(number, slice)
+        if isinstance(done, Repaired):
+            return replace(done, again=again)
+        why = f": {java_message(done.error)}" if done.error is not None else ""
+        time.sleep(min(LONGEST, SHORTEST * 2**again))
+    raise RunError(
+        f"{slice.name} of {slices.table} was done {TRIES} times, and each time somebody committed into it{why}; "
+        "nothing of it was written.",
+        fix="start the backfill again when fewer rows come for it: it goes on with this slice.",
+    )
+
+
 @dataclass(frozen=True)
 class Base:
     """The rows that the script gives up to a position.
@@ -59,7 +101,7 @@ class Base:
 
 @dataclass(kw_only=True)
 class Repair:
-    """Repairs slices.
+    """Repairs the slices of a filter.
 
     Attributes:
         plan: The pipeline.
@@ -67,6 +109,7 @@ class Repair:
         ledger: The record of the backfill.
         live: The pipeline that may be running.
         recompute: The steps of the script over its sources.
+        rejects: The quarantine of the pipeline.
         target: The rows of the target.
         base: The rows that are computed already.
         where: The filter of the backfill.
@@ -78,36 +121,17 @@ class Repair:
     ledger: Ledger
     live: LivePipeline
     recompute: Recompute
+    rejects: Rejects
     target: Target
     base: Base
     where: str
     verify: Callable[[], None]
 
-    def slice(self, number: int, slice: Slice) -> Repaired:
-        """Replaces the rows of a slice in one commit.
+    @property
+    def table(self) -> str:
+        return self.plan.write.table.text
 
-        Args:
-            number: Its number.
-            slice: The slice.
-
-        Raises:
-            HeliosError: It cannot be repaired; nothing of it was written.
-        """
-        why = ""
-        for again in range(TRIES):
-            with callback_scope():
-                done = self._try(number, slice)
-            if isinstance(done, Repaired):
-                return replace(done, again=again)
-            why = f": {java_message(done.error)}" if done.error is not None else ""
-            time.sleep(min(LONGEST, SHORTEST * 2**again))
-        raise RunError(
-            f"{slice.name} of {self.plan.write.table.text} was done {TRIES} times, and each time somebody committed "
-            f"into it{why}; nothing of it was written.",
-            fix="start the backfill again when fewer rows come for it: it goes on with this slice.",
-        )
-
-    def _try(self, number: int, slice: Slice) -> Repaired | Conflict:
+    def attempt(self, number: int, slice: Slice) -> Repaired | Conflict:
         self.verify()
         committed = self.live.committed()  # before the table, which then has these batches
         self.ledger.find(Batch(number, (), replayed=True))
@@ -144,7 +168,7 @@ class Repair:
 
     def _rows(self, standing: Standing) -> DataFrame:
         """The rows of the backfill up to a position: those of the base, and of what the pipeline has read since."""
-        new = self._since(self.base.standing, standing.ends)
+        new = self._since(self.base.standing, standing.ends, judged=True)
         if new is None:
             return self.base.rows
         rows = self.base.rows.unionByName(new)
@@ -154,15 +178,15 @@ class Repair:
             self.base = Base(rows, standing)
         return rows
 
-    def _since(self, standing: Standing, ends: Ends) -> DataFrame | None:
-        """The rows of what the pipeline has read between two positions."""
-        if standing.ends == ends:
+    def _since(self, standing: Standing, ends: Ends, *, judged: bool = False) -> DataFrame | None:
+        """The rows of what the pipeline has read between two positions; `judged` compares the rejected ones, too."""
+        built = self.recompute.rows(standing.ends, ends) if standing.ends != ends else None
+        if built is None:
             return None
-        rows = self.recompute.rows(standing.ends, ends)
-        if rows is None:
-            return None
+        if judged:
+            self.rejects.refuse_new(built.rejected)
         fit = SchemaAligner(self.spark, self.plan, self.plan.write.table, self.ledger.table)
-        return fit(rows, ()).where(self.where)
+        return fit(built.df, ()).where(self.where)
 
     # the commit
 

@@ -48,7 +48,7 @@ class Backfilled:
     Attributes:
         pipeline: The pipeline.
         table: Its target.
-        where: The filter.
+        where: The filter, or the commits.
         dry_run: Whether nothing was written.
         slices: The slices that were done now.
         resumed: How many slices an earlier process had done.

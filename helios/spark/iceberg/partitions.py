@@ -1,4 +1,4 @@
-"""The number of partitions of a scan's tasks, counted inside the JVM: a call for each task takes too long."""
+"""The partitions of a scan's tasks, counted inside the JVM as a call for each task takes too long; former specs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from typing import Any
 
 from pyspark import SparkContext
 
-from helios.spark.jvm.classes import classes
+from helios.spark.jvm.classes import classes, listed
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+
+
+def has_former(table: JavaTable, state: JavaSnapshot) -> bool:
+    """True if a state of a table has data files of another partition spec than the table's current one."""
+    current = int(table.spec().specId())
+    live = (m for m in listed(state.dataManifests(table.io())) if m.hasAddedFiles() or m.hasExistingFiles())
+    return any(int(manifest.partitionSpecId()) != current for manifest in live)
 
 
 def count(table: Any, tasks: Any) -> int:

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from helios.model.retry import NEVER, CommitRetries
-from helios.spark.iceberg import commit, foreign_files, overflow, scan_metrics
+from helios.spark.iceberg import commit, foreign_files, overflow, partitions, scan_metrics
 from helios.spark.iceberg.batch_keys import BatchKeys
 from helios.spark.iceberg.commit import HeldCommit
 from helios.spark.iceberg.history import History
@@ -82,8 +82,7 @@ class Transaction:
         self.spark, self.table, self.branch = spark, table, branch
         self.rows: int | None = None
         self.watch = Watch()
-        self._jvm = classes()
-        self._version = spark_version(spark)
+        self._jvm, self._version = classes(), spark_version(spark)
         self._prepare = prepare
         self._retries = retries or CommitRetries(NEVER)
         self.properties: JavaMap[str, str] = self._jvm.java.util.HashMap(table.properties())
@@ -124,6 +123,13 @@ class Transaction:
             append.appendFile(file)
         self._finish(append)
 
+    def delete_files(self, files: Iterable[JavaDataFile]) -> None:
+        """Removes whole data files; one that is gone when this is committed is a conflict."""
+        delete = self._written.newDelete().validateFilesExist()
+        for file in files:
+            delete.deleteFile(file)
+        self._finish(delete)
+
     def replace_partitions(self, files: Iterable[JavaDataFile]) -> None:
         """Replaces all data files of some partitions; commits since the look-up are a conflict."""
         added = list(files)
@@ -152,17 +158,11 @@ class Transaction:
 
     def has_former_partitioning(self) -> bool:
         """True if the table has data files of another partition spec than its current one."""
-        if self._base is None:
-            return False
-        current = int(self.table.spec().specId())
-        manifests = listed(self._base.dataManifests(self.table.io()))
-        live = (manifest for manifest in manifests if manifest.hasAddedFiles() or manifest.hasExistingFiles())
-        return any(int(manifest.partitionSpecId()) != current for manifest in live)
+        return self._base is not None and partitions.has_former(self.table, self._base)
 
     def unordered(self) -> frozenset[str]:
         """Columns whose partitions are not in the order of their values, in lower case."""
-        names = overflow.unordered(self.table, [self._base] if self._base is not None else [])
-        return frozenset(name.lower() for name in names)
+        return frozenset(map(str.lower, overflow.unordered(self.table, [self._base] if self._base is not None else [])))
 
     def overwrite_partitions(self, df: DataFrame, options: Mapping[str, str]) -> None:
         self._write("OverwritePartitionsDynamic", df, options=options)

@@ -56,6 +56,8 @@ class JavaContentFile(JavaObject, Protocol):
 
     def recordCount(self) -> int: ...
 
+    def fileSizeInBytes(self) -> int: ...
+
     def format(self) -> JavaEnum:
         """PARQUET, AVRO or ORC."""
 

@@ -54,6 +54,10 @@ class JavaDeleteFiles(JavaSnapshotUpdate, Protocol):
 
     def deleteFromRowFilter(self, expression: JavaExpression) -> Self: ...
 
+    def deleteFile(self, file: JavaDataFile) -> Self: ...
+
+    def validateFilesExist(self) -> Self: ...
+
 
 class JavaReplacePartitions(JavaSnapshotUpdate, Protocol):
     """An `org.apache.iceberg.ReplacePartitions`."""

@@ -1,0 +1,220 @@
+"""The repair of one commit: its span is read once more, and exactly the rows that it wrote are replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from helios.errors import InputError, NotFound
+from helios.model.retry import CommitRetries
+from helios.plan.nodes import Plan
+from helios.spark.backfill.recompute import Ends, Recompute
+from helios.spark.backfill.rejects import Rejects
+from helios.spark.backfill.repair import COMMITS
+from helios.spark.backfill.result import Repaired
+from helios.spark.backfill.slices import Slice
+from helios.spark.iceberg import changed_files, freshness
+from helios.spark.iceberg.added_files import changes_files
+from helios.spark.iceberg.history import History
+from helios.spark.iceberg.scan_tasks import plan_tasks
+from helios.spark.iceberg.transaction import Transaction
+from helios.spark.iceberg.validators import COMPACTION
+from helios.spark.jvm.types.files import JavaDataFile
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+from helios.spark.sinks.alignment import SchemaAligner
+from helios.spark.sinks.context import SinkContext
+from helios.spark.sinks.ledger import Ledger
+from helios.spark.sinks.options import Conflict
+from helios.table.commits import Commit
+from helios.table.positions import Batch, Span
+from helios.table.refs import BACKFILL
+
+REDONE = "helios.redone"
+"""The stamp of a backfill's commit with the snapshot whose rows it has replaced."""
+
+
+def chosen(made: Sequence[Commit], asked: str, pipelines: frozenset[str], table: str) -> list[Commit]:
+    """The commits of a pipeline that `--commits` names, oldest first.
+
+    Args:
+        made: The retained commits of the table, newest first.
+        asked: `A..B`, or one of them: snapshot ids, or numbers of batches.
+        pipelines: The names of the pipeline.
+        table: The name of the table, for messages.
+
+    Raises:
+        InputError: One of them is not there, or a number is that of several.
+    """
+    ours = [one for one in reversed(made) if one.pipeline in pipelines and one.position is not None]
+    first, dots, last = asked.partition("..")
+    since = _place(ours, first.strip(), table)
+    until = _place(ours, last.strip(), table) if dots else since
+    if until < since:
+        raise InputError(f"--commits {asked}: {last} comes before {first}.", fix=f"write {last}..{first}.")
+    return ours[since : until + 1]
+
+
+def _place(ours: Sequence[Commit], text: str, table: str) -> int:
+    found = [place for place, one in enumerate(ours) if text in (str(one.snapshot), str(one.batch))]
+    if len(found) > 1:
+        ids = ", ".join(str(ours[place].snapshot) for place in found)
+        raise InputError(
+            f"--commits: batch {text} is there {len(found)} times, as numbers begin again with each checkpoint.",
+            fix=f"name its snapshot: {ids}.",
+        )
+    if not found:
+        raise NotFound(
+            f"--commits: {table} has no commit {text!r} of the pipeline, or it has expired.",
+            fix=f"`helios history {table}` lists them: write a snapshot or the number of a batch, or A..B.",
+        )
+    return found[0]
+
+
+def slices_of_commits(commits: Sequence[Commit]) -> list[Slice]:
+    """A slice for each commit, whose condition is its snapshot."""
+    return [Slice(f"batch {one.batch} (snapshot {one.snapshot})", str(one.snapshot)) for one in commits]
+
+
+@dataclass(kw_only=True)
+class Redo:
+    """Repairs commits.
+
+    Attributes:
+        plan: The pipeline.
+        spark: The session.
+        target: Iceberg's table object.
+        ledger: The record of the backfill; None for a dry run.
+        recompute: The steps of the script over its sources.
+        rejects: The quarantine of the pipeline.
+        commits: The commits, by their snapshots.
+        first: The snapshot of the pipeline's first commit; None where that has expired.
+        verify: Raises when another process has taken the backfill over.
+    """
+
+    plan: Plan
+    spark: SparkSession
+    target: JavaTable
+    ledger: Ledger | None
+    recompute: Recompute
+    rejects: Rejects
+    commits: dict[str, Commit]
+    first: int | None
+    verify: Callable[[], None]
+
+    @property
+    def table(self) -> str:
+        return self.plan.write.table.text
+
+    def counted(self, slice: Slice, head: JavaSnapshot | None) -> Repaired:
+        """The rows of a slice, as it would be repaired now."""
+        rows, files = self.rows(slice), self.files(slice, head)
+        after = rows.count() if rows is not None else 0
+        return Repaired(slice=slice.name, before=sum(int(file.recordCount()) for file in files), after=after)
+
+    def attempt(self, number: int, slice: Slice) -> Repaired | Conflict:
+        ledger = self.ledger
+        assert ledger is not None
+        self.verify()
+        rows = self.rows(slice)
+        if rows is not None:
+            rows = SchemaAligner(self.spark, self.plan, self.plan.write.table, self.target)(rows, ())
+        ledger.find(Batch(number, (), replayed=True))
+        files = self.files(slice, ledger.seen)
+
+        def write(pending: Transaction) -> None:
+            pending.watch.conflict = _conflict
+            if files:
+                pending.delete_files(files)
+            if rows is not None:
+                pending.append(rows)
+
+        commit = self.commits[slice.condition]
+        entries = (commit.position or {}).get("sources") or ()
+        spans = tuple(Span(entry["source"], None, entry.get("place"), entry) for entry in entries)
+        options = SinkContext(plan=self.plan, spark=self.spark, checkpoint=self.recompute.checkpoint).options()
+        options = replace(options, stamps={**options.stamps, REDONE: slice.condition}, verify=self.verify)
+        batch = Batch(number, spans, replayed=True)
+        made = ledger.try_commit(self.spark, write, batch, options, CommitRetries(COMMITS))
+        if isinstance(made, Conflict):
+            return made
+        freshness.verify(self.plan.write.table, self.target)
+        before = sum(int(file.recordCount()) for file in files)
+        return Repaired(
+            slice=slice.name,
+            before=before,
+            after=made.rows if made is not None and rows is not None else 0,
+            snapshot=made.snapshot if made is not None else None,
+        )
+
+    # what a commit has read and written
+
+    def rows(self, slice: Slice) -> DataFrame | None:
+        """The rows that the script gives of the span of a commit; None where it gives none."""
+        commit = self.commits[slice.condition]
+        ends = _ends(commit.position)
+        if commit.before is None and commit.snapshot != self.first:
+            raise InputError(
+                f"{slice.name} of {self.table} cannot be read again: the commit before it, which says where it begins, "
+                "has expired; nothing of it was written.",
+                where=self.plan.origin,
+                fix="repair its rows by a filter: --where.",
+            )
+        built = self.recompute.rows(_ends(commit.before) if commit.before is not None else None, ends)
+        if built is not None:
+            self.rejects.refuse_other(built.rejected, commit)
+        return built.df if built is not None else None
+
+    def files(self, slice: Slice, head: JavaSnapshot | None) -> list[JavaDataFile]:
+        """The files of the target that have the rows of a commit, and no others.
+
+        Raises:
+            InputError: They were compacted or replaced since, or others have deleted rows of them.
+        """
+        added = {str(file.location()) for one in self._holders(slice, head) for file in self._added(one)}
+        scan = self.target.newScan().useSnapshot(int(head.snapshotId())) if head is not None else None
+        tasks = plan_tasks(self.spark, scan) if scan is not None else ()
+        there = {str(task.file().location()): task for task in tasks}
+        lost = added - there.keys()
+        why = f"{len(lost):,} of its {len(added):,} files were compacted or replaced since" if lost else ""
+        if not lost and any(there[file].deletes().size() for file in added):
+            why = "rows of it were deleted since, which would come back"
+        if why:
+            raise InputError(
+                f"{slice.name} of {self.table} cannot be told from other rows: {why}; nothing of it was written.",
+                where=self.plan.declared.sink.origin,
+                fix="repair its rows by a filter: --where.",
+            )
+        return [there[file].file() for file in sorted(added)]
+
+    def _added(self, snapshot: JavaSnapshot) -> Iterator[JavaDataFile]:
+        yield from changed_files.added_data(self.target, snapshot)
+
+    def _holders(self, slice: Slice, head: JavaSnapshot | None) -> list[JavaSnapshot]:
+        """The snapshots that have added the rows of a commit: its own, or those of the backfill that redid it last."""
+        own, name = None, self.plan.pipeline + BACKFILL
+        redone: list[JavaSnapshot] = []
+        batch = None
+        for snapshot in History(self.target, head):
+            summary = snapshot.summary()
+            if str(snapshot.snapshotId()) == slice.condition:
+                own = snapshot
+                break
+            if summary.get("helios.pipeline") == name and summary.get(REDONE) == slice.condition:
+                attempt = summary.get("helios.attempt")
+                if batch in (None, attempt):  # the newest commit, which may be two snapshots
+                    batch = attempt
+                    redone.append(snapshot)
+        return redone or ([own] if own is not None else [])
+
+
+def _ends(position: object) -> Ends:
+    entries = position.get("sources") if isinstance(position, dict) else None
+    return tuple(entry.get("place") for entry in entries or ())
+
+
+def _conflict(snapshot: JavaSnapshot) -> str:
+    """Why a commit is a conflict: an append adds no row to a file that is there, and Iceberg looks for lost files."""
+    harmless = str(snapshot.operation()) in ("append", COMPACTION) or not changes_files(snapshot)
+    return "" if harmless else f"snapshot {snapshot.snapshotId()} has changed rows"

@@ -1,0 +1,101 @@
+"""Rejected rows of a backfill: the script must reject the rows that the quarantine holds, and no others.
+
+A row that it lets in now, and that is in the quarantine, would come once more by a replay. One that it rejects now, and
+that is not there, would leave the target without being set aside. Rows that were replayed are then among those that the
+script gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from helios.errors import InputError
+from helios.plan.nodes import Plan
+from helios.spark.checkpoint.files import Checkpoint
+from helios.spark.iceberg import tables
+from helios.spark.replay.replay import OF_SOURCES
+from helios.spark.replay.standing import Standing
+from helios.spark.sinks.quarantined import of_batch
+from helios.table.commits import Commit
+from helios.table.ledger import Record
+
+HELD = "payload"
+"""The column by which rejected rows are told: the row as JSON. The text of an expectation may have changed since."""
+
+
+class Rejects:
+    """The quarantine of a pipeline, which nothing of a backfill changes.
+
+    Args:
+        plan: The pipeline.
+        spark: The session.
+        checkpoint: Its checkpoint.
+    """
+
+    def __init__(self, plan: Plan, spark: SparkSession, checkpoint: Checkpoint) -> None:
+        self._plan, self._spark, self._checkpoint = plan, spark, checkpoint
+
+    def refuse_other(self, rejected: Sequence[DataFrame], of: Commit | None = None) -> None:
+        """Rejects a script that rejects other rows than the quarantine holds.
+
+        Args:
+            rejected: The rows that it rejects of all that the pipeline has read, or of the batch.
+            of: The batch whose rejected rows are compared; None for all.
+
+        Raises:
+            InputError: It does; says how many.
+        """
+        if self._plan.write.quarantine is None:
+            return
+        waiting = self._held(of).exceptAll(self._made(rejected)).count()
+        if waiting:
+            raise self._error(
+                f"{waiting:,} rows of {self._name} pass the script as it is, and a replay would bring them once more",
+                "replay them first, with `helios quarantine replay`, or delete them with `helios quarantine clear`.",
+            )
+        self.refuse_new(rejected)
+
+    def refuse_new(self, rejected: Sequence[DataFrame]) -> None:
+        """Rejects a script that rejects rows which are not in the quarantine.
+
+        Raises:
+            InputError: It does; says how many.
+        """
+        new = self._made(rejected).exceptAll(self._held()).count() if rejected else 0
+        if new:
+            raise self._error(
+                f"the script as it is rejects {new:,} rows that are not in {self._name}, and they would be gone",
+                "keep the expectations as they were, and drop by a where() what the table shall not have any more.",
+            )
+
+    @property
+    def _name(self) -> str:
+        return self._plan.write.quarantine.text if self._plan.write.quarantine is not None else "the quarantine"
+
+    def _error(self, why: str, fix: str) -> InputError:
+        return InputError(f"{self._plan.pipeline} cannot be backfilled: {why}.", where=self._plan.origin, fix=fix)
+
+    def _made(self, rejected: Sequence[DataFrame]) -> DataFrame:
+        rows = [df.select(HELD) for df in rejected]
+        return reduce(DataFrame.unionAll, rows) if rows else self._nothing()
+
+    def _nothing(self) -> DataFrame:
+        return self._spark.createDataFrame([], "payload string")
+
+    def _held(self, of: Commit | None = None) -> DataFrame:
+        """The pipeline's rows in the quarantine, without those of a batch that is under way and those of sources."""
+        name = self._plan.write.quarantine
+        table = tables.load_table(self._spark, name) if name is not None else None
+        if name is None or table is None:
+            return self._nothing()
+        rows = self._spark.table(name.sql).where(F.col("pipeline").isin(list(self._plan.write.pipelines)))
+        unfinished = Standing(self._plan, self._spark, self._checkpoint, table).unfinished()
+        rows = rows.where(f"NOT coalesce({unfinished}, false)") if unfinished is not None else rows
+        if of is not None:
+            rows = rows.where(of_batch(Record(checkpoint="", batch=of.batch or 0, position=of.position)))
+        of_sources = [F.col("step").endswith(end) for end in OF_SOURCES]
+        return rows.where(~reduce(lambda a, b: a | b, of_sources)).select(HELD)

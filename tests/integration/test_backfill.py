@@ -1,0 +1,121 @@
+"""`helios backfill` as a process beside `helios run`, killed with `kill -9` and started again: every row once."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+from helios import Catalog
+
+pytestmark = pytest.mark.promise("backfill")
+
+SCRIPT = """
+from helios import Files, Iceberg, with_columns
+
+rows = Files.source("in", format="json", schema="id bigint, day string").incremental(poll=1)
+pipeline = rows >> with_columns(value="id * FACTOR") >> Iceberg.sink("a.t").partition_by("day")
+"""
+FIRST = date(2026, 1, 1)
+
+
+class Lake:
+    """A folder of files that come in, and the rows of all of them."""
+
+    def __init__(self, folder: Path, days: int, seed: int) -> None:
+        self.folder, self.days, self.chance = folder, days, random.Random(seed)
+        self.rows: dict[int, str] = {}
+        (folder / "in").mkdir()
+        for name, factor in (("old", "2"), ("new", "3")):
+            (folder / f"{name}.py").write_text(SCRIPT.replace("FACTOR", factor))
+
+    def land(self, count: int) -> None:
+        """A file with rows of any days."""
+        ids = range(len(self.rows), len(self.rows) + count)
+        days = {i: str(FIRST + timedelta(days=self.chance.randrange(self.days + 4))) for i in ids}
+        text = "".join(f"{json.dumps({'id': i, 'day': day})}\n" for i, day in days.items())
+        draft = self.folder / f"{ids.start}.tmp"
+        draft.write_text(text)
+        draft.rename(self.folder / "in" / f"{ids.start}.json")
+        self.rows |= days
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "helios", *arguments]
+        return subprocess.Popen(
+            command, cwd=self.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=1
+        )
+
+    def backfill(self) -> subprocess.Popen[str]:
+        until = FIRST + timedelta(days=self.days)
+        return self.start("backfill", "new.py", "--where", f"day < '{until}'", "--by", "day")
+
+    @contextmanager
+    def coming(self) -> Iterator[None]:
+        """A running pipeline, for which rows come all the time."""
+        live, ended = self.start("run", "old.py"), threading.Event()
+
+        def land() -> None:
+            while not ended.wait(2):
+                self.land(3)
+
+        thread = threading.Thread(target=land)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            live.send_signal(signal.SIGTERM)
+            told, _ = live.communicate(timeout=120)
+            assert live.returncode == 0, told
+
+    def values(self) -> dict[int, int]:
+        """The value of each id, which is there once."""
+        arrow = Catalog.local(path=self.folder / ".helios").load("a.t").iceberg.scan().to_arrow()
+        ids, values = arrow["id"].to_pylist(), arrow["value"].to_pylist()
+        assert len(ids) == len(set(ids))
+        return dict(zip(ids, values, strict=True))
+
+
+@pytest.mark.timeout(5000)
+@pytest.mark.parametrize(
+    ("days", "kills"), [pytest.param(8, 2, id="short"), pytest.param(365, 20, id="long", marks=pytest.mark.slow)]
+)
+def test_kills_beside_a_running_pipeline(tmp_path: Path, days: int, kills: int) -> None:
+    lake = Lake(tmp_path, days, seed=7)
+    lake.land(days * 6)
+    assert lake.start("run", "old.py", "--once").wait() == 0
+    before = dict(lake.rows)
+    with lake.coming():
+        for kill in range(kills + 1):
+            running = lake.backfill()
+            assert running.stdout is not None
+            after = lake.chance.randrange(1, max(3, days // kills))  # slices until it is killed
+            told = []
+            for line in running.stdout:
+                told.append(line)
+                after -= " of " in line and " rows " in line
+                if kill < kills and after <= 0:
+                    threading.Event().wait(lake.chance.random())
+                    running.kill()
+                    break
+            code = running.wait()
+            assert code == (-signal.SIGKILL if kill < kills else 0), "".join(told)
+    assert lake.start("run", "old.py", "--once").wait() == 0
+    until, values = str(FIRST + timedelta(days=days)), lake.values()
+    assert set(values) == set(lake.rows)
+    untouched = {i for i, day in lake.rows.items() if day >= until}
+    assert {values[i] // max(i, 1) for i in untouched} <= {0, 2}
+    assert {i for i in before.keys() - untouched if values[i] != 3 * i} == set()
+    done = lake.backfill()  # what came behind its slice was written by the steps of the running pipeline
+    assert done.wait() == 0
+    assert lake.values() == {i: i * (2 if i in untouched else 3) for i in lake.rows}
