@@ -120,7 +120,9 @@ def _history(metadata: TableMetadata, head: int, places: Sequence[Warehouse], gi
     @cache
     def plans(pipeline: str) -> Mapping[str, KeptPlan]:
         own = [given[pipeline]] if pipeline in given else []
-        return {kept.steps: kept for kept in plans_of(pipeline.removesuffix(REPLAY).removesuffix(BACKFILL), places, own)}
+        return {
+            kept.steps: kept for kept in plans_of(pipeline.removesuffix(REPLAY).removesuffix(BACKFILL), places, own)
+        }
 
     last_positions: dict[str, Position | None] = {}
     history: list[Commit] = []
@@ -143,7 +145,9 @@ def _history(metadata: TableMetadata, head: int, places: Sequence[Warehouse], gi
                 steps=steps,
                 version=summary.get("helios.version"),
                 plan=plan,
-                before=last_positions.get(pipeline) if pipeline is not None and not pipeline.endswith(BACKFILL) else None,
+                before=last_positions.get(pipeline)
+                if pipeline is not None and not pipeline.endswith(BACKFILL)
+                else None,
             )
         )
         if pipeline is not None:

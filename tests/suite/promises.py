@@ -154,7 +154,7 @@ SECTIONS: dict[str, dict[str, Promise]] = {
 PROMISES = {name: promise for section in SECTIONS.values() for name, promise in section.items()}
 
 LATER = (
-    "`backfill`, `ui`, `explain`, declarations in YAML",
+    "`ui`, `explain`, declarations in YAML",
     "OpenLineage and OpenTelemetry",
 )
 """What is planned and not built: no test shows it."""
