@@ -33,12 +33,12 @@ def counter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
     """The declared source; its package is installed for the test."""
     for folder in installed(tmp_path / "site"):
         monkeypatch.syspath_prepend(folder)
-    kinds._brought.cache_clear()
+    kinds._entry_points.cache_clear()
     importlib.invalidate_caches()
     source = importlib.import_module("helios_counter").CounterSource(path=str(tmp_path / "end.txt"))
     Path(source.path).write_text("5")
     yield source
-    kinds._brought.cache_clear()
+    kinds._entry_points.cache_clear()
     for name in [name for name in sys.modules if name.partition(".")[0] == "helios_counter"]:
         del sys.modules[name]
 
@@ -119,7 +119,7 @@ def test_a_source_that_cannot_be_read_again_is_not_exactly_once(
 
 def test_an_unknown_kind_is_an_error(counter: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(kinds, "GROUP", "nobody.has.this")
-    kinds._brought.cache_clear()
+    kinds._entry_points.cache_clear()
     unknown = counter >> Iceberg.sink("a.t", catalog=Catalog.local(path=tmp_path))
     with pytest.raises(CheckFailed, match="CounterSource is not a kind of source that Helios knows") as raised:
         unknown.plan()
