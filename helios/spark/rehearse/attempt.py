@@ -16,7 +16,7 @@ from helios.model.modes import Append
 from helios.plan.checks.rehearsal import TEST, stateful
 from helios.plan.checks.sinks import left_out
 from helios.plan.nodes import Plan, ReadPath
-from helios.spark.checkpoint.files import Checkpoint
+from helios.spark.checkpoint.files import Checkpoint, Identity
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.checkpoint.repeat import Repeat
 from helios.spark.iceberg import tables
@@ -188,6 +188,13 @@ class Attempt:
         context = SinkContext(plan=plan, spark=spark, checkpoint=query.checkpoint, checkpoint_id=ID, observer=watch)
         ledger = context.ledger(table, None, name)
         ledger.claim(Record(checkpoint=ID, steps=plan.fingerprint))
+        uuid = str(table.uuid())
+        query.checkpoint.create(
+            Identity(
+                id=ID, pipeline=plan.pipeline, target=name.text, target_uuid=uuid, sources=(), state=(),
+                path=plan.path.value, uuids=(),
+            )
+        )  # fmt: skip
         columns = self._columns(plan, table, df, name)
         shape(spark, plan, table)
         self._remembered(real, context)
