@@ -116,7 +116,7 @@ def test_an_unchanged_script_makes_no_difference(world: Any, mode: str) -> None:
     found = rehearse(world, pipeline)
     assert not found.anything, found
     assert [one.unread or one.failed for one in found.commits] == [""] * len(found.commits)
-    assert 15 <= len(found.commits) <= 20  # an overwrite by nothing of nothing is no commit
+    assert 8 <= len(found.commits) <= 20  # a batch whose rows are all late, or of nothing, is no commit
     found = rehearse(world, pipeline, last=3)
     assert (len(found.commits), found.anything) == (3, False), found
 
