@@ -47,7 +47,14 @@ def rows_of(frame: Any, declared: str | None = None) -> tuple[str, tuple[tuple[A
 def _selected(table: pa.Table, names: Sequence[str]) -> pa.Table:
     """The table with only the named columns, in the order of the names."""
     for name in names:
-        if table.column_names.count(name) != 1:
+        times = table.column_names.count(name)
+        if times > 1:
+            raise DeclarationError(
+                f"Memory.source: the frame has {times} columns {name!r}: it is not clear which one the schema means.",
+                where=caller(),
+                fix="rename all but one of them in the frame.",
+            )
+        if times == 0:
             raise DeclarationError(
                 f"Memory.source: the frame has no column {name!r}. {near_miss(name, table.column_names)}",
                 where=caller(),

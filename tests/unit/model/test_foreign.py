@@ -200,6 +200,9 @@ def test_a_schema_beside_a_frame_names_its_columns() -> None:
     assert (source.declared_schema, source.rows) == ("b string, a string", (("y", "x"),))
     with pytest.raises(DeclarationError, match=r"the frame has no column 'd'\. Known: a, b, c"):
         Memory.source(frame, "d string")
+    twice = pa.Table.from_arrays([pa.array(["x"]), pa.array(["y"])], names=["a", "a"])
+    with pytest.raises(DeclarationError, match="the frame has 2 columns 'a': it is not clear"):
+        Memory.source(twice, "a string")
 
 
 @pytest.mark.parametrize(
