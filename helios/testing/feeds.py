@@ -31,6 +31,8 @@ from helios.testing.records import Record, as_bytes, envelope
 
 MEMORY = "memory"
 """The name of rows in memory in a test."""
+LOG_BEGIN = 1000
+"""The position in the log of a test's database before its first change."""
 
 
 class Feed:
@@ -64,7 +66,7 @@ class Feed:
         """The source that is read instead of a declared one."""
         raise NotImplementedError
 
-    def is_there(self) -> None:
+    def ensure_readable(self) -> None:
         """Refuses a source that could not be read, as the test has said nothing of it.
 
         Raises:
@@ -77,7 +79,7 @@ class Feed:
 
 
 class TableFeed(Feed):
-    """A table in the lake's catalog of the same name."""
+    """A table of the lake, in the catalog that has the name of the source's catalog."""
 
     def __init__(self, table: TableName, declared: str | None) -> None:
         super().__init__(table.text)
@@ -122,7 +124,7 @@ class TableFeed(Feed):
             self.catalog.create_namespace(namespace)
         self.catalog.create_table(self._table.within, arrow_schema(schema))
 
-    def is_there(self) -> None:
+    def ensure_readable(self) -> None:
         self.create()
         if not self.catalog.exists(self._table.within):
             raise NotFound(
@@ -138,6 +140,7 @@ class TableFeed(Feed):
                 where=source.origin,
                 fix="test the steps behind it over the table itself.",
             )
+        # A name, or None for the default catalog, means a catalog of the lake already: see `Lake.context`.
         catalog = self.catalog if isinstance(source.catalog, Catalog) else source.catalog
         return replace(source, catalog=catalog, start=None, at=None, max_rows=None, max_files=None)
 
@@ -163,7 +166,9 @@ class FilesFeed(Feed):
 
     def deliver(self, records: Sequence[Any]) -> None:
         rows = [one for one in records if not isinstance(one, str | bytes)]
-        for content in [*([rows] if rows else []), *(one for one in records if isinstance(one, str | bytes))]:
+        texts = [one for one in records if isinstance(one, str | bytes)]
+        contents = [rows, *texts] if rows else texts  # one file with all rows, then a file for each text
+        for content in contents:
             self._files += 1
             write_file(self._folder, f"{self._files:06d}", self._source, content)
 
@@ -173,7 +178,10 @@ class FilesFeed(Feed):
 
 
 class WebhookFeed(Feed):
-    """Deliveries that a receiver has stored. Their bodies are verified as it does; a signature is not asked for."""
+    """Deliveries that a receiver has stored.
+
+    Their bodies are verified as the receiver verifies them; a signature is not asked for.
+    """
 
     def __init__(self, source: WebhookSource, folder: Path) -> None:
         super().__init__(source.path)
@@ -197,9 +205,10 @@ class WebhookFeed(Feed):
         if not records:
             return
         self._segments += 1
-        columns, name = self._source.declared_schema is not None, f"{self._segments:06d}"
+        name = f"{self._segments:06d}"
+        has_columns = self._source.declared_schema is not None
         lines = [
-            line_of(f"test-{name}-{number}", datetime.now(UTC), body, columns=columns)
+            line_of(f"test-{name}-{number}", datetime.now(UTC), body, columns=has_columns)
             for number, body in enumerate(records)
         ]
         hidden = self._folder / f".open-{name}.json"
@@ -277,9 +286,8 @@ class TopicFeed(Feed):
             return Record.of(given)
         self._topics.changes += 1
         with_schema = self._source.declared_schema is None
-        return envelope(
-            given, keys=self._keys, topic=self.name, number=1000 + self._topics.changes, with_schema=with_schema
-        )
+        position = LOG_BEGIN + self._topics.changes
+        return envelope(given, keys=self._keys, topic=self.name, number=position, with_schema=with_schema)
 
     def deliver(self, records: Sequence[Any]) -> None:
         log = self._topics.make(self.name)
@@ -301,7 +309,7 @@ class TopicFeed(Feed):
 
 
 def with_broker(source: Source, broker: str) -> Source:
-    """A source of topics, or of their changes, that reads the stand-in of an address, from the beginning."""
+    """The same source of topics, or of their changes, read from the beginning, from the test's broker at an address."""
     if isinstance(source, TopicChanges):
         changed = replace(source, kafka=_of_broker(source.kafka, broker), max_rows=None)
         return replace(changed, replication=None) if isinstance(changed, CdcSource) else changed
@@ -320,15 +328,15 @@ def _of_broker(source: KafkaSource, broker: str) -> KafkaSource:
     return replace(plain, first="earliest", max_rows=None)
 
 
-def topics_of(source: Source) -> KafkaSource | None:
-    """The source of topics that a source is, or reads; None for any other."""
+def kafka_source_of(source: Source) -> KafkaSource | None:
+    """The Kafka source: the source itself, or the one from which it reads changes; None if there is none."""
     kafka = source.kafka if isinstance(source, TopicChanges) else source
     return kafka if isinstance(kafka, KafkaSource) else None
 
 
 def is_topic(name: str, source: Source) -> bool:
     """True if the pattern of a source matches a name."""
-    kafka = topics_of(source)
+    kafka = kafka_source_of(source)
     return kafka is not None and kafka.pattern is not None and re.fullmatch(kafka.pattern, name) is not None
 
 
@@ -351,5 +359,5 @@ def feed_of(source: Source, folder: Path, memory: str) -> Feed | None:
 
 
 def _folder_of(path: str) -> str:
-    """The folder that stands for a path: another one for another path of the same last name."""
+    """The name of the folder for a path; the checksum keeps paths with the same last part apart."""
     return f"{short_name(path)}-{crc32(path.encode()):08x}"

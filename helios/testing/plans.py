@@ -31,7 +31,9 @@ def plan_of(pipeline: Pipeline) -> Plan:
 
 
 def assert_plan(pipeline: Pipeline, text: str) -> None:
-    """Compares the plan of a pipeline: each line of a text must be in it, in this order; spaces do not count.
+    """Compares the plan of a pipeline: each line of a text must be in a line of it, in this order.
+
+    Each takes a line of its own. Spaces and empty lines do not count.
 
     Args:
         pipeline: The pipeline.
@@ -41,21 +43,21 @@ def assert_plan(pipeline: Pipeline, text: str) -> None:
         Different: A line is not there; the message has the nearest one.
     """
     lines = [" ".join(line.split()) for line in str(plan_of(pipeline)).splitlines()]
-    rest = lines
-    for wanted in (" ".join(line.split()) for line in text.splitlines()):
+    rest, after = lines, ""
+    for wanted in (" ".join(line.split()) for line in text.splitlines() if line.strip()):
         place = next((n for n, line in enumerate(rest) if wanted in line), None)
         if place is None:
             near = difflib.get_close_matches(wanted, lines, n=1, cutoff=0.3)
             told = f"\n  nearest: {near[0]}" if near else ""
-            raise Different(f"the plan has no line {wanted!r} here:{told}\n\n{plan_of(pipeline)}")
-        rest = rest[place:]
+            raise Different(f"the plan has no line {wanted!r}{after}:{told}\n\n{plan_of(pipeline)}")
+        rest, after = rest[place + 1 :], f" after {wanted!r}"
 
 
 def schema(pipeline: Pipeline) -> dict[str, str]:
     """The columns that reach the target of a pipeline, by name, with their Spark SQL types.
 
     Raises:
-        InputError: They are those of a table, which only a lake knows.
+        InputError: They come from a source table, and are known only where a lake has it.
     """
     found = plan_of(pipeline).schema
     if found is None:

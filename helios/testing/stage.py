@@ -13,7 +13,7 @@ from helios.model.flow import Pipeline, Source
 from helios.plan.compile import compile_pipelines
 from helios.plan.nodes import Plan, ReadPath
 from helios.sources.kafka.transport import STAND_INS
-from helios.testing.feeds import MEMORY, Feed, TableFeed, TopicFeed, feed_of, is_topic, topics_of, with_broker
+from helios.testing.feeds import MEMORY, Feed, TableFeed, TopicFeed, feed_of, is_topic, kafka_source_of, with_broker
 from helios.testing.names import named, sources_of, with_sources
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Stage:
             HeliosError: They do not compile.
         """
         for feed in self.feeds.values():
-            feed.is_there()
+            feed.ensure_readable()
         return runnable(*compile_pipelines(self.pipelines(), self.context, lenient=True))
 
     def pipelines(self) -> list[Pipeline]:
@@ -122,7 +122,7 @@ class Stage:
     def _source(self, feed: Feed | None, source: Source) -> Source:
         if feed is not None:
             return feed.stand_in(source)
-        if topics_of(source) is not None:
+        if kafka_source_of(source) is not None:
             return with_broker(source, self.lake.topics.broker)
         return TableFeed(self._table(source), None).stand_in(source)
 
@@ -132,7 +132,7 @@ class Stage:
             table = self._table(source)
             written = table.text in self._written()
             return None if written else self._known(TableFeed(table, self.lake.declared.get(table.text)), source)
-        kafka = topics_of(source)
+        kafka = kafka_source_of(source)
         if kafka is not None:
             topics = [self._known(self._topic(one, source), source) for one in kafka.topics]
             return topics[0] if topics else None

@@ -267,7 +267,7 @@ def test_plans_and_columns_need_no_lake() -> None:
     pipeline = Memory.source([{"id": 1}]) >> where("id > 0") >> sink()
     assert schema(pipeline) == {"id": "bigint"}
     assert_plan(pipeline, "where(id > 0)")
-    with pytest.raises(Different, match=r"no line 'where\(id > 1\)' here:\n  nearest: .*where\(id > 0\)"):
+    with pytest.raises(Different, match=r"no line 'where\(id > 1\)':\n  nearest: .*where\(id > 0\)"):
         assert_plan(pipeline, "where(id > 1)")
 
 

@@ -16,10 +16,11 @@ from helios.plan.typing.schema import from_ddl
 from helios.plan.typing.types import parse_type
 from helios.sources.files.declare import Files
 from helios.testing.casts import Misfit, arrow_schema, canonical, cast, cast_rows, inferred
-from helios.testing.diff import difference
+from helios.testing.diff import Different, difference
 from helios.testing.files import write_file
 from helios.testing.invariant import _last_that_agrees, _places
 from helios.testing.names import named, sources_of, with_sources
+from helios.testing.plans import assert_plan
 from helios.testing.records import Record, envelope
 
 pytestmark = pytest.mark.promise("testing")
@@ -168,3 +169,15 @@ def test_the_step_is_found_by_bisection(wrong: int) -> None:
     asked: list[int] = []
     assert _last_that_agrees(5, lambda steps: asked.append(steps) or steps < wrong) == wrong - 1  # type: ignore[func-returns-value]
     assert len(asked) <= 3
+
+
+# plans
+
+
+def test_each_wanted_line_takes_a_line_of_the_plan() -> None:
+    pipeline = Memory.source([{"id": 1}]) >> where("id > 0") >> where("id > 0 OR id < 9") >> Iceberg.sink("a.t")
+    assert_plan(pipeline, "\n  where(id > 0)\n\n  where(id > 0\n")
+    with pytest.raises(Different, match=r"has no line 'where\(id > 0\)' after 'where\(id > 0\)':\n  nearest: "):
+        assert_plan(pipeline, "where(id > 0)\nwhere(id > 0)")
+    with pytest.raises(Different, match=r"has no line 'where\(id > 0\)' after "):
+        assert_plan(pipeline, "where(id > 0 OR\nwhere(id > 0)")
