@@ -1,7 +1,7 @@
 """Predicates in PyIceberg's form, which tell the files that a scan skips; without a JVM.
 
-`helios.spark.iceberg.filters` does the same for a run. A conjunct without a form in PyIceberg is ignored: the number of
-files is then too high rather than too low.
+`helios.spark.iceberg.filters` does the same for a run. A conjunct without a form in PyIceberg is ignored: more files
+are then counted as read than are read, never fewer.
 """
 
 from __future__ import annotations
@@ -88,21 +88,22 @@ def _compared(node: Node, schema: Schema) -> BooleanExpression:
     kind, left, right = type(node).__name__, node.this, node.expression
     if type(left).__name__ != "Column":
         kind, left, right = _SWAPPED.get(kind, kind), right, left
-    name, column = _column(left, schema)
-    compared = _make(_COMPARISONS[kind], name, _value(right, column))
-    if type(column).__name__ not in ("FloatType", "DoubleType"):
+    name, column_type = _column(left, schema)
+    compared = _make(_COMPARISONS[kind], name, _value(right, column_type))
+    if type(column_type).__name__ not in ("FloatType", "DoubleType"):
         return compared
     # For Spark, NaN is greater than any number; Iceberg's bounds of a column leave NaN out.
     if kind in ("GT", "GTE"):
         return _make("Or", compared, _make("IsNaN", name))
+    # Without NotNaN, the negation of < would skip files with NaN.
     if kind in ("LT", "LTE"):
         return _make("And", compared, _make("NotNaN", name))
     return compared
 
 
 def _between(node: Node, schema: Schema) -> BooleanExpression:
-    name, column = _column(node.this, schema)
-    low, high = (_value(node.args[bound], column) for bound in ("low", "high"))
+    name, column_type = _column(node.this, schema)
+    low, high = (_value(node.args[bound], column_type) for bound in ("low", "high"))
     return _make("And", _make("GreaterThanOrEqual", name, low), _make("LessThanOrEqual", name, high))
 
 
@@ -116,21 +117,21 @@ def _is(node: Node, schema: Schema) -> BooleanExpression:
 def _in(node: Node, schema: Schema) -> BooleanExpression:
     if not node.expressions:  # a subquery
         raise _Unknown
-    name, column = _column(node.this, schema)
-    return _make("In", name, {_value(value, column) for value in node.expressions})
+    name, column_type = _column(node.this, schema)
+    return _make("In", name, {_value(value, column_type) for value in node.expressions})
 
 
 def _like(node: Node, schema: Schema) -> BooleanExpression:
-    name, column = _column(node.this, schema)
-    pattern = str(_value(node.expression, column))
+    name, column_type = _column(node.this, schema)
+    pattern = str(_value(node.expression, column_type))
     if not re.fullmatch(r"[^%_\\]+%", pattern):
         raise _Unknown
     return _make("StartsWith", name, pattern[:-1])
 
 
 def _boolean_column(node: Node, schema: Schema) -> BooleanExpression:
-    name, column = _column(node, schema)
-    if type(column).__name__ != "BooleanType":
+    name, column_type = _column(node, schema)
+    if type(column_type).__name__ != "BooleanType":
         raise _Unknown
     return _make("EqualTo", name, True)
 
@@ -170,17 +171,17 @@ def _column(node: Node, schema: Schema) -> tuple[str, Any]:
     return schema.find_column_name(field.field_id) or field.name, field.field_type
 
 
-def _value(node: Node, column: Any) -> Any:
+def _value(node: Node, column_type: Any) -> Any:
     """A literal as a value of a column's type.
 
     Raises:
         _Unknown: Spark would cast the column to the type of the literal instead.
     """
     kind, text = _literal(node)
-    convert = _VALUES.get((type(column).__name__, kind))
+    convert = _VALUES.get((type(column_type).__name__, kind))
     if convert is None:
         raise _Unknown
-    return convert(text, column)
+    return convert(text, column_type)
 
 
 def _literal(node: Node) -> tuple[str, Any]:
@@ -199,6 +200,7 @@ def _literal(node: Node) -> tuple[str, Any]:
         return ("int" if node.this.isdigit() else "decimal"), node.this
     if name in ("Cast", "TryCast") and type(node.this).__name__ == "Literal":
         kind = _CASTS.get(str(getattr(node.to.this, "name", "")), "")
+        # A cast to BIGINT counts only of a number, any other cast only of a string.
         casts_text = kind != "int"
         if kind and casts_text == bool(node.this.is_string):
             return kind, node.this.this
@@ -215,10 +217,10 @@ _CASTS = {
 """The kind of literal that a cast to each of sqlglot's types makes."""
 
 
-def _decimal(text: str, column: Any) -> Decimal:
+def _decimal(text: str, column_type: Any) -> Decimal:
     value = Decimal(text)
     try:
-        exact = value.quantize(Decimal(1).scaleb(-column.scale))
+        exact = value.quantize(Decimal(1).scaleb(-column_type.scale))
     except InvalidOperation:
         raise _Unknown from None
     if exact != value:  # Spark would cast the column to a wider decimal
@@ -226,32 +228,32 @@ def _decimal(text: str, column: Any) -> Decimal:
     return exact
 
 
-def _day(text: str, column: Any) -> date:
+def _day(text: str, column_type: Any) -> date:
     return date.fromisoformat(text)
 
 
-def _moment(text: str, column: Any) -> datetime:
+def _moment(text: str, column_type: Any) -> datetime:
     """A time; without an offset it is UTC, as in every session of Helios."""
     moment = datetime.fromisoformat(text.strip())
     moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    return moment if type(column).__name__ == "TimestamptzType" else moment.replace(tzinfo=None)
+    return moment if type(column_type).__name__ == "TimestamptzType" else moment.replace(tzinfo=None)
 
 
 _VALUES: dict[tuple[str, str], Callable[[Any, Any], Any]] = {
-    ("BooleanType", "boolean"): lambda text, column: text,
-    ("IntegerType", "int"): lambda text, column: int(text),
-    ("LongType", "int"): lambda text, column: int(text),
-    ("FloatType", "int"): lambda text, column: float(text),
-    ("DoubleType", "int"): lambda text, column: float(text),
-    ("DoubleType", "decimal"): lambda text, column: float(text),
+    ("BooleanType", "boolean"): lambda text, column_type: text,
+    ("IntegerType", "int"): lambda text, column_type: int(text),
+    ("LongType", "int"): lambda text, column_type: int(text),
+    ("FloatType", "int"): lambda text, column_type: float(text),
+    ("DoubleType", "int"): lambda text, column_type: float(text),
+    ("DoubleType", "decimal"): lambda text, column_type: float(text),
     ("DecimalType", "int"): _decimal,
     ("DecimalType", "decimal"): _decimal,
-    ("StringType", "string"): lambda text, column: text,
+    ("StringType", "string"): lambda text, column_type: text,
     ("DateType", "date"): _day,
     ("DateType", "string"): _day,
     **{
-        (column, kind): _moment
-        for column in ("TimestampType", "TimestamptzType")
+        (column_type, kind): _moment
+        for column_type in ("TimestampType", "TimestamptzType")
         for kind in ("timestamp", "date", "string")
     },
 }

@@ -35,8 +35,9 @@ class Label(NamedTuple):
     Attributes:
         ordinal: The commit's ordinal.
         commit: Its snapshot id.
-        sign: -1 for rows that existed before the commit, 1 for rows that exist after it; the reverse for rows that
-            deletes removed. Rows whose signs add up to 0 have not changed.
+        sign: -1 for rows that existed before the commit, 1 for rows that exist after it. In a `FileState` with
+            `deleted` it is the reverse: 1 for rows that were deleted before the commit, -1 for rows that are deleted
+            after it. Rows whose signs add up to 0 have not changed.
     """
 
     ordinal: int
@@ -84,7 +85,8 @@ class TouchedFiles:
 
     Attributes:
         appended: Files of appending commits: all of their rows are new.
-        rewritten: Files before and after all other commits, which may carry rows over.
+        rewritten: The files that each other commit touched, as they were before and after it; such a commit may carry
+            rows over unchanged.
 
     Raises:
         InputError: The table has equality deletes, or position deletes without lineage or keys.
@@ -111,7 +113,8 @@ class TouchedFiles:
         for i, commit in enumerate(commits):
             self._refuse_equality(commit, _equality_deletes(commit))
             if _operation(commit) == APPEND:
-                self._append(commit, changes_follow=first < i < last)
+                # An append before `first` is in the base state; after `last` no commit changes its files.
+                self._append(commit, track=first < i < last)
             elif first <= i <= last:
                 self._change(commit)
         self._base_files.close()
@@ -122,12 +125,12 @@ class TouchedFiles:
 
     # one commit
 
-    def _append(self, commit: JavaSnapshot, *, changes_follow: bool) -> None:
+    def _append(self, commit: JavaSnapshot, *, track: bool) -> None:
         label = Label(ordinal_of(commit), int(commit.snapshotId()), 1)
         for file in changed_files.added_data(self._table, commit):
             live = _LiveFile(str(file.location()), file)
             self.appended.append(FileState(live.path, file, (), labels=[label]))
-            if changes_follow:
+            if track:
                 self._live[live.path] = live
 
     def _change(self, commit: JavaSnapshot) -> None:
@@ -151,6 +154,7 @@ class TouchedFiles:
         removed_with_files = {delete_id for live in removed for delete_id in live.deletes}
         for delete in changed_files.removed_deletes(table, commit):
             delete_id = _id(delete)
+            # A delete that went with its removed data file is not looked for in the base state.
             for live in self._files_with(delete, search_base=delete_id not in removed_with_files):
                 touch(live)
                 del live.deletes[delete_id]
@@ -177,6 +181,7 @@ class TouchedFiles:
 
     def _removed(self, file: JavaDataFile) -> _LiveFile:
         path = str(file.location())
+        # The base state is read only for the file's deletes. Where it has none, the removed file itself is enough.
         live = self._find_live(path) if path in self._live or self._has_deletes() else None
         self._live.pop(path, None)
         self._removed_paths.add(path)

@@ -204,7 +204,7 @@ class IcebergReader(SpanSource):
         if not self._rebootstraps():
             return False
         try:
-            self._snapshots.parts(self._table(), self._range(span))
+            self._snapshots.slices(self._table(), self._range(span))
         except offsets.Expired:
             return True
         return False
@@ -296,7 +296,7 @@ class IcebergReader(SpanSource):
         """The upper bound of the bytes in a span's files, from the summaries of its snapshots; None if unknown."""
         if span.end is not None and SNAPSHOT in span.end:
             return None
-        deltas = [delta for delta, _, _ in self._snapshots.parts(self._table(), self._range(span))]
+        deltas = [delta for delta, _, _ in self._snapshots.slices(self._table(), self._range(span))]
         # The size in a state's summary is a sum over all commits; it is wrong if one of them has stated none.
         sizes = [delta.bytes for delta in deltas if delta.bytes is not None and not delta.state]
         return sum(sizes) if len(sizes) == len(deltas) else None

@@ -59,7 +59,9 @@ def narrowed(df: DataFrame, read: ReadPlan) -> DataFrame:
 
 
 def settled(read: ReadPlan) -> ReadPlan:
-    """A source with its points in the history resolved; they are resolved now if the table did not exist earlier.
+    """A source with its points in the history resolved.
+
+    The compiler resolves them where the table exists by then; else they are resolved here.
 
     Raises:
         InputError: A point does not exist.
@@ -174,7 +176,8 @@ def _rows(
     scan_metrics.record(metrics)
     if tasks.size():
         rows = read_tasks(spark, table, tasks, vector=vector_of(read))
-        rows = rows.where(F.col(ROW_ID) >= span.since) if span.since is not None else rows
+        first_row_id = span.since
+        rows = rows.where(F.col(ROW_ID) >= first_row_id) if first_row_id is not None else rows
         names = spark_schema(spark, table).names
         if positioned:
             parts.append(_positions(_task_sequences(spark, tasks))(rows, names))

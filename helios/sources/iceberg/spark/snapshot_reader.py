@@ -25,7 +25,10 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaList
 
 _VERIFIED: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], int] = {}
-"""The last verified state of each source, by table, schema, columns and conditions: each batch reads joined tables."""
+"""The last verified state of each source, by table, schema, columns and conditions.
+
+A joined table is read in each batch; so it is verified only once per state.
+"""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTa
     Raises:
         RunError: A file does not hold what the table declares.
     """
-    if not foreign_files.asks(table):
+    if not foreign_files.asks(table):  # no required column and no name mapping: nothing to check
         return
     source, columns = read.source, list[str]()
     assert isinstance(source, IcebergSource)
@@ -59,14 +62,15 @@ def verify_state(spark: SparkSession, read: ReadPlan, table: JavaTable, snapshot
     Raises:
         RunError: A file does not hold what the table declares.
     """
-    if not foreign_files.asks(table):
+    if not foreign_files.asks(table):  # as in `verify`
         return
     source, whole = read.source, SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
     assert isinstance(source, IcebergSource)
     key = (str(table.uuid()), str(table.schema()), source.columns, source.conditions)
     if _VERIFIED.get(key) == snapshot and not foreign_files.has_mapping(table):  # a mapping changes without a snapshot
         return
-    SnapshotReader(spark=spark, read=read, predicates=stable(source)).tasks(table, whole)
+    reader = SnapshotReader(spark=spark, read=read, predicates=stable(source))
+    reader.tasks(table, whole)  # verifies the tasks, which are not needed here
     _VERIFIED[key] = snapshot
 
 
@@ -92,7 +96,10 @@ class SnapshotReader:
     _resolved: tuple[int, JavaExpression | None] | None = None
 
     def rows_of(self, table: JavaTable, delta: SnapshotDelta) -> list[int]:
-        """The row count of each file of a delta; of changes the row count of the commit, as it is not divided."""
+        """The row count of each file of a delta.
+
+        For a source of changes it is one number, the row count of the commit: batches do not split a commit.
+        """
         if offsets.follows_changes(self.read):
             return [delta.rows]
         return [file.rows for file in self.files(table, delta)]
@@ -100,9 +107,10 @@ class SnapshotReader:
     def files(self, table: JavaTable, delta: SnapshotDelta) -> list[File]:
         """The data files of a delta, always in the same order."""
         if self._listed is None or self._listed[0] != delta:
-            kept = counts_partitions(delta.files)
+            # Tasks are kept to count partitions, which is done only for few files.
+            keeps_tasks = counts_partitions(delta.files)
             files = [
-                File(str(task.file().location()), int(task.file().recordCount()), task if kept else None)
+                File(str(task.file().location()), int(task.file().recordCount()), task if keeps_tasks else None)
                 for task in plan_tasks(self.spark, self._scan(table, delta))
             ]
             self._listed = delta, sorted(files, key=lambda file: file.location)
@@ -116,9 +124,9 @@ class SnapshotReader:
         """
         jvm = classes()
         chosen: JavaList[JavaFileScanTask] = jvm.java.util.ArrayList()
-        parts = self.parts(table, span)
+        slices = self.slices(table, span)
         total = 0
-        for delta, first, last in parts:
+        for delta, first, last in slices:
             matching = plan_tasks(self.spark, self._filtered_scan(table, delta))
             if first or last is not None:
                 # A counter, as another writer may have added a file twice: its rows then count twice.
@@ -135,18 +143,19 @@ class SnapshotReader:
         verify(self.spark, table, chosen, self.read)
         size = int(jvm.org.apache.iceberg.BaseCombinedScanTask(chosen).sizeBytes())
         metrics = ScanMetrics(total=total, matched=int(chosen.size()), bytes=size)
-        if counts_partitions(sum(delta.files for delta, _, _ in parts)):
+        if counts_partitions(sum(delta.files for delta, _, _ in slices)):
+            # Each counts partitions: `parts` those of the matching files, `whole` those of all files.
             metrics.parts = (lambda: partitions.count(table, chosen),)
-            metrics.whole = (lambda: partitions.count(table, self._all_tasks(table, parts)),)
+            metrics.whole = (lambda: partitions.count(table, self._all_tasks(table, slices)),)
         return chosen, metrics
 
     def _all_tasks(
-        self, table: JavaTable, parts: list[tuple[SnapshotDelta, int, int | None]]
+        self, table: JavaTable, slices: list[tuple[SnapshotDelta, int, int | None]]
     ) -> JavaList[JavaFileScanTask]:
-        """The scan tasks of all files of some parts, without the predicates, as a Java list."""
+        """The scan tasks of all files of some slices, without the predicates, as a Java list."""
         jvm = classes()
         tasks: JavaList[JavaFileScanTask] = jvm.java.util.ArrayList()
-        for delta, first, last in parts:
+        for delta, first, last in slices:
             if first or last is not None:
                 for file in self.files(table, delta)[first:last]:
                     if file.task is not None:
@@ -155,9 +164,10 @@ class SnapshotReader:
                 tasks.addAll(plan_tasks(self.spark, self._scan(table, delta)))
         return tasks
 
-    def parts(self, table: JavaTable, span: SnapshotRange) -> list[tuple[SnapshotDelta, int, int | None]]:
+    def slices(self, table: JavaTable, span: SnapshotRange) -> list[tuple[SnapshotDelta, int, int | None]]:
         """The deltas of a range, oldest first, each with the start and the end (or None) of the slice of its files."""
         deltas = list(offsets.appends(table, self.read, span.after, span.to))
+        # Newest first. Where the parent of a delta is not the next older delta, skipped overwrites lie between them.
         parents = [delta.after for delta in deltas]
         predecessors = [*(older.snapshot for older in deltas[1:]), span.after]
         gaps = offsets.overwrites(self.read) == "skip" and parents != predecessors
@@ -195,12 +205,13 @@ class SnapshotReader:
         return scan.caseSensitive(self.spark.conf.get("spark.sql.caseSensitive") == "true").filter(condition)
 
     def _without_unordered(self, table: JavaTable, delta: SnapshotDelta, condition: JavaExpression) -> JavaExpression:
-        """A condition without comparisons by order of columns whose partitions are not in the order of values."""
+        """The condition without its <, <=, > and >= on columns whose partition values do not sort as the columns do."""
         if not overflow.asks_for_order(condition, overflow.bounded(table)):
             return condition
         history = History(table, table.snapshot(delta.snapshot))
-        if delta.state:
+        if delta.state:  # the manifests of the state itself list all of its files
             return overflow.without_order(condition, overflow.unordered(table, islice(history, 1)))
+        # Of each new snapshot, the manifests that it added.
         new = takewhile(lambda snapshot: snapshot.snapshotId() != delta.after, history)
         return overflow.without_order(condition, overflow.unordered(table, new, added=True))
 
