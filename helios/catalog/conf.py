@@ -58,7 +58,7 @@ def java_properties(catalog: Catalog) -> dict[str, str]:
 def pyiceberg_properties(catalog: Catalog) -> dict[str, str]:
     """The properties of PyIceberg's catalog, with secrets in clear: never to be shown."""
     first = replicas(catalog)[0]
-    merged = {**_stored(first), **CATALOGS[catalog.type].pyiceberg(first), **_properties(catalog)}
+    merged = {**_storage_properties(first), **CATALOGS[catalog.type].pyiceberg(first), **_properties(catalog)}
     return _revealed(merged)
 
 
@@ -139,13 +139,13 @@ def default_checkpoint(catalog: Catalog, pipeline: str) -> str:
 def keys_folder(catalog: Catalog, checkpoint: str | None, id: str) -> str | None:
     """The folder of the keys that a pipeline's upserts remember.
 
-    None where only the server knows the warehouse, and where the checkpoint is in another store: Hadoop has the driver
-    and the credentials of the checkpoint's.
+    None where only the server knows the warehouse, and where the checkpoint is in another store: Hadoop is configured
+    only with the driver and the credentials of the checkpoint's store.
 
     Args:
         catalog: The catalog of its table.
         checkpoint: Its checkpoint.
-        id: The id of that.
+        id: The checkpoint's id.
 
     Examples:
         >>> from helios import Catalog
@@ -183,7 +183,7 @@ def checkpoint_components(location: str) -> tuple[str, ...]:
 
 
 def object_components(location: str) -> tuple[str, ...]:
-    """The jar components that Hadoop needs for a location.
+    """The jar components that Hadoop needs to read a folder of files at a location.
 
     Examples:
         >>> object_components("s3a://bucket/in"), object_components("/data/in")
@@ -234,7 +234,7 @@ def _spark(catalog: Catalog) -> dict[str, Value]:
     return {prefix: SPARK_CATALOG, **{f"{prefix}.{key}": value for key, value in merged.items()}}
 
 
-def _stored(catalog: Catalog) -> dict[str, Value]:
+def _storage_properties(catalog: Catalog) -> dict[str, Value]:
     storage = storage_of(catalog)
     return STORAGES[storage.type].pyiceberg(storage) if storage else {}
 

@@ -191,7 +191,7 @@ DIAGNOSES = (
         r"|WRONG_VERSION_NUMBER|wrong version number|certificate (has expired|verify failed)|curlCode: (35|60)",
         "the TLS handshake failed",
         "check http or https in its address, and that its certificate is trusted here",
-        True,
+        unreached=True,
     ),
     Diagnosis(
         "dns",
@@ -201,7 +201,7 @@ DIAGNOSES = (
         "the name of its host is not known",
         "check the host in its address, and the DNS of this machine; a host that begins with the bucket's name needs "
         "path_style=True",
-        True,
+        unreached=True,
     ),
     Diagnosis(
         "refused",
@@ -211,14 +211,14 @@ DIAGNOSES = (
         r"|Failed to establish a new connection",
         "nothing listens at its address",
         "check its host and port, and that the server is up",
-        True,
+        unreached=True,
     ),
     Diagnosis(
         "unreachable",
         r"Network is unreachable|No route to host|EHOSTUNREACH|ENETUNREACH",
         "its network is unreachable",
         "check the address, a VPN or a firewall",
-        True,
+        unreached=True,
     ),
     Diagnosis(
         "connect timeout",
@@ -226,7 +226,7 @@ DIAGNOSES = (
         r"|Connection timed out|CURL error \[28\]|curlCode: 28\b(?!.*too slow)",
         "it did not answer in time",
         "check its host and port, and that no firewall drops the connection",
-        True,
+        unreached=True,
     ),
     Diagnosis(
         "timeout",
@@ -265,7 +265,7 @@ def diagnose(error: BaseException) -> Diagnosis | None:
     """The likely cause of a failure; None if it is unknown.
 
     Args:
-        error: The failure. Its causes are looked at too, the innermost first.
+        error: The failure. Its causes are looked at too.
 
     Examples:
         >>> diagnose(ConnectionRefusedError(111, "Connection refused")).name
@@ -306,7 +306,10 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def brief(error: BaseException, length: int = 300) -> str:
-    """An error's message on one line, with credentials in URLs masked."""
+    """An error's message on one line, with credentials in URLs masked.
+
+    Left out are what the SDK of AWS writes before an error, and an HTML or XML page that a server sent.
+    """
     text = re.sub(r"//[^/@\s]+@", "//***@", " ".join(str(error).split()))
     text = re.sub(r"^When .+?: (?=AWS Error)|Unable to parse ExceptionName: ", "", text)
     text = re.split(r":?\s*(?:Content: )?<(?:\?xml|!DOCTYPE|html)", text, maxsplit=1)[0]

@@ -24,7 +24,7 @@ def find_config(start: Path) -> Path | None:
 
 def _mentions_helios(project: Path) -> bool:
     text = project.read_bytes().decode("utf-8-sig", errors="replace")
-    # The key or a table `tool`: most files that mention helios only depend on it, and are not worth a parser.
+    # Parsed only if it may have a key `tool.helios` or a table `tool`: most files only list helios as a dependency.
     if "helios" not in text or re.search(r"""\btool["']?\s*(?:\.\s*["']?helios\b|[\]=])""", text) is None:
         return False
     import tomllib

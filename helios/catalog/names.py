@@ -69,7 +69,7 @@ class OutputName(TableName):
 
 @dataclass(frozen=True)
 class Namespace(TableName):
-    """The tables of a namespace, as one target; the name of the table itself says nothing.
+    """The tables of a namespace, as one target; the field `table` is ignored.
 
     Examples:
         >>> from helios import Catalog
@@ -92,7 +92,7 @@ class Namespace(TableName):
 
 
 def file_name(text: str, also: str = "") -> str:
-    """A name of a file or folder made of a table's or a pipeline's.
+    """A table's or pipeline's name, made fit for a file or folder.
 
     Args:
         text: The name.

@@ -108,7 +108,7 @@ class NessieCatalog(MetastoreCatalog):
         """Sets the metadata of several tables in one commit of the branch, all or none.
 
         Returns:
-            Whether they have it; not, where one of them has had another commit.
+            True if the commit was made; False if one of the tables was changed before it, and none was moved.
 
         Raises:
             CommitFailedException: It was sent twice, and tables have had other commits between.
@@ -117,17 +117,19 @@ class NessieCatalog(MetastoreCatalog):
         contents, at = self._contents([*names])
         if not _all_at(contents, {name: move.before for name, move in names.items()}):
             return False
-        puts = [_put(name, contents[name]["id"], move) for name, move in names.items()]
+        puts = [_put_operation(name, contents[name]["id"], move) for name, move in names.items()]
         try:
             self._commit(f"update {len(puts)} tables", at, *puts)
         except CommitFailedException:
-            # A gateway that sent it twice gets this too, where the first one was applied.
+            # If a gateway sent the request twice, the second is refused with this error although the first was applied.
             contents, _ = self._contents([*names])
             if _all_at(contents, {name: move.after for name, move in names.items()}):
                 return True
+            # It is all or none: one table that is still at its old metadata shows that nothing was applied.
             if any(_all_at(contents, {name: move.before}) for name, move in names.items()):
                 return False
-            raise  # other commits came behind it, or before it: the tables' ledgers know
+            # Whether it was applied before the other commits cannot be seen here: the tables' ledgers tell.
+            raise
         return True
 
     # Namespaces
@@ -149,7 +151,7 @@ class NessieCatalog(MetastoreCatalog):
 
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
         name = self.identifier_to_tuple(namespace)
-        for depth in range(1, len(name) + 1):  # Nessie has no namespace in none
+        for depth in range(1, len(name) + 1):  # in Nessie a namespace needs its parents: they are created too
             content, at = self._content(name[:depth])
             if content is not None and depth == len(name):
                 raise NamespaceAlreadyExistsError(f"Namespace already exists: {'.'.join(name)}")
@@ -264,7 +266,7 @@ def _all_at(contents: Mapping[Identifier, dict[str, Any]], locations: Mapping[Id
     return all(contents.get(name, {}).get("metadataLocation") == location for name, location in locations.items())
 
 
-def _put(name: Identifier, id: str, table: Moved) -> dict[str, Any]:
+def _put_operation(name: Identifier, id: str, table: Moved) -> dict[str, Any]:
     """The operation that sets a table's metadata; Nessie refuses it if the table has changed meanwhile."""
     content = {
         "type": TABLE,
