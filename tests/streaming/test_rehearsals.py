@@ -132,7 +132,7 @@ def test_what_an_upsert_remembered_then(world: Any) -> None:
         if int(delta.name) <= 10:  # as an hour after they were folded
             shutil.rmtree(delta)
     assert not rehearse(world, pipeline, last=3).anything
-    with pytest.raises(InputError, match="before batch 8 has been folded since"):
+    with pytest.raises(InputError, match="before batch 8 have since been merged"):
         rehearse(world, pipeline, last=12)
 
 

@@ -43,8 +43,8 @@ def offset_log(checkpoint: Checkpoint) -> OffsetLog | None:
     )
 
 
-def keep_columns(real: Checkpoint, ours: Checkpoint) -> None:
-    """Takes over what a checkpoint knows of the columns of followed folders."""
+def copy_columns(real: Checkpoint, ours: Checkpoint) -> None:
+    """Copies what the real checkpoint knows of the columns of followed folders into that of the rehearsal."""
     for name in real.files.names(FILES):
         text = real.files.read(f"{FILES}/{name}") if name.endswith(".columns.json") else None
         if text is not None:

@@ -1,4 +1,7 @@
-"""One way through the batches of commits: they are run into a lake of their own, from the state before the first."""
+"""One attempt at a rehearsal: the batches of past commits run again, into a temporary lake.
+
+Its table begins as the target was before the first of them; for a pipeline that appends, it begins empty.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from helios.spark.jvm.callbacks import callback_scope
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.observer import Silent
 from helios.spark.rehearse import lake
-from helios.spark.rehearse.again import Sources, Unread, keep_columns
+from helios.spark.rehearse.again import Sources, Unread, copy_columns
 from helios.spark.run.batches import run_batch
 from helios.spark.run.job import Job, StreamingQuery
 from helios.spark.run.query import PipelineQuery
@@ -46,16 +49,16 @@ ID = "rehearsal"
 
 
 class CannotRead(Exception):
-    """The batches of one commit cannot be read again, behind which others would begin with another state.
+    """The batches of a commit cannot be read again, so that later ones would begin with a wrong state.
 
     Args:
-        owner: The number of the commit.
+        index: The index of the commit.
         why: Why.
     """
 
-    def __init__(self, owner: int, why: str) -> None:
+    def __init__(self, index: int, why: str) -> None:
         super().__init__(why)
-        self.owner, self.why = owner, why
+        self.index, self.why = index, why
 
 
 class Watch(Silent):
@@ -82,14 +85,15 @@ class Watch(Silent):
 
 @dataclass(kw_only=True)
 class Done:
-    """What an attempt has done.
+    """What an attempt has done; a commit is given by its index.
 
     Attributes:
         plan: The plan that wrote into the lake.
         real: The target.
         table: The table of the lake.
-        columns: The columns that the script now stores, in lower case; None where its rows do not have the target's.
-        owners: The snapshots of the lake's table, each with the number of the commit whose batches it has.
+        columns: The columns that the script now stores, in lower case; None for a mode that stores none: a delete, or a
+            MERGE of the script's own.
+        index_of: For each snapshot of the lake's table, the index of the commit whose batches it has.
         begins: The snapshot of the lake's table before them; None for an empty one.
         rows: The rows that were written, by commit.
         kept_out: The rows that were rejected, by commit.
@@ -104,7 +108,7 @@ class Done:
     real: JavaTable
     table: JavaTable
     columns: frozenset[str] | None
-    owners: dict[int, int] = field(default_factory=dict)
+    index_of: dict[int, int] = field(default_factory=dict)
     begins: int | None = None
     rows: dict[int, int] = field(default_factory=dict)
     kept_out: dict[int, int] = field(default_factory=dict)
@@ -114,9 +118,9 @@ class Done:
     left: int | None = None
     notes: list[str] = field(default_factory=list)
 
-    def whole(self, owner: int) -> bool:
+    def whole(self, index: int) -> bool:
         """True if all batches of a commit were run."""
-        return owner in self.rows and owner not in self.unread and owner not in self.failed
+        return index in self.rows and index not in self.unread and index not in self.failed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,15 +130,15 @@ class Attempt:
     Attributes:
         plan: The pipeline.
         spark: The session.
-        made: The commits.
+        commits: The commits, oldest first.
         reruns: Their batches.
-        first: The number of the first commit that is rehearsed.
+        first: The index of the first commit that is rehearsed.
         most: About how many rows are written and compared.
     """
 
     plan: Plan
     spark: SparkSession
-    made: Sequence[Made]
+    commits: Sequence[Made]
     reruns: Sequence[Rerun]
     first: int
     most: int
@@ -146,7 +150,7 @@ class Attempt:
 
     @contextmanager
     def run(self) -> Generator[Done]:
-        """Runs the batches; the lake is there inside.
+        """Runs the batches; the temporary lake exists until the `with` block ends.
 
         Raises:
             CannotRead: Batches cannot be read again, and later ones depend on them.
@@ -158,7 +162,7 @@ class Attempt:
             lake.declare(self.spark, here)
             watch, plan = Watch(), lake.rehearsed(self.plan, here, folder / "checkpoint")
             query = PipelineQuery(plan, self.spark, watch, plan.checkpoint)
-            keep_columns(Checkpoint(self.spark, self.plan.checkpoint), query.checkpoint)
+            copy_columns(Checkpoint(self.spark, self.plan.checkpoint), query.checkpoint)
             df = query.declare()
             if query.plan.path is ReadPath.STREAM:
                 raise InputError(
@@ -169,10 +173,11 @@ class Attempt:
             job, done = self._job(query, watch, df, folder)
             sources = Sources(query.plan, self.spark, query.sources)
             try:
-                sources.resume(self.made, self.reruns)
+                sources.resume(self.commits, self.reruns)
                 self._run(job, sources, watch, done)
             finally:
                 job.lease.release()
+            # Notes on the temporary lake itself are not for the user.
             done.notes += [note for note in watch.notes if here.name not in note]
             yield done
 
@@ -182,7 +187,7 @@ class Attempt:
         plan, spark = query.plan, self.spark
         real = tables.load_table(spark, self.plan.write.table)
         assert real is not None  # it has commits
-        base = self.made[self.first].parent if not self.appends else None
+        base = self.commits[self.first].parent if not self.appends else None
         name = plan.write.table
         table = lake.clone(spark, real, name, folder, base)
         context = SinkContext(plan=plan, spark=spark, checkpoint=query.checkpoint, checkpoint_id=ID, observer=watch)
@@ -196,12 +201,13 @@ class Attempt:
             )
         )  # fmt: skip
         columns = self._columns(plan, table, df, name)
-        shape(spark, plan, table)
-        self._remembered(real, context)
+        shape(spark, plan, table)  # the partitioning, sort order and branch that the sink declares
+        self._restore_upsert_state(real, context)
         lease = Lease(query.checkpoint)
         lease.acquire()
         sink = TableSink(context, name, table, None)
-        sink.ledger = ledger  # also of a batch pipeline that appends: each commit's inputs are appended once more
+        # That of a batch pipeline that appends would leave out inputs of earlier commits: here each appends its own.
+        sink.ledger = ledger
         job = Job(
             plan=plan, spark=spark, run=watch, checkpoint=query.checkpoint, lease=lease, sources=query.sources,
             made=df.schema, sink=sink, planned=-1, repeat=Repeat(query.checkpoint, plan.fingerprint, asked=False),
@@ -223,13 +229,13 @@ class Attempt:
         SchemaAligner(self.spark, plan, name, table).check(stored)
         return frozenset(name.lower() for name in stored.names)
 
-    def _remembered(self, real: JavaTable, ours: SinkContext) -> None:
-        """Begins with what the upserts remembered of keys before the first batch.
+    def _restore_upsert_state(self, real: JavaTable, ours: SinkContext) -> None:
+        """Gives the rehearsal the keys that the upserts remembered before the first batch.
 
         Raises:
-            InputError: That is not known any more.
+            InputError: They are not known any more.
         """
-        plan, first = self.plan, self.made[self.first]
+        plan, first = self.plan, self.commits[self.first]
         upsert = plan.write.mode.upsert
         if upsert is None or upsert.order_by is None:
             return
@@ -240,12 +246,15 @@ class Attempt:
         others = [n for n, r in known.items() if n not in plan.write.pipelines and r.upserts and r.batch >= 0]
         why = None
         if others and (state.remembers or upsert.delete_when):
-            why = f"{others[0]} upserts into it, too, and remembers keys"
+            target = plan.write.table.text
+            why = f"{others[0]} also upserts into {target}, and the keys that it remembered then are not known"
         elif state.remembers and record is not None:
             same = record.checkpoint == first.checkpoint
-            begins = min((n for n in (first.follows + 1, first.batch)), default=0)
-            if not same or not ours.upsert_state(ours.plan.write.table, None).begin_as(self.spark, state, begins):
-                why = f"what it remembered of deleted and late keys before batch {first.batch} has been folded since"
+            begins = min(first.follows + 1, first.batch)
+            copied = ours.upsert_state(ours.plan.write.table, None)
+            restored = same and copied.begin_as(self.spark, state, begins)
+            if not restored:
+                why = f"the keys that it remembered before batch {first.batch} have since been merged with later ones"
         if why is not None:
             raise InputError(
                 f"{plan.pipeline} cannot be rehearsed from snapshot {first.snapshots[0]} on: {why}.",
@@ -258,42 +267,44 @@ class Attempt:
     def _run(self, job: Job, sources: Sources, watch: Watch, done: Done) -> None:
         number = used = 0
         done.begins = _head(done.table)
-        for owner, some in _by_owner(self.reruns, self.first):
-            made = self.made[owner] if owner < len(self.made) else None
+        for index, some in _by_commit(self.reruns, self.first):
+            # None for the batches after the last commit, which wrote nothing.
+            past = self.commits[index] if index < len(self.commits) else None
             if used >= self.most:
-                done.left = owner
+                done.left = index
                 return
             before, watch.kept_out = _head(done.table), 0
             try:
                 for rerun in some:
                     used += self._batch(job, sources, number, rerun, done)
-                    done.numbers.setdefault(owner, []).append(number)
+                    done.numbers.setdefault(index, []).append(number)
                     number += 1
             except Unread as problem:
                 if not self.appends:
-                    raise CannotRead(owner, str(problem)) from problem
-                done.unread[owner] = str(problem)
+                    raise CannotRead(index, str(problem)) from problem
+                done.unread[index] = str(problem)
             except Exception as error:
                 known = user_error(error, self.plan)
                 if not isinstance(known, HeliosError):
                     raise
-                done.failed[owner] = str(known)
+                done.failed[index] = str(known)
                 if not self.appends:
-                    done.left = owner + 1
+                    done.left = index + 1
                     return
-            number += 1  # of a batch that failed, its number too is not used again
-            used += made.rows if made is not None else 0
-            done.kept_out[owner] = watch.kept_out
-            done.rows.setdefault(owner, 0)
-            if done.whole(owner):
-                done.owners |= dict.fromkeys(_since(done.table, before), owner)
+            number += 1  # skips one, as a batch that failed has used its number without counting it
+            used += past.rows if past is not None else 0
+            done.kept_out[index] = watch.kept_out
+            done.rows.setdefault(index, 0)
+            if done.whole(index):
+                done.index_of |= dict.fromkeys(_since(done.table, before), index)
 
     def _batch(self, job: Job, sources: Sources, number: int, rerun: Rerun, done: Done) -> int:
         """Runs a batch, and returns how many rows it wrote."""
-        made = self.made[rerun.owner] if rerun.owner < len(self.made) else None
-        batch, pins = sources.batch(number, rerun), sources.pins(rerun, made)
+        past = self.commits[rerun.owner] if rerun.owner < len(self.commits) else None
+        batch, pins = sources.batch(number, rerun), sources.pins(rerun, past)
         if pins:
             job.checkpoint.pin(number, pins)
+        # Stands for the frame of Spark's stream; its rows are not used.
         tick = self.spark.range(0).toDF("tick") if job.plan.streaming else None
         try:
             with callback_scope(), scan_task_scope(), collect_scan_metrics(job.tables):
@@ -306,13 +317,13 @@ class Attempt:
         return rows
 
 
-def _by_owner(reruns: Sequence[Rerun], first: int) -> Iterator[tuple[int, list[Rerun]]]:
-    """The batches of each commit, from the first commit on."""
-    by: dict[int, list[Rerun]] = {}
+def _by_commit(reruns: Sequence[Rerun], first: int) -> Iterator[tuple[int, list[Rerun]]]:
+    """The batches of each commit, by its index, from the first commit on."""
+    found: dict[int, list[Rerun]] = {}
     for rerun in reruns:
         if rerun.owner >= first:
-            by.setdefault(rerun.owner, []).append(rerun)
-    yield from by.items()
+            found.setdefault(rerun.owner, []).append(rerun)
+    yield from found.items()
 
 
 def _head(table: JavaTable) -> int | None:
@@ -337,10 +348,10 @@ def kept_out(done: Done, spark: SparkSession) -> Mapping[str, int]:
     name = done.plan.write.quarantine
     if name is None or tables.load_table(spark, name) is None:
         return {}
-    of = {number: owner for owner, numbers in done.numbers.items() for number in numbers}
+    index_of = {number: index for index, numbers in done.numbers.items() for number in numbers}
     found: dict[str, int] = {}
     for batch, step, reason, count in spark.table(name.sql).groupBy("batch", "step", "reason").count().collect():
-        # A batch pipeline numbers rejected batches apart.
-        if not done.plan.streaming or (batch in of and done.whole(of[batch])):
+        # The quarantine of a batch pipeline has batch numbers of its own, which name no commit: all of its rows count.
+        if not done.plan.streaming or (batch in index_of and done.whole(index_of[batch])):
             found[step or reason] = found.get(step or reason, 0) + count
     return found

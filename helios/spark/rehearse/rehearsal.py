@@ -64,17 +64,17 @@ class Rehearsal:
         while True:
             first = self._begins(first, again)
             attempt = Attempt(
-                plan=self.plan, spark=self.spark, made=self.made, reruns=again, first=first, most=self.most
+                plan=self.plan, spark=self.spark, commits=self.made, reruns=again, first=first, most=self.most
             )
             try:
                 with attempt.run() as done:
                     return self._result(attempt, done)
             except CannotRead as problem:
-                self.unread[problem.owner] = problem.why
-                if problem.owner >= len(self.made):  # batches after the last commit
+                self.unread[problem.index] = problem.why
+                if problem.index >= len(self.made):  # batches after the last commit
                     again = [one for one in again if one.owner < len(self.made)]
                 else:
-                    first = problem.owner + 1
+                    first = problem.index + 1
 
     def _goes_on(self) -> bool:
         """True if the pipeline has committed since: what its checkpoint has beyond may have written rows."""
@@ -92,14 +92,14 @@ class Rehearsal:
         """
         readable = {one.owner for one in again} - self.unread.keys()
         appends = Attempt(
-            plan=self.plan, spark=self.spark, made=self.made, reruns=again, first=first, most=self.most
+            plan=self.plan, spark=self.spark, commits=self.made, reruns=again, first=first, most=self.most
         ).appends
         while first < len(self.made):
             later = range(first, len(self.made))
             one = self.made[first]
             if not appends and not one.base:
                 self.unread[first] = f"snapshot {one.parent}, the state before it, has expired"
-            elif (any if appends else all)(owner in readable for owner in later):
+            elif (any if appends else all)(index in readable for index in later):
                 return first
             first += 1
         why = "; ".join(dict.fromkeys(self.unread.values())) or "its commits have expired"
@@ -114,16 +114,16 @@ class Rehearsal:
     def _result(self, attempt: Attempt, done: Done) -> Rehearsed:
         columns, lines = self._columns(done)
         keys = self._keys(columns)
-        rehearsed = [owner for owner in range(len(self.made)) if done.whole(owner)]
-        owners = {snapshot: owner for owner in rehearsed for snapshot in self.made[owner].snapshots}
+        rehearsed = [index for index in range(len(self.made)) if done.whole(index)]
+        index_of = {snapshot: index for index in rehearsed for snapshot in self.made[index].snapshots}
         theirs = Side(
             self.plan.write.table,
             done.real,
             self.made[rehearsed[0]].parent if rehearsed else None,
             self.made[rehearsed[-1]].snapshots[-1] if rehearsed else None,
-            owners,
+            index_of,
         )
-        ours = Side(done.plan.write.table, done.table, done.begins, _newest(done), done.owners)
+        ours = Side(done.plan.write.table, done.table, done.begins, _newest(done), done.index_of)
         with scan_task_scope():
             found = compare(self.spark, theirs, ours, columns, keys, appends=attempt.appends, some=self.some)
         return Rehearsed(
@@ -179,21 +179,21 @@ class Rehearsal:
         return [name for name in before if name in after and name not in gone], lines
 
     def _commits(self, attempt: Attempt, done: Done, found: Differences) -> Iterator[RehearsedCommit]:
-        for owner, one in enumerate(self.made):
-            unread = self.unread.get(owner) or done.unread.get(owner, "")
-            if not unread and owner < attempt.first:
+        for index, one in enumerate(self.made):
+            unread = self.unread.get(index) or done.unread.get(index, "")
+            if not unread and index < attempt.first:
                 unread = "it comes before one that cannot be read again"
-            elif not unread and owner not in done.rows and owner not in done.failed:
+            elif not unread and index not in done.rows and index not in done.failed:
                 unread = self._left_out(done)
             yield RehearsedCommit(
                 snapshot=one.snapshots[-1],
                 committed=one.committed,
                 batch=one.batch,
                 before=one.rows,
-                now=done.rows.get(owner, 0),
-                differs=found.each.get(owner, Counts()),
+                now=done.rows.get(index, 0),
+                differs=found.each.get(index, Counts()),
                 unread=unread,
-                failed=done.failed.get(owner, ""),
+                failed=done.failed.get(index, ""),
             )
         after = len(self.made)
         if after in done.rows or after in done.failed or after in self.unread:
@@ -215,10 +215,10 @@ class Rehearsal:
     def _rejects(self, done: Done, rehearsed: Sequence[int]) -> Iterator[Rejects]:
         """The counts of rejected rows, by expectation."""
         now = kept_out(done, self.spark)
-        before = self._rejected_before([self.made[owner] for owner in rehearsed])
+        before = self._rejected_before([self.made[index] for index in rehearsed])
         for step in dict.fromkeys((*(before or {}), *now)):
             yield Rejects(step=step, before=before.get(step, 0) if before is not None else None, now=now.get(step, 0))
-        dropped = sum(done.kept_out.get(owner, 0) for owner in rehearsed) - sum(now.values())
+        dropped = sum(done.kept_out.get(index, 0) for index in rehearsed) - sum(now.values())
         if dropped > 0:
             yield Rejects(step="dropped", before=None, now=dropped)
 
