@@ -67,8 +67,10 @@ def diff(
     new = states.state_at(table_other, point(after) if after is not None else None)
     if before is not None or other is not None:
         old = states.state_at(table, point(before) if before is not None else None)
+    elif new.branch:  # a branch is compared with the table as it is now
+        old = states.state_at(table, None)
     else:
-        old = states.state_before(new) if not new.branch else states.state_at(table, None)
+        old = states.state_before(new)
     columns, by = compared_columns.column_changes(old, new), states.keys_between(old, new, keys)
     rows_differ = states.RowDiff()
     if not (old.same_table(new) and states.same_files(old, new)):
@@ -124,7 +126,8 @@ def _print(old: State, new: State, columns: Sequence[ColumnChange], keys: Sequen
     click.echo(both if old.same_table(new) else f"{old.table.name}, {old.text} -> {new.table.name}, {new.text}")
     for change in columns:
         click.echo(f"column {change.text()}")
-    if without := not_compared(old, new) if not old.same_table(new) else []:
+    without = not_compared(old, new) if not old.same_table(new) else []
+    if without:
         click.echo(f"rows are compared without {', '.join(without)}: the types differ.")
     by = f", by {', '.join(keys)}" if keys else ""
     counts = [(rows.added, "added"), (rows.removed, "removed"), *([(rows.changed, "changed")] if keys else [])]
@@ -136,9 +139,10 @@ def _print(old: State, new: State, columns: Sequence[ColumnChange], keys: Sequen
     lines = [[sign, *map(_cell, row.values())] for sign, row in shown]
     lines += [["~", *(_both(before[name], after[name]) for name in after)] for before, after in rows.sample_changed]
     if lines:
-        names = [*(row for _, row in shown), *(after for _, after in rows.sample_changed)][0]
+        rows_shown = [*(row for _, row in shown), *(after for _, after in rows.sample_changed)]
+        columns_shown = rows_shown[0].keys()
         click.echo()
-        output.table(("", *names), lines)
+        output.table(("", *columns_shown), lines)
     left = rows.added + rows.removed + rows.changed - len(lines)
     if left and lines:
         click.echo(f"\n{left:,} more; --rows N shows N of each kind.")

@@ -32,7 +32,7 @@ LAST = 10
     default=1_000_000,
     show_default=True,
     metavar="N",
-    help="Stop behind the commit with which about N rows are written and compared.",
+    help="Stop after the commit that brings the rows written and compared to N.",
 )
 @click.option("--key", "keys", metavar="COLUMNS", help="Pair appended rows by these columns: id, or id,line.")
 @click.option("--exit-code", is_flag=True, help="Exit with 2 if anything would have come out differently.")
@@ -67,17 +67,18 @@ def rehearse(
     loaded = options.load(target, profile, values)
     plan = _plan(loaded, target)
     history = committed(plan)
-    made = _chosen(history, last, since)
+    commits = _chosen(history, last, since)
     found = _rehearsed(
-        loaded, plan, history, made, rows=rows, keys=[one.strip() for one in (keys or "").split(",") if one.strip()]
+        loaded, plan, history, commits, rows=rows, keys=[one.strip() for one in (keys or "").split(",") if one.strip()]
     )
     if as_json:
         output.to_json(found.as_json())
     else:
-        for line in _shown(found):
-            click.echo(line)
+        _print(found)
     if last is not None and last > len(history.made):
-        output.say("note", f"--last {last}: the target has {len(history.made)} commits of it.", "yellow")
+        output.say(
+            "note", f"--last {last}: the target has only {len(history.made)} commits of {plan.pipeline}.", "yellow"
+        )
     if exit_code and found.anything:
         click.get_current_context().exit(DIFFERS)
 
@@ -107,7 +108,7 @@ def _plan(loaded: Loaded, target: Target) -> Plan:
 
 
 def _chosen(history: History, last: int | None, since: str | None) -> Sequence[Made]:
-    """The batches that are rehearsed, oldest first.
+    """The commits that are rehearsed, oldest first.
 
     Raises:
         InputError: There is none since a time.
@@ -127,7 +128,7 @@ def _chosen(history: History, last: int | None, since: str | None) -> Sequence[M
 
 
 def _rehearsed(
-    loaded: Loaded, plan: Plan, history: History, made: Sequence[Made], *, rows: int, keys: Sequence[str]
+    loaded: Loaded, plan: Plan, history: History, commits: Sequence[Made], *, rows: int, keys: Sequence[str]
 ) -> Rehearsed:
     from helios.cli.run import Launch
     from helios.spark.session.session import stop
@@ -138,8 +139,8 @@ def _rehearsed(
     try:
         from helios.spark.rehearse.rehearsal import Rehearsal
 
-        shown.note(f"rehearsing {progress.counted(len(made), 'commit')} of {plan.pipeline} ...")
-        return Rehearsal(plan=plan, spark=session, history=history, made=made, keys=keys, most=rows).run()
+        shown.note(f"rehearsing {progress.counted(len(commits), 'commit')} of {plan.pipeline} ...")
+        return Rehearsal(plan=plan, spark=session, history=history, made=commits, keys=keys, most=rows).run()
     finally:
         stop(session)
 
@@ -147,17 +148,23 @@ def _rehearsed(
 # what is shown
 
 
-def _shown(found: Rehearsed) -> Iterator[str]:
-    yield f"{found.pipeline} into {found.target} ({found.mode}), by the script as it is now:"
-    yield from (f"  {line}" for line in found.steps)
-    yield ""
-    _table(found)
-    yield ""
+def _print(found: Rehearsed) -> None:
+    click.echo(f"{found.pipeline} into {found.target} ({found.mode}), by the script as it is now:")
+    for line in found.steps:
+        click.echo(f"  {line}")
+    click.echo()
+    _print_table(found)
+    click.echo()
+    for line in _differences(found):
+        click.echo(line)
+
+
+def _differences(found: Rehearsed) -> Iterator[str]:
     yield f"in all: {_counts(found.differs)}"
     yield from (f"  column {line}" for line in found.columns)
     for one in found.rejects:
-        before = "not kept" if one.before is None else f"{one.before:,}"
-        yield f"  rejected by {one.step}: {one.now:,} rows; then {before}"
+        at_the_time = f"{one.before:,} at the time" if one.before is not None else "the number at the time was not kept"
+        yield f"  rejected by {one.step}: {one.now:,} rows now, {at_the_time}"
     for before_row, now in found.changed:
         yield f"  changed  {_change(before_row, now, found.keys)}"
     yield from (f"  missing  {_row(row)}" for row in found.missing)
@@ -167,10 +174,10 @@ def _shown(found: Rehearsed) -> Iterator[str]:
         yield "Nothing would have come out differently."
 
 
-def _table(found: Rehearsed) -> None:
+def _print_table(found: Rehearsed) -> None:
     rows = [
         (
-            one.snapshot or "(after it)",
+            one.snapshot or "(after the last)",
             f"{one.committed:%Y-%m-%d %H:%M:%S} UTC" if one.committed is not None else "",
             one.batch if one.batch is not None else "",
             f"{one.before:,}",

@@ -169,7 +169,7 @@ def _loader(catalogs: dict[str, Catalog]) -> Callable[[str], Table | None]:
         try:
             return catalogs[catalog].load(within)
         except HeliosError:
-            return None  # missing, unreachable, or a path with a dot: the lag is unknown
+            return None  # missing, unreachable, or `name` is a path, cut at a dot: the lag is unknown
 
     return load
 
