@@ -25,6 +25,7 @@ class ModeTraits(NamedTuple):
         partitioned: Whether the target needs partitions.
         routable: Whether `.route` can name the table.
         columnar: Whether the columnar engine writes it.
+        only_adds: Whether a batch adds rows, whatever the target holds.
         format: The format version of a table that the mode creates.
     """
 
@@ -38,6 +39,7 @@ class ModeTraits(NamedTuple):
     routable: bool = True
     columnar: bool = False
     format: int = 2
+    only_adds: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,7 +226,7 @@ class Groups(Mode):
 
 
 MODES: Mapping[type[Mode], ModeTraits] = {
-    Append: ModeTraits(reruns=False, columnar=True),
+    Append: ModeTraits(reruns=False, only_adds=True, columnar=True),
     Overwrite: ModeTraits(erases=True, idempotent=True, clears=True),
     OverwritePartitions: ModeTraits(erases=True, idempotent=True, partitioned=True, columnar=True),
     # On v2 each batch writes the deletes since the last compaction again; deletion vectors need v3.

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from helios.errors import InputError, near_miss
 from helios.model.flow import flows
-from helios.model.modes import Append
 from helios.model.target import TargetKind
 from helios.plan.nodes import Plan, ReadPath
 from helios.plan.typing.determinism import nondeterministic_function
@@ -73,7 +72,7 @@ def refuse_backfill(plan: Plan) -> None:
         why = f"it is a stateful stream ({plan.why}), and its state is that of the newest rows"
     elif why is None and plan.view is not None:
         why = "it maintains a view: `helios run --full-refresh` computes it anew"
-    elif why is None and not isinstance(write.mode, Append):
+    elif why is None and not write.mode.traits.only_adds:
         why = f"its mode is {write.mode.text()}, and appended rows alone are repaired"
     elif why is None and plan.path is ReadPath.BATCH:
         why = "it reads its sources once: give its source a .where(...) and its sink .overwrite(filter), and run it"

@@ -243,6 +243,7 @@ NAMING = {
     "iceberg": {"iceberg"},
     "plan.compile": {"kafka"},
     "plan.outputs": {"kafka"},
+    "spark.rehearse.compare": {"iceberg"},
     "spark.run.replaced_columns": {"iceberg"},
     "spark.run.training": {"memory"},
     "spark.sinks.kafka_output": {"kafka"},

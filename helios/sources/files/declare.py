@@ -38,8 +38,7 @@ OnMissing: TypeAlias = Literal["fail", "skip"]
 OnChange: TypeAlias = Literal["fail", "reread"]
 Extra: TypeAlias = Literal["fail", "ignore", "add"]
 
-ON_BAD_ROW = ("fail", "quarantine", "drop", "null")
-ON_BAD_FILE = ("fail", "quarantine")
+ON_BAD_ROW, ON_BAD_FILE = ("fail", "quarantine", "drop", "null"), ("fail", "quarantine")
 ON_MISSING, ON_CHANGE = ("fail", "skip"), ("fail", "reread")
 EXTRA = ("fail", "ignore", "add")
 

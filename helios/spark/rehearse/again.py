@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -12,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from helios.errors import CheckpointError, HeliosError, InputError, near_miss
 from helios.plan.nodes import Plan
+from helios.plan.other_pipelines import Entry
 from helios.sources.common.spark.protocol import Source
 from helios.spark.checkpoint.files import FILES, Checkpoint, StartEntry
 from helios.spark.iceberg.scan_tasks import scan_task_scope
@@ -70,7 +70,7 @@ class Sources:
         Raises:
             HeliosError: A source was replaced, or none of the commits has read it.
         """
-        entries: dict[str, Mapping[str, Any]] = {}
+        entries: dict[str, Entry] = {}
         for batch in (*(one.position for one in made), *(one.position for one in again)):
             entries |= {entry["source"]: entry for entry in batch["sources"] if entry.get("place") is not None}
         for source in self.followed.values():
@@ -80,7 +80,7 @@ class Sources:
             )
             source.resume(start)
 
-    def _entry(self, source: Source, entries: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    def _entry(self, source: Source, entries: Mapping[str, Entry]) -> Entry:
         """What was recorded of a source, under its name of today or that of then."""
         read = source.read_plan
         known = {"source": read.ledger_name, "uuid": read.uuid}
@@ -112,7 +112,7 @@ class Sources:
             spans.append(source.span(rerun.starts.get(name), rerun.ends.get(name)))
         return Batch(number, tuple(spans), pins={})
 
-    def _state(self, source: Source, entry: Mapping[str, Any]) -> Span:
+    def _state(self, source: Source, entry: Entry) -> Span:
         """The state of a source that is read once, as a batch has read it."""
         name = source.read_plan.name
         if entry.get("place") is not None:
@@ -126,7 +126,7 @@ class Sources:
             raise Unread(f"{name} is read once, and is not as it was")
         return now
 
-    def pins(self, rerun: Rerun, made: Made | None) -> dict[str, Any]:
+    def pins(self, rerun: Rerun, made: Made | None) -> Entry:
         """The snapshots at which a batch reads the tables that it joins, by the number of the source.
 
         Raises:
@@ -138,7 +138,7 @@ class Sources:
         names = [read.name for read in self.plan.reads]
         then = [str(one["name"]) for one in kept.plan["sources"]] if kept is not None else names
         by_name = {then[int(index)]: pin for index, pin in (rerun.pins or {}).items() if int(index) < len(then)}
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         for index, source in self.sources.items():
             if index in self.followed or not source.pinned:
                 continue

@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from helios.catalog.names import TableName
 from helios.errors import HeliosError, InputError
-from helios.model.modes import Append
 from helios.plan.checks.rehearsal import TEST, stateful
 from helios.plan.checks.sinks import left_out
 from helios.plan.nodes import Plan, ReadPath
@@ -146,7 +145,7 @@ class Attempt:
     @property
     def appends(self) -> bool:
         """True if no batch depends on what the target holds."""
-        return isinstance(self.plan.write.mode, Append)
+        return self.plan.write.mode.traits.only_adds
 
     @contextmanager
     def run(self) -> Generator[Done]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import secrets
 import uuid
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
@@ -30,6 +29,9 @@ ELSEWHERE = ("write.data.path", "write.metadata.path", "write.folder-storage.pat
 """Properties that would send files out of the lake."""
 FOREVER = 1e12
 """Seconds: what is remembered of keys does not expire in a rehearsal, as it had not then."""
+
+Metadata: TypeAlias = "dict[str, Any]"
+"""The metadata file of a table, as JSON values."""
 
 
 def lake_in(folder: Path) -> Catalog:
@@ -108,7 +110,7 @@ def clone(spark: SparkSession, real: JavaTable, name: TableName, folder: Path, b
     return catalog.registerTable(identifier, file.as_uri())
 
 
-def as_of(metadata: Mapping[str, Any], location: str, base: int | None) -> dict[str, Any]:
+def as_of(metadata: Metadata, location: str, base: int | None) -> Metadata:
     """The metadata of a table whose only history is that of one snapshot.
 
     Args:

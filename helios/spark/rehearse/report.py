@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias
 
-Values: TypeAlias = Mapping[str, Any]
+Values: TypeAlias = "Mapping[str, Any]"
 """A row, by column."""
 
 
@@ -110,6 +110,6 @@ class Rehearsed:
         each = any(one.differs or one.failed for one in self.commits)
         return bool(self.differs or self.columns or rejected or each)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Values:
         """The result as JSON values."""
         return {**asdict(self), "changed": [{"before": a, "now": b} for a, b in self.changed], "differ": self.anything}

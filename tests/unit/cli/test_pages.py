@@ -77,7 +77,7 @@ ACCEPTED = {
     "README.md": "local.shop.orders, local.shop.totals",
     "docs/index.md": "local.sales.big_orders",
     "docs/quickstart.md": "local.shop.orders, local.shop.big_orders, local.shop.from_python",
-    "docs/concepts.md": "orders_copy, local.shop.unique_orders, memory:big",
+    "docs/concepts.md": "orders_copy, local.shop.totals, local.shop.unique_orders, memory:big",
     "docs/configuration.md": "lake.sales.big_orders",
     "docs/maintenance.md": None,
 }
