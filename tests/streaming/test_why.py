@@ -214,7 +214,8 @@ def test_rejected_rows_replays_and_what_has_expired_are_told(world: Any) -> None
     assert n in journal.left
     [payload] = [row for row in world.rows("a.bad", "payload") if f'"n":{n}' in row[0].replace(" ", "")]
     id = json.loads(payload[0])["id"]
-    held = [one for row in asked(world, f"id = {id}").rows for one in row.rejected]
+    answer = asked(world, f"id = {id}")
+    held = [*answer.rejected, *(one for row in answer.rows for one in row.rejected)]
     gone = asked(world, f"n = {n}").rejected
     for some in (held, gone):
         assert [(one.table, one.batch) for one in some if one.payload["n"] == n] == [("local.a.bad", 2)]

@@ -129,6 +129,7 @@ def test_what_fills_a_new_column_is_read_from_the_schema() -> None:
         begin=None,
         snapshot=False,
         taken=None,
+        ended=None,
     )
     [found] = versions_of([Row(**{**row.asDict(), "begin": Row(timestamp=1, partition=0, offset=3, op="c")})]).versions
     assert (found.filled, found.first) == ({"a", "b"}, (0, 7))
