@@ -84,6 +84,8 @@ def _read(made: Commit) -> list[str]:
     """What a commit read of each source, for people."""
     from helios.table.positions import recorded
 
+    if made.repairs is not None:
+        return [f"what {made.repairs} had read, once more"]
     before = {entry.source: entry.position for entry in recorded(made.before)}
     return [
         f"{entry.source}: {entry.position.text(before.get(entry.source))}" if entry.position else entry.source

@@ -262,6 +262,9 @@ class _Question:
         made = self._answer.commits.get(version.origin.snapshots[0])
         if made is None:
             return []
+        if made.repairs is not None:
+            text = f"what {made.repairs} had read, once more"
+            return [Read(source=span.source, text=text, entry=span.entry, again=None) for span in made.spans]
         before = {entry.source: entry.position for entry in recorded(made.before)}
         # Of a quarantine the rows are told with what they were rejected for.
         key = {} if (made.pipeline or "").endswith(REPLAY) else key

@@ -63,6 +63,15 @@ class Commit:
         return tuple(recorded(self.position))
 
     @property
+    def repairs(self) -> str | None:
+        """The pipeline whose rows a backfill repaired by this commit; None for the commit of a batch.
+
+        It has read once more what that pipeline had read, up to its position.
+        """
+        repaired = (self.pipeline or "").removesuffix(BACKFILL)
+        return repaired if repaired != (self.pipeline or "") else None
+
+    @property
     def spans(self) -> tuple[Span, ...]:
         """The part `(start, end]` of each source that the batch read; the start is None if it is unknown."""
         starts = {entry["source"]: entry.get("place") for entry in (self.before or {}).get("sources") or ()}
