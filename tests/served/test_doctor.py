@@ -228,14 +228,14 @@ CASES = {
     "wrong session": Case(World.rest, lambda w: w.s3(session_token="wrong"), 2, "session token", "session_token", True),
     "wrong region": Case(World.rest, lambda w: w.s3(region="eu-west-1"), 2, "expecting 'us-east-1'", "region=", True),
     "no bucket": Case(
-        lambda w: w.rest(warehouse="s3://no-such-bucket/wh"), World.s3, 2, "does not exist", "make it", True
+        lambda w: w.rest(warehouse="s3://no-such-bucket/wh"), World.s3, 2, "does not exist", "create it", True
     ),
     "moto without bucket": Case(
         lambda w: w.glue(warehouse="s3://no-such-bucket/wh"),
         lambda w: w.s3(endpoint=w.moto.endpoint),
         2,
         "does not exist",
-        "make it",
+        "create it",
         True,
     ),
     "no storage": Case(World.rest, lambda w: w.s3(endpoint=w.nowhere()), 1, "nothing listens", "host and port", True),
@@ -250,7 +250,7 @@ CASES = {
         "secret key",
         True,
     ),
-    "no container": Case(lambda w: w.on_azure("gone"), World.adls, 2, "does not exist", "make it", True),
+    "no container": Case(lambda w: w.on_azure("gone"), World.adls, 2, "does not exist", "create it", True),
     "no azure": Case(
         lambda w: w.on_azure(),
         lambda w: w.adls(endpoint=w.nowhere() + "/devstoreaccount1"),
