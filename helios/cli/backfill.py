@@ -72,15 +72,10 @@ def backfill(
 def _backfilled(loaded: Loaded, ask: Ask, *, dry_run: bool) -> Backfilled:
     """Starts Spark and repairs what is asked for."""
     from helios.cli.run import Launch
-    from helios.engine import runnable
-    from helios.plan import compile_pipelines, components_ahead
+    from helios.plan import components_ahead
     from helios.plan.backfills import refuse_backfill, refuse_other_source
 
-    if len(loaded.pipelines) > 1:
-        names = ", ".join(loaded.script.pipelines)
-        script = loaded.script.path
-        raise InputError(f"{script} has several pipelines: {names}.", fix=f"name one: `helios backfill {script}:NAME`.")
-    plan = runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))[0]
+    plan = options.only_plan(loaded, "backfill")
     refuse_backfill(plan)
     source = None
     if ask.other is not None:

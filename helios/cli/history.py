@@ -82,15 +82,8 @@ def counted(made: Commit, rows: int) -> str:
 
 def _read(made: Commit) -> list[str]:
     """What a commit read of each source, for people."""
-    from helios.table.positions import recorded
-
-    if made.repairs is not None:
-        return [f"what {made.repairs} had read, once more"]
-    before = {entry.source: entry.position for entry in recorded(made.before)}
-    return [
-        f"{entry.source}: {entry.position.text(before.get(entry.source))}" if entry.position else entry.source
-        for entry in made.reads
-    ]
+    texts = zip(made.reads, made.read_texts, strict=True)
+    return [f"{entry.source}: {text}" if text else entry.source for entry, text in texts]
 
 
 def _changed(made: Commit, older: Sequence[Commit]) -> list[str] | None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from helios.catalog.spec import Catalog
     from helios.config import Config
     from helios.model.flow import Pipeline
-    from helios.plan import Context
+    from helios.plan import Context, Plan
     from helios.script import Script
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -70,6 +70,28 @@ def load(target: Target, profile: str | None, values: dict[str, str], *, offline
     pipelines = script.choose(target.name)
     context = context_for(target.path, dict(script.catalogs), profile)
     return Loaded(script, pipelines, replace(context, offline=offline))
+
+
+def only_plan(loaded: Loaded, command: str) -> Plan:
+    """The plan of the one pipeline that was chosen, for a command that takes one.
+
+    Raises:
+        InputError: Several were chosen.
+        CheckFailed: The pipeline has problems.
+    """
+    from helios.engine import runnable
+    from helios.errors import InputError
+    from helios.plan import compile_pipelines
+
+    if len(loaded.pipelines) > 1:
+        chosen, path = set(map(id, loaded.pipelines)), loaded.script.path
+        names = [name for name, one in loaded.script.pipelines.items() if id(one) in chosen]
+        raise InputError(
+            f"{path} has several pipelines: {', '.join(names)}.",
+            fix=f"{command} one of them: helios {command} {path}:{names[0]}.",
+        )
+    [plan] = runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))
+    return plan
 
 
 def catalogs_of(loaded: Loaded) -> list[Catalog]:

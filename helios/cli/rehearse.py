@@ -65,7 +65,7 @@ def rehearse(
     from helios.plan.past import committed
 
     loaded = options.load(target, profile, values)
-    plan = _plan(loaded, target)
+    plan = _plan(loaded)
     history = committed(plan)
     commits = _chosen(history, last, since)
     found = _rehearsed(
@@ -83,24 +83,15 @@ def rehearse(
         click.get_current_context().exit(DIFFERS)
 
 
-def _plan(loaded: Loaded, target: Target) -> Plan:
+def _plan(loaded: Loaded) -> Plan:
     """The plan of the only pipeline that was chosen.
 
     Raises:
         InputError: There are several, or it cannot be rehearsed.
     """
-    from helios.engine import runnable
-    from helios.plan import compile_pipelines
     from helios.plan.checks.rehearsal import refused
 
-    if len(loaded.pipelines) > 1:
-        chosen = set(map(id, loaded.pipelines))
-        names = [name for name, one in loaded.script.pipelines.items() if id(one) in chosen]
-        raise InputError(
-            f"{target.path} has several pipelines: {', '.join(names)}.",
-            fix=f"rehearse one of them: helios rehearse {target.path}:{names[0]}.",
-        )
-    [plan] = runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))
+    plan = options.only_plan(loaded, "rehearse")
     problem = refused(plan)
     if problem is not None:
         raise problem

@@ -19,7 +19,7 @@ from helios.sources.common.again import Again
 from helios.sources.common.kind import SourceKind
 from helios.table.commits import Commit, commit_in, commits
 from helios.table.ledger import records
-from helios.table.positions import Span, recorded
+from helios.table.positions import Span
 from helios.table.refs import REPLAY, talking
 from helios.table.snapshots import Table
 from helios.table.view import View
@@ -262,21 +262,17 @@ class _Question:
         made = self._answer.commits.get(version.origin.snapshots[0])
         if made is None:
             return []
-        if made.repairs is not None:
-            text = f"what {made.repairs} had read, once more"
-            return [Read(source=span.source, text=text, entry=span.entry, again=None) for span in made.spans]
-        before = {entry.source: entry.position for entry in recorded(made.before)}
-        # Of a quarantine the rows are told with what they were rejected for.
-        key = {} if (made.pipeline or "").endswith(REPLAY) else key
+        # Of a quarantine the rows are told with what they were rejected for; a repair has no span of its own.
+        key = {} if (made.pipeline or "").endswith(REPLAY) or made.repairs is not None else key
         declared = {one["name"]: one for one in made.plan.plan["sources"]} if made.plan is not None else {}
         return [
             Read(
                 source=entry.source,
-                text=entry.position.text(before.get(entry.source)) if entry.position is not None else "",
+                text=text,
                 entry=span.entry,
                 again=self._again(entry.kind, span, key, declared.get(entry.source, {})),
             )
-            for entry, span in zip(made.reads, made.spans, strict=True)
+            for entry, text, span in zip(made.reads, made.read_texts, made.spans, strict=True)
         ]
 
     def _again(

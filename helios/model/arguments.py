@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from helios.errors import DeclarationError, near_miss
-from helios.model.expressions import Expression, SqlText
+from helios.model.expressions import SqlText, sql_text
 from helios.model.values import caller
 
 Word = TypeVar("Word", bound=str)
@@ -114,12 +114,12 @@ def texts(values: Sequence[str], what: str) -> tuple[str, ...]:
 
 def expression(value: SqlText, what: str) -> str:
     """The text of an expression, checked: it must not be empty."""
-    return text(str(value) if isinstance(value, Expression) else value, what)
+    return text(sql_text(value), what)
 
 
 def expression_texts(values: Sequence[SqlText], what: str) -> tuple[str, ...]:
     """The texts of the expressions of a step, checked: none may be empty."""
-    return texts([str(value) if isinstance(value, Expression) else value for value in values], what)
+    return texts([sql_text(value) for value in values], what)
 
 
 def count(value: Number, what: str) -> Number:

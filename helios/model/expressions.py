@@ -269,6 +269,11 @@ def _called(name: str, arguments: tuple[Any, ...]) -> Expression:
     return Expression(nodes.Anonymous(this=name, expressions=given))
 
 
+def sql_text(value: SqlText) -> str:
+    """The text of an expression; text stays as it is."""
+    return str(value) if isinstance(value, Expression) else value
+
+
 def _nodes() -> Any:
     from sqlglot import exp
 

@@ -72,6 +72,16 @@ class Commit:
         return repaired if repaired != (self.pipeline or "") else None
 
     @property
+    def read_texts(self) -> tuple[str, ...]:
+        """For each of `reads`, the part of the source that was read, for people; empty if its position is unknown."""
+        if self.repairs is not None:
+            return (f"what {self.repairs} had read, once more",) * len(self.reads)
+        before = {entry.source: entry.position for entry in recorded(self.before)}
+        return tuple(
+            entry.position.text(before.get(entry.source)) if entry.position is not None else "" for entry in self.reads
+        )
+
+    @property
     def spans(self) -> tuple[Span, ...]:
         """The part `(start, end]` of each source that the batch read; the start is None if it is unknown."""
         starts = {entry["source"]: entry.get("place") for entry in (self.before or {}).get("sources") or ()}

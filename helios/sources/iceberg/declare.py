@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypeV
 
 from helios.errors import DeclarationError, near_miss
 from helios.model.arguments import column_fix, count, listed
-from helios.model.expressions import Expression, SqlText
+from helios.model.expressions import SqlText, sql_text
 from helios.model.flow import DEFAULT_POLL, Source
 from helios.model.values import Identifier, Point, caller, duration, show_seconds
 
@@ -265,7 +265,7 @@ class IcebergSource(Source):
 
     def where(self, condition: SqlText) -> Self:
         """Only rows that meet a Spark SQL predicate; files and partitions without such rows are not opened."""
-        condition = str(condition) if isinstance(condition, Expression) else condition
+        condition = sql_text(condition)
         if not isinstance(condition, str) or not condition.strip():
             fix = column_fix(condition) or 'write where("amount > 0").'
             raise DeclarationError("where() needs a predicate.", where=caller(), fix=fix)
