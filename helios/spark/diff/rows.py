@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import cast
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -17,14 +16,14 @@ from pyspark.sql.types import (
     MapType,
     StructField,
     StructType,
-    TimestampType,
     VariantType,
 )
 
 from helios.catalog.names import TableName
 from helios.errors import RunError
 from helios.spark.iceberg import foreign_files
-from helios.spark.iceberg.multiset import net
+from helios.spark.iceberg.multiset import is_one_pair, net
+from helios.spark.iceberg.plain_values import plain_values
 from helios.spark.iceberg.scan_tasks import plan_tasks, read_tasks, scan_task_scope
 from helios.spark.iceberg.tables import load_table
 from helios.spark.jvm.classes import classes
@@ -173,7 +172,7 @@ def _told(different: DataFrame, fields: Sequence[StructField], how: Compared, fi
 
     def sample(which: Column) -> list[dict[str, object]]:
         found = different.where(which).orderBy(*order).limit(how.samples).collect()
-        repeated = [_values(row, fields) for row in found for _ in range(min(abs(row[SIGN]), how.samples))]
+        repeated = [plain_values(row, fields) for row in found for _ in range(min(abs(row[SIGN]), how.samples))]
         return repeated[: how.samples]
 
     return RowDiff(
@@ -196,39 +195,17 @@ def _changed(
     before = different.where(F.col(PAIRED) & (F.col(SIGN) < 0))
     pairs = after.select(*keys, columns.alias(AFTER)).join(before.select(*keys, columns.alias(BEFORE)), list(how.keys))
     found = pairs.orderBy(*keys).collect()
-    return [(_values(row[BEFORE], fields), _values(row[AFTER], fields)) for row in found]
-
-
-def _values(row: Row, fields: Sequence[StructField]) -> dict[str, object]:
-    return {one.name: _plain(row[one.name], one.dataType) for one in fields}
-
-
-def _plain(value: object, kind: DataType) -> object:
-    """A value for JSON or a terminal: structs as dicts, times with their zone, UTC, and bytes as hex digits."""
-    if isinstance(kind, StructType) and isinstance(value, Row):
-        return _values(value, kind.fields)
-    if isinstance(kind, ArrayType) and isinstance(value, list):
-        return [_plain(one, kind.elementType) for one in value]
-    if isinstance(kind, MapType) and isinstance(value, dict):
-        return {str(_plain(key, kind.keyType)): _plain(one, kind.valueType) for key, one in value.items()}
-    if isinstance(kind, TimestampType) and isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat()  # Spark gives it in the zone of the machine
-    if isinstance(value, date):
-        return value.isoformat()
-    return value.hex() if isinstance(value, (bytes, bytearray)) else value
+    return [(plain_values(row[BEFORE], fields), plain_values(row[AFTER], fields)) for row in found]
 
 
 def _paired(keys: Sequence[str]) -> Column:
     """A condition for one of the two values of a changed row: its key is removed once, and added once."""
     if not keys:
         return F.lit(False)
-    same = Window.partitionBy(*map(quoted, keys))
-    removed = F.sum(F.greatest(-F.col(SIGN), F.lit(0))).over(same)
-    added = F.sum(F.greatest(F.col(SIGN), F.lit(0))).over(same)
     there = F.lit(True)
     for key in keys:
         there = there & F.col(quoted(key)).isNotNull()  # a null identifies nothing
-    return there & (removed == 1) & (added == 1)
+    return there & is_one_pair(keys, SIGN)
 
 
 def _aligned(frames: Sequence[DataFrame]) -> list[DataFrame]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -42,6 +42,19 @@ def net(rows: DataFrame, fields: Sequence[StructField], by: Sequence[str], sign:
     grouped = rows.groupBy(*by, *plain, *exact)
     counted = grouped.agg(F.sum(sign).alias(sign), *carried).where(F.col(sign) != 0)
     return counted.select(*by, *columns.values(), sign)
+
+
+def is_one_pair(by: Sequence[str], sign: str) -> Column:
+    """A condition for the two images of one update: of the rows that are equal in `by`, one went and one came.
+
+    Args:
+        by: The columns that identify a row.
+        sign: The column with the sum of the signs of each row.
+    """
+    same = Window.partitionBy(*map(quoted, by))
+    removed = F.sum(F.greatest(-F.col(sign), F.lit(0))).over(same)
+    added = F.sum(F.greatest(F.col(sign), F.lit(0))).over(same)
+    return (removed == 1) & (added == 1)
 
 
 def _groups_exactly(kind: DataType) -> bool:

@@ -21,6 +21,7 @@ from helios.model.columns import CHANGE_COLUMNS
 from helios.plan.nodes import ReadPlan
 from helios.sources.iceberg.spark.changelog import DELETE, UPDATE_BEFORE, read_changes
 from helios.spark.iceberg.multiset import net
+from helios.spark.iceberg.plain_values import plain_values
 from helios.spark.iceberg.tables import spark_schema
 from helios.spark.jvm.sql import JSON_TIMES, quoted
 from helios.spark.jvm.types.iceberg import JavaTable
@@ -191,19 +192,15 @@ def _samples(
     """Some rows of each kind, in the order of their keys."""
     grouped = _grouped(rows, fields, paired=paired)
     pairs = grouped.where(KIND).orderBy(KEY).limit(some).collect()
-    changed = [_pair(row[ROWS]) for row in pairs]
+    changed = [_pair(row[ROWS], fields) for row in pairs]
     sides: dict[int, list[Values]] = {1: [], -1: []}
     for sign, count in ((1, ADDED), (-1, MISSING)):
         for group in grouped.where(~F.col(KIND) & (F.col(count) > 0)).orderBy(KEY).limit(some).collect():
             for row in group[ROWS]:
-                sides[sign] += [_values(row)] * max(0, row[SIGN] * sign)
+                sides[sign] += [plain_values(row, fields)] * max(0, row[SIGN] * sign)
     return sides[1][:some], sides[-1][:some], changed
 
 
-def _pair(rows: Sequence[Row]) -> tuple[Values, Values]:
+def _pair(rows: Sequence[Row], fields: Sequence[StructField]) -> tuple[Values, Values]:
     before, now = sorted(rows, key=lambda row: int(row[SIGN]))
-    return _values(before), _values(now)
-
-
-def _values(row: Row) -> Values:
-    return {name: value for name, value in row.asDict(recursive=True).items() if name != SIGN}
+    return plain_values(before, fields), plain_values(now, fields)

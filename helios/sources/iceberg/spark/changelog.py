@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import zip_longest
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
@@ -22,7 +22,7 @@ from helios.sources.iceberg.spark.offsets import commits
 from helios.sources.iceberg.spark.snapshot import ROW_ID, read_state, source_table, vector_of
 from helios.sources.iceberg.spark.snapshot_reader import verify
 from helios.spark.iceberg import scan_metrics
-from helios.spark.iceberg.multiset import net
+from helios.spark.iceberg.multiset import is_one_pair, net
 from helios.spark.iceberg.scan_tasks import read_tasks
 from helios.spark.iceberg.tables import spark_schema
 from helios.spark.jvm.classes import classes
@@ -150,24 +150,18 @@ def _change_rows(rows: DataFrame, fields: Sequence[StructField], keys: Sequence[
     paired = F.lit(False)
     if lineage:
         changed = net(rows, fields, (ORDINAL, COMMIT, ROW_ID), SIGN)
-        changed = changed.withColumn(ROW_ID, F.when(_pair([ROW_ID]) & F.col(ROW_ID).isNotNull(), F.col(ROW_ID)))
+        changed = changed.withColumn(
+            ROW_ID, F.when(is_one_pair([COMMIT, ROW_ID], SIGN) & F.col(ROW_ID).isNotNull(), F.col(ROW_ID))
+        )
         # Writers without lineage assign new ids to carried-over rows: unpaired rows are compared by value.
         changed = net(changed, fields, (ORDINAL, COMMIT, ROW_ID), SIGN)
         paired = F.col(ROW_ID).isNotNull()
     else:
         changed = net(rows, fields, (ORDINAL, COMMIT), SIGN)
         if keys:
-            changed = changed.withColumn(PAIRED, _pair(keys))
+            changed = changed.withColumn(PAIRED, is_one_pair([COMMIT, *keys], SIGN))
             paired = F.col(PAIRED)
     removed = F.col(SIGN) < 0
     kind = F.when(paired, F.when(removed, UPDATE_BEFORE).otherwise(UPDATE_AFTER))
     kind = kind.otherwise(F.when(removed, DELETE).otherwise(INSERT))
     return changed.withColumn(TYPE, F.explode(F.array_repeat(kind, F.abs(SIGN).cast("int"))))
-
-
-def _pair(by: Sequence[str]) -> Column:
-    """A condition for one image of an update: the row's key has exactly one delete and one insert in the commit."""
-    same = Window.partitionBy(COMMIT, *map(quoted, by))
-    deletes = F.sum(F.greatest(-F.col(SIGN), F.lit(0))).over(same)
-    inserts = F.sum(F.greatest(F.col(SIGN), F.lit(0))).over(same)
-    return (deletes == 1) & (inserts == 1)
