@@ -68,6 +68,9 @@ class Rehearsal:
             )
             try:
                 with attempt.run() as done:
+                    unread = {**self.unread, **done.unread}
+                    if all(index in unread for index in range(len(self.made))):
+                        raise self._nothing_left(unread)
                     return self._result(attempt, done)
             except CannotRead as problem:
                 self.unread[problem.index] = problem.why
@@ -102,8 +105,12 @@ class Rehearsal:
             elif (any if appends else all)(index in readable for index in later):
                 return first
             first += 1
-        why = "; ".join(dict.fromkeys(self.unread.values())) or "its commits have expired"
-        raise InputError(
+        raise self._nothing_left(self.unread)
+
+    def _nothing_left(self, unread: Mapping[int, str]) -> InputError:
+        """The error where no commit can be read again, with the reasons."""
+        why = "; ".join(dict.fromkeys(unread.values())) or "its commits have expired"
+        return InputError(
             f"nothing of {self.plan.pipeline} can be read once more: {why}.",
             where=self.plan.origin,
             fix="test the script with helios.testing; and keep snapshots and files longer to rehearse changes.",
