@@ -118,6 +118,105 @@ def test_an_earlier_snapshot_is_not_the_one_that_is_awaited(world: Any, database
     assert world.rows("shop.orders", "id", "name") == Counter({(1, "a"): 1})
 
 
+LABEL = {"type": "string", "optional": True, "field": "label"}
+SENT = {"name": {}, "title": {"fields": [ID, TITLE]}, "label": {"fields": [ID, LABEL]}}
+
+
+def change(op: str, id: int, column: str, value: str, *at: Any) -> dict[str, Any]:
+    """A change of a row, with one column beside its id; `at` is its lsn, and Debezium's mark of a row of a snapshot."""
+    lsn, mark = (*at, "false")[:2]
+    return {"op": op, "after": {"id": id, column: value}, "lsn": lsn, "snapshot": mark, **SENT[column]}
+
+
+def ended(world: Any) -> bool:
+    return any("has been read to its last row" in message for message in noted(world))
+
+
+def waits(world: Any, pipeline: Any) -> bool:
+    """True if the next run names a table that waits."""
+    world.events.clear()
+    world.run(pipeline)
+    return any("waits for a snapshot of" in message for message in noted(world))
+
+
+def send(database: Database, *changes: dict[str, Any], partition: int = 0, table: str = "public.orders") -> None:
+    for one in changes:
+        database.send(table, {"id": one["after"]["id"]}, one, partition=partition)
+
+
+@pytest.mark.parametrize("earlier", [50, 100002])
+def test_a_change_behind_a_snapshot_waits_for_another_one(world: Any, database: Database, earlier: int) -> None:
+    """Of the same server, and of one that was restored to a position before what has been read."""
+    pipeline = Cdc.debezium(database.source()) >> mirror(world).on_schema_change("snapshot")
+    send(database, *(change("c", id, "name", f"n{id}", earlier + id) for id in (1, 2)))
+    world.run(pipeline)
+    send(database, change("r", 1, "name", "n1", 500, "true"), change("r", 2, "name", "n2", 500, "last"))
+    send(database, change("u", 1, "title", "t1", 600))
+    world.run(pipeline)
+    assert not ended(world)
+    assert waits(world, pipeline)
+    send(database, change("r", 1, "title", "t1", 700, "true"), change("r", 2, "title", "t2", 700, "last"))
+    world.run(pipeline)
+    assert ended(world)
+    assert world.rows("shop.orders", "id", "title") == Counter({(1, "t1"): 1, (2, "t2"): 1})
+    assert not waits(world, pipeline)
+
+
+@pytest.mark.parametrize("choice", ["fail", "keep", "snapshot"])
+def test_a_second_change_in_the_batch_of_the_snapshot_is_not_passed_over(
+    world: Any, database: Database, choice: Any
+) -> None:
+    awaiting = Cdc.debezium(database.source()) >> mirror(world).on_schema_change("snapshot")
+    send(database, *(change("c", id, "name", f"n{id}", 10 + id) for id in (1, 2)))
+    send(database, change("u", 1, "title", "t1", 20))
+    world.run(awaiting)
+    send(database, change("r", 1, "title", "t1", 30, "true"), change("r", 2, "title", "t2", 30, "last"))
+    send(database, change("u", 1, "label", "l1", 40))
+    world.events.clear()
+    pipeline = Cdc.debezium(database.source()) >> mirror(world).on_schema_change(choice)
+    if choice == "fail":
+        with pytest.raises(InputError, match="no longer has the column title"):
+            world.run(pipeline)
+        assert not ended(world)
+        return
+    world.run(pipeline)
+    assert [message for message in noted(world) if "no longer has the column title" in message]
+    assert ended(world) == (choice == "keep"), "the first change was made good, the second was not"
+    assert waits(world, pipeline) == (choice == "snapshot")
+
+
+def test_a_snapshot_that_was_read_in_part_is_not_the_one_that_is_awaited(world: Any, database: Database) -> None:
+    """Somebody drops a column of the mirror's table between its first rows and its last one."""
+    pipeline = Cdc.debezium(database.source()) >> mirror(world).on_schema_change("snapshot")
+    send(database, change("r", 1, "name", "n1", 30, "first"))
+    world.run(pipeline)
+    world.spark.sql("ALTER TABLE local.shop.orders DROP COLUMN name")
+    send(database, change("r", 2, "name", "n2", 30, "last"))
+    world.run(pipeline)
+    assert not ended(world)
+    assert waits(world, pipeline)
+
+
+def test_a_wait_ends_with_the_commit(world: Any, database: Database) -> None:
+    """A bad record of another table stops the batch: nothing of it was written, and the table waits still."""
+    pipeline = Cdc.debezium(database.source()) >> mirror(world).on_schema_change("snapshot")
+    send(database, *(change("c", id, "name", f"n{id}", 10 + id) for id in (1, 2)))
+    send(database, change("c", 1, "name", "x", 15), table="public.other")
+    send(database, change("u", 1, "title", "t1", 20))
+    world.run(pipeline)
+    send(database, change("r", 1, "title", "t1", 30, "true"), change("r", 2, "title", "t2", 30, "last"))
+    database.send("public.other", {"id": 2}, {"op": "c", "after": None, "lsn": 31})
+    for _ in range(2):
+        world.events.clear()
+        with pytest.raises(RunError):
+            world.run(pipeline)
+        assert not ended(world)
+    assert [message for message in noted(world) if "waits for a snapshot of" in message]
+    world.run(Cdc.debezium(database.source().on_bad_row("drop")) >> mirror(world).on_schema_change("snapshot"))
+    assert ended(world)
+    assert world.rows("shop.orders", "id", "title") == Counter({(1, "t1"): 1, (2, "t2"): 1})
+
+
 def test_a_renamed_table_waits_for_its_rows(world: Any, database: Database) -> None:
     pipeline = Cdc.debezium(database.source()) >> mirror(world).on_schema_change("snapshot")
     database.send("public.orders", {"id": 1}, created(1, "a", lsn=10))

@@ -126,6 +126,7 @@ class MirrorSink(ManyTables):
                 steps = self.context.plan.fingerprint
                 self.context.checkpoint.write_routes(batch.number, batch.sources, steps, sorted(each))
             yield Staged(batch, Built(rows.df, rejected=rejected, counted=bad_records.counted), parts=parts)
+            self._policy.committed()
 
     def _mode(self, value: str) -> Mode:
         return self._context_of(value).plan.write.mode

@@ -40,6 +40,7 @@ class SchemaPolicy:
         self._declared = declared
         self._mirrored = mirrored
         self._name = name
+        self._arrived: set[str] = set()
 
     @property
     def _fails(self) -> bool:
@@ -60,8 +61,9 @@ class SchemaPolicy:
         if lost is not None:
             self._taken_away(name, table, lost)
             if self._awaits and mirrored.newest is not None:
-                file, position = mirrored.newest.since
-                mirrored = replace(mirrored, waits=(file, position + 1))  # a snapshot before this one does not count
+                # The rest of a snapshot that has been read in part has the position of its first rows.
+                file, position = max([mirrored.newest.since, *mirrored.newest.taken])
+                mirrored = replace(mirrored, waits=(file, position + 1))
                 self._mirrored.add({name: mirrored})
         if mirrored.waits is not None and self._declared.schema_change != "keep":
             self._context.observer.noted(
@@ -85,8 +87,7 @@ class SchemaPolicy:
         raise InputError(
             f"{what}, and rows that do not change would have null there; nothing was written.",
             where=self._declared.origin,
-            fix="rename the column back: ALTER TABLE ... RENAME COLUMN; if it was dropped, "
-            f"{self._snapshot_of(table)}.",
+            fix=f"rename it back: ALTER TABLE ... RENAME COLUMN; if it was dropped, {self._snapshot_of(table)}.",
         )
 
     def updated(self, name: str, table: SourceTable, mirrored: Mirrored, changes: ChangesByTable) -> Mirrored:
@@ -105,16 +106,26 @@ class SchemaPolicy:
         found = changes.found[table]
         change = compared(found.versions, known.newest if known is not None else None)
         waits = known.waits if known is not None else None
-        if change.unsent and self._awaits:
-            waits = change.newest.since if change.newest is not None else None
-        if waits is not None and found.ended is not None and (found.ended >= waits or _goes_back(known, change)):
-            self._context.observer.noted(
-                f"the snapshot of {table} that {self._name(name).text} waited for has been read to its last row"
-            )
-            return replace(mirrored, newest=change.newest, waits=None)
-        if change.unsent:
+        if change.unsent and self._awaits and change.newest is not None:
+            waits = max(change.newest.since, waits or change.newest.since)
+        # The snapshot of a server that was restored has an earlier position, as one that is read late has: it does not
+        # end the wait.
+        arrived = waits is not None and found.ended is not None and found.ended >= waits
+        self._arrived = self._arrived | {name} if arrived else self._arrived - {name}
+        if change.unsent and not (arrived and self._awaits):
             self._changed(name, table, change)
         return replace(mirrored, newest=change.newest, waits=waits)
+
+    def committed(self) -> None:
+        """Ends the wait of the tables whose snapshot ended in the batch, once the batch is committed."""
+        for name in sorted(self._arrived):
+            mirrored = self._mirrored.load()[name]
+            self._mirrored.add({name: replace(mirrored, waits=None)})
+            self._context.observer.noted(
+                f"the snapshot of {SourceTable(*mirrored.source)} that {self._name(name).text} waited for has been "
+                "read to its last row"
+            )
+        self._arrived = set()
 
     def begun(self, name: str, mirrored: Mapping[str, Mirrored], changes: ChangesByTable) -> Mirrored:
         """A new table, which may be a table of the mirror under a new name; if it is, the policy decides.
@@ -199,12 +210,6 @@ class SchemaPolicy:
     def _snapshot_of(self, table: SourceTable) -> str:
         """The fix that gives a table equal to the database's."""
         return f'write {self._declared.label()}.on_schema_change("snapshot"), and {signal(table)}'
-
-
-def _goes_back(known: Mirrored | None, change: SchemaChange) -> bool:
-    """True if the server was restored: its log goes on from a position before the newest columns."""
-    before = known.newest if known is not None else None
-    return before is not None and change.newest is not None and change.newest.since < before.since
 
 
 def signal(table: SourceTable) -> str:
