@@ -108,9 +108,10 @@ class Part:
 
 
 def entries(text: str) -> Iterator[Entry]:
-    """The entries in the text of a log file, up to a damaged one."""
+    """The entries in the text of a log file, up to one that is damaged or does not follow the entry before it."""
     lines = text.split("\n")
     start = 0
+    before: Entry | None = None
     while start < len(lines) and lines[start]:
         try:
             head = json.loads(lines[start])
@@ -122,10 +123,10 @@ def entries(text: str) -> Iterator[Entry]:
             is_whole = len(entry.lines) == count and end < len(lines) and entry.hash == head["hash"]
         except (ValueError, KeyError, TypeError):
             return
-        if not is_whole:
+        if not is_whole or (before is not None and (entry.number, entry.previous) != (before.number + 1, before.hash)):
             return
         yield entry
-        start = end
+        before, start = entry, end
 
 
 class FileLog:

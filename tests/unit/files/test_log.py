@@ -120,6 +120,18 @@ def test_a_cut_line_of_a_merged_file_is_refused(disk: Disk) -> None:
         log_of(disk).load(place)
 
 
+@pytest.mark.parametrize("entry", [1, 2, 17, FANOUT])
+def test_an_entry_cut_out_of_a_merged_file_is_refused(disk: Disk, entry: int) -> None:
+    """Each other entry is whole; only the chain of hashes tells that one is missing."""
+    place = written(disk, FANOUT + 1)[-1]
+    [path] = [path for path in parts(disk) if "-" in path.name]
+    lines = path.read_text().splitlines(keepends=True)
+    del lines[2 * (entry - 1) : 2 * entry]
+    path.write_text("".join(lines))
+    with pytest.raises(CheckpointError, match="does not have its entry"):
+        log_of(disk).load(place)
+
+
 def test_an_edited_line_is_refused(disk: Disk) -> None:
     place = written(disk, 2)[-1]
     [path] = [path for path in parts(disk) if path.name.startswith("1.")]
