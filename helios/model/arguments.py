@@ -22,6 +22,7 @@ RESERVED_BY_ICEBERG = ("_file", "_partition")
 
 def text_pairs(properties: Mapping[str, str], what: str) -> tuple[tuple[str, str], ...]:
     """The pairs of a mapping, checked: keys and values are text, and no key begins with `helios.`."""
+    check_mapping(properties, what, '{"key": "value"}')
     for key, value in properties.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise DeclarationError(
@@ -30,6 +31,23 @@ def text_pairs(properties: Mapping[str, str], what: str) -> tuple[tuple[str, str
         if key.startswith("helios."):
             raise DeclarationError(f"{what}: {key!r} is reserved for Helios.", where=caller(), fix="use another key.")
     return tuple(properties.items())
+
+
+def check_mapping(value: object, call: str, example: str) -> None:
+    """Refuses an argument that must be a mapping and is not.
+
+    Args:
+        value: The argument.
+        call: The name of the call.
+        example: A mapping that the call takes, as Python text.
+
+    Raises:
+        DeclarationError: The argument is not a mapping.
+    """
+    if not isinstance(value, Mapping):
+        raise DeclarationError(
+            f"{call} takes a mapping, not {shown(value)}.", where=caller(), fix=f"write {call}({example})."
+        )
 
 
 def listed(values: Sequence[Any]) -> tuple[Any, ...]:

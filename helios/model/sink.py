@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias, get_args
 
 from helios.errors import DeclarationError
-from helios.model.arguments import count, expression, flag, listed, one_of, text, text_pairs
+from helios.model.arguments import check_mapping, count, expression, flag, listed, one_of, text, text_pairs
 from helios.model.data_files import CODECS, DEFAULT_FILE_SIZE, PROFILES, DataFiles, Profile
 from helios.model.expressions import SqlText
 from helios.model.flow import Sink
@@ -181,6 +181,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
 
     def renames(self, names: Mapping[str, str]) -> Self:
         """Renames columns of the table, once: `evolve_schema("full").renames({"old": "new"})`."""
+        check_mapping(names, "renames", '{"old": "new"}')
         pairs = tuple((text(old, "renames"), text(new, "renames")) for old, new in names.items())
         if not pairs:
             raise DeclarationError(
@@ -218,6 +219,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         Args:
             checks: SQL conditions by name: `audit({"no_dup": "count(*) = count(DISTINCT id)"}).publish()`.
         """
+        check_mapping(checks, "audit", '{"some": "count(*) > 0"}')
         if not checks:
             raise DeclarationError(
                 "audit() needs at least one check.", where=caller(), fix='write audit({"some": "count(*) > 0"}).'

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias, get_args
 
 from helios.errors import DeclarationError, near_miss
+from helios.model.arguments import check_mapping
 from helios.model.expressions import SqlText
 from helios.model.flow import Transform, as_step
 from helios.model.step import Step, Traits
@@ -51,6 +52,7 @@ def expect(conditions: Mapping[str, SqlText], *, on_fail: OnFail = "fail") -> Tr
     """
     if on_fail not in ON_FAIL:
         raise DeclarationError(f"expect(on_fail={on_fail!r}) is unknown. {near_miss(on_fail, ON_FAIL)}", where=caller())
+    check_mapping(conditions, "expect", '{"positive": "amount > 0"}')
     if not conditions:
         raise DeclarationError(
             "expect() needs at least one condition.", where=caller(), fix='write expect({"positive": "amount > 0"}).'

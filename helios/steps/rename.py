@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from helios.model.arguments import check_mapping
 from helios.model.flow import Transform, as_step
 from helios.model.step import Step, Traits
 from helios.steps.pairs import Pairs, column_pairs
@@ -23,4 +24,5 @@ class Rename(Step):
 
 def rename(names: Mapping[str, str]) -> Transform:
     """Renames columns: `rename({"old": "new"})`."""
+    check_mapping(names, "rename", '{"old": "new"}')
     return as_step(Rename(names=column_pairs(names, "rename")))

@@ -10,4 +10,4 @@ ROOT = Path(__file__).parents[2]
 
 def blocks(page: str) -> list[str]:
     """The Python blocks of a page, by its path: `docs/writing.md`."""
-    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+    return re.findall(r"^```python[^\n]*\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)

@@ -1,8 +1,8 @@
 """The Python of the pages: each block has its imports, and each page is a script that `helios check` accepts.
 
 Beside this, tests/unit/plan/test_docs.py compiles docs/reading.md, tests/streaming/test_docs.py runs docs/writing.md,
-docs/metrics.md and the end of docs/quickstart.md, tests/streaming/test_testing.py docs/testing.md, and
-tests/integration/test_cli.py runs the README.
+docs/metrics.md, docs/migrating.md and the end of docs/quickstart.md, tests/streaming/test_testing.py docs/testing.md,
+tests/integration/test_cli.py the README, and tests/integration/test_tutorials.py the tutorials.
 """
 
 from __future__ import annotations
@@ -34,16 +34,19 @@ SCHEMA = pa.schema(
 )
 ELSEWHERE = {
     "docs/reading.md", "docs/kafka.md", "docs/cdc.md", "docs/writing.md", "docs/metrics.md", "docs/recipes.md",
-    "docs/architecture.md", "docs/own-source.md", "docs/testing.md",
+    "docs/architecture.md", "docs/own-source.md", "docs/testing.md", "docs/migrating.md",
 }  # fmt: skip
 """Pages that other tests run or compile; architecture.md and own-source.md are compared with code below."""
+
+TUTORIALS = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
+"""Pages that tests/integration/test_tutorials.py follows."""
 
 
 PAGES = [
     str(path.relative_to(ROOT))
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
     if "```python" in path.read_text()
-]
+] + TUTORIALS
 
 
 def bound(tree: ast.AST) -> set[str]:
@@ -75,7 +78,7 @@ def test_each_block_has_its_imports(page: str) -> None:
 
 ACCEPTED = {
     "README.md": "local.shop.orders, local.shop.totals",
-    "docs/index.md": "local.sales.big_orders",
+    "docs/index.md": "local.shop.orders, local.shop.totals",
     "docs/quickstart.md": "local.shop.orders, local.shop.big_orders, local.shop.from_python",
     "docs/concepts.md": "orders_copy, local.shop.totals, local.shop.unique_orders, memory:big",
     "docs/configuration.md": "lake.sales.big_orders",
@@ -100,7 +103,7 @@ def script(page: str, folder: Path) -> str:
     if page == "docs/configuration.md":
         made(Catalog.local("lake", path=folder / "lake"), "sales.orders")
         return code.replace("/data/lake", str(folder / "lake"))
-    if page == "README.md":
+    if page in {"README.md", "docs/index.md"}:
         return code  # runs in an empty folder
     made(Catalog.local(path=folder / ".helios"), "sales.orders")
     table = made(Catalog.local(path=folder / ".helios"), "shop.orders")
@@ -114,7 +117,7 @@ def script(page: str, folder: Path) -> str:
 
 
 def test_every_page_is_checked_somewhere() -> None:
-    assert set(PAGES) == ELSEWHERE | set(ACCEPTED)
+    assert set(PAGES) == ELSEWHERE | set(ACCEPTED) | set(TUTORIALS)
 
 
 @pytest.mark.parametrize("page", ACCEPTED)

@@ -189,6 +189,11 @@ def test_an_accepted_name_is_safe_and_round_trips(text: str) -> None:
         (lambda: aggregate("a"), "at least one column"),
         (lambda: aggregate("a", "count(*)"), r"aggregate takes columns by name, not 'count\(\*\)'"),  # type: ignore[arg-type]
         (lambda: with_columns("a"), "with_columns takes columns by name"),  # type: ignore[arg-type]
+        (lambda: expect("a > 0"), r"expect takes a mapping, not 'a > 0'\. Fix: write expect\(\{"),  # type: ignore[arg-type]
+        (lambda: rename(["a"]), r"rename takes a mapping, not \['a'\]\. Fix: write rename\(\{"),  # type: ignore[arg-type]
+        (lambda: Iceberg.sink("a.b").audit("count(*) > 0"), "audit takes a mapping, not"),  # type: ignore[arg-type]
+        (lambda: Iceberg.sink("a.b").renames("a"), "renames takes a mapping, not 'a'"),  # type: ignore[arg-type]
+        (lambda: Iceberg.sink("a.b").table_properties("a=b"), "table_properties takes a mapping"),  # type: ignore[arg-type]
         (lambda: join(SOURCE, on="id", how="iner"), "Did you mean 'inner'"),
         (lambda: join(SOURCE, on="id", how="left_ant"), "Did you mean 'left_anti'"),
         (lambda: join(SOURCE, on=[]), "at least one column in on="),
