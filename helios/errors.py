@@ -42,6 +42,8 @@ class HeliosError(Exception):
     """
 
     exit_status = 1
+    code = "H200"
+    """The code of the family: `helios explain H200`."""
 
     def __init__(self, what: str, *, where: Origin | None = None, fix: str | None = None) -> None:
         super().__init__(what)
@@ -57,6 +59,7 @@ class HeliosError(Exception):
     def as_json(self) -> dict[str, object]:
         return {
             "error": type(self).__name__,
+            "code": self.code,
             "what": self.what,
             "where": str(self.where) if self.where else None,
             "fix": self.fix,
@@ -67,22 +70,31 @@ class InputError(HeliosError):
     """The input is wrong; nothing was written."""
 
     exit_status = 2
+    code = "H100"
 
 
 class DeclarationError(InputError):
     """An invalid value or composition."""
 
+    code = "H101"
+
 
 class ScriptError(InputError):
     """A script that cannot be loaded, or holds no pipeline."""
+
+    code = "H102"
 
 
 class ConfigError(InputError):
     """A configuration file, profile or variable that is wrong."""
 
+    code = "H103"
+
 
 class NotFound(InputError):
     """Something that is named and does not exist."""
+
+    code = "H104"
 
 
 class EngineNeeded(InputError):
@@ -94,6 +106,8 @@ class EngineNeeded(InputError):
         where: The line of the user's script.
     """
 
+    code = "H105"
+
     def __init__(self, table: str, fix: str, where: Origin | None = None) -> None:
         super().__init__(
             f"table {table} has format v3, whose metadata PyIceberg reads but does not write yet; nothing was changed.",
@@ -104,6 +118,8 @@ class EngineNeeded(InputError):
 
 class CheckpointError(InputError):
     """A checkpoint that is not this pipeline's, or cannot be trusted."""
+
+    code = "H106"
 
 
 class CheckFailed(InputError):
@@ -124,17 +140,25 @@ class CheckFailed(InputError):
 class RunError(HeliosError):
     """The run failed, or a service is away."""
 
+    code = "H200"
+
 
 class EnvironmentProblem(RunError):
     """Java, Spark or a jar is missing or does not fit."""
+
+    code = "H201"
 
 
 class LedgerError(RunError):
     """Exactly-once cannot be proved from what the target retains; nothing was written."""
 
+    code = "H202"
+
 
 class LeaseError(RunError):
     """Another driver holds the checkpoint."""
+
+    code = "H203"
 
 
 def near_miss(name: str, known: Iterable[str]) -> str:

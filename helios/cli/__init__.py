@@ -10,6 +10,7 @@ from helios.cli import (
     declare,
     diff,
     doctor,
+    explain,
     history,
     maintain,
     output,
@@ -63,7 +64,7 @@ def main() -> None:
 
 COMMANDS = (
     declare.init, declare.check, declare.plan, declare.graph, rehearse.rehearse, run.run, webhook.webhook,
-    doctor.doctor, doctor.jars,
+    doctor.doctor, explain.explain, doctor.jars,
     tables.tables, tables.schema, tables.snapshots, history.history, why.why, diff.diff,
     maintain.expire, maintain.rollback, maintain.tag, maintain.branch, maintain.compact, maintain.orphans,
     rename.rename, quarantine.quarantine, backfill.backfill, status.status,

@@ -63,7 +63,7 @@ def report(error: HeliosError, settings: Settings) -> None:
         to_json(as_json(error))
         return
     for problem in problems_of(error):
-        say_error(paragraph(problem))
+        say_error(paragraph(problem), problem.code)
 
 
 def as_json(error: HeliosError) -> dict[str, Any]:
@@ -91,9 +91,9 @@ def show_traceback(error: BaseException) -> None:
     click.echo("".join(traceback.format_exception(error)), err=True)
 
 
-def say_error(text: str) -> None:
-    """One paragraph on standard error."""
-    say("error", text, "red")
+def say_error(text: str, code: str = "") -> None:
+    """One paragraph on standard error, with the code that `helios explain` takes."""
+    say(f"error[{code}]" if code else "error", text, "red")
 
 
 def say(label: str, text: str, colour: str) -> None:

@@ -202,7 +202,7 @@ def _compiled(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], list[Comp
         # Again without them: a table that one of them would have made may be missing to another pipeline.
         pipelines = [result.pipeline for result in compiled if not result.faults]
     for problem in problems:
-        output.say_error(output.paragraph(problem))
+        output.say_error(output.paragraph(problem), problem.code)
     if refused:
         output.say("note", f"{', '.join(result.name for result in refused)} will not run; the others do.", "yellow")
     return [result.plan for result in compiled if result.plan is not None], refused
@@ -335,7 +335,7 @@ def _conclude(runner: Runner, *, debug: bool) -> int:
             )
             if text not in reported:
                 reported.add(text)
-                output.say_error(text)
+                output.say_error(text, problem.code if isinstance(problem, HeliosError) else "")
         if debug:
             output.show_traceback(error)
     if not failures:

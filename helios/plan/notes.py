@@ -19,6 +19,7 @@ from helios.plan.other_pipelines import (
     written_reads,
 )
 from helios.plan.other_upserts import refuse_other_upserts, sharing, upserts_alongside, upserts_of
+from helios.sources.kinds import source_kind
 from helios.table.positions import SNAPSHOT
 
 if TYPE_CHECKING:
@@ -40,14 +41,15 @@ def lost_checkpoint(plan: Plan, table: str, record: Record) -> CheckpointError |
     position, state = "at the target's position", f"{table} holds rows of {plan.pipeline}"
     if record.only_began:
         position, state = "where it began", f"{plan.pipeline} began to write {table}"
+    what, backup = f"{state}, but its checkpoint {plan.checkpoint} is lost.", "restore the checkpoint"
     resume = f"resume {position} with `helios run --new-checkpoint`"
     if plan.write.sink.many_tables:
         resume = "run under a new name into new tables"
-    return CheckpointError(
-        f"{state}, but its checkpoint {plan.checkpoint} is lost.",
-        where=plan.declared.sink.origin,
-        fix=f"restore the checkpoint, or {resume}.",
-    )
+    elif any(read.source.streaming and source_kind(read.source).logged for read in plan.reads):
+        what += " The log of the files that were read was in it, and no position stands for that log."
+        backup += " from a backup"
+        resume = "empty and refill the table with `helios run --full-refresh` while all files are there"
+    return CheckpointError(what, where=plan.declared.sink.origin, fix=f"{backup}, or {resume}.")
 
 
 def _has_checkpoint(plan: Plan) -> bool:

@@ -230,7 +230,7 @@ def test_a_java_that_is_killed_is_named_and_the_next_run_goes_on(folder: Path) -
         os.kill(java, signal.SIGKILL)
         told = process.stdout.read()
         assert process.wait(PATIENCE) == 1
-    assert "error: the Java process of Spark has ended (killed by SIGKILL). Fix: check whether the kernel" in told
+    assert "error[H200]: the Java process of Spark has ended (killed by SIGKILL). Fix: check whether the kernel" in told
     assert "bug in Helios" not in told
     assert "Traceback" not in told, told
     assert helios(folder, "run", "follow.py", "--once").returncode == 0
@@ -288,7 +288,7 @@ def test_a_pipeline_that_fails_its_check_does_not_block_the_others(folder: Path)
         "local.p.good": "finished", "local.p.bad": "failed", "local.p.next": "failed",
     }  # fmt: skip
     assert "part.py:4: where(name): this is string, not a condition." in status["local.p.bad"]["error"]
-    assert "error: part.py:4: where(name): this is string, not a condition." in ran.stderr
+    assert "error[H101]: part.py:4: where(name): this is string, not a condition." in ran.stderr
     assert rows(folder, "p.good") == [{"id": 1, "name": "a"}]
     failed_fast = helios(folder, "run", "part.py", "--once", "--fail-fast")
     assert (failed_fast.returncode, failed_fast.stdout) == (2, "")

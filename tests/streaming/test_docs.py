@@ -1,4 +1,4 @@
-"""The examples of docs/writing.md, docs/metrics.md and the end of docs/quickstart.md, run one after the other."""
+"""The examples of docs/writing.md, docs/metrics.md, docs/migrating.md and the end of docs/quickstart.md."""
 
 from __future__ import annotations
 
@@ -87,3 +87,29 @@ def test_the_end_of_the_quickstart_runs(world: Any, here: None, capsys: pytest.C
     assert "write     local.shop.from_python, append, exactly once; will be created" in said
     assert "'state': 'finished'" in said
     assert world.ids("shop.from_python") == [1]
+
+
+@pytest.mark.landing
+def test_the_page_of_moving_gives_the_same_table_both_ways(world: Any) -> None:
+    """docs/migrating.md: the job by hand fills a table, and Helios goes on with it behind the last snapshot read."""
+    declared, by_hand, moved = blocks("docs/migrating.md")
+    for table in ("raw.orders", "hand.orders"):
+        world.sql(f"CREATE NAMESPACE IF NOT EXISTS local.{table.partition('.')[0]}")
+        world.sql(f"CREATE TABLE local.{table} (id bigint, amount double, updated_at timestamp) USING iceberg")
+    world.sql("CREATE NAMESPACE local.shop")
+
+    def arrive(*rows: str) -> None:
+        values = f"VALUES {', '.join(rows)} AS v(id, amount, t)"
+        world.sql(f"INSERT INTO local.raw.orders SELECT id, amount, timestamp_seconds(t) FROM {values}")
+
+    arrive("(1, 5.0, 1)", "(2, 7.0, 1)", "(1, 6.0, 2)", "(3, -1.0, 1)")
+    names: dict[str, Any] = {}
+    exec(by_hand.replace("shop.orders", "local.hand.orders"), names)
+    names["upsert"](world.spark.table("local.raw.orders"), 0)
+    read = world.catalog.load("raw.orders").snapshots()[-1].id
+    arrive("(2, 1.0, 0)", "(1, 9.0, 3)", "(4, 2.0, 1)")
+    for block in (declared, moved.replace("1808074851068478710", str(read)).replace("shop.orders", "hand.orders")):
+        exec(block, names)
+        world.run(names["orders"])
+    rows = Counter(world.rows("shop.orders", "id", "amount"))
+    assert rows == Counter(world.rows("hand.orders", "id", "amount")) == Counter([(1, 9.0), (2, 7.0), (4, 2.0)])

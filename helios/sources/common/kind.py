@@ -60,6 +60,7 @@ class SourceKind:
         again: The function that finds a row that a batch has read, as "module:function": it takes the span, the columns
             of a key, the source as its plan shows it, and the view of the status, and returns an `Again`; None where
             rows cannot be read again.
+        logged: Whether a log in the checkpoint has what was read: a lost checkpoint cannot be resumed without it.
     """
 
     declared: type[Source]
@@ -83,6 +84,7 @@ class SourceKind:
     same: Callable[[Any, Mapping[str, Any]], bool] = lambda source, entry: False
     entry: Mapping[str, Any] = field(default_factory=dict)
     again: str | None = None
+    logged: bool = False
 
     @property
     def name(self) -> str:

@@ -16,6 +16,7 @@ FILES = SourceKind(
     same=is_same,
     entry={"digest": ""},
     counts_rows=False,
+    logged=True,
     absent=missing_path,
     lag="helios.sources.files.lag:lag",
     again="helios.sources.files.again:again",

@@ -24,6 +24,7 @@ def _describe(source: WebhookSource, around: Surroundings) -> tuple[ReadPlan, li
 WEBHOOK = SourceKind(
     declared=WebhookSource,
     reader="helios.sources.webhook.spark.reader:WebhookReader",
+    logged=True,
     position=FolderPosition,
     describe=_describe,
     counts_rows=False,

@@ -74,7 +74,7 @@ def test_init_into_a_place_that_cannot_be(cli: Run, folder: Path) -> None:
     (folder / "file").write_text("")
     refused = cli("init", "file/demo")
     assert refused.exit_code == 2
-    assert refused.stderr.startswith("error: file")
+    assert refused.stderr.startswith("error[H100]: file")
 
 
 def test_check_tells_every_problem_at_once_with_its_line(cli: Run, folder: Path) -> None:
@@ -82,8 +82,8 @@ def test_check_tells_every_problem_at_once_with_its_line(cli: Run, folder: Path)
     refused = cli("check", "a.py")
     assert refused.exit_code == 2
     first, second = refused.stderr.splitlines()
-    assert first == "error: a.py:4: where(amout > 0): no column 'amout'. Did you mean 'amount'?"
-    assert second.startswith("error: a.py:5: prod.shop.orders: catalog 'prod' is not declared.")
+    assert first == "error[H104]: a.py:4: where(amout > 0): no column 'amout'. Did you mean 'amount'?"
+    assert second.startswith("error[H104]: a.py:5: prod.shop.orders: catalog 'prod' is not declared.")
     problems = json.loads(cli("check", "a.py", "--json").stdout)["problems"]
     assert [p["where"] for p in problems] == ["a.py:4", "a.py:5"]
 
@@ -123,10 +123,13 @@ def test_values_that_cannot_be(given: str, told: str, cli: Run, folder: Path) ->
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("x = = 1", "error: a.py:1: syntax error"),
-        ("\n1 / 0", "error: a.py:2: the script raised ZeroDivisionError"),
+        ("x = = 1", "error[H102]: a.py:1: syntax error"),
+        ("\n1 / 0", "error[H102]: a.py:2: the script raised ZeroDivisionError"),
         ("x = 1", "declares no pipeline"),
-        ("from helios import *\np = Iceberg.sink('a.b') >> Iceberg.sink('a.c')", "error: a.py:2: Iceberg.sink(a.b) >>"),
+        (
+            "from helios import *\np = Iceberg.sink('a.b') >> Iceberg.sink('a.c')",
+            "error[H101]: a.py:2: Iceberg.sink(a.b) >>",
+        ),
         ("from helios import *\np = Iceberg.source('a.b').incremental('5 parsecs')", "a.py:2: poll='5 parsecs'"),
         ("from helios import *\np = Iceberg.sink('../../a.b')", "a.py:2: '../../a.b' is not a table name"),
     ],

@@ -92,7 +92,7 @@ def test_a_helios_error_is_one_paragraph_on_stderr_with_its_own_status() -> None
     shown = CliRunner().invoke(group_that(error), ["fail"])
     assert shown.exit_code == 1
     assert shown.stdout == ""
-    assert shown.stderr == "error: a.py:3: the catalog is away. Fix: start it.\n"
+    assert shown.stderr == "error[H200]: a.py:3: the catalog is away. Fix: start it.\n"
 
 
 def test_a_helios_error_is_json_on_stdout_when_asked() -> None:
@@ -100,13 +100,15 @@ def test_a_helios_error_is_json_on_stdout_when_asked() -> None:
     shown = CliRunner().invoke(group_that(error), ["fail", "--json"])
     assert shown.exit_code == 2
     assert shown.stderr == ""
-    assert json.loads(shown.stdout) == {"error": "NotFound", "what": "no table", "where": "a.py:3", "fix": None}
+    assert json.loads(shown.stdout) == {
+        "error": "NotFound", "code": "H104", "what": "no table", "where": "a.py:3", "fix": None,
+    }  # fmt: skip
 
 
 def test_every_problem_of_a_check_is_a_paragraph() -> None:
     error = CheckFailed([NotFound("one."), NotFound("two.")])
     shown = CliRunner().invoke(group_that(error), ["fail"])
-    assert shown.stderr.splitlines() == ["error: one.", "error: two."]
+    assert shown.stderr.splitlines() == ["error[H104]: one.", "error[H104]: two."]
 
 
 def test_an_unforeseen_exception_is_one_line_and_no_traceback() -> None:
@@ -137,7 +139,7 @@ def test_an_interrupted_command_ends_as_a_shell_expects() -> None:
 def test_what_the_command_line_gave_has_no_place_in_a_file(cli: Run) -> None:
     shown = cli("schema", "../orders")
     assert shown.exit_code == 2
-    assert shown.stderr.startswith("error: '../orders' is not a table name")
+    assert shown.stderr.startswith("error[H101]: '../orders' is not a table name")
 
 
 def test_a_message_cannot_steer_the_terminal() -> None:

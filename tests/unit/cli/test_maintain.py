@@ -71,7 +71,7 @@ def test_branches(cli: Run, orders: Table, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["tag", "shop.orders", "1"], "error: '1' cannot be the name of a tag or a branch."),
+        (["tag", "shop.orders", "1"], "error[H101]: '1' cannot be the name of a tag or a branch."),
         (["tag", "shop.orders", "v1", "--delete"], "has no tag 'v1'. There are none."),
         (["tag", "shop.orders", "v1", "--snapshot", "5"], "has no snapshot 5. Newest: "),
         (["tag", "shop.orders", "--delete"], "--delete takes a NAME, and no --snapshot."),

@@ -97,7 +97,7 @@ def test_snapshots_of_a_table_without_any(cli: Run) -> None:
 def test_an_unknown_table_is_told_with_the_nearest(command: str, cli: Run) -> None:
     shown = cli(command, "shop.oders")
     assert shown.exit_code == 2
-    assert shown.stderr.startswith("error: table shop.oders does not exist")
+    assert shown.stderr.startswith("error[H104]: table shop.oders does not exist")
     assert "Did you mean 'shop.orders'?" in shown.stderr
 
 

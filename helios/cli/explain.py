@@ -1,0 +1,171 @@
+"""The command `explain`: what a code or the text of an error means, from the page of errors in the documentation."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+import helios
+from helios import errors
+from helios.cli import options, output
+from helios.errors import HeliosError, NotFound, near_miss
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True)
+class Family:
+    """The errors of one code.
+
+    Attributes:
+        error: Their class; its docstring says what they mean.
+        again: What running the command again does.
+        sections: Sections of docs/troubleshooting.md with errors of this code.
+    """
+
+    error: type[HeliosError]
+    again: str
+    sections: tuple[str, ...]
+
+    @property
+    def code(self) -> str:
+        return self.error.code
+
+    @property
+    def meaning(self) -> str:
+        return (self.error.__doc__ or "").partition("\n")[0]
+
+
+REPAIR = "does not help: repair what the error names"
+FAMILIES = (
+    Family(errors.InputError, REPAIR, ("Columns and expressions", "Targets", "Followed tables", "Topics")),
+    Family(errors.DeclarationError, REPAIR, ("Scripts and composition", "Write modes")),
+    Family(errors.ScriptError, REPAIR, ("Scripts and composition",)),
+    Family(errors.ConfigError, REPAIR, ("Names, catalogs and configuration",)),
+    Family(errors.NotFound, REPAIR, ("Names, catalogs and configuration", "Catalogs and storages")),
+    Family(errors.EngineNeeded, "does not help: run the command that the error names", ("Snapshots and maintenance",)),
+    Family(errors.CheckpointError, REPAIR, ("Checkpoints",)),
+    Family(errors.RunError, "does no harm: a batch that was written is not written twice", ("Services", "Topics")),
+    Family(errors.EnvironmentProblem, "helps once it is installed", ("Java, Spark and jars",)),
+    Family(errors.LedgerError, "does no harm, and helps where the error says so", ("The ledger and commits",)),
+    Family(errors.LeaseError, "helps once the other driver has ended", ("Checkpoints",)),
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of the page of errors.
+
+    Attributes:
+        section: Its section.
+        says: Parts of the error's text; `...` stands for names and numbers.
+        cause: The cause.
+        remedy: What to do.
+    """
+
+    section: str
+    says: tuple[str, ...]
+    cause: str
+    remedy: str
+
+    def is_of(self, text: str) -> bool:
+        """True if an error's text has one of the parts."""
+        return any(re.search(_pattern(part), text, re.DOTALL) for part in self.says)
+
+
+def _pattern(part: str) -> str:
+    return r".{0,300}?".join(re.escape(words.strip()) for words in part.split("...") if words.strip())
+
+
+def page() -> str:
+    """The page of errors: docs/troubleshooting.md of a checkout, or its copy in the installed package."""
+    package = Path(helios.__file__).parent
+    copies = (package / "cli" / "troubleshooting.md", package.parent / "docs" / "troubleshooting.md")
+    return next(copy for copy in copies if copy.exists()).read_text(encoding="utf-8")
+
+
+@cache
+def entries() -> tuple[Entry, ...]:
+    """The rows of the page."""
+    return tuple(_entries(page()))
+
+
+def _entries(text: str) -> Iterator[Entry]:
+    section = ""
+    for line in text.splitlines():
+        if line.startswith("## "):
+            section = line.removeprefix("## ")
+        cells = re.split(r"(?<!\\) \| ", line.removeprefix("| ").removesuffix(" |"))
+        if line.startswith("| `") and len(cells) == 3:
+            says, cause, remedy = cells
+            yield Entry(section, tuple(re.findall(r"`([^`]+)`", says)), _plain(cause), _plain(remedy))
+
+
+def _plain(markdown: str) -> str:
+    """A cell of the page as a terminal shows it: the texts of links, and no escapes."""
+    return re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", markdown).replace("\\|", "|")
+
+
+@click.command()
+@click.argument("what", metavar="[CODE|TEXT]", required=False)
+@options.json_option
+def explain(what: str | None, as_json: bool) -> None:
+    """Tell what an error means, by its code or its text.
+
+    Without an argument, list the codes. TEXT is an error as it was printed,
+    or a part of it in quotes.
+
+    \b
+    Example:
+      helios explain H106
+      helios explain "another driver is running on checkpoint"
+    """
+    if what is None:
+        _list(as_json)
+        return
+    family = next((f for f in FAMILIES if what.upper() in {f.code, f.error.__name__.upper()}), None)
+    found = entries_of(family, what)
+    if as_json:
+        output.to_json({"code": family.code if family else None, "entries": [vars(entry) for entry in found]})
+        return
+    if family is not None:
+        click.echo(f"{family.code}, {family.error.__name__}: {family.meaning}")
+        click.echo(f"exit status {family.error.exit_status}; running it again {family.again}.")
+    for number, entry in enumerate(found):
+        click.echo(f"{chr(10) if family or number else ''}{' / '.join(entry.says)}")
+        for title, text in (("cause", entry.cause), ("remedy", entry.remedy)):
+            click.echo(click.wrap_text(text, 100, f"  {title:<8}", " " * 10))
+
+
+def entries_of(family: Family | None, what: str) -> list[Entry]:
+    """The rows of a family, or those that an error's text is of.
+
+    Raises:
+        NotFound: No row has the text.
+    """
+    if family is not None:
+        return [entry for entry in entries() if entry.section in family.sections]
+    text = " ".join(what.split())
+    found = [entry for entry in entries() if entry.is_of(text)]
+    # A few words of an error, rather than the whole of it.
+    found = found or [entry for entry in entries() if any(text.lower() in part.lower() for part in entry.says)]
+    if not found:
+        raise NotFound(
+            f"no known error has the text {text!r}. {near_miss(what.upper(), [f.code for f in FAMILIES])}",
+            fix="give the code in brackets, or the words of the error without names and numbers.",
+        )
+    return found
+
+
+def _list(as_json: bool) -> None:
+    rows = [(f.code, f.error.__name__, f.error.exit_status, f.meaning) for f in FAMILIES]
+    if as_json:
+        output.to_json([dict(zip(("code", "error", "exit_status", "meaning"), row, strict=True)) for row in rows])
+        return
+    output.table(("CODE", "ERROR", "EXIT STATUS", "MEANING"), [[str(cell) for cell in row] for row in rows])
