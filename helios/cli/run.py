@@ -251,6 +251,8 @@ def _confirm(plans: list[Plan]) -> None:
     """Asks the user to write the name of every target that will be emptied."""
     for table in (plan.write.table.text for plan in plans):
         written = click.prompt(f"--full-refresh deletes every row of {table}. Write its name to confirm", err=True)
+        if not sys.stdin.isatty():
+            click.echo(written, err=True)  # a pipe echoes nothing
         if written.strip() != table:
             raise InputError(f"{written!r} is not {table!r}: nothing was deleted.", fix="write the name as shown.")
 

@@ -105,7 +105,9 @@ def test_the_page_of_moving_gives_the_same_table_both_ways(world: Any) -> None:
     arrive("(1, 5.0, 1)", "(2, 7.0, 1)", "(1, 6.0, 2)", "(3, -1.0, 1)")
     names: dict[str, Any] = {}
     exec(by_hand.replace("shop.orders", "local.hand.orders"), names)
-    names["upsert"](world.spark.table("local.raw.orders"), 0)
+    table = world.spark.table("local.raw.orders")
+    # As in a stream, the batch is no table: Spark 4.1 has no plan for a MERGE from a view of one.
+    names["upsert"](world.spark.createDataFrame(table.collect(), table.schema), 0)
     read = world.catalog.load("raw.orders").snapshots()[-1].id
     arrive("(2, 1.0, 0)", "(1, 9.0, 3)", "(4, 2.0, 1)")
     for block in (declared, moved.replace("1808074851068478710", str(read)).replace("shop.orders", "hand.orders")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import struct
 import threading
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -288,3 +290,15 @@ def test_what_fails_to_start_leaves_no_thread() -> None:
     with Endpoint([]) as first, pytest.raises(RunError):
         Endpoint([], port=first.port)
     assert not [thread for thread in threading.enumerate() if thread.name == "helios-metrics"]
+
+
+def test_the_dashboard_and_the_alerts_of_the_docs_ask_for_metrics_that_are_served(endpoint: Endpoint) -> None:
+    docs = Path(__file__).parents[3] / "docs"
+    dashboard = json.loads((docs / "grafana.json").read_text())
+    asked = " ".join(target["expr"] for panel in dashboard["panels"] for target in panel["targets"])
+    asked += (docs / "metrics.md").read_text()
+    _, text = ask(endpoint, "/metrics")
+    served = set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE))
+    names = {re.sub(r"_bucket$", "", name) for name in re.findall(r"\biceberg_\w+", asked)}
+    assert len(names) > 15
+    assert names <= served
