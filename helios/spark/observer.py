@@ -1,4 +1,4 @@
-"""The events of a run while its batches are planned, written and committed: one observer for all layers."""
+"""The observer of a run: all layers report to it while batches are planned, written and committed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Observer(Protocol):
-    """Hooks that sources, sinks and schedulers call; `Silent` leaves them all as they are."""
+    """Hooks that sources, sinks and schedulers call."""
 
     def retried(self) -> None:
         """A commit is tried again."""
@@ -28,15 +28,15 @@ class Observer(Protocol):
         """A commit failed because a service is unavailable; it will be tried again."""
 
     def lagging(self, source: int, lag: Lag) -> None:
-        """A followed source was looked at.
+        """The lag behind a followed source was measured.
 
         Args:
-            source: Its number in the plan.
-            lag: How far the pipeline is behind it.
+            source: The source's number in the plan.
+            lag: How far the pipeline is behind the source.
         """
 
     def files_gone(self, paths: Sequence[str]) -> None:
-        """Files that were planned for a batch are gone, and the batch goes on without them."""
+        """Planned files of a batch are gone, and the batch continues without them."""
 
     def scanned(self, metrics: ScanMetrics) -> None:
         """A batch has read its sources."""
@@ -45,17 +45,17 @@ class Observer(Protocol):
         """A table was maintained between two batches."""
 
     def late(self, rows: int) -> None:
-        """A watermark dropped rows of a batch, as they came too late."""
+        """A watermark dropped late rows of a batch."""
 
     def noted(self, message: str) -> None:
-        """Something that the user should know, once."""
+        """There is a message for the user, to be shown once."""
 
-    def left(self, told: Sequence[str]) -> None:
-        """A run that reads its sources to their end is done, and leaves this for a later one."""
+    def left(self, texts: Sequence[str]) -> None:
+        """A run that ends with its sources has ended; the texts name the data that a later run will read."""
 
 
 class Silent:
-    """An observer that does nothing, for a driver that nobody watches."""
+    """An observer that does nothing."""
 
     def retried(self) -> None:
         return None
@@ -87,5 +87,5 @@ class Silent:
     def noted(self, message: str) -> None:
         return None
 
-    def left(self, told: Sequence[str]) -> None:
+    def left(self, texts: Sequence[str]) -> None:
         return None

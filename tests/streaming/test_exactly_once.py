@@ -563,7 +563,7 @@ def test_a_new_checkpoint_without_a_known_position_is_refused(world: Any, copy: 
     world.sql("ALTER TABLE local.a.t UNSET TBLPROPERTIES ('helios.ledger.local.a.t')")
     world.compact("a.t")
     world.expire("a.t")
-    with pytest.raises(InputError, match="remembers no position of it"):
+    with pytest.raises(InputError, match="no recorded position of this pipeline"):
         world.run(copy, new_checkpoint=True)
     assert world.ids("a.t") == list(range(20))
 

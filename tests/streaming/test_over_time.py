@@ -261,7 +261,7 @@ def test_a_callable_that_keeps_state_hides_which_rows_are_late(world: Any) -> No
     write(world, "a.s", [(0, 1, 200)])
     hidden = step(lambda df: df.dropDuplicates(["id", "ts"]))
     pipeline = followed(world, "a.s") >> late() >> hidden >> WINDOWS >> world.sink("a.t").quarantine("a.q")
-    with pytest.raises(RunError, match="which rows are late is not known: a callable keeps state"):
+    with pytest.raises(RunError, match="the late rows are unknown: a callable keeps state"):
         world.run(pipeline)
 
 

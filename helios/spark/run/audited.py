@@ -15,35 +15,35 @@ from helios.table.refs import LEDGER
 def settle_audited(context: SinkContext, table: JavaTable, checkpoint: str | None, *, resumes: bool) -> None:
     """Updates the record of a pipeline, and its remembered keys, with the outcome of its last batch.
 
-    The script may have no audit any more: the rows in the table are what counts.
+    The rows in the table decide, even if the script has no audit any more.
 
     Args:
         context: The pipeline.
         table: Its target.
-        checkpoint: The id of the checkpoint that goes on; None where one begins.
-        resumes: Whether a new checkpoint begins behind what the target has.
+        checkpoint: The id of the existing checkpoint; None if a new one begins.
+        resumes: Whether a new checkpoint continues after the batches in the target.
 
     Raises:
-        LedgerError: A batch of another checkpoint was brought back by hand, which this one would write again.
+        LedgerError: A batch was brought back by hand. Its checkpoint would write it again, or its keys are gone.
     """
     plan, branch, properties = context.plan, context.plan.write.sink.branch_name, table.properties()
     keys = (LEDGER + name for name in plan.write.pipelines)
     key = next((key for key in keys if properties.get(key) is not None), None)
     if key is None:
-        return  # the stamps of snapshots tell
+        return  # without a record, the stamps of snapshots count
     ledger = Ledger(table, plan.pipeline, "", "", branch)
     if keeps_inputs(plan):
         ledger = AppendLedger(context, table, plan.write.table, branch)
     ledger.key = key
     record = ledger.load()
     if record is None or (checkpoint is not None and record.checkpoint != checkpoint):
-        return  # another driver has the table, which the look-up says
+        return  # another driver owns the table, which the ledger refuses later
     known = with_applied_batches(ledger, plan.write.pipelines, record, resumes=resumes)
     if known != record:
         if known.keys != record.keys and not upsert_state(context, known).remembers:
             raise LedgerError(
                 f"{table.name()} holds batch {known.batch} of {plan.pipeline}, which was brought back by hand, and "
-                "what it remembered of deleted keys is gone: late rows would bring them back; nothing was written.",
+                "the deleted keys that it remembered are gone: late rows would bring them back; nothing was written.",
                 where=plan.declared.sink.origin,
                 fix="roll the table back to the snapshot before it, or refill it with `helios run --full-refresh`.",
             )

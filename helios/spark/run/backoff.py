@@ -11,7 +11,7 @@ from helios.errors import RunError
 from helios.model.retry import outage_pause
 from helios.plan.nodes import Plan
 from helios.sources.kinds import is_outage_message
-from helios.spark.run.failover import Choice
+from helios.spark.run.failover import ReplicaChoice
 
 
 class Outage:
@@ -35,25 +35,25 @@ class Outage:
         """Seconds until the next attempt after a failed one; None when the limit is reached.
 
         Args:
-            replicas: The number of replicas; the others are tried without a pause.
+            replicas: The number of replicas. The pause comes after all of them were tried.
         """
         now = time.monotonic()
         if self._since is None:
             self._since, self._clock, self._tries = now, f"{datetime.now():%H:%M:%S}", 0
         self._tries += 1
-        rounds, rest = divmod(self._tries, replicas)
+        rounds, tried = divmod(self._tries, replicas)
         left = self._since + self.limit - now
         if left <= 0:
             return None
         # The last attempt is made exactly at the limit.
-        return min(outage_pause(rounds), left) if rest == 0 else 0.0
+        return min(outage_pause(rounds), left) if tried == 0 else 0.0
 
     def end(self) -> float | None:
         """Ends the outage; returns its seconds, or None if there was none."""
         since, self._since = self._since, None
         return time.monotonic() - since if since is not None else None
 
-    def message(self, where: str, reason: str, choice: Choice) -> str:
+    def message(self, where: str, reason: str, choice: ReplicaChoice) -> str:
         """The message of the `waiting` event."""
         replica = f"; trying {choice.addresses()}" if len(choice) > 1 else ""
         return f"{where} has been away since {self._clock} ({reason}); trying again for {self.limit:g} s{replica}"

@@ -67,9 +67,9 @@ def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commi
 
 
 def _set_aside(job: Job, batch: Batch, error: Exception) -> bool:
-    """True if a file that could not be read is now left out, so that its batch can be done again.
+    """True if an unreadable file is now left out, so that the batch can be run again.
 
-    Nothing of the batch is written then; what is rejected of it is written again.
+    Nothing of the batch is written yet, except its rejected rows, which are written again.
     """
     named = file_of(error)
     if named is None:
@@ -77,8 +77,8 @@ def _set_aside(job: Job, batch: Batch, error: Exception) -> bool:
     if is_outage(error):
         job.run.commit_postponed()
         return False
-    known = not job.stateful and job.set_aside(named)
-    if not known or not isinstance(job.sink.find(replace(batch, replayed=True)), Absent):
+    left_out = not job.stateful and job.set_aside(named)
+    if not left_out or not isinstance(job.sink.find(replace(batch, replayed=True)), Absent):
         job.run.commit_failed()
         return False
     job.sink.reopen(batch)
@@ -90,7 +90,7 @@ def _confirmed(job: Job, staged: Staged) -> Staged:
     if job.late is not None:
         staged = job.late.counted(staged)
     write = staged.write
-    if write is None:  # the parts of a routed batch were read to be separated
+    if write is None:  # a routed batch was read already, to separate its parts
         job.confirm(staged.batch)
         return staged
 
@@ -119,7 +119,7 @@ def execute(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commit 
     with callback_scope():
         with scan_task_scope(), collect_scan_metrics(job.tables) as metrics:
             commit = job.run.batch(batch.number, work)
-            for source in job.followed.values():  # what Spark itself read, in another thread
+            for source in job.followed.values():  # the scans of Spark's stream, in another thread
                 metrics.add(source.scanned())
         job.run.scanned(metrics)
         if commit is not None:
@@ -218,10 +218,10 @@ def _follow(job: Job, df: DataFrame) -> None:
         if job.run.once:
             job.run.left(left(job, query))
     except StreamingQueryException as error:
-        # Spark passes on only the text of a Python error; this is the error itself.
+        # Spark passes on only the text of a Python error; these are the errors themselves.
         errors = [*failure, *(source.error for source in job.followed.values() if source.error is not None)]
         _note_failure(job, errors[0] if errors else error)
-        if errors:  # with its own cause, which tells what was away
+        if errors:  # the error's own cause names the service that was away
             raise errors[0] from (errors[0].__cause__ or error)
         raise engine_failure(error, plan) from error
 

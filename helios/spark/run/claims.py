@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from helios.plan.nodes import Plan
 from helios.plan.other_upserts import upsert_terms
 from helios.spark.checkpoint.files import Identity
-from helios.spark.run.quarantines import former_names, noted
-from helios.spark.run.renamed import take_along
+from helios.spark.run.quarantines import former_names, with_quarantine
+from helios.spark.run.renamed import rename_in_tables
 from helios.spark.sinks.ledger import Ledger
 from helios.table.ledger import Record, parse
 from helios.table.refs import LEDGER
@@ -20,21 +20,21 @@ from helios.table.refs import LEDGER
 def first_claim(plan: Plan, identity: Identity, old: Record | None, beside: Collection[str]) -> Record:
     """The record before the first batch of a checkpoint.
 
-    It keeps the old position, as a batch pipeline recognizes identical inputs by it, and the old snapshot, behind which
-    the target must not be rolled back.
+    It keeps the old position, by which a batch pipeline recognizes identical inputs. It keeps the old snapshot, behind
+    which the target must not be rolled back.
 
     Args:
         plan: The pipeline.
         identity: The identity of the checkpoint.
-        old: The pipeline's record until now; None without one.
-        beside: Pipelines beside which this one is told to write.
+        old: The pipeline's record until now; None if it had no record.
+        beside: The pipelines that `--beside` names.
     """
     claim = old or Record(checkpoint="", steps=plan.fingerprint)
     claim = claim.renamed(plan.was) if old is not None and plan.was is not None else claim
     accepted = tuple(dict.fromkeys((*claim.beside, *beside)))
     claim = replace(claim, checkpoint=identity.id, batch=-1, aside=False, upserts=upsert_terms(plan), beside=accepted)
     claim = replace(claim, audited=claim.audited or bool(plan.write.iceberg.audits))
-    return noted(plan, claim)
+    return with_quarantine(plan, claim)
 
 
 def write_claim(
@@ -47,28 +47,28 @@ def write_claim(
         plan: The pipeline.
         ledger: Its record in the target.
         identity: The identity of the checkpoint.
-        claim: What `first_claim` gave.
-        old: The pipeline's record until now; None without one.
+        claim: The record from `first_claim`.
+        old: The pipeline's record until now; None if it had no record.
     """
     was = plan.was
     begins = identity.pipeline == was or not identity.target_uuid
     if was is not None and begins:
-        take_along(spark, plan, ledger.table, was, former_names(plan, old))
+        rename_in_tables(spark, plan, ledger.table, was, former_names(plan, old))
     if was is not None and identity.pipeline == was:
-        # By its property: where that has moved already, the stamps of snapshots tell of older batches.
+        # The property counts first: the stamps of snapshots may be those of older batches.
         text = ledger.table.properties().get(LEDGER + was)
         moved = parse(text, LEDGER + was, ledger.table.name()) if text is not None else ledger.load()
         moved = moved or Ledger(ledger.table, was, identity.id, "", ledger.branch).load()
-        ledger.claim(_adding(claim, (moved or claim).renamed(was)), forget=was)
-    elif begins or (old is not None and _adding(claim, old) != old):
+        ledger.claim(_with_additions(claim, (moved or claim).renamed(was)), forget=was)
+    elif begins or (old is not None and _with_additions(claim, old) != old):
         record = ledger.load()
         if record is None or (begins and record.checkpoint != identity.id):
             ledger.claim(claim, forget=was)
-        elif record.checkpoint == identity.id and (more := _adding(claim, record)) != record:
-            ledger.claim(more)
+        elif record.checkpoint == identity.id and (extended := _with_additions(claim, record)) != record:
+            ledger.claim(extended)
 
 
-def _adding(claim: Record, record: Record) -> Record:
+def _with_additions(claim: Record, record: Record) -> Record:
     """A record with the additions of a claim: accepted pipelines, a quarantine, its folder of keys, and an audit."""
     beside = tuple(dict.fromkeys((*record.beside, *claim.beside)))
     quarantines = tuple(dict.fromkeys((*record.quarantines, *claim.quarantines)))

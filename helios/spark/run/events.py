@@ -1,4 +1,4 @@
-"""The events of a run, which its progress is shown by."""
+"""The events that show the progress of a run."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class Event:
         kind: started, batch, skipped, idle, waiting, resumed, maintained, noted, finished, stopped or failed.
         batch: The number of the batch; None for other events.
         rows: The rows that the batch wrote.
-        seconds: How long it took.
-        snapshot: The snapshot that it made.
-        files: The files that it added.
-        bytes: Their size.
-        late: Its rows that a watermark dropped.
-        rejected: Its rows that were quarantined, or dropped by an expectation or a key.
-        message: What a user should know.
+        seconds: How long the batch took, or the outage lasted, or a waiting run pauses.
+        snapshot: The snapshot that the batch made.
+        files: How many files the batch added.
+        bytes: The size of these files.
+        late: Rows of the batch that a watermark dropped.
+        rejected: Rows of the batch that were quarantined, or dropped by an expectation or a key.
+        message: The text for the user.
     """
 
     pipeline: str

@@ -22,7 +22,7 @@ SEEN = "helios/seen.json"
 """The checkpoint file with the freshness marks of each replica."""
 
 
-class Choice:
+class ReplicaChoice:
     """The replica of each catalog that a run uses.
 
     Args:

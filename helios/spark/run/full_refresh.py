@@ -27,23 +27,23 @@ Start: TypeAlias = "Mapping[str, object]"
 
 
 def first_start(spark: SparkSession, plan: Plan, old: Record | None, checkpoint: Checkpoint) -> Starts | None:
-    """The first position for a refill; None if the declared start always gives it.
+    """The first position for a refill; None if the declared start gives it again.
 
     Args:
         spark: The session.
         plan: The pipeline.
-        old: Its record in the target; None where there is none.
-        checkpoint: Its checkpoint, which knows the start too.
+        old: Its record in the target; None if it has no record.
+        checkpoint: Its checkpoint, which stores the start, too.
 
     Raises:
-        InputError: The pipeline begins behind all that is there, and cannot be filled from where it began: that is not
-            known, of another table, or has expired.
+        InputError: The pipeline starts at the latest row, and its first start cannot be read again: the start is not
+            recorded, is that of another table, or has expired.
     """
     followed = [read for read in plan.reads if read.source.streaming]
     latest = next((read for read in followed if read.source.beginning == "latest"), None)
     if latest is None:
         return None
-    starts: Starts = (old.start if old is not None else None) or _known(checkpoint)
+    starts: Starts = (old.start if old is not None else None) or _start_in(checkpoint)
     why = "its first start is not recorded" if old is not None and not starts else ""
     if starts and len(starts) != len(followed):
         why = "its first start is that of other sources"
@@ -59,37 +59,37 @@ def first_start(spark: SparkSession, plan: Plan, old: Record | None, checkpoint:
     return starts or None
 
 
-def _known(checkpoint: Checkpoint) -> Starts:
+def _start_in(checkpoint: Checkpoint) -> Starts:
     try:
         starts: Starts | None = checkpoint.start()
     except CheckpointError:
-        return ()  # damaged: it is cleared
+        return ()  # the refresh clears the damaged checkpoint
     return starts or ()
 
 
 def _unreadable(spark: SparkSession, read: ReadPlan, start: Start) -> str:
     """Why a table cannot be read from its first start; empty if it can, and for other sources."""
     table = tables.load_table(spark, read.table) if read.table is not None else None
-    begun = position_of(start.get("place")) if table is not None else None
-    if table is None or begun is None:
+    recognized = position_of(start.get("place")) if table is not None else None
+    if table is None or recognized is None:
         return ""
-    place = begun[1]
+    _kind, position = recognized
     if start.get("uuid") not in (None, str(table.uuid())):
         return "its first start is that of another table"
     history = History(table, tables.head(table, read.branch))
-    there = place.snapshot is None or any(int(snapshot.snapshotId()) == place.snapshot for snapshot in history)
-    return "" if there or history.expired == place.snapshot else "snapshots after its first start have expired"
+    kept = position.snapshot is None or any(int(snapshot.snapshotId()) == position.snapshot for snapshot in history)
+    return "" if kept or history.expired == position.snapshot else "snapshots after its first start have expired"
 
 
 def empty(ledger: Ledger, claim: Record, pipelines: Iterable[str], retry: Retry) -> None:
     """Deletes all rows and the record, in one commit, and claims the table for the ledger's checkpoint.
 
-    The caller has checked the table's history: a commit since then makes this one fail.
+    The caller has checked the table's history: a commit of another writer since then makes this commit fail.
 
     Args:
         ledger: The record of the new checkpoint.
-        claim: The new record, but for the snapshot that deletes.
-        pipelines: The names of the pipeline: the records of its former ones go.
+        claim: The new record, still without the snapshot of the delete.
+        pipelines: The names of the pipeline; the records under its former names are removed.
         retry: How often the commit is tried again.
     """
     table, head = ledger.table, ledger.head()
@@ -101,9 +101,10 @@ def empty(ledger: Ledger, claim: Record, pipelines: Iterable[str], retry: Retry)
     delete.set("helios.v", str(VERSION)).set("helios.pipeline", ledger.pipeline).commit()
     made = transaction.table().snapshot(ledger.branch or MAIN)
     assert made is not None
-    id, sequence = int(made.snapshotId()), int(made.sequenceNumber())  # a rollback behind it brings the rows back
-    begun = replace(claim, snapshot=id, sequence=sequence)
-    update = transaction.updateProperties().set(ledger.key, replace(begun, branch=ledger.branch).as_json())
+    # The record names the snapshot, so that a rollback of the delete is found.
+    id, sequence = int(made.snapshotId()), int(made.sequenceNumber())
+    record = replace(claim, snapshot=id, sequence=sequence, branch=ledger.branch)
+    update = transaction.updateProperties().set(ledger.key, record.as_json())
     for name in pipelines:
         update = update.remove(LEDGER + name) if name != ledger.pipeline else update
     update.commit()

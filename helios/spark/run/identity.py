@@ -24,7 +24,7 @@ def refuse_foreign(plan: Plan, location: str, existing: Identity, table: JavaTab
         table: The target; None if it is missing.
 
     Raises:
-        CheckpointError: It is another one's.
+        CheckpointError: The checkpoint belongs to another pipeline or target.
     """
     renaming = renaming_call(plan, existing.pipeline)
     if existing.pipeline not in (plan.pipeline, plan.was):
@@ -37,19 +37,19 @@ def refuse_foreign(plan: Plan, location: str, existing: Identity, table: JavaTab
     renamed = table is not None and str(table.uuid()) == existing.target_uuid
     if existing.target != plan.write.table.text and not renamed:
         raise CheckpointError(
-            f"pipeline {existing.pipeline!r} writes {existing.target}, not {plan.write.table.text}, says the "
-            f"checkpoint {location}.",
+            f"in the checkpoint {location}, pipeline {existing.pipeline!r} writes {existing.target}, not "
+            f"{plan.write.table.text}.",
             where=plan.declared.sink.origin,
             fix="give this pipeline a name of its own.",
         )
 
 
-def called_as_its_table(plan: Plan, existing: Identity, table: JavaTable | None) -> Identity:
-    """The identity of a pipeline that is named after its table, if `helios rename` has renamed table and record.
+def renamed_with_its_table(plan: Plan, existing: Identity, table: JavaTable | None) -> Identity:
+    """The identity with the pipeline's new name, if the pipeline is named after a table that `helios rename` renamed.
 
     Args:
         plan: The pipeline.
-        existing: The identity. It still has the old name if the place of the checkpoint was given: others were moved.
+        existing: The identity. It has the old name if the script sets the checkpoint's place, which no rename moves.
         table: The target; None if it is missing.
     """
     branch = plan.write.sink.branch_name
@@ -70,7 +70,7 @@ def with_renamed_sources(existing: Identity, sources: Sequence[str], uuids: Sequ
         uuids: The UUIDs of those that are tables.
 
     Returns:
-        The identity with them; unchanged where a source is another table.
+        The identity with the new names; unchanged if a source is another table.
     """
     known = existing.uuids
     if len(sources) != len(existing.sources):
@@ -100,7 +100,7 @@ def refuse_changed(
         table: The target; None if it is missing.
 
     Raises:
-        CheckpointError: The pipeline is not the one that the checkpoint is of.
+        CheckpointError: The checkpoint was made by a pipeline with other sources, another target or another read path.
     """
     uuid_now = str(table.uuid()) if table is not None else None
     if existing.target_uuid and uuid_now != existing.target_uuid:
@@ -109,8 +109,7 @@ def refuse_changed(
         raise CheckpointError(
             f"the target {existing.target} {became} since the checkpoint {location} was made.",
             where=plan.declared.sink.origin,
-            fix=f"restore the table; {remedy}; or, where a new table is to be filled from the beginning, delete the "
-            "checkpoint folder.",
+            fix=f"restore the table; {remedy}; or, to fill a new table from the beginning, delete the checkpoint.",
         )
     if existing.sources != sources:
         raise CheckpointError(
@@ -138,12 +137,12 @@ def refuse_changed(
 
 
 def new_identity(plan: Plan, sources: tuple[str, ...], uuids: tuple[str | None, ...]) -> Identity:
-    """The identity of a checkpoint that begins.
+    """The identity of a new checkpoint.
 
     Args:
         plan: The pipeline.
         sources: The names of its sources.
-        uuids: Those of the tables among them; None for others.
+        uuids: The UUIDs of its sources; None for a source that is not a table.
     """
     return Identity(
         id=uuid.uuid4().hex,

@@ -82,13 +82,13 @@ class Job:
         checkpoint: Its checkpoint.
         lease: Its lease on the checkpoint.
         sources: Its sources, by their number in the plan.
-        made: The columns of the rows, as Spark's analyzer gives them to the steps.
+        schema: The columns of the rows after all steps, as Spark analyzed them at the start.
         sink: Its sink.
         planned: The last batch that an earlier process may have written; -1 for none.
         repeat: The batch of a batch pipeline that is appended again, if that was asked for.
-        late: Counts the rows that watermarks drop of the current batch; None where there is none.
-        beside: Pipelines that may stand elsewhere in the same sources, beside one that replaces rows.
-        siblings: Those that the same run starts into the same table.
+        late: Counts the rows that watermarks drop from the current batch; None for a stateless pipeline.
+        beside: The pipelines that `--beside` names, which may have read the same sources up to other positions.
+        siblings: The plans of other pipelines that the same run starts into the same table.
     """
 
     plan: Plan
@@ -97,7 +97,7 @@ class Job:
     checkpoint: Checkpoint
     lease: Lease
     sources: Mapping[int, Source]
-    made: StructType
+    schema: StructType
     sink: Sink
     planned: int
     repeat: Repeat
@@ -168,7 +168,7 @@ class Job:
             begun: Whether a part of the batch is written already.
 
         Raises:
-            LedgerError: A part of it is written, and what it was joined with is not as it was.
+            LedgerError: A part of the batch is written, and a joined source has changed since.
         """
         if not self.plan.streaming or self.stateful:
             return batch
@@ -185,14 +185,14 @@ class Job:
             changed += [states[key].read_plan.name for key, state in now.items() if noted.get(key, state) != state]
         if changed and begun:
             raise LedgerError(
-                f"a part of batch {batch.number} is written, and {changed[0]}, with which it was joined, is not as it "
-                "was then: the rest would be of another state. Nothing more was written.",
+                f"a part of batch {batch.number} is written, and {changed[0]}, which the batch joins, has changed "
+                "since: the rest would be joined with another state. Nothing more was written.",
                 where=self.plan.origin,
                 fix="roll back the tables that have the batch, or refill them with `helios run --full-refresh`; and "
                 "keep snapshots of joined tables longer than the pipeline may be down.",
             )
         if changed:
-            self.sink.reopen(batch)  # what was rejected of the former state
+            self.sink.reopen(batch)  # the rejected rows of the former state are written again
         if (noted is None or changed) and (pinned or now):
             noted = {**{key: source.pin() for key, source in pinned.items()}, **now}
             self.checkpoint.pin(batch.number, noted)
@@ -216,18 +216,18 @@ class Job:
         native = native_batch(self.plan, list(self.sources.values()), batch, self.run.noted)
         if native is not None and emitted is not None and self._declared(native):
             alone = replace(native, planned=False)
-            return NativeRows(alone, self.made, emitted.sparkSession, lambda: _not_none(self._rows(batch, emitted)))
+            return NativeRows(alone, self.schema, emitted.sparkSession, lambda: _not_none(self._rows(batch, emitted)))
         return self._rows(batch, emitted, native)
 
     def _declared(self, native: NativeBatch) -> bool:
-        """True if Spark analyzed the steps over the columns of a batch when the run began."""
+        """True if the columns that Spark analyzed at the start hold for this batch, so that Spark need not build it."""
         [source] = self.sources.values()
-        whole = native.files.size > 0 and not self.plan.write.mode.traits.keyed
-        return whole and native.files.columns == source.stream_columns
+        appends_rows = native.files.size > 0 and not self.plan.write.mode.traits.keyed
+        return appends_rows and native.files.columns == source.stream_columns
 
     def _rows(self, batch: Batch, emitted: DataFrame | None, native: NativeBatch | None = None) -> Built | None:
         for source in self.sources.values():
-            source.context.rejected_input.take()  # what an earlier look at the same rows kept out
+            source.context.rejected_input.take()  # drops those of an earlier read of the same rows
         built = self._built(batch, emitted)
         if built is None:
             return None
@@ -282,16 +282,16 @@ class Job:
             snapshot = entry.position.snapshot
             return materialized_view.recomputed(spark, self.plan, self.plan.view, _not_none(part), snapshot)
 
-        def of(index: int, read: ReadPlan) -> DataFrame:
+        def rows_of(index: int, read: ReadPlan) -> DataFrame:
             if index not in parts:
                 return self._joined(spark, index, batch)
             part = parts[index]
             return part if part is not None else self.sources[index].nothing(spark)
 
-        return build(self.plan, of, self._pasts(spark, batch))
+        return build(self.plan, rows_of, self._pasts(spark, batch))
 
     def _joined(self, spark: SparkSession, index: int, batch: Batch) -> DataFrame:
-        """A source that is read once per batch: a pinned one at its pin, any other in its current state."""
+        """The rows of a source that each batch reads whole: at its pin if it is pinned, else in its current state."""
         source = self.sources[index]
         return _not_none(source.read(spark, source.at_pin((batch.pins or {})[str(index)]) if source.pinned else None))
 
@@ -315,7 +315,7 @@ class Job:
         """Asks the sources to confirm the rows that were read.
 
         Raises:
-            RunError: What was read may not be the batch.
+            RunError: The rows that were read may not be those of the batch.
         """
         sources = self.followed if self.plan.streaming else self.sources
         for source, span in zip(sources.values(), batch.spans, strict=True):
@@ -333,10 +333,10 @@ class Job:
 
 
 def _snapshot(pin: int | str | None) -> int | None:
-    assert not isinstance(pin, str)  # the state of a source that has no snapshots
+    assert not isinstance(pin, str)  # a string is the state of a source without snapshots
     return pin
 
 
 def _not_none(rows: T | None) -> T:
-    assert rows is not None  # a state has columns, if no rows; what has files has rows
+    assert rows is not None  # the current state of a source has a DataFrame, also without rows
     return rows

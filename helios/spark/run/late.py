@@ -16,24 +16,24 @@ DROPPED = "numRowsDroppedByWatermark"
 """The metric of `StateStoreWriter`, which Spark's progress has only after the batch."""
 
 SESSIONS = "SessionWindowStateStoreRestoreExec"
-"""The first of the two operators of a session."""
+"""The first of the two operators of a session window; both have the metric."""
 
 
 class LateRows:
-    """The rows that watermarks drop of one batch, however often it is written.
+    """Counts the rows of one batch that watermarks drop.
 
-    Spark's metric adds up over all computations of a batch: of several tries to write it only the last one counts.
+    Spark's metric adds up all tries to write the batch; only the last try counts here.
 
     Args:
         read: Reads the metric, as far as the batch has run.
-        watermark: Reads the watermark by which they are dropped, in milliseconds since 1970.
+        watermark: Reads the watermark that drops the rows, in milliseconds since 1970.
     """
 
     def __init__(self, read: Callable[[], int], watermark: Callable[[], int]) -> None:
         self._read = read
         self.watermark = watermark
-        self._staging: int | None = None  # before the first try
-        self._written = 0
+        self._staging: int | None = None  # dropped before the first write
+        self._written = 0  # dropped by the last write
 
     def count(self) -> int:
         """The number of rows, once the batch has run."""
@@ -70,7 +70,7 @@ def late_watermark(query: StreamingQuery) -> int:
     operators = [node for node in droppers if node.getClass().getSimpleName() != SESSIONS]
     if len(operators) != 1:
         raise RunError(
-            "which rows are late is not known: a callable keeps state beside the window or dedupe that drops them.",
+            "the late rows are unknown: a callable keeps state beside the window or dedupe that drops late rows.",
             fix="leave on_late= out, or write the callable's rows to a table first, and follow that.",
         )
     return int(cast("JavaStateStoreWriter", operators[0]).eventTimeWatermarkForLateEvents().get())

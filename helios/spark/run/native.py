@@ -34,7 +34,7 @@ def native_batch(
     if not plan.engine.native:
         return None
 
-    def told(reason: str) -> None:
+    def explain(reason: str) -> None:
         if plan.engine.setting == "require":
             raise required(replace(plan.engine, why=reason), plan.pipeline, plan.origin)
         note(f"engine spark, because {reason}")
@@ -43,23 +43,24 @@ def native_batch(
         ((source,), (span,)) = sources, batch.spans
         if not isinstance(source, HasFiles):
             raise NotNative(f"{source.read_plan.name} has no files of its own")
-        guarded, alone = plan.engine.setting == "auto", plan.write.mode.upsert is None
-        if guarded and alone:
-            refuse_small(source.size(span))  # an upsert's target counts, too
+        guarded = plan.engine.setting == "auto"
+        only_source_counts = plan.write.mode.upsert is None  # the size of an upsert includes files of its target
+        if guarded and only_source_counts:
+            refuse_small(source.size(span))
         files = source.files(span)
-        if guarded and alone:
+        if guarded and only_source_counts:
             refuse_small(files.size)
         fields = files.columns.fields
         schema = Schema(tuple(Column(f.name, f.dataType.simpleString(), f.nullable) for f in fields))
-        return NativeBatch(files, _program(plan.stream, schema), plan.write.table.catalog, guarded, told)
+        return NativeBatch(files, _program(plan.stream, schema), plan.write.table.catalog, guarded, explain)
     except SmallBatch:
         return None
     except NotNative as reason:
-        told(str(reason))
+        explain(str(reason))
         return None
 
 
 @lru_cache(maxsize=256)
 def _program(stream: Stream, schema: Schema) -> Program:
-    """Programs are kept: a stream has the same one in each batch."""
+    """The program of a stream, which is the same in each batch."""
     return program_of(stream, schema)

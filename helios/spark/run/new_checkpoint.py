@@ -18,36 +18,33 @@ def refuse_lost(plan: Plan, table: TableName, record: Record | None) -> None:
     """Refuses a first start if the table holds rows of the pipeline, or if other rows would be read.
 
     Raises:
-        CheckpointError: It does.
+        CheckpointError: The table holds such rows, or the start would read other rows.
     """
     lost = lost_checkpoint(plan, table.text, record) if record is not None else None
     if lost is not None:
         raise lost
 
 
-def refuse_lost_order(plan: Plan, out: Sequence[str], state: UpsertState) -> None:
+def refuse_lost_order(plan: Plan, not_stored: Sequence[str], state: UpsertState) -> None:
     """Refuses an upsert whose order is neither in the table nor remembered: a late older row would win.
 
     Args:
         plan: The pipeline, which has written the table.
-        out: The columns that it does not store.
-        state: What it remembers of the rows of the table.
+        not_stored: The columns of the rows that the table does not store.
+        state: The keys that the pipeline remembers.
 
     Raises:
-        InputError: The column of its order is one of them.
+        InputError: The order's column is not stored, and the order is not remembered.
     """
     order = plan.write.mode.order_by
-    if (
-        order is None
-        or order.lower() not in {name.lower() for name in out} - set(CHANGE_COLUMNS)
-        or state.terms is not None
-    ):
+    lost = {name.lower() for name in not_stored} - set(CHANGE_COLUMNS)
+    if order is None or order.lower() not in lost or state.terms is not None:
         return
     raise InputError(
-        f"{plan.write.table.text} has no column {order} any more, by which late rows are told: somebody has renamed or "
+        f"{plan.write.table.text} has no column {order} any more, which shows late rows: somebody has renamed or "
         "dropped it.",
         where=plan.declared.sink.origin,
-        fix="rename it back, or say its new name in a step and in order_by; where it is gone for good, refill the "
+        fix="rename it back, or use its new name in a step and in order_by; if it is gone for good, refill the "
         "target with `helios run --full-refresh`.",
     )
 
@@ -68,8 +65,8 @@ def refuse_new_checkpoint(
     """
     if followed and not entries and holds_rows:
         raise InputError(
-            f"--new-checkpoint cannot resume {plan.pipeline}: {plan.write.table.text} holds rows, and "
-            "remembers no position of it.",
+            f"--new-checkpoint cannot resume {plan.pipeline}: {plan.write.table.text} holds rows, but no "
+            "recorded position of this pipeline.",
             where=plan.origin,
             fix="restore the checkpoint, refill the target with `helios run --full-refresh`, or run under a new "
             "name into a new table.",

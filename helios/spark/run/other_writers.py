@@ -1,4 +1,4 @@
-"""Rows of other pipelines in the target of a pipeline that starts, or that would empty it."""
+"""Refuses starts that would duplicate or delete rows of other pipelines in the same target."""
 
 from __future__ import annotations
 
@@ -27,36 +27,37 @@ from helios.table.refs import LEDGER, OWN_ENDS
 
 
 def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable, beside: Collection[str]) -> None:
-    """Rejects a pipeline that has no record in a table, where another one has written rows of the same source.
+    """Rejects a pipeline without a record in a table that holds another pipeline's rows of the same source.
 
-    A table, or a pipeline, that was renamed looks like this: everything would be written once more.
+    A renamed pipeline or table looks like this: its rows would be written a second time.
 
     Args:
         context: The pipeline.
         name: The table's name.
         table: The table.
-        beside: Pipelines whose rows of the same source may be there too.
+        beside: Pipelines whose rows of the same source may be in the table, too.
 
     Raises:
-        CheckpointError: Another pipeline has, and is none of these.
+        CheckpointError: The table holds such rows of a pipeline that `beside` does not name.
     """
     plan = context.plan
     traits = plan.write.mode.traits
     if (traits.erases and not plan.streaming) or not traits.stores:
-        return  # what is there is replaced or removed; a MERGE is the user's own
+        return  # the run replaces or deletes rows, or runs the user's own MERGE
     branch = plan.write.sink.branch_name
     others = _others(table, plan)
-    shared = {other: source for other, record in others.items() if (source := shared_source(plan, record)) is not None}
-    there = {other for other in shared if others[other].branch == branch}
-    if shared.keys() - there:
-        written = _writers(table, branch)
-        names = {other: {other, *others[other].formerly} for other in shared}
-        there |= {other for other in shared if ANYBODY in written or names[other] & written}
-    writers = sorted(there)
-    if not set(writers) - set(beside):
+    sources = {other: shared_source(plan, record) for other, record in others.items()}
+    sharing = {other for other, source in sources.items() if source is not None}
+    writers = {other for other in sharing if others[other].branch == branch}
+    if sharing - writers:
+        committers = _committers(table, branch)
+        names = {other: {other, *others[other].formerly} for other in sharing}
+        writers |= {other for other in sharing if UNKNOWN in committers or names[other] & committers}
+    unaccepted = sorted(writers - set(beside))
+    if not unaccepted:
         return
-    other = next(name for name in writers if name not in beside)
-    accepted = " ".join(f"--beside {name}" for name in writers)
+    other = unaccepted[0]
+    accepted = " ".join(f"--beside {name}" for name in sorted(writers))
     choices = [f"to let all of them write into the table, run once with `helios run {accepted}`"]
     renaming = renaming_call(plan, other)
     if others[other].branch != branch:
@@ -65,8 +66,8 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
     elif renaming is not None and not plan.write.sink.many_tables:
         choices.insert(0, f"if it is the same pipeline under a new name, write {renaming}")
     raise CheckpointError(
-        f"{name.text} holds rows of {shared[other]} that pipeline {other} has written, and {plan.pipeline} would write "
-        "them once more; nothing was written.",
+        f"{name.text} holds rows of {sources[other]} that pipeline {other} has written, and {plan.pipeline} would "
+        "write them once more; nothing was written.",
         where=plan.declared.sink.origin,
         fix="; ".join(choices) + ".",
     )
@@ -76,13 +77,13 @@ def refuse_two_records(plan: Plan, table: JavaTable) -> None:
     """Rejects a pipeline whose former name is that of another pipeline with its own record.
 
     Raises:
-        CheckpointError: It continues at its own position, and the rows that wait for the other one would be lost.
+        CheckpointError: Both names have a record. The rows that only the other pipeline has yet to read would be lost.
     """
     was, key = plan.was, LEDGER + plan.pipeline
     text = table.properties().get(key) if was is not None and was != plan.pipeline else None
     if was is None or text is None or table.properties().get(LEDGER + was) is None:
         return
-    if was in parse(text, key, table.name()).formerly:  # which it was: another pipeline goes by that name now
+    if was in parse(text, key, table.name()).formerly:  # the rename is done; another pipeline has the former name now
         return
     raise CheckpointError(
         f"{plan.write.table.text} has a record of {was} and one of {plan.pipeline}: was= is for a renamed "
@@ -93,16 +94,16 @@ def refuse_two_records(plan: Plan, table: JavaTable) -> None:
 
 
 def refuse_out_of_step(job: Job, batch: Batch) -> None:
-    """Rejects rows that replace those of a follower of the same source that has read up to another position.
+    """Rejects a replacement of rows of a pipeline that follows the same source and has read up to another position.
 
-    It would append the rows in between once more, or never.
+    The follower would append the rows between the two positions a second time, or never.
 
     Args:
         job: The pipeline, which reads once.
         batch: Its batch.
 
     Raises:
-        InputError: There is such a pipeline, and it is none beside which the run may write.
+        InputError: There is such a follower, and `job.beside` does not name it.
     """
     plan = job.plan
     traits = plan.write.mode.traits
@@ -115,26 +116,29 @@ def refuse_out_of_step(job: Job, batch: Batch) -> None:
             continue
         for entry in entries(record):
             for state in batch.sources:
-                if _is_followed(entry) and _same_source(plan, entry, state) and not _same_place(entry, state):
+                if _is_followed(entry) and _same_source(plan, entry, state) and not _same_position(entry, state):
                     raise _out_of_step(plan, state, other, entry)
     for sibling in job.siblings:
         known = others.get(sibling.pipeline) or others.get(sibling.was or "")
         begins = sibling.streaming and (known is None or known.position is None)
-        both = source_of_both(plan, sibling) if begins else None
-        if both is not None and sibling.pipeline not in job.beside:
-            raise _out_of_step(plan, both, sibling.pipeline, None)
+        common = source_of_both(plan, sibling) if begins else None
+        if common is not None and sibling.pipeline not in job.beside:
+            raise _out_of_step(plan, common, sibling.pipeline, None)
 
 
 def _is_followed(entry: Entry) -> bool:
-    """True if an entry is that of a followed source."""
-    at = _place(entry)
-    return at is not None and at.only_followed
+    """True if an entry is of a followed source."""
+    position = _position(entry)
+    return position is not None and position.only_followed
 
 
-def _place(entry: Entry | None) -> SourcePosition | None:
-    """How far a follower has read, by its entry; None if unknown."""
-    position = position_of(entry.get("place")) if entry is not None else None
-    return position[1] if position is not None else None
+def _position(entry: Entry | None) -> SourcePosition | None:
+    """The position up to which a follower has read; None if its entry has none."""
+    recognized = position_of(entry.get("place")) if entry is not None else None
+    if recognized is None:
+        return None
+    _kind, position = recognized
+    return position
 
 
 def _same_source(plan: Plan, entry: Entry, state: Entry) -> bool:
@@ -145,55 +149,58 @@ def _same_source(plan: Plan, entry: Entry, state: Entry) -> bool:
     return any(source_kind(read.source).same(read.source, entry) for read in reads)
 
 
-def _same_place(entry: Entry, state: Entry) -> bool:
-    """True if a follower has read exactly up to the end of a batch. False where their entries do not show it."""
+def _same_position(entry: Entry, state: Entry) -> bool:
+    """True if a follower has read exactly up to the end of a batch; False if the entries do not show it."""
     end = state.get(SNAPSHOT, state.get("to"))
     if not isinstance(end, int):
-        return False  # of a folder that is read once nothing tells
-    at = _place(entry)
-    return at is not None and not at.partial and at.snapshot == end
+        return False  # a folder that is read once has no snapshot
+    position = _position(entry)
+    return position is not None and not position.partial and position.snapshot == end
 
 
 def refuse_upserts_of_others(
     plan: Plan, table: JavaTable | None, own: Upserts | None, beside: Collection[str], siblings: Iterable[Plan | None]
 ) -> None:
-    """Rejects upserts beside those of others that cannot share the keys that they remember.
+    """Rejects upserts into a table where another pipeline upserts, if the two cannot share their remembered keys.
 
     Args:
         plan: The pipeline.
         table: The table; None before it is made.
-        own: Its upserts there until now; None before its first start.
-        beside: Those beside which it may write.
-        siblings: Those that the same run starts.
+        own: The pipeline's upserts until now; None before its first start.
+        beside: The pipelines that `--beside` names.
+        siblings: Plans of the script's other pipelines; None for those that the run does not start.
 
     Raises:
         InputError: There is such a pipeline.
     """
     if upsert_terms(plan) is None:
         return
-    there = {name: upserts_of(record) for name, record in _others(table, plan).items()} if table is not None else {}
-    there = upserts_alongside(plan, siblings, there, beside)
-    refuse_other_upserts(plan, own, there, beside)
+    records = _others(table, plan) if table is not None else {}
+    recorded = {name: upserts_of(record) for name, record in records.items()}
+    refuse_other_upserts(plan, own, upserts_alongside(plan, siblings, recorded, beside), beside)
 
 
 def _out_of_step(plan: Plan, state: Entry, other: str, entry: Entry | None) -> InputError:
     source, written = state["source"], plan.write.table.text
-    at = _place(entry)
-    at = at if at is not None and at.snapshot is not None else None
-    whole = at is not None and not at.partial
-    until = "what was there at its last look" if at is None else "a part of it so far"
-    until = f"it up to snapshot {at.snapshot}" if at is not None and whole else until
-    until = until if entry is not None else "nothing of it yet"
+    position = _position(entry)
+    snapshot = position.snapshot if position is not None else None
+    whole = position is not None and not position.partial
+    if entry is None:
+        until = "nothing of it yet"
+    elif snapshot is None:
+        until = "what was there at its last look"
+    else:
+        until = f"it up to snapshot {snapshot}" if whole else "a part of it so far"
     end = state.get(SNAPSHOT, state.get("to"))
     rows = f"those of snapshot {end}" if end is not None else "those that are there now"
     read_all = f"run {other} until it has read all of {source}"
-    if end is not None and at is not None:
-        choices = [f"{read_all}; where that is meant, `helios run --beside {other}`"]
+    if end is not None and snapshot is not None:
+        choices = [f"{read_all}; if the difference is meant, `helios run --beside {other}`"]
         after = state.get("after")
-        if whole and isinstance(after, int) and after != at.snapshot:
-            choices.insert(0, f"read up to what {other} has read, with .between({after}, {at.snapshot})")
+        if whole and isinstance(after, int) and after != snapshot:
+            choices.insert(0, f"read up to what {other} has read, with .between({after}, {snapshot})")
         if whole and "after" not in state:
-            choices.insert(0, f"read what {other} has read, with .at_snapshot({at.snapshot})")
+            choices.insert(0, f"read what {other} has read, with .at_snapshot({snapshot})")
     else:
         choices = [f"{read_all}, then `helios run --beside {other}`"]
     return InputError(
@@ -208,17 +215,17 @@ def refuse_rows_of_others(context: SinkContext, table: JavaTable) -> None:
     """Rejects a full refresh that would delete rows of other writers.
 
     Raises:
-        InputError: It would, or they cannot be told from the pipeline's.
+        InputError: There are such rows, or the writer of an expired snapshot is unknown.
     """
     table.refresh()
     plan = context.plan
     record = newest_record(table, plan.write.pipelines, plan.write.sink.branch_name)
     names = names_of(table, (plan.pipeline, plan.was), record)
-    names = {f"{name}{end}" for name in names for end in OWN_ENDS}
+    own_stamps = {f"{name}{end}" for name in names for end in OWN_ENDS}
     history = History(table, context.ledger(table, plan.write.sink.branch_name).head())
     # A branch of an empty table starts with an empty snapshot.
     changing = (s for s in history if str(s.operation()) != COMPACTION and changes_files(s))
-    foreign = next((s for s in changing if s.summary().get("helios.pipeline") not in names), None)
+    foreign = next((s for s in changing if s.summary().get("helios.pipeline") not in own_stamps), None)
     if foreign is not None:
         why = f"snapshot {foreign.snapshotId()} is not this pipeline's"
     elif history.expired is not None:
@@ -236,14 +243,14 @@ def _others(table: JavaTable, plan: Plan) -> dict[str, Record]:
     return other_records(known_records(table), plan)
 
 
-ANYBODY = ""
+UNKNOWN = ""
 """The writer of snapshots that have expired."""
 
 
-def _writers(table: JavaTable, branch: str | None) -> frozenset[str]:
-    """The pipelines whose commits a branch holds; a branch that is missing is made from main."""
+def _committers(table: JavaTable, branch: str | None) -> frozenset[str]:
+    """The pipelines whose commits a branch holds; those of main if the branch is missing, as it is made from main."""
     missing = branch is not None and not table.refs().containsKey(branch)
     head = table.currentSnapshot() if branch is None or missing else Ledger(table, "", "", "", branch).head()
     history = History(table, head)
-    writers = {str(snapshot.summary().get("helios.pipeline")) for snapshot in history}
-    return frozenset(writers | ({ANYBODY} if history.expired is not None else set()))
+    committers = {str(snapshot.summary().get("helios.pipeline")) for snapshot in history}
+    return frozenset(committers | ({UNKNOWN} if history.expired is not None else set()))

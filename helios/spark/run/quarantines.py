@@ -12,7 +12,7 @@ from helios.spark.sinks.quarantine import QuarantineSink
 from helios.table.ledger import Record
 
 
-def noted(plan: Plan, record: Record) -> Record:
+def with_quarantine(plan: Plan, record: Record) -> Record:
     """The record of a pipeline, with the quarantine that its script names."""
     name = plan.write.quarantine
     if name is None or name.text in record.quarantines:
@@ -21,11 +21,11 @@ def noted(plan: Plan, record: Record) -> Record:
 
 
 def former_names(plan: Plan, record: Record | None) -> list[TableName]:
-    """The quarantines of former scripts, as far as this one names their catalogs.
+    """The quarantines that earlier scripts named, if the current script names their catalogs.
 
     Args:
         plan: The pipeline.
-        record: Its record in its target; None without one.
+        record: Its record in its target; None if it has no record.
     """
     today = plan.write.quarantine
     named = [plan.write.table, *([today] if today is not None else []), *(r.table for r in plan.reads if r.table)]
@@ -36,11 +36,11 @@ def former_names(plan: Plan, record: Record | None) -> list[TableName]:
 
 
 def quarantines(context: SinkContext, record: Record | None) -> list[QuarantineSink]:
-    """The quarantine that the script names, if it does, and those of former scripts.
+    """The script's quarantine, if it names one, and those that earlier scripts named.
 
     Args:
-        context: What the sinks of the run share.
-        record: The pipeline's record in its target; None without one.
+        context: The pipeline.
+        record: Its record in its target; None if it has no record.
     """
     today = QuarantineSink.of(context)
     former = [QuarantineSink(context, name) for name in former_names(context.plan, record)]

@@ -195,7 +195,7 @@ class PipelineQuery:
             checkpoint=self.checkpoint,
             lease=started.lease,
             sources=self.sources,
-            made=df.schema,
+            schema=df.schema,
             sink=started.sink,
             planned=started.planned,
             repeat=repeat,

@@ -1,6 +1,6 @@
 """Renames a table, and its name in the records and checkpoints of its pipelines, and in rejected rows.
 
-Pipelines that read the table know it by its UUID, and so do those with a name of their own that write it.
+Pipelines that read the table, or write it under names of their own, find it by its UUID.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Renamed:
 
     Attributes:
         table: The former name.
-        to: The new one.
-        pipelines: The pipelines that go by the table's name, as they are called now.
-        checkpoints: Their checkpoints that were moved.
+        to: The new name.
+        pipelines: The new names of the pipelines that are named after the table.
+        checkpoints: The new locations of their checkpoints that were moved.
         quarantines: The tables in which their rejected rows have the new name.
     """
 
@@ -52,15 +52,15 @@ class Renamed:
 
 
 def rename(spark: SparkSession, old: TableName, new: TableName, others: Sequence[TableName] = ()) -> Renamed:
-    """Renames a table; if a part of it fails, the others are undone.
+    """Renames a table; if a part of the rename fails, the parts before it are undone.
 
-    One that was broken off, by a kill, is finished by the same call.
+    After a kill, the same call finishes the rename.
 
     Args:
         spark: A session with the table's catalog.
         old: The table.
         new: Its new name, in the same catalog.
-        others: The other tables of the catalog: quarantines among them have rows of its pipelines.
+        others: The other tables of the catalog; quarantines among them may hold rows of its pipelines.
 
     Raises:
         InputError: There is no such table, or the new name is taken.
@@ -68,25 +68,25 @@ def rename(spark: SparkSession, old: TableName, new: TableName, others: Sequence
         RunError: The catalog refuses the name.
     """
     table = load_table(spark, old)
-    pipelines = _by_name(load_table(spark, new) if table is None else table, old.text)
+    pipelines = _named_after(load_table(spark, new) if table is None else table, old.text)
     if table is None and not pipelines:
         raise missing_table(old.catalog, old.within, caller())
     if table is not None and load_table(spark, new) is not None:
         raise InputError(f"{new.text} exists already.", fix="choose another name, or drop that table first.")
     names = {name: f"{new.text}{name.removeprefix(old.text)}" for name in pipelines}
-    moves = [move for name in names if (move := _move(spark, (old, new), name, names[name])) is not None]
+    planned = (_move(spark, (old, new), name, to) for name, to in names.items())
+    moves = [move for move in planned if move is not None]
     quarantines = [other for other in others if names and _has_records(spark, other, names)]
+    # The renamed table comes last: its records show a rename that was interrupted.
+    with_records = [*quarantines, new] if names else []
     with ExitStack() as undo:
         if table is not None:
             _rename(spark, old, new)
             undo.callback(_rename, spark, new, old)
         for move in moves:
             move.make(undo)
-        for quarantine in (
-            *quarantines,
-            *([new] if names else []),
-        ):  # by the last one a rename that was broken off is known
-            _rename_in(spark, quarantine, names, undo)
+        for each in with_records:
+            _rename_in(spark, each, names, undo)
         undo.pop_all()
     return Renamed(
         table=old.text,
@@ -97,8 +97,8 @@ def rename(spark: SparkSession, old: TableName, new: TableName, others: Sequence
     )
 
 
-def _by_name(table: JavaTable | None, name: str) -> list[str]:
-    """The pipelines of a table, or of a branch, that are named after it."""
+def _named_after(table: JavaTable | None, name: str) -> list[str]:
+    """The pipelines of a table that are named after the table or one of its branches."""
     keys = [str(key).removeprefix(LEDGER) for key in listed(table.properties().keySet())] if table is not None else []
     return sorted(
         key for key in keys if key == name or (key.startswith(f"{name}@") and not key.endswith((REPLAY, BACKFILL)))
@@ -125,39 +125,39 @@ class _Move:
         self.after.create(replace(self.identity, pipeline=self.pipeline, target=self.table))
         undo.callback(self.after.create, self.identity)
         undo.callback(self.before.files.delete, "helios")
-        self.before.leave(self.table)  # for a script with the former name, which would start over
+        self.before.leave(self.table)  # refuses a script with the former name, which would start over
 
 
 def _move(spark: SparkSession, tables: tuple[TableName, TableName], name: str, to: str) -> _Move | None:
-    """The move of the checkpoint of a pipeline; None where it is elsewhere: it finds the table by its UUID.
+    """The move of the checkpoint of a pipeline; None if its place does not depend on the table's name.
 
     Raises:
-        InputError: There is a checkpoint already where it goes.
-        LeaseError: Its pipeline runs.
+        InputError: The new location has a checkpoint already.
+        LeaseError: The pipeline runs.
     """
     old, new = tables
     location = default_checkpoint(old.catalog, name)
     if not location:
         return None
     before, after = Checkpoint(spark, location), Checkpoint(spark, default_checkpoint(old.catalog, to))
-    identity, there = before.identity(), after.identity()
-    if identity is not None and identity.pipeline == name and there is not None:
+    identity, moved = before.identity(), after.identity()
+    if identity is not None and identity.pipeline == name and moved is not None:
         raise InputError(
             f"{after.location} is the checkpoint of {to} already; nothing was renamed.",
             fix="move that folder away if its pipeline is gone, or choose another name.",
         )
-    identity = identity or there  # moved by a rename that was broken off
+    identity = identity or moved  # an interrupted rename has moved the checkpoint
     if identity is None or identity.pipeline != name:
         return None
-    lease = Lease(after if there is not None else before)
+    lease = Lease(after if moved is not None else before)
     try:
         lease.acquire()
     except LeaseError as error:
         error.fix = f"stop {name}, and repeat the command."
         raise
     lease.release()
-    at = name.removeprefix(old.text)
-    return _Move(before, after, identity, to, (f"{old.text}{at}", f"{new.text}{at}"), new.text)
+    branch = name.removeprefix(old.text)  # "@branch", or empty
+    return _Move(before, after, identity, to, (f"{old.text}{branch}", f"{new.text}{branch}"), new.text)
 
 
 def _rename(spark: SparkSession, old: TableName, new: TableName) -> None:
@@ -172,7 +172,7 @@ def _rename(spark: SparkSession, old: TableName, new: TableName) -> None:
 
 
 def _rename_in(spark: SparkSession, name: TableName, names: dict[str, str], undo: ExitStack) -> None:
-    """Renames pipelines in the records of a table, and in its rows where it is a quarantine."""
+    """Renames pipelines in the records of a table, and in its rows if the table is a quarantine."""
     table = load_table(spark, name)
     if table is None:
         return
@@ -207,12 +207,14 @@ def _moved(table: JavaTable, names: dict[str, str]) -> Iterator[tuple[str, str |
             if text is None:
                 continue
             yield old, None
-            record, there = parse(text, old, table.name()), properties.get(new)
-            if there is None:
-                yield new, (record.renamed(was) if not end else record).as_json()
-            elif not end:  # the pipeline has run since, under the new name: that record is the newer one
-                newer, beside = parse(there, new, table.name()), record.beside
-                yield new, replace(newer.renamed(was), beside=tuple(dict.fromkeys((*beside, *newer.beside)))).as_json()
+            record, newer_text = parse(text, old, table.name()), properties.get(new)
+            is_record = not end  # rather than that of a replay or a backfill
+            if newer_text is None:
+                yield new, (record.renamed(was) if is_record else record).as_json()
+            elif is_record:  # the pipeline has run under the new name since: that record is newer
+                newer = parse(newer_text, new, table.name())
+                beside = tuple(dict.fromkeys((*record.beside, *newer.beside)))
+                yield new, replace(newer.renamed(was), beside=beside).as_json()
 
 
 def _set(table: JavaTable, properties: Mapping[str, str | None]) -> None:

@@ -23,7 +23,7 @@ def move_checkpoint(old: Checkpoint, new: Checkpoint) -> None:
     """Moves a checkpoint to another place.
 
     Raises:
-        LeaseError: A driver is alive on it.
+        LeaseError: A driver is alive on the checkpoint.
     """
     lease = Lease(old)
     lease.acquire()
@@ -35,15 +35,16 @@ def retarget(context: SinkContext, identity: Identity) -> Identity:
     """Renames the files that carry the target's name in a checkpoint; returns the identity with the new name.
 
     Raises:
-        LeaseError: A driver is alive on it.
-        CheckpointError: Something is kept under the new name already.
+        LeaseError: A driver is alive on the checkpoint.
+        CheckpointError: The checkpoint has files under the new name already.
     """
     plan = context.plan
     branch = plan.write.sink.branch_name
-    at, lease = f"@{branch}" if branch else "", Lease(context.checkpoint)
+    suffix = f"@{branch}" if branch else ""
+    lease = Lease(context.checkpoint)
     lease.acquire()
     try:
-        context.checkpoint.rename_target(identity.target + at, plan.write.table.text + at)
+        context.checkpoint.rename_target(identity.target + suffix, plan.write.table.text + suffix)
         identity = replace(identity, target=plan.write.table.text)
         context.checkpoint.create(identity)
     finally:
@@ -51,8 +52,10 @@ def retarget(context: SinkContext, identity: Identity) -> Identity:
     return identity
 
 
-def take_along(spark: SparkSession, plan: Plan, table: JavaTable, was: str, former: Sequence[TableName] = ()) -> None:
-    """Renames a pipeline in its tables: replays, a waiting batch, and rejected rows.
+def rename_in_tables(
+    spark: SparkSession, plan: Plan, table: JavaTable, was: str, former: Sequence[TableName] = ()
+) -> None:
+    """Renames a pipeline in its tables: in replays, in a batch that waits for its audit, and in rejected rows.
 
     Args:
         spark: The session.

@@ -23,15 +23,15 @@ from helios.table.positions import Batch
 def refuse_replaced_columns(job: Job, batch: Batch, rows: StructType) -> None:
     """Raises if the batch would continue a target's column with the values of another source column.
 
-    Field ids tell the columns of a table apart, and the target knows those of its rows by their names alone.
+    Field ids identify the columns of a source; the target has only the names of those columns.
 
     Args:
         job: The pipeline.
         batch: The batch.
-        rows: The columns of its rows.
+        rows: The columns of the batch's rows.
 
     Raises:
-        InputError: It would; names the column and what to do.
+        InputError: A source column was replaced; the message names the column and the fix.
     """
     if not isinstance(job.sink, TableSink):
         return
@@ -39,14 +39,13 @@ def refuse_replaced_columns(job: Job, batch: Batch, rows: StructType) -> None:
         since, until = IcebergOffset.of(span.start), IcebergOffset.of(span.end)
         if not isinstance(source, IcebergReader) or since is None or until is None:
             continue
-        begins = since.state and since.files == 0
-        if begins or since.snapshot is None or until.snapshot in (None, since.snapshot):
+        if since.begins or since.snapshot is None or until.snapshot in (None, since.snapshot):
             continue
         for name in _replaced(source.last_loaded, since.snapshot, until.snapshot):
             if job.stateful or job.plan.view is not None:
                 raise _state_error(job, source.read_plan, name)
             path = _path(_renamed(job, name), rows)
-            if path and _holds(job.sink, ".".join(path)):
+            if path and _last_batch_wrote(job.sink, ".".join(path)):
                 raise _error(job, source.read_plan, name, path)
 
 
@@ -59,48 +58,46 @@ def _renamed(job: Job, name: str) -> str:
 
 
 def _path(name: str, rows: StructType) -> tuple[str, ...]:
-    """A name as the path to a column or a nested field; empty where rows have no such column."""
+    """The path of a column or a nested field; empty if the rows have no such column."""
     names = {field.name.lower() for field in rows.fields}
     path = (name,) if name.lower() in names else tuple(name.split("."))
     return path if path[0].lower() in names else ()
 
 
 def _replaced(table: JavaTable, since: int, until: int) -> Iterator[str]:
-    """The column names in two snapshots whose field ids differ."""
+    """The names of the columns whose field ids differ between two snapshots."""
     before, after = _columns_at(table, since), _columns_at(table, until)
     yield from (name for name, id in before.items() if after.get(name, id) != id)
 
 
 def _columns_at(table: JavaTable, snapshot: int) -> dict[str, int]:
-    """The field ids of a snapshot's columns, by their names; empty where they are not known any more."""
-    known = table.snapshot(snapshot)
-    schema = table.schemas().get(known.schemaId()) if known is not None and known.schemaId() is not None else None
+    """The field ids of a snapshot's columns, by their names; empty if the snapshot or its schema is gone."""
+    kept = table.snapshot(snapshot)
+    schema = table.schemas().get(kept.schemaId()) if kept is not None and kept.schemaId() is not None else None
     return {name: id for id, name in names_by_id(schema).items()} if schema is not None else {}
 
 
-def _holds(sink: TableSink, name: str) -> bool:
-    """True if a target's column is still the same column that the last batch has written."""
+def _last_batch_wrote(sink: TableSink, name: str) -> bool:
+    """True if the target still has the column that the last batch wrote under this name."""
     sink.table.refresh()
-    today = {known.lower(): id for id, known in names_by_id(sink.table.schema()).items()}
-    if name.lower() not in today:
+    ids_now = {column.lower(): id for id, column in names_by_id(sink.table.schema()).items()}
+    if name.lower() not in ids_now:
         return False
     record = sink.last()
     if record is None or record.snapshot is None:
         return False
-    at = _columns_at(sink.table, record.snapshot)
-    written = {known.lower(): id for known, id in at.items()}
-    if written:
-        return written.get(name.lower()) == today[name.lower()]
-    named = {
-        id for schema in sink.table.schemas().values() for id, known in names_by_id(schema).items() if known == name
-    }
-    return len(named) < 2
+    ids_written = {column.lower(): id for column, id in _columns_at(sink.table, record.snapshot).items()}
+    if ids_written:
+        return ids_written.get(name.lower()) == ids_now[name.lower()]
+    # The snapshot is gone: the column is the same if all schemas of the table have one id under its name.
+    ids = {id for schema in sink.table.schemas().values() for id, known in names_by_id(schema).items() if known == name}
+    return len(ids) < 2
 
 
 def _error(job: Job, read: ReadPlan, name: str, path: tuple[str, ...]) -> InputError:
     target, column = job.plan.write.table, shown(path)
     return InputError(
-        f"{_told(read, name)} {target.text} has values of the former one; nothing was written.",
+        f"{_what_changed(read, name)} {target.text} has values of the former column; nothing was written.",
         where=read.source.origin,
         fix=f"keep them under another name, with ALTER TABLE {target.text} RENAME COLUMN {column} TO "
         f"{quoted(path[-1] + '_before')}, or take them out, with ALTER TABLE {target.text} DROP COLUMN {column}: the "
@@ -110,12 +107,13 @@ def _error(job: Job, read: ReadPlan, name: str, path: tuple[str, ...]) -> InputE
 
 def _state_error(job: Job, read: ReadPlan, name: str) -> InputError:
     return InputError(
-        f"{_told(read, name)} What {job.plan.pipeline} has computed so far is of the former one; nothing was written.",
+        f"{_what_changed(read, name)} The state of {job.plan.pipeline} has values of the former column; nothing was "
+        "written.",
         where=read.source.origin,
-        fix="recompute it with `helios run --full-refresh`.",
+        fix="recompute the state with `helios run --full-refresh`.",
     )
 
 
-def _told(read: ReadPlan, name: str) -> str:
+def _what_changed(read: ReadPlan, name: str) -> str:
     how = "it was dropped and added again, or another column has got its name."
     return f"{name} of {read.name} is another column than before: {how}"

@@ -26,7 +26,7 @@ from helios.spark.jvm.proxies import free_with_last_reference
 from helios.spark.maintenance.upkeep import Upkeep
 from helios.spark.run.backoff import Outage, unavailable_service
 from helios.spark.run.events import Event
-from helios.spark.run.failover import Choice
+from helios.spark.run.failover import ReplicaChoice
 from helios.spark.run.job import Stopped, StreamingQuery
 from helios.spark.run.query import PipelineQuery
 from helios.spark.run.summaries import summary
@@ -79,15 +79,15 @@ class PipelineRun:
         self._emit = emit
         self._stop = threading.Event()
         self._batch_lock = threading.Lock()
-        self._choice = Choice(plan, spark)
+        self._choice = ReplicaChoice(plan, spark)
         self._outage = Outage(plan.write.sink.retrying.outage)
         self._served = False  # whether the services have answered since the start
         self._uncommitted = False  # whether a batch waits for an unavailable service
         self._last_waiting = ""
         self._noted: set[str] = set()
         self._late = self._rejected = 0  # rows of the current batch
-        self._begun: int | None = None  # the last batch that was begun, and that whose late rows are counted
-        self._late_of: int | None = None
+        self._begun: int | None = None  # the last batch that was begun
+        self._late_counted: int | None = None  # the last batch whose late rows are counted
         self._lags: dict[int, Lag] = {}
         self._store_freshness: Callable[[], None] = lambda: None
         self._left: Sequence[str] = ()
@@ -109,7 +109,7 @@ class PipelineRun:
         return self._thread is not None and self._thread.is_alive()
 
     def ended(self, timeout: float | None = None) -> bool:
-        """Waits for the end for so many seconds at most; returns whether it has come."""
+        """Waits up to `timeout` seconds for the end; returns True if the run has ended."""
         if self._thread is not None:
             self._thread.join(timeout)
         return not self.active
@@ -154,7 +154,7 @@ class PipelineRun:
         self.state = "starting"
         self._metrics.started()
         try:
-            with tempfile.TemporaryDirectory(prefix="helios-") as folder, self._beside():
+            with tempfile.TemporaryDirectory(prefix="helios-") as folder, self._companions():
                 self._run_with_restarts(self.plan.checkpoint or folder)
             self._end("stopped" if self._stop.is_set() else "finished")
         except Stopped:
@@ -168,7 +168,7 @@ class PipelineRun:
             self._metrics.ended()
 
     @contextmanager
-    def _beside(self) -> Generator[None, None, None]:
+    def _companions(self) -> Generator[None, None, None]:
         """Runs the companions of sources, such as receivers, while the pipeline follows them, also in outages."""
         with ExitStack() as stack:
             for read in self.plan.reads:
@@ -186,7 +186,7 @@ class PipelineRun:
                 self._start_once(location)
                 return
             except ReplanNeeded as error:
-                if error.what == replanned:  # the same again: a part of the batch has landed
+                if error.what == replanned:  # the same error again: a part of the batch is committed
                     raise RunError(error.what, where=error.where, fix=error.fix) from error
                 replanned = error.what
                 self.new_checkpoint = self.full_refresh = False
@@ -194,10 +194,9 @@ class PipelineRun:
                 if self._stop.is_set():
                     raise Stopped from error
             except Exception as error:
-                # A token that expired during an outage of its server: a new session requests a new one.
-                reason = outage_reason(error) or (
-                    expired_token(error) if self._served and self._choice.renews else None
-                )
+                reason = outage_reason(error)
+                if reason is None and self._served and self._choice.renews:
+                    reason = expired_token(error)  # its server was away; a new session requests a new token
                 if reason is None:
                     raise
                 if self.state == "running":
@@ -216,7 +215,7 @@ class PipelineRun:
                     raise Stopped from error
 
     def _report_waiting(self, pause: float, line: str) -> None:
-        """Emits a `waiting` event, unless its message is the last one's."""
+        """Emits a `waiting` event, unless the last one had the same message."""
         if line != self._last_waiting:
             self._last_waiting = line
             self._event("waiting", seconds=pause, message=line)
@@ -266,7 +265,7 @@ class PipelineRun:
                 self._services_answered()
             if self._stop.is_set():
                 with self._batch_lock:
-                    pass  # wait for the current batch; a waiting one raises Stopped
+                    pass  # the current batch has ended; the next one raises Stopped
                 query.stop()
 
     def retried(self) -> None:
@@ -285,7 +284,7 @@ class PipelineRun:
         self._metrics.failed()
 
     def commit_postponed(self) -> None:
-        """Counts a commit that failed as a service is unavailable, and will be retried."""
+        """Counts a commit that failed because a service is unavailable, and that will be retried."""
         self._uncommitted = True
         self._metrics.retried()
 
@@ -299,19 +298,19 @@ class PipelineRun:
             self._noted.add(message)
             self._event("noted", message=message)
 
-    def left(self, told: Sequence[str]) -> None:
-        """Takes the data that a later run will read, to report it at the end."""
-        self._left = told
+    def left(self, texts: Sequence[str]) -> None:
+        """Keeps the texts about data that a later run will read, for the last event."""
+        self._left = texts
 
     def late(self, rows: int) -> None:
-        """Takes the number of rows of the current batch that a watermark dropped, to be counted when it has ended."""
+        """Keeps the number of rows that a watermark dropped from the current batch; the batch's end counts them."""
         self._late = rows
 
     def _count_late(self, number: int, commit: Commit | None, *, first: bool) -> int:
-        """Counts the late rows of a batch once: those of an earlier process's commit were counted there."""
-        if number == self._late_of or (first and commit is not None and commit.again):
+        """Counts the late rows of a batch once; not if an earlier process has committed, and counted, the batch."""
+        if number == self._late_counted or (first and commit is not None and commit.again):
             return 0
-        self._late_of = number
+        self._late_counted = number
         self._metrics.records_dropped_late(self._late)
         return self._late
 
@@ -331,7 +330,7 @@ class PipelineRun:
         """Counts planned files that are gone, and emits an event that names them."""
         self._metrics.gone(len(paths))
         shown = ", ".join(paths[:3]) + (f" and {len(paths) - 3:,} more" if len(paths) > 3 else "")
-        message = f'planned files that are gone, left out (.on_missing("skip")): {shown}'
+        message = f'planned files are gone and left out (.on_missing("skip")): {shown}'
         self._event("noted", files=len(paths), message=message)
 
     def scanned(self, metrics: ScanMetrics) -> None:
@@ -389,6 +388,6 @@ class PipelineRun:
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:
-    """The sum of those counts that are known; None if none is."""
+    """The sum of the known counts; None if no count is known."""
     known = [count for count in counts if count is not None]
     return sum(known) if known else None

@@ -16,9 +16,9 @@ from helios.spark.run.run import PipelineRun
 class Runner:
     """Runs pipelines together.
 
-    A pipeline that reads the target of another one starts when that table exists; with `once`, when its writer has
-    ended. One that reads it once waits for the end of a writer that ends, else for its first batch. If one fails the
-    others continue, unless `fail_fast`.
+    A pipeline that follows the target of another one starts when that table exists; with `once`, when its writer has
+    ended. A pipeline that reads the target once waits for the writer's end, or for the first batch of a writer that
+    never ends. If a pipeline fails, the others continue, unless `fail_fast`.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class Runner:
         self._stopping = False
 
     def stop(self) -> None:
-        """Requests the end of every run after its current batch; waiting ones are not started."""
+        """Requests the end of every run after its current batch; waiting runs are not started."""
         self._stopping = True  # a plain flag: this is called from a signal handler
         for run in self.runs:
             run.stop()
 
     def run(self) -> bool:
-        """Runs until all have ended; returns whether none failed."""
+        """Runs until all have ended; returns True if none failed."""
         while self._waiting or any(run.active for run in self.runs):
             if self._stopping:
                 self._waiting.clear()
@@ -64,7 +64,7 @@ class Runner:
         return not any(run.error for run in self.runs)
 
     def _wait(self, seconds: float) -> None:
-        """Waits for so long, or for the end of a run."""
+        """Waits for the end of a run, or until the time is over."""
         active = next((run for run in self.runs if run.active), None)
         if active is None:
             time.sleep(seconds)
@@ -85,7 +85,7 @@ class Runner:
             return True
         if reader.plan.streaming and not self.once:
             return writer.state == "running"
-        # A bounded read is of the complete table; of one that is followed there is none.
+        # A bounded read waits for the complete table. A table that follows its sources is never complete.
         endless = writer.plan.streaming and not self.once
         return endless and writer.state == "running" and (writer.batches > 0 or bool(writer.plan.write.exists))
 
@@ -93,7 +93,7 @@ class Runner:
         return run not in self._waiting and not run.active
 
     def _circular(self, run: PipelineRun) -> bool:
-        """True if pipelines that read each other's targets wait for each other: then the first one starts."""
+        """True for the first of the waiting pipelines, if all of them wait for each other's targets."""
         return (
             not any(r.active for r in self.runs)
             and run is self._waiting[0]

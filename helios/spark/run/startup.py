@@ -22,10 +22,10 @@ from helios.spark.run.audited import settle_audited
 from helios.spark.run.claims import first_claim, write_claim
 from helios.spark.run.full_refresh import empty, first_start
 from helios.spark.run.identity import (
-    called_as_its_table,
     new_identity,
     refuse_changed,
     refuse_foreign,
+    renamed_with_its_table,
     with_renamed_sources,
 )
 from helios.spark.run.new_checkpoint import refuse_lost, refuse_lost_order, refuse_new_checkpoint
@@ -75,7 +75,8 @@ class StartupValidator:
         new_checkpoint: Whether to resume with a new checkpoint at the position in the target's record.
         full_refresh: Whether to empty the target and refill it from the start.
         beside: The pipelines that `--beside` names: their rows of the same sources may be in the target.
-        siblings: The pipelines of the script by name, with the plans of those that the run starts: their rows, too.
+        siblings: The pipelines of the script by name, with the plans of those that the run starts. Their rows may be
+            in the target, too.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class StartupValidator:
         self.full_refresh = full_refresh
         self.beside = beside
         self.siblings = siblings
-        self.other_sink = OTHERS.get(plan.write.sink.target)  # opens its tables itself; None for one table
+        self.other_sink = OTHERS.get(plan.write.sink.target)  # a sink that opens its tables itself; None for one table
         self.branch = plan.write.sink.branch_name
         self._followed_reads = [read for read in plan.reads if read.source.streaming]
         self.followed = tuple(read.name for read in self._followed_reads)
@@ -123,7 +124,7 @@ class StartupValidator:
                 where=plan.origin,
                 fix="choose another pipeline of the script with SCRIPT:name, or read it again with --full-refresh.",
             )
-        # Tables that are named by values in rows are opened when such a row comes.
+        # A table that is named by values in rows is opened when its first row comes.
         table = tables.load_table(self.spark, plan.write.table) if self.other_sink is None else None
         if self.new_checkpoint or self.full_refresh:
             self._refuse_unresumable(table)
@@ -131,7 +132,7 @@ class StartupValidator:
             refuse_two_records(plan, table)
         if plan.former_checkpoint is not None and not self.full_refresh:
             self._adopt_former(plan.former_checkpoint, table, df)
-        existing = self._existing(table)
+        existing = self._verified_identity(table)
         if not (self.new_checkpoint or self.full_refresh):
             self.checkpoint.verify()
         if table is not None:
@@ -162,12 +163,12 @@ class StartupValidator:
         for note in declared_notes(self.plan, record, (), self.siblings.values()):
             self.context.observer.noted(note)
 
-    def _existing(self, table: JavaTable | None) -> Identity | None:
-        """The checkpoint's identity, which fits pipeline and target; None where a new one begins."""
+    def _verified_identity(self, table: JavaTable | None) -> Identity | None:
+        """The checkpoint's identity, after checks against pipeline and target; None if a new checkpoint begins."""
         replaced = self.new_checkpoint or self.full_refresh
         existing = self._identity(lenient=replaced)
         if existing is not None:
-            existing = called_as_its_table(self.plan, existing, table)
+            existing = renamed_with_its_table(self.plan, existing, table)
             refuse_foreign(self.plan, self.checkpoint.location, existing, table)
             if not replaced:
                 existing = with_renamed_sources(existing, self.sources, self.uuids)
@@ -190,10 +191,10 @@ class StartupValidator:
         if write.mode.traits.stores:
             columns, held = columns_of(df.schema), columns_of(tables.spark_schema(self.spark, table))
             written = has_written(self.plan, table)
-            out = left_out(write.iceberg, columns, held, has_written=written)
+            not_stored = left_out(write.iceberg, columns, held, has_written=written)
             if written and moved and write.mode.order_by is not None:
-                refuse_lost_order(self.plan, out, upsert_state(self.context, self._last_record(table)))
-            SchemaAligner(self.spark, self.plan, write.table, table).check(stored_schema(df, write.mode, out))
+                refuse_lost_order(self.plan, not_stored, upsert_state(self.context, self._last_record(table)))
+            SchemaAligner(self.spark, self.plan, write.table, table).check(stored_schema(df, write.mode, not_stored))
 
     def _refuse_unresumable(self, table: JavaTable | None) -> None:
         if self.other_sink is not None:
@@ -221,18 +222,19 @@ class StartupValidator:
             raise
 
     def _targets(self, table: JavaTable | None) -> Iterator[tuple[TableName, JavaTable]]:
-        """The table, or the tables of a routed stream that are there."""
+        """The table, or the existing tables of a routed stream."""
         if table is not None:
             yield self.plan.write.table, table
         if self.other_sink is not None:
             yield from self.other_sink.existing_tables(self.context)
 
     def _adopt_former(self, former: str, table: JavaTable | None, df: DataFrame) -> None:
-        """Moves the checkpoint of the pipeline's former name to the new one, once; first it is checked."""
+        """Checks the checkpoint of the pipeline's former name, and moves it to the new name, once."""
         old = Checkpoint(self.spark, former)
-        if self._identity(lenient=self.new_checkpoint) is not None or (identity := old.identity()) is None:
+        if self._identity(lenient=self.new_checkpoint) is not None:
             return
-        if identity.pipeline == self.plan.was:
+        identity = old.identity()
+        if identity is not None and identity.pipeline == self.plan.was:
             refuse_foreign(self.plan, self.checkpoint.location, identity, table)
             if not self.new_checkpoint:
                 identity = with_renamed_sources(identity, self.sources, self.uuids)
@@ -240,7 +242,7 @@ class StartupValidator:
             if table is not None:
                 self._refuse_schema(table, df, moved=False)
             if table is not None and not self.new_checkpoint:
-                # Without landings, so that it keeps nothing in a checkpoint.
+                # A guard without landings stores nothing in a checkpoint.
                 guard = RollbackGuard(table, identity.pipeline, identity.id, lenient=True)
                 ledger = Ledger(table, identity.pipeline, identity.id, "", self.branch, guard=guard)
                 ledger.refuse_rollback(self._last_record(table))
@@ -254,7 +256,7 @@ class StartupValidator:
             if existing != self._stored:
                 self.checkpoint.create(existing)
         identity = existing or new_identity(self.plan, self.sources, self.uuids)
-        old = self._old(table, existing) if table is not None and not self.full_refresh else None
+        old = self._verified_record(table, existing) if table is not None and not self.full_refresh else None
         upserts = plan.write.mode.upsert is not None
         record_before = self._last_record(table) if table is not None and upserts else None
         if table is not None:
@@ -276,7 +278,7 @@ class StartupValidator:
             return Started(lease=lease, sink=self.other_sink.open(context, last), planned=last)
         claim = replace(first_claim(plan, identity, old, self.beside), keys=keys)
         if existing is None and old is not None and table is not None and keeps_inputs(plan):
-            # By the stored record, as `old` may have been moved to the head: inputs that were rolled back do not count.
+            # The stored record, since `old` may name the head instead: inputs that were rolled back do not count.
             kept = AppendLedger(context, table, plan.write.table, self.branch).carried(self._last_record(table) or old)
             claim = replace(claim, position=kept.position, appended=kept.appended)
         if table is None:
@@ -293,11 +295,15 @@ class StartupValidator:
         sink_class = TABLES[plan.write.sink.target]
         return Started(lease=lease, sink=sink_class(context, plan.write.table, table, self.branch), planned=last)
 
-    def _old(self, table: JavaTable, existing: Identity | None) -> Record | None:
-        """The target's record, after a check that the target holds its batch, or that a new checkpoint continues."""
-        settle_audited(self.context, table, existing.id if existing is not None else None, resumes=self.new_checkpoint)
+    def _verified_record(self, table: JavaTable, existing: Identity | None) -> Record | None:
+        """The target's record, after a check that the target still holds the record's batch.
+
+        For a new checkpoint, the record names the snapshot after which the checkpoint continues.
+        """
+        known = existing.id if existing is not None else None
+        settle_audited(self.context, table, known, resumes=self.new_checkpoint)
         old = self._last_record(table)
-        id = existing.id if existing is not None else old.checkpoint if old is not None else ""
+        id = known or (old.checkpoint if old is not None else "")
         ledger = replace(self.context, checkpoint_id=id).ledger(table, self.branch, self.plan.write.table)
         if self.new_checkpoint and old is not None:
             return ledger.guard.accepted(old, ledger.head())
@@ -343,11 +349,11 @@ class StartupValidator:
         if table is not None:
             forget_lost_replay(table, self.plan.write.pipelines, head)
         state = upsert_state(self.context, old)
-        # Without a record nothing tells whose a damaged checkpoint is: it is refused.
+        # Without a record, the pipeline of a damaged checkpoint is unknown: it is refused.
         identity = self._identity(lenient=old is not None)
-        outside = old is not None and old.keys is not None  # the state of keys, which is not in this checkpoint then
-        if not outside and (identity is None or old is None or identity.id == old.checkpoint):
-            state.forget_after(old.batch if old is not None else -1)  # what a batch left that never landed
+        keys_elsewhere = old is not None and old.keys is not None
+        if not keys_elsewhere and (identity is None or old is None or identity.id == old.checkpoint):
+            state.forget_after(old.batch if old is not None else -1)  # the keys of a batch that was never committed
         if self.plan.write.mode.upsert is not None:
             take_over(self.context, id, old)
         self.checkpoint.rewind()

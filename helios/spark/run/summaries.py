@@ -1,4 +1,4 @@
-"""Maintenance between batches in one line."""
+"""One-line summaries of maintenance between batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of the keys that a pipeline's upserts remember, from one checkpoint to the next."""
+"""The folder of the keys that a pipeline's upserts remember, which a new checkpoint takes over."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from helios.table.ledger import Record
 
 
 def keys_of(context: SinkContext, checkpoint: str, record: Record | None) -> str | None:
-    """The folder of the upserts under a checkpoint; None where it is in the checkpoint.
+    """The folder of the remembered keys of a checkpoint; None if the keys are in the checkpoint.
 
-    A pipeline that began it there keeps it there until its next checkpoint.
+    A pipeline that began with keys in its checkpoint keeps them there until its next checkpoint.
 
     Args:
         context: The pipeline.
         checkpoint: The id of its checkpoint.
-        record: Its record in the target; None without one.
+        record: Its record in the target; None if it has no record.
     """
     write = context.plan.write
     if not write.sink.target.one_table or write.mode.upsert is None:
         return None
-    same = record is not None and record.checkpoint == checkpoint
-    if record is not None and same and (record.keys is not None or upsert_state(context, record).remembers):
+    continues = record is not None and record.checkpoint == checkpoint
+    if record is not None and continues and (record.keys is not None or upsert_state(context, record).remembers):
         return record.keys
     return keys_folder(write.table.catalog, context.plan.checkpoint, checkpoint)
 
@@ -35,19 +35,19 @@ def upsert_state(context: SinkContext, record: Record | None) -> UpsertState:
 
 
 def take_over(context: SinkContext, checkpoint: str, record: Record | None) -> None:
-    """Starts the keys of a new checkpoint from the former one's, which stay until the record names the new folder.
+    """Copies the keys of the former checkpoint to a new one; the former keys stay until the record names the copy.
 
     Args:
         context: The pipeline.
         checkpoint: The id of the new checkpoint.
-        record: Its record in the target; None without one.
+        record: Its record in the target; None if it has no record.
     """
     keys = keys_of(context, checkpoint, None)
     former, state = upsert_state(context, record), _state(context, keys)
-    if record is not None and not former.remembers:  # a record that was found by its stamps does not tell
+    if record is not None and not former.remembers:  # a record made from a snapshot's stamps does not name the folder
         former = _state(context, keys_of(context, record.checkpoint, None))
     if former.path("") == state.path(""):
-        return  # it stays in the checkpoint
+        return  # the keys stay in the checkpoint
     if keys is None:
         state.files.delete(state.folder)
     state.take_over(context.spark, former, record.batch if record is not None else -1)
@@ -58,8 +58,8 @@ def drop_former(context: SinkContext, replaced: Record | None, record: Record | 
 
     Args:
         context: The pipeline, under its new checkpoint.
-        replaced: Its record until now; None without one.
-        record: Its record as it is: a driver that was replaced itself deletes nothing.
+        replaced: Its record until now; None if it had no record.
+        record: Its current record. If that names another checkpoint, another driver has taken over: nothing is deleted.
     """
     if replaced is None or record is None or record.checkpoint != context.checkpoint_id:
         return
