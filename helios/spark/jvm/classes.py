@@ -18,8 +18,8 @@ T = TypeVar("T")
 def classes() -> Any:
     """The root of all Java packages: `classes().java.util.HashMap()`.
 
-    py4j's own root asks the JVM what each part of a name is, and for a package the JVM looks through every jar, a
-    millisecond each time. Java's convention says the same: a class begins with a capital letter, a package does not.
+    py4j's own root asks the JVM whether each part of a name is a package or a class, and the JVM searches every jar for
+    a package, which takes a millisecond. Java's naming convention decides here: a class begins with a capital letter.
     """
     gateway = SparkContext._gateway
     assert gateway is not None
@@ -30,7 +30,7 @@ class Package:
     """A Java package.
 
     Args:
-        name: Its full name.
+        name: The package's full name.
         client: The gateway's client.
     """
 
@@ -45,7 +45,7 @@ class Package:
 
 
 class Class(JavaClass):  # type: ignore[misc]
-    """A Java class. Where py4j asks the JVM what a static member is, its name says it: a method is in camelCase."""
+    """A Java class; a member that begins with a small letter is a static method, without a question to the JVM."""
 
     def __getattr__(self, name: str) -> Any:
         if name[0].islower():
@@ -56,7 +56,7 @@ class Class(JavaClass):  # type: ignore[misc]
 def listed(collection: JavaCollection[T]) -> list[T]:
     """The elements of a Java collection.
 
-    Python's own loop over one ends with a Java exception, which pyspark asks a dozen times what it is.
+    A Python loop over the collection ends with a Java exception, which costs pyspark a dozen calls.
     """
     return list(collection.toArray())
 
@@ -66,14 +66,14 @@ def java_array(element: JavaClass, elements: Sequence[T] = (), *, size: int | No
 
     Args:
         element: The Java class of its elements, as `classes()` gives it.
-        elements: What it holds.
-        size: How many elements it has room for; by default as many as it holds.
+        elements: The elements.
+        size: The length of the array; by default the number of elements.
     """
     gateway = SparkContext._gateway
     assert gateway is not None
     made = gateway.new_array(element, len(elements) if size is None else size)
-    for index, one in enumerate(elements):
-        made[index] = one
+    for index, value in enumerate(elements):
+        made[index] = value
     array: JavaArray[T] = made
     return array
 

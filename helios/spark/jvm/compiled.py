@@ -1,4 +1,4 @@
-"""Java classes of Helios's own: Spark's compiler (Janino) compiles their source, and executors get them in a jar."""
+"""Helios's Java classes: Spark's compiler (Janino) compiles their source, and executors get them in a jar."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def instance(spark: SparkSession, source: Path, *arguments: object, base: Path |
     Args:
         spark: The session, whose executors get the class.
         source: The source, whose public class is named as the file.
-        arguments: What its only constructor takes.
-        base: The source of the class that it extends, where that is one of the package's too.
+        arguments: The arguments of its only constructor.
+        base: The source of its base class, if that is in the package, too.
     """
     with _LOCK:
         loader = _compiled(spark, base, None).getClassLoader() if base is not None else None
@@ -45,13 +45,14 @@ def _compile(spark: SparkSession, source: Path, loader: JavaClassLoader | None) 
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader or jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader())
     compiler.cook(text)
-    # Spark adds a name once.
+    # The hash, because Spark adds only one jar of a name.
     name = f"helios-{source.stem}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.jar"
     jar = Path(str(spark.sparkContext._temp_dir)) / name
     with zipfile.ZipFile(jar, "w") as archive:
         for entry in compiler.getBytecodes().entrySet().toArray():
             archive.writestr(f"{entry.getKey().replace('.', '/')}.class", entry.getValue())
     spark.sparkContext._jsc.sc().addJar(str(jar))
-    package = next(line for line in text.splitlines() if line.startswith("package "))[len("package ") : -1]
+    package_line = next(line for line in text.splitlines() if line.startswith("package "))
+    package = package_line.removeprefix("package ").removesuffix(";")
     made: JavaClass = compiler.getClassLoader().loadClass(f"{package}.{source.stem}")
     return made

@@ -1,4 +1,4 @@
-"""The end of this process's JVM: whatever was asked of it then fails with an error of the connection to it."""
+"""The end of this process's JVM, after which each call into the JVM fails with a connection error."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _Request = socket.socket | tuple[bytes, socket.socket]
 NO_ANSWER = (Py4JError, OSError)
 """The errors of a call into a JVM that is gone."""
 
-REAPED_SECONDS = 2.0
-"""The socket of a killed process is closed before its status can be read."""
+EXIT_SECONDS = 2.0
+"""How long to wait for the exit status of a killed process, which comes later than the end of its socket."""
 
 
 def java_death() -> EnvironmentProblem | None:
@@ -27,14 +27,14 @@ def java_death() -> EnvironmentProblem | None:
     if process is None:
         return None
     try:
-        status = process.wait(REAPED_SECONDS)
+        status = process.wait(EXIT_SECONDS)
     except subprocess.TimeoutExpired:
         return None
-    fix = "run again: it writes what was not committed"
+    fix = "run again: the run writes the rows that were not committed"
     if status == -signal.SIGKILL:
         fix = (
             "check whether the kernel killed it for lack of memory (`dmesg`), and lower spark.driver.memory or use a "
-            "larger machine; then run again: it writes what was not committed"
+            "larger machine; then run again: the run writes the rows that were not committed"
         )
     return EnvironmentProblem(f"the Java process of Spark has ended ({_ending(status)}).", fix=f"{fix}.")
 
@@ -60,11 +60,11 @@ def quiet_death() -> None:
         logging.root.addFilter(_no_death)
     server: BaseServer | None = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)
     if server is not None:
-        shown = server.handle_error
+        show_error = server.handle_error
 
         def handle_error(request: _Request, client_address: str) -> None:
             if java_death() is None:
-                shown(request, client_address)
+                show_error(request, client_address)
 
         server.handle_error = handle_error  # type: ignore[method-assign]
 

@@ -19,10 +19,10 @@ UNDATED = "helios: no event time: "
 """Prefix of the message of a row without an event time, inside Spark's own."""
 
 REGISTRY = "helios: registry: "
-"""Prefix of what a schema registry refuses a task, inside Spark's own message."""
+"""Prefix of the message of a task whose schema registry refuses a schema, inside Spark's own."""
 
 BAD_ROW = "helios: bad row: "
-"""Prefix of the JSON that says which row of which file or topic does not parse, inside Spark's own message."""
+"""Prefix of the JSON that names a row that does not parse, and its file or topic, inside Spark's own message."""
 
 FAILED_READ = re.compile(r"\[FAILED_READ_FILE[.\w]*\] .*?(?:reading file|File) (\S+?)\.? ", re.DOTALL)
 """Spark's words for a file that it could not read."""
@@ -48,19 +48,19 @@ def java_causes(error: BaseException) -> Iterator[JavaThrowable]:
     """The Java exception behind an error and its causes, outermost first; none behind an error of Python's own."""
     # pyspark keeps the Java exception of its own classes in `_origin`.
     cause = java_exception(error) if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
-    for _ in range(MOST_CAUSES):
+    for _ in range(MAX_CAUSES):
         if cause is None:
             return
         yield cause
         cause = cause.getCause()
 
 
-MOST_CAUSES = 20
-"""A chain of causes may be a circle."""
+MAX_CAUSES = 20
+"""A limit, because a chain of causes may be a circle."""
 
 
 def cause_of(error: BaseException) -> str:
-    """Why Java could not read a file: the innermost message, in one line."""
+    """The innermost message of an error's Java causes, in one line."""
     messages = [str(cause.getMessage()) for cause in java_causes(error) if cause.getMessage()]
     if not messages and isinstance(error, Py4JJavaError):
         return str(error.java_exception.getClass().getSimpleName())

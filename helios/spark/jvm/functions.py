@@ -1,4 +1,4 @@
-"""Functions in Java of the values of columns, and schemas as Spark writes them."""
+"""Java functions of column values, and schemas as DDL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from helios.spark.jvm.classes import classes, java_array
 from helios.spark.jvm.compiled import instance
 
 
-def called(
+def java_function(
     spark: SparkSession,
     name: str,
     code: Path,
@@ -23,28 +23,28 @@ def called(
     *more: object,
     gives: DataType | None = None,
 ) -> Column:
-    """A function in Java of the values of columns, which sees each row once, and those of a file in their order.
+    """The column that a Java function computes. The function sees each row once, and the rows of a file in order.
 
     Args:
         spark: The session.
-        name: Its name.
-        code: Its class.
-        columns: What it takes: the class has a `call` of so many.
-        settings: What its constructor takes, by which it is told from others of its name.
-        more: What the constructor takes before these.
-        gives: The type of what it gives; a string by default.
+        name: The function's name.
+        code: The source of its class.
+        columns: The arguments of its `call` method.
+        settings: The last arguments of its constructor. Functions of one name may differ in them.
+        more: The first arguments of its constructor.
+        gives: The type of its results; a string by default.
     """
     jvm = classes()
-    made = instance(spark, code, *more, *settings)
-    kind = next(
-        interface for interface in made.getClass().getInterfaces() if interface.getSimpleName() == f"UDF{len(columns)}"
-    )
-    # By reflection: py4j takes another one of the functions of this name.
+    function = instance(spark, code, *more, *settings)
+    name_of_interface = f"UDF{len(columns)}"
+    interface = next(i for i in function.getClass().getInterfaces() if i.getSimpleName() == name_of_interface)
+    # By reflection, because py4j would choose another overload of `udf`.
     functions = jvm.java.lang.Class.forName("org.apache.spark.sql.functions")
-    types = java_array(jvm.java.lang.Class, [kind, jvm.java.lang.Class.forName("org.apache.spark.sql.types.DataType")])
+    data_type = jvm.java.lang.Class.forName("org.apache.spark.sql.types.DataType")
+    types = java_array(jvm.java.lang.Class, [interface, data_type])
     result = spark._jsparkSession.parseDataType((gives or StringType()).json())
-    udf = functions.getMethod("udf", types).invoke(None, java_array(jvm.java.lang.Object, [made, result]))
-    # Pipelines of one session read with settings of their own.
+    udf = functions.getMethod("udf", types).invoke(None, java_array(jvm.java.lang.Object, [function, result]))
+    # Pipelines of one session have different settings, and so functions of different names.
     name = f"{name}_{hashlib.sha256(repr(settings).encode()).hexdigest()[:16]}"
     spark._jsparkSession.udf().register(name, udf.asNondeterministic())
     return F.call_function(name, *columns)

@@ -1,4 +1,4 @@
-"""Names of a folder's files, in one call of the JVM: a call for each takes longer than the rest of a start."""
+"""The names of a folder's files, in one JVM call: a call for each file takes longer than the rest of a start."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ def names_of(statuses: JavaArray[JavaFileStatus]) -> list[str]:
     if not len(statuses):
         return []
     hadoop = classes().org.apache.hadoop.fs
-    # A store's array is one of its own class, by which py4j finds no method of FileStatus[].
+    # The array of an object store has its own element class, for which py4j finds no method that takes FileStatus[].
     plain: JavaArray[JavaFileStatus] = java_array(hadoop.FileStatus, size=len(statuses))
     classes().java.lang.System.arraycopy(statuses, 0, plain, 0, len(statuses))
     paths = hadoop.FileUtil.stat2Paths(plain)
     text = str(classes().scala.Predef.genericWrapArray(paths).mkString("\n"))
     folder = str(statuses[0].getPath().getParent().toString()).rstrip("/") + "/"
-    return text.removeprefix(folder).split(f"\n{folder}")  # a name has no slash: this parts two paths alone
+    return text.removeprefix(folder).split(f"\n{folder}")  # names have no slash, so this splits only between paths

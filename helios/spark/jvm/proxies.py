@@ -1,13 +1,13 @@
 """Python's proxies of Java objects, without the reference cycles of py4j's own.
 
-py4j has the JVM let an object go when its proxy in Python is freed. But its proxies remember each method that they were
-asked for, and a method holds its proxy: only Python's full collection of cycles frees such a pair, and that may be an
-hour away. Until then the JVM keeps what each batch has loaded, a table's metadata with every snapshot among it. These
-proxies make a method whenever one is asked for, so that they are freed with the last reference to them.
+The JVM releases an object when Python frees the object's proxy. But py4j's own proxies keep the methods that were
+called, and a method keeps its proxy: only Python's full garbage collection frees this cycle, perhaps an hour later.
+Until then the JVM keeps all objects of a batch, such as a table's metadata with every snapshot. The proxies of this
+module create a method at each access, and are freed with their last reference.
 
-That is too early for what Python returns to a call of the JVM's: py4j sends the id of the object, drops the proxy, and
-the JVM may forget the object before it has looked the id up. So each thread keeps the last object that it sent: it
-sends another one only after the JVM has taken that one.
+That is too early for a proxy that Python returns to a call from the JVM: py4j sends the object's id and drops the
+proxy, and the JVM may release the object before it has looked up the id. So each thread keeps the last proxy that it
+sent. The thread sends the next proxy only after the JVM has looked up that id.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _member(proxy: Proxy, name: str) -> JavaMember:
 
 
 def _method(name: str) -> property:
-    """A property for a method that py4j keeps as an attribute of a collection."""
+    """A property for a Java method that py4j's own collection keeps as an attribute."""
     return property(lambda proxy: _member(proxy, name))
 
 
@@ -85,8 +85,8 @@ class ProxySet(Proxy, JavaSet):  # type: ignore[misc]
     _add, _clear, _remove = _method("add"), _method("clear"), _method("remove")
 
 
-LOOKS = 0.05
-"""Seconds between two looks of py4j's thread at what Python has freed; in its own second tables are loaded often."""
+RELEASE_SECONDS = 0.05
+"""How often py4j's thread releases the objects of freed proxies. In its default, one second, many tables are loaded."""
 
 PROXIES: dict[str, type[Proxy]] = {
     protocol.REFERENCE_TYPE: Proxy,
@@ -96,14 +96,14 @@ PROXIES: dict[str, type[Proxy]] = {
     protocol.MAP_TYPE: ProxyMap,
     protocol.SET_TYPE: ProxySet,
 }
-"""By py4j's names of the kinds of what a call returns."""
+"""The proxy class of each of py4j's types of results."""
 
 
 def free_with_last_reference() -> None:
-    """Makes py4j use these proxies from now on, and free their objects soon, for the whole process.
+    """Makes py4j use these proxies from now on in the whole process, and release their objects soon.
 
-    Objects that are there keep theirs.
+    Existing objects keep their proxies.
     """
     for kind, proxy in PROXIES.items():
         register_output_converter(kind, proxy)
-    clientserver.DEFAULT_WORKER_SLEEP_TIME = LOOKS
+    clientserver.DEFAULT_WORKER_SLEEP_TIME = RELEASE_SECONDS

@@ -19,9 +19,9 @@ class SparkVersion:
     """The JVM calls of one Spark version.
 
     Attributes:
-        connector_table: Makes the table that Spark reads and writes from an Iceberg table, which Python may
-            implement, and a branch; None for main.
-        staged_table: Makes the table that reads the scan tasks staged under an id; may add to the read options.
+        connector_table: Makes the table that Spark reads and writes, from an Iceberg table and a branch (None for
+            main). Python may implement the Iceberg table.
+        staged_table: Makes the table that reads the scan tasks staged under an id; may add read options.
         relation: Makes a relation of a connector table and read options.
         pins_scans: Whether scans of a table that Python implements have to be pinned to a snapshot.
         streams: The package of Spark's running streams, with their logical plans and the logs of their files.
@@ -101,4 +101,4 @@ VERSIONS: dict[str, SparkVersion] = {
         plain_checkpoint="org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     ),
 }
-"""By Spark's major.minor."""
+"""The calls by Spark's major.minor."""

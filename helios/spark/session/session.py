@@ -24,7 +24,7 @@ from helios.config import Config
 from helios.errors import EnvironmentProblem
 from helios.model.values import SECRETS
 from helios.plan.nodes import Plan
-from helios.spark.jvm.answers import take_at_once
+from helios.spark.jvm.answers import acknowledge_at_once
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.death import NO_ANSWER, java_death, quiet_death
 from helios.spark.jvm.types.hadoop import JavaPath
@@ -77,7 +77,7 @@ def connect(jvm: Jvm) -> SparkSession:
         # pyspark writes every failed query's Java stack trace to stderr, as JSON.
         logging.getLogger("SQLQueryContextLogger").disabled = True
     conf = _conf(jvm.config.master, jvm.conf)
-    take_at_once()
+    acknowledge_at_once()
     with jvm.log or nullcontext():
         try:
             if SparkContext._gateway is None:

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 from helios.sources.common.spark import rejects
 from helios.sources.common.spark.types import united
 from helios.spark.jvm.classes import classes
-from helios.spark.jvm.functions import called
+from helios.spark.jvm.functions import java_function
 
 JSON_LINE = Path(__file__).with_name("JsonLine.java")
 
@@ -111,7 +111,7 @@ def json_line(
         timestamps: The unit of numbers in timestamp columns, where timestamps become strings: "s", "ms" or "us".
     """
     settings = [columns, ",".join(kind.typeName() for kind in texts), ",".join(features), rescued, timestamps]
-    return called(spark, "helios_json_line", JSON_LINE, [text], settings)
+    return java_function(spark, "helios_json_line", JSON_LINE, [text], settings)
 
 
 def reason(result: Column) -> Column:

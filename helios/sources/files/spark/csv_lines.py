@@ -27,7 +27,7 @@ from helios.sources.files.spark.text_lines import (
 from helios.sources.files.spark.text_values import as_cast
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.compiled import instance
-from helios.spark.jvm.functions import called, ddl
+from helios.spark.jvm.functions import ddl, java_function
 
 CSV_LINE = Path(__file__).with_name("CsvLine.java")
 
@@ -102,7 +102,7 @@ def _csv_line(spark: SparkSession, source: FilesSource, width: int) -> Callable[
 
     def classified(columns: Sequence[Column], gives: DataType) -> Column:
         name = f"helios_csv_{len(columns)}"
-        return called(spark, name, CSV_LINE, columns, settings, conf, gives=gives)
+        return java_function(spark, name, CSV_LINE, columns, settings, conf, gives=gives)
 
     return classified
 

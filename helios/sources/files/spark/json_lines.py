@@ -17,7 +17,7 @@ from helios.sources.files.declare import UNDECLARED_FIELDS, FilesSource
 from helios.sources.files.spark import bad_rows
 from helios.sources.files.spark.text_lines import PLAIN, RECORDS, UNPARSED, WHAT, line_options, lines, records
 from helios.sources.files.spark.text_values import as_cast, text_types
-from helios.spark.jvm.functions import called, ddl
+from helios.spark.jvm.functions import ddl, java_function
 
 JSON_RECORDS = Path(__file__).with_name("JsonRecords.java")
 
@@ -103,7 +103,7 @@ def _json_lines(
     features = [name for option, (name, on) in FEATURES.items() if source.flag(option, on)]
 
     def split(text: Column) -> Column:
-        return called(spark, "helios_json_records", JSON_RECORDS, [text], [",".join(features)], gives=RECORDS)
+        return java_function(spark, "helios_json_records", JSON_RECORDS, [text], [",".join(features)], gives=RECORDS)
 
     def what(line: Column) -> Column:
         types = text_types(source)

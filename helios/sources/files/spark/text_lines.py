@@ -21,7 +21,7 @@ from helios.sources.files.declare import FilesSource
 from helios.sources.files.spark import bad_rows
 from helios.sources.files.spark.listing import loaded
 from helios.spark.jvm.classes import classes
-from helios.spark.jvm.functions import called
+from helios.spark.jvm.functions import java_function
 
 DECODED = Path(__file__).with_name("Decoded.java")
 
@@ -155,7 +155,7 @@ def _text(spark: SparkSession, options: dict[str, str], value: Column) -> tuple[
     if encoding.lower() in UTF8:
         text, valid = F.make_valid_utf8(value), F.is_valid_utf8(value)
     else:
-        strict = called(spark, "helios_decoded_strict", DECODED, [value_bytes], [encoding, True])
-        lenient = called(spark, "helios_decoded_lenient", DECODED, [value_bytes], [encoding, False])
+        strict = java_function(spark, "helios_decoded_strict", DECODED, [value_bytes], [encoding, True])
+        lenient = java_function(spark, "helios_decoded_lenient", DECODED, [value_bytes], [encoding, False])
         text, valid = F.coalesce(strict, lenient), strict.isNotNull()
     return text, F.when(~valid, F.lit(f"{DAMAGED} {encoding}"))

@@ -16,7 +16,7 @@ from helios.sources.common.spark.types import nullable
 from helios.sources.kafka.declare import KafkaSource
 from helios.sources.kafka.registry import authorization, latest
 from helios.sources.kafka.values import Registry
-from helios.spark.jvm.functions import called
+from helios.spark.jvm.functions import java_function
 
 CODE = Path(__file__).with_name("AvroValue.java")
 
@@ -36,7 +36,7 @@ def resolved(spark: SparkSession, source: KafkaSource) -> Column:
     registry = source.values.registry
     address, login = (registry.url, authorization(registry)) if registry is not None else ("", "")
     settings = [str(source.values.avro), address, login, source.values.extra == "fail"]
-    return called(spark, "helios_avro_value", CODE, [F.col("value")], settings, gives=RESOLVED)
+    return java_function(spark, "helios_avro_value", CODE, [F.col("value")], settings, gives=RESOLVED)
 
 
 def parsed(value: Column, schema: str) -> Column:

@@ -74,7 +74,7 @@ class JavaDataFile(JavaContentFile, Protocol):
     """An `org.apache.iceberg.DataFile`."""
 
     def firstRowId(self) -> int | None:
-        """The id of its first row, in tables of format v3."""
+        """The id of the file's first row, in tables of format v3."""
 
 
 class JavaDeleteFile(JavaContentFile, Protocol):
@@ -90,7 +90,7 @@ class JavaFieldSummary(JavaObject, Protocol):
     """An `org.apache.iceberg.ManifestFile.PartitionFieldSummary`."""
 
     def lowerBound(self) -> JavaObject | None:
-        """A `ByteBuffer`; null where all partitions are null."""
+        """A `ByteBuffer`; null if all partitions are null."""
 
     def upperBound(self) -> JavaObject | None: ...
 
@@ -107,7 +107,7 @@ class JavaManifestFile(JavaObject, Protocol):
         """DATA or DELETES."""
 
     def partitions(self) -> JavaList[JavaFieldSummary] | None:
-        """The summary of each field of the partition spec; None where the manifest has none."""
+        """The summary of each field of the partition spec; None if the manifest has no summaries."""
 
     def hasAddedFiles(self) -> bool: ...
 
@@ -126,7 +126,7 @@ class JavaManifestEntry(JavaObject, Protocol):
 
 
 class JavaManifestEntries(JavaObject, Protocol):
-    """An iterable of entries, which is its own iterator; each step gives the same object."""
+    """An iterable of entries that is its own iterator; each step returns the same object with other values."""
 
     def iterator(self) -> JavaManifestEntries: ...
 
@@ -161,7 +161,7 @@ class JavaFileIO(JavaObject, Protocol):
     def properties(self) -> JavaMap[str, str]: ...
 
     def credentials(self) -> JavaList[JavaObject]:
-        """Keys that a server has handed out; not every client has the method."""
+        """Storage keys from the catalog's server; not every client has the method."""
 
 
 # scans
@@ -176,13 +176,13 @@ class JavaFileScanTask(JavaObject, Protocol):
 
 
 class JavaFileReporter(Protocol):
-    """Our `NullCounts`."""
+    """Helios's Java class `NullCounts`."""
 
     def call(self, tasks: JavaList[JavaFileScanTask]) -> JavaList[JavaObject]: ...
 
 
 class JavaTaskComparer(Protocol):
-    """Our `OtherTasks`."""
+    """Helios's Java class `OtherTasks`."""
 
     def call(
         self, first: JavaList[JavaFileScanTask], second: JavaList[JavaFileScanTask]
@@ -190,13 +190,13 @@ class JavaTaskComparer(Protocol):
 
 
 class JavaManifestReporter(Protocol):
-    """Our `ManifestNulls`."""
+    """Helios's Java class `ManifestNulls`."""
 
     def state(self, table: JavaTable, state: JavaSnapshot) -> JavaObject: ...
 
 
 class JavaFooterReporter(Protocol):
-    """Our `Footers`."""
+    """Helios's Java class `Footers`."""
 
     def call(self, locations: JavaList[str]) -> JavaList[JavaObject]: ...
 

@@ -51,7 +51,7 @@ class JavaFileSystem(JavaObject, Protocol):
     def getScheme(self) -> str: ...
 
     def getRawFileSystem(self) -> JavaFileSystem:
-        """Of a local file system, the one without checksums."""
+        """The file system without checksums below a local file system."""
 
     def makeQualified(self, path: JavaPath) -> JavaPath: ...
 

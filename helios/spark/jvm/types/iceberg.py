@@ -142,10 +142,10 @@ class JavaSnapshot(JavaObject, Protocol):
     def manifestListLocation(self) -> str: ...
 
     def firstRowId(self) -> int | None:
-        """The first row id of format v3 that the snapshot gave away."""
+        """The first row id that the snapshot assigned, in format v3."""
 
     def addedRows(self) -> int | None:
-        """How many row ids of format v3 the snapshot gave away."""
+        """How many row ids the snapshot assigned, in format v3."""
 
     def allManifests(self, io: JavaFileIO) -> JavaList[JavaManifestFile]: ...
 
@@ -184,7 +184,7 @@ class JavaTableMetadata(JavaObject, Protocol):
     def uuid(self) -> str: ...
 
     def metadataFileLocation(self) -> str | None:
-        """None where a server does not tell."""
+        """None if the catalog's server does not send the location."""
 
     def lastSequenceNumber(self) -> int: ...
 
@@ -222,14 +222,14 @@ class JavaTableOperations(JavaObject, Protocol):
     def commit(self, base: JavaTableMetadata, metadata: JavaTableMetadata) -> None: ...
 
     def metadataFileLocation(self, name: str) -> str:
-        """Where a metadata file of a name is put."""
+        """The location of a metadata file with this name."""
 
 
 class JavaLocationProvider(JavaObject, Protocol):
     """An `org.apache.iceberg.io.LocationProvider`."""
 
     def newDataLocation(self, name: str) -> str:
-        """Where a data file of a name is put."""
+        """The location of a data file with this name."""
 
 
 class JavaTable(JavaObject, Protocol):
@@ -250,7 +250,7 @@ class JavaTable(JavaObject, Protocol):
 
     def locationProvider(self) -> JavaLocationProvider: ...
 
-    # what it is
+    # metadata
 
     def properties(self) -> JavaMap[str, str]: ...
 
@@ -264,7 +264,7 @@ class JavaTable(JavaObject, Protocol):
 
     def sortOrder(self) -> JavaSortOrder: ...
 
-    # what it holds
+    # contents
 
     def currentSnapshot(self) -> JavaSnapshot | None: ...
 
@@ -343,11 +343,11 @@ class JavaCatalog(JavaObject, Protocol):
     def createNamespace(self, namespace: JavaNamespace) -> None: ...
 
     def registerTable(self, name: JavaTableIdentifier, metadata: str) -> JavaTable:
-        """A table whose metadata is that of a file."""
+        """Registers a metadata file as a table."""
 
 
 class JavaTableCommit(JavaObject, Protocol):
-    """An `org.apache.iceberg.catalog.TableCommit`: what a commit of several tables changes in one."""
+    """An `org.apache.iceberg.catalog.TableCommit`: the changes of one table in a commit of several tables."""
 
 
 class JavaRestCatalog(JavaCatalog, Protocol):

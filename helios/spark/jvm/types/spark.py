@@ -17,7 +17,7 @@ class JavaDataType(JavaObject, Protocol):
     def json(self) -> str: ...
 
     def defaultSize(self) -> int:
-        """About how many bytes a value takes."""
+        """The approximate bytes of a value."""
 
     def asNullable(self) -> JavaDataType: ...
 
@@ -51,7 +51,7 @@ class JavaSparkContext(JavaObject, Protocol):
     def conf(self) -> JavaSparkConf: ...
 
     def getExecutorMemoryStatus(self) -> ScalaMap[str, JavaObject]:
-        """By the address of each block manager, the driver's among them."""
+        """The memory of each block manager, by its address; the driver has a block manager, too."""
 
 
 class JavaCatalogManager(JavaObject, Protocol):
@@ -165,7 +165,7 @@ class JavaLogicalRelation(JavaLogicalPlan, Protocol):
     def catalogTable(self) -> JavaObject: ...
 
     def copy(self, *fields: object) -> JavaLogicalRelation:
-        """The relation with other fields: of a Scala case class py4j wants them all."""
+        """The relation with other fields; py4j needs all fields of a Scala case class."""
 
 
 class JavaUnresolvedRelation(JavaLogicalPlan, Protocol):
@@ -181,7 +181,7 @@ class ScalaText(ScalaSeq[str], Protocol):
 
 
 class JavaStatusWriter(Protocol):
-    """Our `Statuses`."""
+    """Helios's Java class `Statuses`."""
 
     def call(self, statuses: ScalaText, file: str) -> None: ...
 
@@ -194,7 +194,7 @@ class JavaRelation(JavaLogicalPlan, Protocol):
     def options(self) -> JavaObject: ...
 
     def copy(self, *fields: object) -> JavaRelation:
-        """The relation with other fields: of a Scala case class py4j wants them all."""
+        """The relation with other fields; py4j needs all fields of a Scala case class."""
 
 
 class JavaQueryExecution(JavaObject, Protocol):
@@ -203,10 +203,10 @@ class JavaQueryExecution(JavaObject, Protocol):
     def analyzed(self) -> JavaLogicalPlan: ...
 
     def withCachedData(self) -> JavaLogicalPlan:
-        """The plan, in which what is persisted is a leaf."""
+        """The plan, in which each persisted DataFrame is a leaf."""
 
     def commandExecuted(self) -> JavaLogicalPlan:
-        """The plan; of a command, which this runs if nothing has, a `CommandResult`."""
+        """The plan; a `CommandResult` for a command, which this call runs unless it has run before."""
 
     def executedPlan(self) -> JavaSparkPlan: ...
 

@@ -65,7 +65,7 @@ class JavaReplacePartitions(JavaSnapshotUpdate, Protocol):
     def addFile(self, file: JavaDataFile) -> Self: ...
 
     def validateFromSnapshot(self, snapshot: int) -> Self:
-        """Conflicts are looked for after this snapshot."""
+        """Only commits after this snapshot may conflict."""
 
     def validateNoConflictingData(self) -> Self: ...
 
@@ -76,10 +76,10 @@ class JavaRowChange(JavaSnapshotUpdate, Protocol):
     """An `org.apache.iceberg.RowDelta` of a merge-on-read command, or an `OverwriteFiles` of a copy-on-write one."""
 
     def conflictDetectionFilter(self, expression: JavaExpression) -> Self:
-        """Only files that may meet this are a conflict."""
+        """Only files that may hold matching rows conflict."""
 
     def validateFromSnapshot(self, snapshot: int) -> Self:
-        """Conflicts are looked for after this snapshot."""
+        """Only commits after this snapshot may conflict."""
 
 
 class JavaRowDelta(JavaRowChange, Protocol):
@@ -92,10 +92,10 @@ class JavaRowDelta(JavaRowChange, Protocol):
     def removeDeletes(self, file: JavaDeleteFile) -> Self: ...
 
     def validateDataFilesExist(self, locations: JavaIterable[str]) -> Self:
-        """These are still to be there."""
+        """The commit fails if a rewrite has removed one of these files."""
 
     def validateDeletedFiles(self) -> Self:
-        """They are to be there even if they were deleted meanwhile, and not only rewritten."""
+        """The commit also fails if a delete has removed one of those files."""
 
     def validateNoConflictingDeleteFiles(self) -> Self: ...
 
