@@ -22,7 +22,7 @@ def deleted(file: InputFile, store: Mapping[str, str]) -> BitMap64:
 
     Args:
         file: The file.
-        store: PyIceberg's properties of the store that it is on.
+        store: PyIceberg's properties of its store.
 
     Raises:
         NotNative: A deletion vector is damaged.
@@ -51,7 +51,7 @@ def vector(path: str, offset: int, size: int, store: Mapping[str, str]) -> BitMa
     """The positions of a deletion vector in a Puffin file.
 
     Raises:
-        NotNative: It is not as its checksum says.
+        NotNative: The vector is damaged.
     """
     with opened(path, store) as file:
         file.seek(offset)
@@ -62,21 +62,21 @@ def vector(path: str, offset: int, size: int, store: Mapping[str, str]) -> BitMa
 
 
 def parsed(blob: bytes) -> BitMap64:
-    """The positions of a deletion vector, as it lies in its file.
+    """The positions of a deletion vector, from its bytes in the file.
 
     Raises:
-        NotNative: It is not as its checksum says.
+        NotNative: The vector is damaged.
     """
     from pyroaring import BitMap64
 
     length = int.from_bytes(blob[:4], "big")
-    body, check = blob[4 : 4 + length], blob[4 + length :]
-    if body[:4] != MAGIC or zlib.crc32(body) != int.from_bytes(check, "big"):
+    body, checksum = blob[4 : 4 + length], blob[4 + length :]
+    if body[:4] != MAGIC or zlib.crc32(body) != int.from_bytes(checksum, "big"):
         raise NotNative("a deletion vector is damaged")
     return BitMap64.deserialize(body[4:])
 
 
-def written(positions: BitMap64) -> bytes:
-    """Positions in the format of a deletion vector."""
+def vector_bytes(positions: BitMap64) -> bytes:
+    """The deletion vector of some positions."""
     body = MAGIC + positions.serialize()
     return len(body).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")

@@ -1,8 +1,8 @@
-"""Programs as Polars expressions: one row of `OPS` for each operator, with the semantics that Spark's has.
+"""Programs as Polars expressions: one row of `OPS` for each operator, with Spark's semantics.
 
 Polars compares as Spark does: NaN equals NaN and is the largest number, -0.0 equals 0.0, text and bytes by their bytes,
-and nulls follow three-valued logic. Where Spark's ANSI mode fails on a value, such as an overflow, the row is marked,
-and the batch is left to Spark, which fails or not, with its own message.
+and nulls follow three-valued logic. If Spark's ANSI mode may fail on a value, such as an overflow, the row is marked.
+Spark then writes the batch, or fails with its own message.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from decimal import Decimal
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from helios.native.program import Operation, Project, Term
+from helios.native.program import Operation, Project, Term, decimal_digits
 
 if TYPE_CHECKING:
     import polars as pl
@@ -30,8 +30,7 @@ def polars_type(kind: str) -> Any:
     import polars as pl
 
     if kind.startswith("decimal("):
-        precision, scale = map(int, kind[len("decimal(") : -1].split(","))
-        return pl.Decimal(precision, scale)
+        return pl.Decimal(*decimal_digits(kind))
     plain = {
         "boolean": pl.Boolean, "int": pl.Int32, "bigint": pl.Int64, "float": pl.Float32, "double": pl.Float64,
         "string": pl.String, "binary": pl.Binary, "date": pl.Date, "timestamp": pl.Datetime("us", "UTC"),
@@ -45,8 +44,8 @@ def applied(steps: Sequence[Operation], frame: pl.LazyFrame, kept: Sequence[str]
 
     Args:
         steps: The steps.
-        frame: The rows before them.
-        kept: Further columns of them, which no step sees, and every row keeps.
+        frame: The rows.
+        kept: Further columns, which no step reads and every row keeps.
     """
     import polars as pl
 
@@ -54,12 +53,12 @@ def applied(steps: Sequence[Operation], frame: pl.LazyFrame, kept: Sequence[str]
     for step in steps:
         builder = _Builder()
         if not isinstance(step, Project):
-            meets = builder.build(step.condition)
+            condition = builder.build(step.condition)
             fails = builder.fails()
             if fails is not None:
                 frame = frame.with_columns((pl.col(FAILS) | fails).alias(FAILS))
-            marks = builder.failing or len(steps) > 1
-            frame = frame.filter(meets | pl.col(FAILS) if marks else meets)
+            has_marks = fails is not None or len(steps) > 1
+            frame = frame.filter(condition | pl.col(FAILS) if has_marks else condition)
         else:
             columns = [builder.build(term).alias(name) for name, term in step.columns]
             fails = builder.fails()
@@ -69,7 +68,7 @@ def applied(steps: Sequence[Operation], frame: pl.LazyFrame, kept: Sequence[str]
 
 
 class _Builder:
-    """Builds the expressions of one step, and collects what marks the rows on which Spark may fail."""
+    """Builds the expressions of one step, and collects the conditions under which Spark may fail on a row."""
 
     def __init__(self) -> None:
         self.failing: list[pl.Expr] = []
@@ -78,6 +77,7 @@ class _Builder:
         return OPS[term.op](self, term)
 
     def fails(self) -> pl.Expr | None:
+        """True for rows on which Spark may fail; None if it fails on no row."""
         if not self.failing:
             return None
         return reduce(lambda a, b: a | b, [failing.fill_null(False) for failing in self.failing])
@@ -111,7 +111,7 @@ _VALUES: dict[str, Callable[[str], Any]] = {
     "timestamp": lambda text: datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC),
     "timestamp_ntz": datetime.datetime.fromisoformat,
 }
-"""A literal's value, by its type."""
+"""The value of a literal from its text, by its type."""
 
 
 def _binary(combine: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Callable[[_Builder, Term], pl.Expr]:
@@ -139,8 +139,7 @@ def _wide(value: pl.Expr | int) -> pl.Expr:
 
 
 def _narrowed(builder: _Builder, wide: pl.Expr, kind: str) -> pl.Expr:
-    """A 128 bit number as one of a narrower type; a value outside of it marks the row."""
-
+    """A 128 bit number in a narrower type; a value outside of its range marks the row."""
     low, high = RANGES[kind]
     builder.failing.append((wide < _wide(low)) | (wide > _wide(high)))
     return wide.cast(polars_type(kind), strict=False)
@@ -152,20 +151,20 @@ def _negated(builder: _Builder, term: Term) -> pl.Expr:
 
 
 def _cast(builder: _Builder, term: Term) -> pl.Expr:
-    (of,) = term.args
-    value = builder.build(of)
-    if term.kind == "int" and of.kind == "bigint":
+    (operand,) = term.args
+    value = builder.build(operand)
+    if term.kind == "int" and operand.kind == "bigint":
         return _narrowed(builder, _wide(value), "int")
     return value.cast(polars_type(term.kind))
 
 
 def _case(builder: _Builder, term: Term) -> pl.Expr:
-    """Conditions and values in turn, then the value otherwise."""
+    """A `CASE`; its arguments are conditions and values in turn, then the value otherwise."""
     import polars as pl
 
-    *branches, otherwise = map(builder.build, term.args)
-    result = otherwise
-    for condition, value in reversed(list(zip(branches[::2], branches[1::2], strict=True))):
+    *branches, result = map(builder.build, term.args)
+    conditions, values = branches[::2], branches[1::2]
+    for condition, value in reversed(list(zip(conditions, values, strict=True))):
         result = pl.when(condition).then(value).otherwise(result)
     return result
 
@@ -176,7 +175,9 @@ def _coalesced(builder: _Builder, term: Term) -> pl.Expr:
     return pl.coalesce([builder.build(arg) for arg in term.args])
 
 
-def _like(method: str) -> Callable[[_Builder, Term], pl.Expr]:
+def _text_test(method: str) -> Callable[[_Builder, Term], pl.Expr]:
+    """A test of a text by a method of Polars."""
+
     def built(builder: _Builder, term: Term) -> pl.Expr:
         (value,) = map(builder.build, term.args)
         literal = {"literal": True} if method == "contains" else {}
@@ -207,8 +208,8 @@ OPS: dict[str, Callable[[_Builder, Term], pl.Expr]] = {
     "neg": _negated,
     "case": _case,
     "coalesce": _coalesced,
-    "starts": _like("starts_with"),
-    "ends": _like("ends_with"),
-    "contains": _like("contains"),
+    "starts": _text_test("starts_with"),
+    "ends": _text_test("ends_with"),
+    "contains": _text_test("contains"),
 }
-"""By operator: the expression of a term."""
+"""The expression of a term, by its operator."""

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TEXTS = ("string", "date", "timestamp", "timestamp_ntz")
-"""Types whose values are texts in JSON."""
+"""Types whose values are strings in JSON."""
 BEGIN, COLON = re.compile(rb"\{ *"), re.compile(rb" *: *")
 BEHIND = re.compile(rb" *(, *|\})")
 OTHER = re.compile(rb"( *: *)[^ ,}]+( *(?:, *|\}))")
-"""The text between quotes where the value is no text: the value, and the punctuation around it."""
+"""The text between the quotes around a value that is not a string: the value, and the punctuation around it."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Template:
     """The text between the quotes of lines of the same form.
 
     Attributes:
-        same: What is the same in each line, by its place.
-        texts: The places of values that are texts, by column.
-        others: The places of other values, by column, with what stands before and behind the value.
+        same: The parts that are the same in each line, by their places.
+        texts: The places of the values that are strings, by column.
+        others: The places of other values, by column, with the text before and after the value.
     """
 
     same: Mapping[int, str]
@@ -43,7 +43,7 @@ class Template:
 
     @classmethod
     def of(cls, line: str, text: Text) -> Template | None:
-        """The template of an object. None if it lacks a column, has other or repeated ones, or has null for a text."""
+        """The template of a JSON object; None if it lacks a column, has another one or one twice, or a null string."""
         parts, kinds = line.encode().split(b'"'), dict(text.columns)
         same, texts, others = {0: line.partition('"')[0]}, {}, {}
         at, behind = 1, b","
@@ -72,23 +72,23 @@ def read(lines: bytes, text: Text, count: int) -> pl.DataFrame:
     """The rows of lines.
 
     Args:
-        lines: The lines, of UTF-8 without control characters.
-        text: What they are.
-        count: How many there are.
+        lines: The lines, in UTF-8 without control characters.
+        text: Their format.
+        count: Their number.
 
     Raises:
         NotNative: A line is not plain.
-        pyarrow.ArrowException: A line is no object of these columns.
+        pyarrow.ArrowException: A line is not an object with these columns.
     """
-    frame = _alike(lines, text, count) if b"\\" not in lines else None
-    return frame if frame is not None else _any(lines, text, count)
+    frame = _by_template(lines, text, count) if b"\\" not in lines else None
+    return frame if frame is not None else _by_arrow(lines, text, count)
 
 
-def _alike(lines: bytes, text: Text, count: int) -> pl.DataFrame | None:
-    """The rows of lines that have the form of the first line; None if some do not, or a value is not plain.
+def _by_template(lines: bytes, text: Text, count: int) -> pl.DataFrame | None:
+    """The rows of lines that have the form of the first line; None if a line has not, or a value is not plain.
 
-    Without a backslash each quote begins or ends a text, so that two lines with the same between their quotes, but for
-    values, are the same objects but for these.
+    Without a backslash, each quote begins or ends a string. Lines with the same text between their quotes, except for
+    values, are therefore objects that differ only in these values.
     """
     import polars as pl
     import pyarrow as pa
@@ -113,10 +113,10 @@ def _alike(lines: bytes, text: Text, count: int) -> pl.DataFrame | None:
         return None
 
 
-def _any(lines: bytes, text: Text, count: int) -> pl.DataFrame:
+def _by_arrow(lines: bytes, text: Text, count: int) -> pl.DataFrame:
     """The rows of lines as Arrow reads them.
 
-    Fields are flat, so that each line which begins and ends so is one object or is refused.
+    Fields are flat. So a line that begins with { and ends with } is one object, or Arrow refuses it.
     """
     import polars as pl
     import pyarrow as pa
@@ -135,8 +135,8 @@ def _any(lines: bytes, text: Text, count: int) -> pl.DataFrame:
         ),
     )
     if table.num_rows != count:
-        raise NotNative("lines are not rows")
-    table.validate(full=True)  # Arrow compares the digits of a decimal with its precision before it scales it
+        raise NotNative("a line is not one row")
+    table.validate(full=True)  # Arrow checks the precision of a decimal before it applies the scale
     series = []
     for name, kind in text.columns:
         column = table.column(name)
@@ -147,7 +147,7 @@ def _any(lines: bytes, text: Text, count: int) -> pl.DataFrame:
 
 
 def _type(kind: str) -> pa.DataType:
-    """The Arrow type that a value is read as: its own, or text that is converted afterwards."""
+    """The Arrow type that a value is read as: its own, or a string that is converted afterwards."""
     import pyarrow as pa
 
     from helios.native.writer import arrow_type

@@ -1,8 +1,8 @@
 """Plain lines of csv and JSON as frames; a line is plain if Spark's readers certainly give it the same values.
 
-Nothing is judged here: a block of lines of which one is not plain is refused, and Spark reads the batch. Not plain are
-quotes and backslashes of a csv, control characters, empty lines, bytes that are no UTF-8, spaces at the ends of a csv's
-fields, other fields than the file's columns, and values that `helios.native.plain` does not know for their types.
+If a line of a block is not plain, the block is refused, and Spark reads the batch. Not plain are quotes and backslashes
+in a csv, control characters, empty lines, bytes that are not UTF-8, spaces at the ends of a csv's fields, other fields
+than the file's columns, and values that are not plain for their types (`helios.native.plain`).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 BLOCK = 16 << 20
 """Bytes that are read at a time."""
 LONGEST = 1 << 20
-"""Bytes of a line that is plain."""
+"""A line with more bytes is not plain."""
 
 
 def rows(file: InputFile, text: Text) -> Iterator[pl.DataFrame]:
-    """The rows of a file or a part of one, with all columns of the file; some lines at a time.
+    """The rows of a file, or of a part of it, with all columns of the file; some lines at a time.
 
     Args:
-        file: The file, or the part of it whose lines begin in it.
-        text: What its lines are.
+        file: The file, or a part, which has the lines that begin in it.
+        text: The format of the lines.
 
     Raises:
         NotNative: A line is not plain, or the file is shorter than it was.
@@ -39,20 +39,20 @@ def rows(file: InputFile, text: Text) -> Iterator[pl.DataFrame]:
 
     first = file.begin == 0
     for block in _blocks(file):
-        lines = _ended(block)
+        lines = _with_newlines(block)
         if first and text.header:
-            lines = _behind_header(lines, text)
+            lines = _without_header(lines, text)
         first = False
         if lines:
             try:
-                frame = READ[text.format](lines, text, _check(lines, text))
+                frame = READ[text.format](lines, text, _count(lines, text))
             except (pl.exceptions.PolarsError, pa.ArrowException) as error:
                 raise NotNative(f"a line is not plain: {str(error).splitlines()[0]}") from error
             yield frame
 
 
 def _blocks(file: InputFile) -> Iterator[bytes]:
-    """The lines that begin in a part of a file, in blocks of whole ones.
+    """The lines that begin in a part of a file, in blocks of whole lines.
 
     Raises:
         NotNative: The file is shorter than it was, or a line is long.
@@ -79,7 +79,7 @@ def _blocks(file: InputFile) -> Iterator[bytes]:
 
 
 def _line(stream: BinaryIO, file: InputFile) -> bytes:
-    """The bytes up to the end of a line, or of what the file was."""
+    """The bytes up to the end of the line, or up to the end that the file had when it was listed."""
     end = file.whole or file.size
     line = stream.readline(min(LONGEST, end - stream.tell()))
     if not line.endswith(b"\n") and stream.tell() < end:
@@ -87,11 +87,11 @@ def _line(stream: BinaryIO, file: InputFile) -> bytes:
     return line
 
 
-def _ended(block: bytes) -> bytes:
-    """Lines that end with a newline each, whatever they ended with.
+def _with_newlines(block: bytes) -> bytes:
+    """The lines of a block, each ended by a newline alone.
 
     Raises:
-        NotNative: Some end otherwise.
+        NotNative: A line ends with a carriage return alone.
     """
     if b"\r" in block:
         if block.count(b"\r") != block.count(b"\r\n"):
@@ -100,18 +100,18 @@ def _ended(block: bytes) -> bytes:
     return block if block.endswith(b"\n") else block + b"\n"
 
 
-def _behind_header(lines: bytes, text: Text) -> bytes:
-    head, _, rest = lines.partition(b"\n")
-    if head != text.separator.join(text.header).encode():
+def _without_header(lines: bytes, text: Text) -> bytes:
+    header, _, rest = lines.partition(b"\n")
+    if header != text.separator.join(text.header).encode():
         raise NotNative("a file has another header than it had, or one with quotes")
     return rest
 
 
-def _check(lines: bytes, text: Text) -> int:
-    """How many lines there are.
+def _count(lines: bytes, text: Text) -> int:
+    """The number of lines, after a check of their bytes.
 
     Raises:
-        NotNative: Bytes are not plain, whatever the lines are.
+        NotNative: A byte is not plain in any format.
     """
     import numpy as np
 
@@ -134,21 +134,22 @@ def _csv(lines: bytes, text: Text, count: int) -> pl.DataFrame:
     import polars as pl
     import pyarrow.compute as pc
 
-    for sign in (b'"', b"\\"):
-        if sign in lines:
-            raise NotNative(f"a line has the sign {sign.decode()}")
-    made = []
+    for character in (b'"', b"\\"):
+        if character in lines:
+            raise NotNative(f"a line has the character {character.decode()}")
+    columns = []
     for (name, kind), texts in zip(text.columns, fields(lines, text.separator, len(text.columns), ""), strict=True):
         if len(texts) != count:
-            raise NotNative("lines are not rows")
-        if kind == "string" and any(any_of(ends(texts, " ")) for ends in (pc.starts_with, pc.ends_with)):
+            raise NotNative("a line is not one row")
+        if kind == "string" and (any_of(pc.starts_with(texts, " ")) or any_of(pc.ends_with(texts, " "))):
             raise NotNative("a field begins or ends with a space")
-        made.append(values(texts, name, kind))
-    frame = pl.DataFrame(made)
-    if all(column.null_count() for column in made) and frame.select(pl.all_horizontal(pl.all().is_null()).any()).item():
-        raise NotNative("a line is empty, or has nothing but separators")
+        columns.append(values(texts, name, kind))
+    frame = pl.DataFrame(columns)
+    some_row_is_null = pl.all_horizontal(pl.all().is_null()).any()
+    if all(column.null_count() for column in columns) and frame.select(some_row_is_null).item():
+        raise NotNative("a line is empty, or has only separators")
     return frame
 
 
 READ: Mapping[str, Callable[[bytes, Text, int], pl.DataFrame]] = {"csv": _csv, "json": json_lines.read}
-"""By format: the rows of some lines, of which it is told how many they are."""
+"""The reader of each format, which gets some lines, their format and their number."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,16 +13,16 @@ from helios.native.work import Column
 
 @dataclass
 class ColumnMetrics:
-    """The metrics of one column of one file, grouped_by_partition from its row groups.
+    """The metrics of one column of one file, collected while its row groups are written.
 
     Attributes:
         column: The column.
-        values: Its values, nulls too.
-        nulls: Its nulls.
-        nans: Its NaNs, of floating-point numbers.
+        values: The number of its values, with nulls.
+        nulls: The number of its nulls.
+        nans: The number of its NaNs, for floating-point numbers.
         size: Its bytes in the file.
-        low: Its smallest value; None where there is none.
-        high: Its largest one.
+        low: Its smallest value; None without values.
+        high: Its largest value; None without values.
     """
 
     column: Column
@@ -53,7 +54,7 @@ class ColumnMetrics:
         if mode == "counts":
             return
         extremes = pc.min_max(values)
-        low, high = (extremes[end].as_py() if not self.moment else extremes[end].value for end in ("min", "max"))
+        low, high = (extremes[end].value if self.temporal else extremes[end].as_py() for end in ("min", "max"))
         if low is None:
             return
         if self.floating and 0.0 in (low, high):
@@ -63,12 +64,12 @@ class ColumnMetrics:
         self.high = high if self.high is None or less(self.high, high) else self.high
 
     @property
-    def moment(self) -> bool:
-        """True if values are taken as the number that Arrow keeps: Python's times end in the year 9999."""
+    def temporal(self) -> bool:
+        """True for dates and times, which are kept as Arrow's numbers: Python's times end in the year 9999."""
         return self.column.kind in ("date", "timestamp", "timestamp_ntz")
 
     def bounds(self) -> tuple[bytes | None, bytes | None]:
-        """The lower and the upper bound; None where there is none."""
+        """The lower and the upper bound; None if there is no bound."""
         mode = self.column.metrics
         if mode in ("none", "counts") or self.low is None:
             return None, None
@@ -82,7 +83,7 @@ class ColumnMetrics:
 
 
 def _signed(values: Any, low: float, high: float) -> tuple[float, float]:
-    """Bounds among which -0.0 lies below 0.0."""
+    """The bounds of numbers, if -0.0 is less than 0.0."""
     import numpy as np
 
     numbers = values.drop_null().to_numpy(zero_copy_only=False)
@@ -93,8 +94,6 @@ def _signed(values: Any, low: float, high: float) -> tuple[float, float]:
 
 
 def _below(a: float, b: float) -> bool:
-    import math
-
     return a < b or (a == b == 0.0 and math.copysign(1, a) < math.copysign(1, b))
 
 
@@ -103,8 +102,8 @@ def _decimal(value: Any) -> bytes:
     sign, digits, _ = value.as_tuple()
     number = int("".join(map(str, digits)))
     number = -number if sign else number
-    length = max(1, ((number if number >= 0 else ~number).bit_length() + 8) // 8)
-    return number.to_bytes(length, "big", signed=True)
+    bits = (number if number >= 0 else ~number).bit_length() + 1  # the sign takes a bit
+    return number.to_bytes(math.ceil(bits / 8), "big", signed=True)
 
 
 _ENCODED: dict[str, Callable[[Any], bytes]] = {
@@ -123,7 +122,7 @@ _ENCODED: dict[str, Callable[[Any], bytes]] = {
 
 
 def text_above(value: str, width: int) -> str | None:
-    """A text of at most `width` characters that is not below a value; None where there is none.
+    """A text of at most `width` characters that is not less than a value; None if there is no such text.
 
     Examples:
         >>> text_above("abc", 3), text_above("abcd", 3), text_above(chr(0x10FFFF) * 3, 2)
@@ -134,14 +133,14 @@ def text_above(value: str, width: int) -> str | None:
     kept = value[:width]
     for index in range(width - 1, -1, -1):
         code = ord(kept[index]) + 1
-        code = 0xE000 if 0xD800 <= code <= 0xDFFF else code  # these are no characters
+        code = 0xE000 if 0xD800 <= code <= 0xDFFF else code  # surrogates are no characters
         if code <= 0x10FFFF:
             return kept[:index] + chr(code)
     return None
 
 
 def bytes_above(value: bytes, width: int) -> bytes | None:
-    """The same for bytes.
+    """At most `width` bytes that are not less than a value; None if there are no such bytes.
 
     Examples:
         >>> bytes_above(b"ab", 2), bytes_above(bytes([1, 255, 3]), 2), bytes_above(bytes([255, 255]), 1)

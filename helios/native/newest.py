@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     import polars as pl
 
 FILE, ROW = "__helios_file", "__helios_row"
-"""The columns that say where in the source a row is: the place of its file among those of the batch, and its number."""
+"""The columns with a row's position in the source: the index of its file in the batch, and its number in the file."""
 
 
 def newest(rows: pl.DataFrame, keys: Sequence[str], order: str | None) -> pl.DataFrame:
-    """The newest row of each key by its order; of equal orders, the row of the later source position.
+    """The newest row of each key by the order; among equal orders, the row at the later source position.
 
     Args:
         rows: The rows of a batch, with `FILE` and `ROW`.
         keys: The key columns.
-        order: The column that orders them; None where each key may occur once.
+        order: The column that orders rows; None if each key may occur only once.
 
     Raises:
-        NotNative: A row has no key, or two have one without an order: Spark says which.
+        NotNative: A key is null, or occurs twice without an order; Spark's error names the rows.
     """
     import polars as pl
 
@@ -39,7 +39,7 @@ def newest(rows: pl.DataFrame, keys: Sequence[str], order: str | None) -> pl.Dat
 
 
 def bounds(rows: pl.DataFrame, keys: Sequence[str], columns: Sequence[tuple[str, str]]) -> dict[str, list[Any]]:
-    """The smallest and the largest value of each key, as JSON: dates and times as the numbers that Arrow keeps."""
+    """The smallest and the largest value of each key column, as JSON; dates and times as Arrow's numbers."""
     kinds, limits = dict(columns), {}
     for key in keys:
         values = rows.get_column(key)

@@ -1,7 +1,7 @@
 """The parquet types that Iceberg's readers in Spark read correctly as each type of a table.
 
-They believe the table: what a file says of its own types they ignore, or fail at with an error of Java. Batches of flat
-columns have one reader, with a way of its own for dictionaries, and rows have another. The rules are those of Iceberg
+The readers follow the table's types: they ignore the types of a file, or fail with a Java error. One reader reads
+batches of flat columns, and reads dictionaries by other code; another reader reads rows. The rules are those of Iceberg
 1.12; tests/streaming/test_foreign_files.py reads such files.
 """
 
@@ -40,10 +40,10 @@ _READ: tuple[tuple[str, str, str, Set[str]], ...] = (
     ("uuid", "FIXED_LEN_BYTE_ARRAY", "|UUID", ALL),
     (r"fixed\[\d+\]", "FIXED_LEN_BYTE_ARRAY", "", ALL),
 )
-"""Types of a table, a physical type, its annotations, and the readers that read it right."""
+"""The types of a table's column, the physical type of a file's column, its annotations, and the correct readers."""
 
 NOTHING = "UNKNOWN"
-"""Annotates a column of nothing but nulls."""
+"""The annotation of a column that has only nulls."""
 _DECIMAL = re.compile(r"DECIMAL\((\d+), ?(\d+)\)", re.IGNORECASE)
 _KNOWN = re.compile("|".join(kind for kind, *_ in _READ))
 
@@ -64,9 +64,10 @@ def readers(kind: str, physical: str, annotation: str) -> Set[str]:
     """
     table, file = _DECIMAL.fullmatch(kind), _DECIMAL.fullmatch(annotation)
     if table is not None:
-        same = file is not None and table[2] == file[2] and int(file[1]) <= int(table[1])
+        if file is None or table[2] != file[2] or int(file[1]) > int(table[1]):
+            return frozenset()
         # The reader of batches fails at decimals in BINARY, unless they are in a dictionary.
-        return frozenset() if not same else ALL if physical != "BINARY" else frozenset({DICTIONARIES, ROWS})
+        return ALL if physical != "BINARY" else frozenset({DICTIONARIES, ROWS})
     if not _KNOWN.fullmatch(kind):
         return ALL
     if annotation == NOTHING:
@@ -92,37 +93,37 @@ def refuse_misread(parquet: pq.ParquetFile, stored: str, name: str, kind: str, p
 
     Args:
         parquet: The file.
-        stored: What the file calls the column.
-        name: What the table calls it.
-        kind: The Spark type that it has in the table.
-        path: The file.
+        stored: The column's name in the file.
+        name: Its name in the table.
+        kind: Its Spark type in the table.
+        path: The path of the file.
 
     Raises:
-        Misread: The column's type is none that is read right as the table's.
+        Misread: The file's type is not read correctly as the table's type.
     """
     table = kind if kind.startswith("decimal") else _ICEBERG.get(kind)
-    at = next((i for i in range(len(parquet.schema)) if parquet.schema.column(i).path == stored), None)
-    if at is None or table is None:
+    index = next((i for i in range(len(parquet.schema)) if parquet.schema.column(i).path == stored), None)
+    if index is None or table is None:
         return
-    column, note = parquet.schema.column(at), annotation(parquet.schema.column(at))
-    groups = (parquet.metadata.row_group(i).column(at) for i in range(parquet.num_row_groups))
+    physical, note = parquet.schema.column(index).physical_type, annotation(parquet.schema.column(index))
+    groups = (parquet.metadata.row_group(i).column(index) for i in range(parquet.num_row_groups))
     needed = {BATCHES, DICTIONARIES} if any(group.has_dictionary_page for group in groups) else {BATCHES}
-    if not needed <= readers(table, column.physical_type, note):
+    if not needed <= readers(table, physical, note):
         raise Misread(
-            f"the file {path} has the column {name} as {f'{column.physical_type} {note}'.rstrip()}, which Iceberg does "
-            f"not read as the table's {table}"
+            f"the file {path} has the column {name} as {f'{physical} {note}'.rstrip()}, which Iceberg does not read as "
+            f"the table's {table}"
         )
 
 
 def annotation(column: Any) -> str:
     """The logical type of a parquet column, as parquet writes it; empty for none."""
     logical = json.loads(column.logical_type.to_json())
-    what = logical["Type"]
-    if what == "Decimal":
+    name = logical["Type"]
+    if name == "Decimal":
         return f"DECIMAL({logical['precision']},{logical['scale']})"
-    if what in ("Timestamp", "Time"):
+    if name in ("Timestamp", "Time"):
         unit = _UNITS.get(logical["timeUnit"], logical["timeUnit"])
-        return f"{what.upper()}({unit},{str(logical['isAdjustedToUTC']).lower()})"
-    if what == "Int":
+        return f"{name.upper()}({unit},{str(logical['isAdjustedToUTC']).lower()})"
+    if name == "Int":
         return f"INTEGER({logical['bitWidth']},{str(logical['isSigned']).lower()})"
-    return {"None": "", "Null": NOTHING}.get(what, str(what).upper())
+    return {"None": "", "Null": NOTHING}.get(name, str(name).upper())

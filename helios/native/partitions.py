@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import polars as pl
 
 DAY, HOUR = 86_400_000_000, 3_600_000_000
-"""Microseconds."""
-FIRST_YEAR, LAST_YEAR = -719_162, 2_932_896
-"""Days of the years 1 to 9999, which Python's dates have."""
+"""Their microseconds."""
+FIRST_DAY, LAST_DAY = -719_162, 2_932_896
+"""The limits of Python's dates, the years 1 to 9999, in days since 1970."""
 TEMPORAL_TYPES = ("date", "timestamp", "timestamp_ntz")
 PARTITION_TYPES = {
     "identity": ("boolean", "int", "bigint", "string", "date"),
@@ -30,7 +30,7 @@ PARTITION_TYPES = {
     "truncate": ("int", "bigint", "string", "binary"),
     "bucket": ("int", "bigint", "string", "binary", "decimal", *TEMPORAL_TYPES),
 }
-"""By transform: the types that the engine partitions by it."""
+"""The types of columns that the engine partitions by each transform."""
 
 Values = tuple[Any, ...]
 
@@ -51,7 +51,8 @@ def grouped_by_partition(
     names = [f"__helios_key_{index}" for index in range(len(fields))]
     keyed = frame.with_columns(_key(frame, field).alias(name) for field, name in zip(fields, names, strict=True))
     keys = keyed.select(names)
-    if any(keys.select(pl.any_horizontal(pl.all().ne_missing(pl.all().first()).any())).to_series()):
+    differs_from_first = pl.all().ne_missing(pl.all().first()).any()
+    if keys.select(pl.any_horizontal(differs_from_first)).item():
         keyed = keyed.sort(names, maintain_order=True)
         keys = keyed.select(names)
     runs = keys.select(pl.struct(names).rle_id().alias("run")).with_row_index("start").unique("run", keep="first")
@@ -64,12 +65,12 @@ def _key(frame: pl.DataFrame, field: Partition) -> pl.Series:
     values = frame.get_column(field.source)
     transform, width = parse_transform(field.transform)
     if field.kind in TEMPORAL_TYPES and transform != "bucket":
-        _check(values, field.kind)
+        _check_years(values, field.kind)
     return TRANSFORMS[transform](values, field.kind, width)
 
 
 def parse_transform(transform: str) -> tuple[str, int]:
-    """A transform as Iceberg writes it, and its width; 0 where it has none.
+    """The name and the width of a transform in Iceberg's notation; 0 if it has no width.
 
     Examples:
         >>> parse_transform("bucket[16]"), parse_transform("day")
@@ -79,10 +80,10 @@ def parse_transform(transform: str) -> tuple[str, int]:
     return (match[1], int(match[2] or 0)) if match is not None else (transform, 0)
 
 
-def _check(values: pl.Series, kind: str) -> None:
+def _check_years(values: pl.Series, kind: str) -> None:
     days = values.to_physical() if kind == "date" else values.to_physical() // DAY
     least, most = days.min(), days.max()
-    if least is not None and (least < FIRST_YEAR or most > LAST_YEAR):  # type: ignore[operator]
+    if least is not None and (least < FIRST_DAY or most > LAST_DAY):  # type: ignore[operator]
         raise NotNative("a time of a partition is outside of the years 1 to 9999")
 
 
@@ -117,7 +118,7 @@ def _truncated(values: pl.Series, kind: str, width: int) -> pl.Series:
         return values.str.slice(0, width)
     if kind == "binary":
         return values.bin.slice(0, width)
-    return values - values % pl.Series([width], dtype=values.dtype)  # it overflows at the smallest number, as in Java
+    return values - values % pl.Series([width], dtype=values.dtype)  # overflows at the smallest number, as in Java
 
 
 def _buckets(values: pl.Series, kind: str, width: int) -> pl.Series:
@@ -125,10 +126,10 @@ def _buckets(values: pl.Series, kind: str, width: int) -> pl.Series:
     import pyarrow as pa
     from pyiceberg_core import transform
 
-    plain = values.to_arrow(compat_level=pl.CompatLevel.oldest())
+    array = values.to_arrow(compat_level=pl.CompatLevel.oldest())
     if kind == "timestamp":
-        plain = plain.cast(pa.timestamp("us"))
-    buckets = pl.from_arrow(transform.bucket(plain, width))
+        array = array.cast(pa.timestamp("us"))
+    buckets = pl.from_arrow(transform.bucket(array, width))
     assert isinstance(buckets, pl.Series)
     return buckets
 
@@ -144,7 +145,7 @@ TRANSFORMS: dict[str, Callable[[pl.Series, str, int], pl.Series]] = {
 }
 
 
-# a partition's values outside of the frame
+# partition values in metadata and in paths
 
 
 def as_json(value: Any, field: Partition) -> Any:
@@ -156,10 +157,10 @@ def as_json(value: Any, field: Partition) -> Any:
 
 def folder(value: Any, field: Partition) -> str:
     """The folder of a partition value, as Iceberg names it."""
-    return f"{quote_plus(field.name)}={quote_plus(_shown(value, field))}"
+    return f"{quote_plus(field.name)}={quote_plus(_text(value, field))}"
 
 
-def _shown(value: Any, field: Partition) -> str:
+def _text(value: Any, field: Partition) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -168,7 +169,7 @@ def _shown(value: Any, field: Partition) -> str:
         return base64.b64encode(value).decode()
     if _is_day(field):
         return _date(value).isoformat()
-    transform = parse_transform(field.transform)[0]
+    transform, _width = parse_transform(field.transform)
     if transform == "hour":
         return f"{_date(value // 24).isoformat()}-{value % 24:02}"
     if transform == "month":

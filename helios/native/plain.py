@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from helios.native.engine import polars_type
-from helios.native.program import NotNative
+from helios.native.program import NotNative, decimal_digits
 
 if TYPE_CHECKING:
     import polars as pl
@@ -25,16 +25,16 @@ PLAIN: Mapping[str, str] = {
     "timestamp": f"{TIME}{ZONE}?",
     "timestamp_ntz": TIME,
 }
-"""By type, the texts that are plain values; of decimals see `pattern`, and every text is a string."""
+"""The patterns of plain texts, by type. Those of decimals are made by `pattern`; every text is a plain string."""
 DAY_BYTES = frozenset({10})
 TIME_BYTES = frozenset({19, *range(21, 27)})
-"""Bytes of a plain time without a zone: those of whole seconds, and of one to six digits behind them."""
+"""The lengths of plain times without a zone: of whole seconds, and with one to six digits of a fraction."""
 ZONED_BYTES = 25
-"""Bytes of a time of whole seconds with the hours of its zone, as long as one with five digits behind the seconds."""
+"""The length of a time of whole seconds with a zone such as +01:00, and of one with five digits of a fraction."""
 
 
 def takes(kind: str) -> bool:
-    """True if values of a type may be plain.
+    """True if texts of a type may be plain.
 
     Examples:
         >>> takes("bigint"), takes("decimal(38,2)"), takes("string"), takes("float")
@@ -52,22 +52,22 @@ def pattern(kind: str) -> str:
     """
     if not kind.startswith("decimal("):
         return PLAIN[kind]
-    precision, scale = map(int, kind[len("decimal(") : -1].split(","))
+    precision, scale = decimal_digits(kind)
     before = f"(0|[1-9][0-9]{{0,{precision - scale - 1}}})" if precision > scale else "0"
     return f"-?{before}" + (rf"(\.[0-9]{{1,{scale}}})?" if scale else "")
 
 
 def fields(lines: bytes, separator: str, columns: int, null: str | None = None) -> list[pa.ChunkedArray]:
-    """The texts between separators, of which each line has the same number.
+    """The texts between the separators, as one column for each place in a line.
 
     Args:
-        lines: The lines, of UTF-8 without a carriage return.
-        separator: The separator, of one byte.
-        columns: How many texts a line has.
+        lines: The lines, in UTF-8 without a carriage return.
+        separator: The separator, a single byte.
+        columns: The number of texts in each line.
         null: The text that stands for null.
 
     Raises:
-        pyarrow.ArrowInvalid: A line has another number.
+        pyarrow.ArrowInvalid: A line has another number of texts.
     """
     import pyarrow as pa
     import pyarrow.csv
@@ -98,8 +98,8 @@ def values(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
         kind: Its Spark type, which `takes`.
 
     Raises:
-        NotNative: One of them is not plain.
-        pyarrow.ArrowException: One of them is no value of the type, such as a day that there is not.
+        NotNative: A text is not plain.
+        pyarrow.ArrowException: A text has no value of the type, such as February 30.
     """
     import polars as pl
 
@@ -109,13 +109,13 @@ def values(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
         return _whole(texts, name, kind)
     if kind in ("date", "timestamp", "timestamp_ntz"):
         return _times(texts, name, kind)
-    plain_values = _plain(texts, name, kind)
+    plain_texts = _plain(texts, name, kind)
     if kind == "boolean":
-        return plain_values == "true"
-    made = plain_values.cast(polars_type(kind), strict=True)
-    if kind == "double" and not made.is_finite().all():
+        return plain_texts == "true"
+    numbers = plain_texts.cast(polars_type(kind), strict=True)
+    if kind == "double" and not numbers.is_finite().all():
         raise _not_plain(name, kind)
-    return made
+    return numbers
 
 
 def _not_plain(name: str, kind: str) -> NotNative:
@@ -123,10 +123,10 @@ def _not_plain(name: str, kind: str) -> NotNative:
 
 
 def _plain(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
-    """The values of plain texts.
+    """The texts of a column, after a check that they are plain.
 
     Raises:
-        NotNative: One of them is not.
+        NotNative: A text is not plain.
     """
     import polars as pl
 
@@ -137,7 +137,7 @@ def _plain(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
 
 
 def _whole(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
-    """Whole numbers. Texts that a number is written as are plain without a look at their signs."""
+    """Whole numbers. If the numbers, written again, give the same texts, these are plain; else the pattern decides."""
     import polars as pl
     import pyarrow.compute as pc
 
@@ -150,30 +150,30 @@ def _whole(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
 
 
 def _times(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
-    """Days and times as Arrow reads ISO 8601; times without a zone are those of UTC, as the session's are.
+    """Days and times as Arrow reads ISO 8601; times without a zone are in UTC, as the session is.
 
-    Of the forms that it reads, the plain ones alone have their numbers of bytes, where all have the same zone or none.
+    Arrow reads more forms than the plain ones. If all texts have the same zone or none, the lengths tell plain texts.
     """
     import polars as pl
     import pyarrow as pa
     import pyarrow.compute as pc
 
     lengths = {length for length in pc.unique(pc.binary_length(texts)).to_pylist() if length is not None}
-    wanted: Any = pa.date32() if kind == "date" else pa.timestamp("us")
+    arrow_type: Any = pa.date32() if kind == "date" else pa.timestamp("us")
     plain = lengths <= (DAY_BYTES if kind == "date" else TIME_BYTES)
     if kind == "timestamp":
-        ends = pc.ends_with(texts, "Z")
-        if _all(ends):
-            wanted, plain = pa.timestamp("us", "UTC"), {length - 1 for length in lengths} <= TIME_BYTES
-        elif ZONED_BYTES in lengths or not plain or any_of(ends):
-            texts, wanted, plain = _zoned(_plain(texts, name, kind)), pa.timestamp("us", "UTC"), True
+        in_utc = pc.ends_with(texts, "Z")
+        if _all(in_utc):
+            arrow_type, plain = pa.timestamp("us", "UTC"), {length - 1 for length in lengths} <= TIME_BYTES
+        elif ZONED_BYTES in lengths or not plain or any_of(in_utc):
+            texts, arrow_type, plain = _zoned(_plain(texts, name, kind)), pa.timestamp("us", "UTC"), True
     if not plain or any_of(pc.starts_with(texts, "0000")):
         raise _not_plain(name, kind)
-    return pl.Series(name, texts.cast(wanted)).cast(polars_type(kind))
+    return pl.Series(name, texts.cast(arrow_type)).cast(polars_type(kind))
 
 
 def _zoned(texts: pl.Series) -> pa.Array:
-    """Times with a zone each."""
+    """The texts of times, with Z where a text has no zone."""
     import polars as pl
 
     with_zone = texts.str.contains(f"{ZONE}$")

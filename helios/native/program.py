@@ -13,7 +13,18 @@ class NotNative(Exception):
 
 
 class Misread(NotNative):
-    """A file does not hold what its table's schema says, and Spark would misread it, too; names both."""
+    """The types in a file contradict the table's schema, and Spark would misread the file, too; names both."""
+
+
+def decimal_digits(kind: str) -> tuple[int, int]:
+    """The precision and the scale of a decimal type.
+
+    Examples:
+        >>> decimal_digits("decimal(9,2)")
+        (9, 2)
+    """
+    precision, scale = kind.removeprefix("decimal(").removesuffix(")").split(",")
+    return int(precision), int(scale)
 
 
 def refuse_pattern(name: str) -> None:
@@ -35,13 +46,13 @@ def refuse_pattern(name: str) -> None:
 
 @dataclass(frozen=True)
 class Term:
-    """An expression whose types are those of Spark's analyzed one: nothing is left to the engine's own coercion.
+    """An expression with the types of Spark's analyzer: the engine casts nothing by rules of its own.
 
     Attributes:
-        op: What it does, a key of `helios.native.engine.OPS`.
+        op: The operator, a key of `helios.native.engine.OPS`.
         kind: The Spark type of its value.
         args: Its operands.
-        text: The name of a column, or the value of a literal as text; None for a null and where it has none.
+        text: The name of a column, or the value of a literal as text; None for a null and for other operators.
     """
 
     op: str
@@ -73,8 +84,7 @@ class Expectation:
 
     Attributes:
         condition: The condition.
-        refusal: Why Spark must do a batch with a row that does not meet it; empty where such rows are left out and
-            counted.
+        refusal: Why Spark must write a batch with a failing row; empty if failing rows are left out and counted.
     """
 
     condition: Term
@@ -98,11 +108,11 @@ class Program:
     Attributes:
         read: The table's columns that the steps use, by name, with their Spark types.
         steps: The steps.
-        columns: The columns that come out, with their Spark types.
+        columns: The columns after the steps, with their Spark types.
 
     Examples:
-        >>> one = Program((("a", "int"),), (Filter(Term("col", "boolean", text="a")),), (("a", "int"),))
-        >>> Program.parse(one.to_json()) == one
+        >>> program = Program((("a", "int"),), (Filter(Term("col", "boolean", text="a")),), (("a", "int"),))
+        >>> Program.parse(program.to_json()) == program
         True
     """
 
@@ -118,17 +128,18 @@ class Program:
     def parse(cls, text: str) -> Program:
         """The program of `to_json`."""
         fields = json.loads(text)
-        pairs = [tuple((name, kind) for name, kind in fields[key]) for key in ("read", "columns")]
-        return cls(pairs[0], tuple(map(_of_json, fields["steps"])), pairs[1])
+        read, columns = (tuple((name, kind) for name, kind in fields[key]) for key in ("read", "columns"))
+        return cls(read, tuple(map(_of_json, fields["steps"])), columns)
 
     def stages(self) -> list[tuple[Operation, ...]]:
         """The steps, in groups that are computed one after the other; each expectation is a group of its own.
 
-        The first group, which may be empty, stands in front of all expectations.
+        The first group, which may be empty, has the steps before all expectations.
 
         Examples:
-            >>> keeps, tells = Filter(Term("col", "boolean", text="a")), Expectation(Term("col", "boolean", text="a"))
-            >>> [len(stage) for stage in Program((), (tells, keeps, keeps, tells), ()).stages()]
+            >>> column = Term("col", "boolean", text="a")
+            >>> steps = (Expectation(column), Filter(column), Filter(column), Expectation(column))
+            >>> [len(stage) for stage in Program((), steps, ()).stages()]
             [0, 1, 2, 1]
         """
         groups: list[list[Operation]] = [[]]
@@ -137,7 +148,8 @@ class Program:
                 groups += [[step], []]
             else:
                 groups[-1].append(step)
-        return [tuple(stage) for place, stage in enumerate(groups) if stage or not place]
+        first, *later = groups
+        return [tuple(first), *(tuple(group) for group in later if group)]
 
 
 def _as_json(step: Operation) -> dict[str, Any]:

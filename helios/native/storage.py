@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from helios.native.program import NotNative
 
 CLIENTS = ("adlfs", "aiohttp", "azure", "gcsfs", "google", "requests")
-"""The packages whose exceptions are those of a store's client."""
+"""The packages whose exceptions come from the clients of stores."""
 
 
 def is_local(path: str) -> bool:
@@ -20,7 +20,7 @@ def is_local(path: str) -> bool:
 
 
 def opened(path: str, store: Mapping[str, str]) -> Any:
-    """A file to read from any place in it; of a file on a store only the parts that are asked for are fetched.
+    """A file that can be read at any offset; of a file on a store, only the parts that are read are fetched.
 
     Args:
         path: A path of the local disk, or a URI.
@@ -32,19 +32,19 @@ def opened(path: str, store: Mapping[str, str]) -> Any:
 
 
 def created(path: str, store: Mapping[str, str]) -> Any:
-    """A new file to write; on a store it is there once it is closed."""
+    """A new file to write; a file on a store exists once it is closed."""
     import pyarrow as pa
 
     if not is_local(path):
-        return _client(path, store).new_output(path).create(overwrite=True)  # its name is new: nobody looks for it
+        return _client(path, store).new_output(path).create(overwrite=True)  # without a check, as the name is new
     os.makedirs(os.path.dirname(path), exist_ok=True)
     return pa.OSFile(path, "wb")
 
 
 def delete(path: str, store: Mapping[str, str]) -> None:
-    """Deletes a file that may be there; one of a store only if it lets it be deleted.
+    """Deletes a file, if it exists and its store allows the delete.
 
-    Writers of a store have not always the right to: what they leave is in no table.
+    Not every writer of a store may delete files. A file that stays is in no table.
     """
     if is_local(path):
         if os.path.exists(path):
@@ -53,16 +53,16 @@ def delete(path: str, store: Mapping[str, str]) -> None:
     try:
         _client(path, store).delete(path)
     except Exception as error:
-        if not is_outside(error):
+        if not is_storage_error(error):
             raise
 
 
 def listed(folder: str, store: Mapping[str, str]) -> Iterator[tuple[str, Callable[[], None]]]:
-    """The files in a folder of a store and in folders below: their names, and what deletes each."""
+    """The name of each file in a folder of a store and in folders below, and a function that deletes the file."""
     from pyarrow.fs import FileSelector
 
     client, uri = _client(folder, store), urlsplit(folder)
-    if hasattr(client, "get_fs"):  # it is one of fsspec
+    if hasattr(client, "get_fs"):  # a client of fsspec
         files = client.get_fs(uri.scheme, uri.hostname)
         for path in files.find(folder):
             yield path.rpartition("/")[2], partial(files.rm_file, path)
@@ -74,31 +74,31 @@ def listed(folder: str, store: Mapping[str, str]) -> Iterator[tuple[str, Callabl
 
 
 def sweep(folder: str, name: str, store: Mapping[str, str]) -> None:
-    """Deletes the files in a folder of a store, and in folders below, whose names begin so, as far as it lets it."""
+    """Deletes the files below a folder of a store whose names begin with `name`, if the store allows the deletes."""
     try:
-        for path, delete_it in listed(folder, store):
-            if path.startswith(name):
-                delete_it()
+        for file_name, delete_file in listed(folder, store):
+            if file_name.startswith(name):
+                delete_file()
     except Exception as error:
-        if not is_outside(error):
+        if not is_storage_error(error):
             raise
 
 
-def is_outside(error: BaseException) -> bool:
-    """True if an error comes from a disk or from a store's client, whose errors may be classes of their own."""
+def is_storage_error(error: BaseException) -> bool:
+    """True if an error comes from a disk or from a store's client, which may have its own exception classes."""
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in CLIENTS
 
 
 def _client(path: str, store: Mapping[str, str]) -> Any:
-    return _clients(path.partition(":")[0], tuple(sorted(store.items())))
+    return _client_of(path.partition(":")[0], tuple(sorted(store.items())))
 
 
 @lru_cache(maxsize=8)
-def _clients(scheme: str, store: tuple[tuple[str, str], ...]) -> Any:
-    """Clients are kept with their connections: a worker of Spark does many tasks."""
+def _client_of(scheme: str, store: tuple[tuple[str, str], ...]) -> Any:
+    """The client of a store, which is kept with its connections for the later tasks of Spark's worker."""
     from pyiceberg.io import load_file_io
 
     try:
         return load_file_io(dict(store), f"{scheme}://")
-    except ValueError as error:  # what it cannot import it only warns of
+    except ValueError as error:  # PyIceberg only warns of the import that failed
         raise NotNative(f"an executor has no client of {scheme} ({error})") from error

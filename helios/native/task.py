@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping
 
 from helios.native import upsert
 from helios.native.program import Misread, NotNative
-from helios.native.storage import is_outside
+from helios.native.storage import is_storage_error
 from helios.native.work import InputFile, Share, Stores, TaskReport, Work
 
 NO_STORES: Stores = ({}, {})
 SETTINGS = {
     # One task has one core.
     "POLARS_MAX_THREADS": "1",
-    # The allocator of Polars keeps freed memory. By default it returns it to the system after half a second, and to get
-    # it again takes a sixth of a task's time. Workers that are idle for a minute are ended by Spark, with their memory.
+    # Polars's allocator keeps freed memory. By default it returns the memory to the system after half a second, and
+    # requesting it again takes a sixth of a task's time. Spark ends workers that are idle for a minute.
     "_RJEM_MALLOC_CONF": "dirty_decay_ms:-1",
 }
 """The environment variables that Polars reads when it is first imported."""
@@ -35,7 +35,7 @@ def run(kind: str, work: str, share: Share, name: str, stores: Stores = NO_STORE
         stores: PyIceberg's properties of the stores of the source and of the target, with secrets in clear.
 
     Returns:
-        The task's report as JSON; or `refused`: why Spark must do the work, or `misread`: why nobody can.
+        The task's report as JSON. Otherwise `refused` says why Spark must do the work, or `misread` why nobody can.
     """
     for key, value in SETTINGS.items():
         os.environ.setdefault(key, value)
@@ -77,16 +77,16 @@ def write(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
         stores: The stores of the source and of the target.
 
     Returns:
-        As `files`, what Iceberg's metadata says of each written file, and how many rows expectations have `dropped`.
+        The Iceberg metadata of the written `files`, and how many rows expectations have `dropped`.
     """
     from helios.native.reader import Dropped, frames
     from helios.native.writer import TableWriter
 
-    work = Work.parse(text)
-    writer, dropped = TableWriter(work.target, f"{work.name}-{name}", stores[1]), Dropped()
+    work, (source_store, target_store) = Work.parse(text), stores
+    writer, dropped = TableWriter(work.target, f"{work.name}-{name}", target_store), Dropped()
     try:
         for file in share:
-            for frame in frames(InputFile(*file), work, stores[0], dropped=dropped):
+            for frame in frames(InputFile(*file), work, source_store, dropped=dropped):
                 writer.write(frame)
         return {"files": writer.close(), "dropped": dropped.rows}
     except BaseException:
@@ -100,11 +100,11 @@ TASKS: Mapping[str, Callable[[str, Share, str, Stores], TaskReport]] = {
     "match": upsert.match,
     "store": upsert.store,
 }
-"""By name: the tasks that there are."""
+"""The tasks by name."""
 
 
 UNFORESEEN = (ValueError, TypeError, ArithmeticError, LookupError)
-"""Python's errors that a value may raise in the engine where nobody foresaw it: Spark does the batch then."""
+"""Python's errors that an unexpected value may raise in the engine; Spark then writes the batch."""
 
 
 def _refusal(error: BaseException) -> str | None:
@@ -118,6 +118,6 @@ def _refusal(error: BaseException) -> str | None:
         return f"an executor cannot import {error.name}"
     failed = (pl.exceptions.PolarsError, pa.ArrowException, *UNFORESEEN)
     # A panic in Rust raises a class that cannot be imported: it is known by its name.
-    if isinstance(error, failed) or type(error).__name__ == "PanicException" or is_outside(error):
+    if isinstance(error, failed) or type(error).__name__ == "PanicException" or is_storage_error(error):
         return f"the engine failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     return None

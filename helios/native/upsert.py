@@ -1,7 +1,7 @@
 """The tasks of an upsert: a batch's newest rows, the positions of the rows that they replace, and the new files.
 
-The newest rows go into a file beside the target's own, from which every task reads what it needs; it and the files of
-the pairs are deleted when the batch has ended.
+The newest rows are in a file beside the target's own, which every later task reads. This file and the files of pairs
+are deleted when the batch has ended.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 
 ROW_ID, ROW_ID_FIELD = "_row_id", 2147483540
 CHANGED, CHANGED_FIELD = "_last_updated_sequence_number", 2147483539
-"""The columns of row lineage in files of format v3, and Iceberg's field ids of them."""
+"""The columns of row lineage in files of format v3, and their field ids in Iceberg."""
 INDEX, POSITION, NEW_ORDER, REPLACED = "__helios_index", "__helios_position", "__helios_order", "__helios_replaced"
+"""Columns with the index of a row in the batch, the position of an old row in its file, the order of the new row, and
+whether the old row is replaced."""
 
 
 def lineage(metrics: str) -> tuple[Column, ...]:
-    """The columns of a file that keep the id of a replaced row; the commit gives its last change."""
+    """The columns in which a file keeps row ids; the commit sets the last change."""
     return (
         Column(ROW_ID, ROW_ID_FIELD, "bigint", False, metrics),
         Column(CHANGED, CHANGED_FIELD, "bigint", False, metrics),
@@ -38,9 +40,9 @@ class Upsert:
     """The common part of the tasks of an upsert.
 
     Attributes:
-        work: What they read: the source's rows, or the keys, the order and the row ids of the target.
+        work: The rows that the tasks read: those of the source, or the keys, the order and the row ids of the target.
         keys: The key columns.
-        order: The column that orders rows; None where each key may occur once.
+        order: The column that orders rows; None if each key may occur only once.
         rows: The file of the newest rows.
     """
 
@@ -66,7 +68,7 @@ def reduce(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
     Args:
         text: The upsert.
         share: All files of the batch, those of later rows last.
-        name: A name of its own for each try.
+        name: A name that no other try has.
         stores: The store of the source, and that of the target, which is the local disk.
 
     Returns:
@@ -79,17 +81,18 @@ def reduce(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
     from helios.native.reader import Dropped, frames
 
     upsert, dropped = Upsert.parse(text), Dropped()
+    source_store, _ = stores
     columns = upsert.work.program.columns
     empty = pl.DataFrame(schema={**{name: polars_type(kind) for name, kind in columns}, ROW: pl.UInt32})
     parts = [empty.with_columns(pl.lit(0, pl.Int32).alias(FILE))]
     for place, file in enumerate(share):
-        for frame in frames(InputFile(*file), upsert.work, stores[0], numbered=True, dropped=dropped):
+        for frame in frames(InputFile(*file), upsert.work, source_store, numbered=True, dropped=dropped):
             parts.append(frame.with_columns(pl.lit(place, pl.Int32).alias(FILE)))
     rows = newest(pl.concat(parts), upsert.keys, upsert.order).drop(FILE, ROW)
     os.makedirs(os.path.dirname(upsert.rows), exist_ok=True)
-    made = f"{os.path.splitext(upsert.rows)[0]}-{name}.rows"  # of another try it may still be read
-    rows.write_ipc(made, compression="uncompressed")
-    os.replace(made, upsert.rows)
+    path = f"{os.path.splitext(upsert.rows)[0]}-{name}.rows"  # a task may still read the file of another try
+    rows.write_ipc(path, compression="uncompressed")
+    os.replace(path, upsert.rows)
     return {"rows": len(rows), "bounds": bounds(rows, upsert.keys, columns), "dropped": dropped.rows}
 
 
@@ -99,8 +102,8 @@ class Vector:
 
     Attributes:
         location: The data file.
-        count: The rows.
-        blob: A deletion vector of them, as text.
+        count: The number of deleted rows.
+        blob: The deletion vector, in base64.
     """
 
     location: str
@@ -113,13 +116,13 @@ def match(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
 
     Args:
         text: The upsert.
-        share: Data files of the target, each with its first row id, which is None where it has none.
-        name: A name of its own for each try of a share.
-        stores: The same as of `reduce`.
+        share: Data files of the target, each with its first row id, or None.
+        name: A name that no other try of a share has.
+        stores: As for `reduce`.
 
     Returns:
-        The `vectors` of files with rows that are replaced, and as `pairs` a file with each row of the batch that has
-        an old one, by its place in the batch.
+        The `vectors` of the files with replaced rows, and as `pairs` the path of a file with the batch's rows that have
+        an old row: the row's index, the old row's id, and whether the old row is replaced. None without such rows.
     """
     import polars as pl
 
@@ -131,9 +134,11 @@ def match(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
     batch = batch.select(*upsert.keys, INDEX, *([NEW_ORDER] if upsert.order is not None else []))
     vectors, pairs = [], []
     for file, first in share:
-        vector, found = _of_file(InputFile(*file), first, batch, upsert)
-        pairs += [found] if len(found) else []
-        vectors += [vector] if vector is not None else []
+        vector, found = _match_file(InputFile(*file), first, batch, upsert)
+        if len(found):
+            pairs.append(found)
+        if vector is not None:
+            vectors.append(vector)
     path = f"{os.path.splitext(upsert.rows)[0]}-{name}.pairs"
     if pairs:
         pl.concat(pairs).write_ipc(path, compression="uncompressed")
@@ -144,37 +149,37 @@ def _order(upsert: Upsert) -> tuple[str, ...]:
     return (upsert.order,) if upsert.order is not None else ()
 
 
-def _of_file(
+def _match_file(
     file: InputFile, first: int | None, batch: pl.DataFrame, upsert: Upsert
 ) -> tuple[Vector | None, pl.DataFrame]:
-    """The vector of a data file, if it has rows that are replaced, and the pairs."""
+    """The vector of a data file, None if no row of it is replaced; and its pairs of rows."""
     import polars as pl
     from pyroaring import BitMap64
 
-    from helios.native.deletes import deleted, written
+    from helios.native.deletes import deleted, vector_bytes
 
     gone = deleted(file, {})
     found = pl.concat([frame.join(batch, on=list(upsert.keys)) for frame in _keyed(file, upsert.work)])
-    dead = gone & BitMap64(found.get_column(POSITION).to_list())
-    found = found.filter(~pl.col(POSITION).is_in(list(dead))) if dead else found
+    gone_and_found = gone & BitMap64(found.get_column(POSITION).to_list())
+    found = found.filter(~pl.col(POSITION).is_in(list(gone_and_found))) if gone_and_found else found
     newer = pl.lit(True)
     if upsert.order is not None:
-        # As the MERGE has it: a row without an order replaces one without an order alone.
+        # As in the MERGE: a new row without an order replaces only an old row without an order.
         newer = pl.col(upsert.order).is_null() | (pl.col(NEW_ORDER) >= pl.col(upsert.order)).fill_null(False)
-    number = pl.lit(None, pl.Int64)
+    row_id = pl.lit(None, pl.Int64)
     if first is not None:
-        number = pl.coalesce(pl.col(ROW_ID), pl.col(POSITION).cast(pl.Int64) + first)
-    pairs = found.select(INDEX, number.alias(ROW_ID), newer.alias(REPLACED), POSITION)
+        row_id = pl.coalesce(pl.col(ROW_ID), pl.col(POSITION).cast(pl.Int64) + first)
+    pairs = found.select(INDEX, row_id.alias(ROW_ID), newer.alias(REPLACED), POSITION)
     replaced = BitMap64(pairs.filter(REPLACED).get_column(POSITION).to_list())
     if not replaced:
         return None, pairs.drop(POSITION)
     replaced |= gone
-    blob = base64.b64encode(written(replaced)).decode()
+    blob = base64.b64encode(vector_bytes(replaced)).decode()
     return Vector(file.location, len(replaced), blob), pairs.drop(POSITION)
 
 
 def _keyed(file: InputFile, work: Work) -> Iterator[pl.DataFrame]:
-    """The columns of a data file that are compared, with the positions of the rows, some rows at a time."""
+    """The keys, the order and the row ids in a data file, with the positions of the rows, some rows at a time."""
     from helios.native.reader import collected, scanned
 
     rows, columns, count = scanned(file, work, POSITION)
@@ -182,23 +187,24 @@ def _keyed(file: InputFile, work: Work) -> Iterator[pl.DataFrame]:
 
 
 def store(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
-    """Writes rows of the batch into files of the target, but for late ones.
+    """Writes rows of the batch into files of the target, without late rows.
 
     Args:
         text: The upsert.
-        share: Where rows begin, how many they are, and the files of all pairs.
-        name: A name of its own for each try of a share.
-        stores: The same as of `reduce`.
+        share: The index of the first row, the number of rows, and the files of all pairs.
+        name: A name that no other try of a share has.
+        stores: As for `reduce`.
 
     Returns:
-        As `files`, what Iceberg's metadata says of each.
+        The Iceberg metadata of the written `files`.
     """
     import polars as pl
 
     from helios.native.writer import TableWriter
 
     upsert = Upsert.parse(text)
-    writer = TableWriter(upsert.work.target, f"{upsert.work.name}-{name}", stores[1])
+    _, target_store = stores
+    writer = TableWriter(upsert.work.target, f"{upsert.work.name}-{name}", target_store)
     try:
         for start, count, paths in share:
             rows = pl.read_ipc(upsert.rows).with_row_index(INDEX).slice(start, count)
@@ -213,7 +219,7 @@ def _kept(rows: pl.DataFrame, pairs: list[pl.DataFrame]) -> pl.DataFrame:
     """The rows that are added to the table, with the ids of the rows that they replace.
 
     Raises:
-        NotNative: The table has a key twice.
+        NotNative: The table has two rows of one key.
     """
     import polars as pl
 

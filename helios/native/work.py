@@ -24,12 +24,12 @@ class InputFile:
     Attributes:
         path: Its path on the local disk, or its URI on a store.
         size: Its bytes.
-        rows: Its rows, as the table's metadata counts them; None for a file of no table.
-        location: What position deletes call it.
-        deletes: The files of its deleted rows: path, and of a deletion vector where it begins and how long it is.
-        group: Of a file of no table: which of the work's groups says what it calls its columns.
-        begin: Where the part begins whose lines are read, of a file of lines.
-        whole: The bytes of the whole file, of which `size` are read; 0 where they are all.
+        rows: The number of its rows by the table's metadata; None for a file of no table.
+        location: Its location as position deletes name it.
+        deletes: The path, offset and length of each delete; the offset is None except for a deletion vector.
+        group: The index of its group in `Work.groups`; None for a file of a table.
+        begin: The offset of the part of a file of lines that is read.
+        whole: The bytes of the whole file, if `size` is that of a part; else 0.
     """
 
     path: str
@@ -48,9 +48,9 @@ class Text:
 
     Attributes:
         format: "csv" or "json".
-        columns: The columns of the files with their Spark types, of a csv in order.
-        separator: What stands between the fields of a csv.
-        header: The first line of a csv; empty without one.
+        columns: The columns of the files with their Spark types; those of a csv in order.
+        separator: The separator of the fields of a csv.
+        header: The fields of the first line of a csv; empty without a header.
     """
 
     format: str
@@ -60,7 +60,7 @@ class Text:
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Text:
-        """The text of JSON values."""
+        """The format from JSON values."""
         columns = tuple((name, kind) for name, kind in value["columns"])
         return cls(value["format"], columns, value["separator"], tuple(value["header"]))
 
@@ -73,8 +73,8 @@ class Column:
         name: Its name.
         id: Its field id.
         kind: Its Spark type.
-        required: Whether it takes no null.
-        metrics: What the table's configuration keeps of it: none, counts, truncate(n) or full.
+        required: Whether a null is refused.
+        metrics: The metrics mode in the table's configuration: none, counts, truncate(n) or full.
     """
 
     name: str
@@ -90,9 +90,9 @@ class Partition:
 
     Attributes:
         name: Its name.
-        source: The column that it is made of.
+        source: Its source column.
         kind: The Spark type of that column.
-        transform: What it is made by, as Iceberg writes it, such as `bucket[16]`.
+        transform: Its transform in Iceberg's notation, such as `bucket[16]`.
     """
 
     name: str
@@ -108,7 +108,7 @@ class Sort:
     Attributes:
         column: The column.
         descending: Whether the largest value comes first.
-        nulls_last: Whether nulls come behind all values.
+        nulls_last: Whether nulls come after all values.
     """
 
     column: str
@@ -121,18 +121,18 @@ class Target:
     """The table that is written.
 
     Attributes:
-        folder: Where its data files go.
+        folder: The folder of its data files.
         spec: The id of its partition spec.
         columns: Its columns, in order.
         partition: The fields of the spec, in order.
         codec: The compression, as Arrow names it.
-        level: The level of it; None for the codec's own.
-        file_size: The bytes of a file at which the next one begins.
+        level: The compression level; None for the codec's default.
+        file_size: A file of so many bytes is ended.
         group_size: The bytes in memory of a row group.
-        sort: The parts of its sort order; empty without one.
-        sort_id: The id of that order.
-        spread: Which rows Spark brings to one task before it writes: "apart" for none, "partitions" for those of each
-            partition, "together" where a declared distribution or a sort order has it spread them over all tasks.
+        sort: The parts of its sort order; empty without a sort order.
+        sort_id: The id of the sort order.
+        spread: Spark's shuffle before it writes: "apart" for none, "partitions" if the rows of a partition meet in one
+            task, "together" if a declared distribution or a sort order shuffles all rows.
     """
 
     folder: str
@@ -153,13 +153,13 @@ class Work:
     """The common part of all tasks of a batch.
 
     Attributes:
-        name: The beginning of the names of their files, of its own for each try of the batch.
+        name: The beginning of the names of their files; each try of the batch has another name.
         program: The steps.
         ids: The field ids of the columns that are read, by name.
-        absent: Those of them that are null in files that were written before they came.
+        absent: The columns that are null in files written before the column was added.
         target: The table that is written.
-        groups: What the files of each group call the columns, with their Spark types; None where they lack them.
-        texts: Of files of lines: what those of each group are.
+        groups: For each group of files, the name and the Spark type of each column in them; None if they lack it.
+        texts: For each group of files of lines, their format.
     """
 
     name: str
@@ -186,11 +186,11 @@ class Work:
     def parse(cls, text: str) -> Work:
         """The work of `to_json`."""
         fields = json.loads(text)
-        target: dict[str, Any] = fields["target"]
-        columns = tuple(Column(**column) for column in target.pop("columns"))
-        partition = tuple(Partition(**field) for field in target.pop("partition"))
-        sort = tuple(Sort(**part) for part in target.pop("sort"))
-        made = Target(columns=columns, partition=partition, sort=sort, **target)
+        others: dict[str, Any] = fields["target"]
+        columns = tuple(Column(**column) for column in others.pop("columns"))
+        partition = tuple(Partition(**field) for field in others.pop("partition"))
+        sort = tuple(Sort(**part) for part in others.pop("sort"))
+        target = Target(columns=columns, partition=partition, sort=sort, **others)
         program, groups = Program.parse(fields["program"]), tuple(fields["groups"])
         texts = tuple(map(Text.of_json, fields["texts"]))
-        return cls(fields["name"], program, fields["ids"], made, tuple(fields["absent"]), groups, texts)
+        return cls(fields["name"], program, fields["ids"], target, tuple(fields["absent"]), groups, texts)

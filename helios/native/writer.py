@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from helios.native.metrics import ColumnMetrics
 from helios.native.partitions import Values, as_json, folder, grouped_by_partition
-from helios.native.program import NotNative
-from helios.native.storage import created, delete, is_local, is_outside
+from helios.native.program import NotNative, decimal_digits
+from helios.native.storage import created, delete, is_local, is_storage_error
 from helios.native.work import Sort, Target
 
 if TYPE_CHECKING:
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_OPEN = 100
-"""Files that one task keeps open; with more partitions, a file ends with the rows that it was begun for."""
+"""Files that a task keeps open. With more partitions, the file that was written longest ago is closed."""
 MOST_STREAMED = 32
-"""The same on a store, whose clients keep up to 10 MB of each in memory."""
+"""The same on a store, whose clients keep up to 10 MB of each file in memory."""
 GATHERED = 256 << 20
 """Bytes in memory of the rows of several partitions that are written together."""
 SORTED = 512 << 20
-"""Bytes in memory of the rows that a task sorts, which are all of its rows: each of its files is sorted as a whole."""
+"""Bytes in memory of the rows of a task that sorts: all of its rows, since each of its files is sorted as a whole."""
 SAMPLE = 20_000
-"""Values of a column by which its encoding is chosen."""
+"""The first values of a column, by which its encoding is chosen."""
 WRITE_BATCH = 1 << 14
-"""Values that Arrow encodes at a time; by default 1,024, which costs a tenth."""
+"""Values that Arrow encodes at a time. Its default, 1,024, takes a tenth more time."""
 
 
 def arrow_schema(target: Target) -> pa.Schema:
@@ -49,8 +49,7 @@ def arrow_type(kind: str) -> pa.DataType:
     import pyarrow as pa
 
     if kind.startswith("decimal("):
-        precision, scale = map(int, kind[len("decimal(") : -1].split(","))
-        return pa.decimal128(precision, scale)
+        return pa.decimal128(*decimal_digits(kind))
     plain: dict[str, pa.DataType] = {
         "boolean": pa.bool_(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(), "double": pa.float64(),
         "string": pa.large_string(), "binary": pa.large_binary(), "date": pa.date32(),
@@ -62,12 +61,12 @@ def arrow_type(kind: str) -> pa.DataType:
 class TableWriter:
     """Writes the rows of one task, those of each partition into files of its own.
 
-    Rows are grouped_by_partition in memory up to a bound; then each partition gets those that are its own.
+    Rows wait in memory up to a bound; then they are split by partition and written.
 
     Args:
         target: The table.
         name: The beginning of the files' names.
-        store: PyIceberg's properties of the store that the table is on.
+        store: PyIceberg's properties of the table's store.
     """
 
     def __init__(self, target: Target, name: str, store: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -76,9 +75,10 @@ class TableWriter:
         self._name = name
         self._schema = arrow_schema(target)
         self._most_open = MOST_OPEN if is_local(target.folder) else MOST_STREAMED
-        self._most = SORTED if target.sort else GATHERED if target.partition else target.group_size
+        unsorted_bytes = GATHERED if target.partition else target.group_size
+        self._most_waiting = SORTED if target.sort else unsorted_bytes
         self._waiting: list[pl.DataFrame] = []
-        self._waits = 0.0
+        self._waiting_bytes = 0.0
         self._open: dict[Values, _File] = {}
         self._done: list[dict[str, Any]] = []
         self._paths: list[str] = []
@@ -87,8 +87,7 @@ class TableWriter:
         """Writes rows.
 
         Raises:
-            NotNative: There is a null where the table takes none, a time that no partition is made of, or too many rows
-                to sort.
+            NotNative: A required column has a null, a time has no partition, or there are too many rows to sort.
         """
         if frame.is_empty():
             return
@@ -97,8 +96,8 @@ class TableWriter:
             if column.required and frame.get_column(column.name).null_count():
                 raise NotNative(f"a row has null in {column.name}, which the table requires")
         self._waiting.append(frame)
-        self._waits += frame.estimated_size()
-        if self._waits >= self._most:
+        self._waiting_bytes += frame.estimated_size()
+        if self._waiting_bytes >= self._most_waiting:
             if self._target.sort:
                 raise NotNative("a task has more rows than it sorts in memory")
             self._flush()
@@ -109,28 +108,28 @@ class TableWriter:
         if not self._waiting:
             return
         rows = pl.concat(self._waiting, how="vertical")
-        group = max(1, int(self._target.group_size * len(rows) / max(1.0, self._waits)))
-        self._waiting, self._waits = [], 0.0
+        group = max(1, int(self._target.group_size * len(rows) / max(1.0, self._waiting_bytes)))
+        self._waiting, self._waiting_bytes = [], 0.0
         if self._target.sort:
             rows = _sorted(rows, self._target.sort)
         places: list[tuple[Values, int, int]] = [((), 0, len(rows))]
         if self._target.partition:
             rows, places = grouped_by_partition(rows, self._target.partition)
-        # At once: of many small parts each would take as long as the whole.
-        plain = rows.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(self._schema)
+        # All at once: each of many small parts would take as long as all rows.
+        table = rows.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(self._schema)
         for values, start, count in places:
-            self._append(values, plain.slice(start, count), rows.slice(start, count), group)
+            self._append(values, table.slice(start, count), rows.slice(start, count), group)
 
-    def _append(self, values: Values, plain: pa.Table, rows: pl.DataFrame, group: int) -> None:
-        """Appends rows to the file of a partition, in row groups of a size; they come as Arrow and as Polars."""
+    def _append(self, values: Values, table: pa.Table, rows: pl.DataFrame, group: int) -> None:
+        """Appends rows, given as an Arrow table and as a frame, to a partition's file, in groups of `group` rows."""
         file = self._open.pop(values, None)
         if file is None:
             repeating = [column.name for column in self._target.columns if _repeats(rows.get_column(column.name))]
             path = self._path(values)
             file = _File(self._target, self._schema, path, repeating, created(path, self._store))
-        self._open[values] = file  # the one that was written last is the last
-        # A last group is not to be a small one.
-        file.write(plain, math.ceil(len(plain) / max(1, round(len(plain) / group))))
+        self._open[values] = file  # in the order of the last writes
+        groups = max(1, round(len(table) / group))  # of equal size, so that the last one is not small
+        file.write(table, math.ceil(len(table) / groups))
         if file.size >= self._target.file_size:
             self._end(values)
         if len(self._open) > self._most_open:
@@ -164,7 +163,7 @@ class TableWriter:
 
 
 def _sorted(rows: pl.DataFrame, order: Sequence[Sort]) -> pl.DataFrame:
-    """Rows in an order; Polars, as Spark, has NaN for the largest number, and -0.0 for the same as 0.0."""
+    """Rows in the table's sort order. In Polars, as in Spark, NaN is the largest number, and -0.0 equals 0.0."""
     return rows.sort(
         [part.column for part in order],
         descending=[part.descending for part in order],
@@ -206,7 +205,7 @@ class _File:
         return int(self._sink.tell())
 
     def write(self, rows: pa.Table, group: int) -> None:
-        """Writes rows in row groups of a size."""
+        """Writes rows in row groups of `group` rows."""
         self._writer.write_table(rows, row_group_size=group)
         for metrics, values in zip(self._metrics, rows.columns, strict=True):
             metrics.add(values)
@@ -238,24 +237,25 @@ class _File:
         }
 
     def abandon(self) -> None:
-        """Closes the file, which is deleted then."""
+        """Closes the file, which is then deleted."""
         import pyarrow as pa
 
-        # Of what a store did not take, the error that ends the task tells.
-        for end in (self._writer.close, self._sink.close):
+        # The task already ends with the first error of the store.
+        for close in (self._writer.close, self._sink.close):
             try:
-                end()
+                close()
             except Exception as error:
-                if not (is_outside(error) or isinstance(error, pa.ArrowException)):
+                if not (is_storage_error(error) or isinstance(error, pa.ArrowException)):
                     raise
 
 
 def _offset(group: Any) -> int:
-    """Where a row group begins in its file."""
+    """The offset of a row group in its file."""
     first = group.column(0)
     offset: int = first.data_page_offset
     return min(offset, first.dictionary_page_offset) if first.dictionary_page_offset else offset
 
 
 def _map(values: Mapping[int, Any]) -> dict[str, list[Any]]:
+    """A map in Iceberg's JSON."""
     return {"keys": list(values), "values": list(values.values())}

@@ -216,5 +216,5 @@ def test_settings_that_a_server_gives_leave_it_to_spark(
     )
     lake.run(lake.source("vended.s") >> lake.sink("vended.t"))
     assert told(lake) == [
-        f"engine spark, because the catalog's server says how its files are reached ({', '.join(given)})"
+        f"engine spark, because the catalog's server sets how its files are accessed ({', '.join(given)})"
     ]

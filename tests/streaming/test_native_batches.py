@@ -291,7 +291,7 @@ def test_rows_that_spark_spreads_by_their_order_are_left_to_it(world: Any, monke
     assert told(world) == []
     world.run(world.source("a.s") >> world.sink("a.u").sort_by("id desc"))
     (message,) = told(world)
-    assert message.startswith("engine spark, because by its sort order or distribution the table takes the rows of")
+    assert message.startswith("engine spark, because the sort order or distribution of the table needs all rows in one")
     for name in ("a.t", "a.apart", "a.u"):
         assert world.load(name).iceberg.scan().to_arrow()["id"].to_pylist() == list(range(7, -1, -1))
         assert {row.sort_order_id for row in world.sql(f"SELECT sort_order_id FROM local.{name}.files")} == {1}

@@ -36,10 +36,10 @@ def refuse_small(size: int | None) -> None:
     """Leaves a small batch to Spark.
 
     Args:
-        size: Its bytes, with those of files beside its own that are looked at; None where they are unknown.
+        size: The bytes of the batch, and for an upsert of the target, too; None if they are unknown.
 
     Raises:
-        SmallBatch: It is one.
+        SmallBatch: The batch is small.
     """
     if size is not None and size < engine.SMALL:
         raise SmallBatch(f"a batch has less than {engine.SMALL >> 20} MB")
@@ -50,10 +50,10 @@ class Written:
     """The files that a batch has written.
 
     Attributes:
-        folder: Where they are, and in folders below.
+        folder: The folder of the files; files of a partition are in folders below.
         name: The beginning of their names.
-        files: What the table's metadata says of each, as JSON.
-        store: The store that they are on.
+        files: The metadata of each file, as Iceberg's JSON.
+        store: The store of the files.
     """
 
     folder: str
@@ -66,9 +66,9 @@ class Written:
         return replace(self, files=tuple(json.dumps(file) for report in reports for file in report.get("files", ())))
 
     def delete(self) -> None:
-        """Deletes them, also those of tasks that could not delete their own."""
+        """Deletes the files, and files that failed tasks have left."""
         if not is_local(self.folder):
-            # Where they are known, they are not looked for: of a large table on a store they are a long list.
+            # Only unknown files are searched for: a store takes long to list the files of a large table.
             for file in self.files:
                 delete(json.loads(file)["file-path"], self.store.properties)
             if not self.files:
@@ -87,18 +87,19 @@ class NativeBatch:
         files: Its files.
         program: Its steps.
         catalog: The catalog of the table that is written.
-        guarded: Whether it stays with Spark where that takes less time, or writes far fewer files.
-        told: Called with the reason where Spark does it after all.
-        planned: Whether Spark has planned the same rows, and counted what that tells of their files.
-        counted: Whether its files are: one that is done again, after a conflict, counts once.
-        dropped: How many rows expectations have left out, once it has written the batch; empty where Spark writes it.
+        guarded: Whether Spark writes the batch if Spark is faster or writes far fewer files.
+        explain: Called with the reason if Spark must write the batch.
+        planned: Whether Spark has planned the same rows, too, and has counted their files.
+        counted: Not empty once the files are counted: a batch that is written again after a conflict counts once.
+        dropped: The number of rows that expectations dropped, once the engine has written the batch; empty before, and
+            if Spark writes the batch.
     """
 
     files: SourceFiles
     program: Program
     catalog: Catalog
     guarded: bool
-    told: Callable[[str], None]
+    explain: Callable[[str], None]
     planned: bool = True
     counted: list[bool] = field(default_factory=list, compare=False)
     dropped: list[int] = field(default_factory=list, compare=False)
@@ -107,27 +108,27 @@ class NativeBatch:
         """Leaves the batch to Spark, which counts the rows that it drops."""
         self.dropped.clear()
         if not isinstance(reason, SmallBatch):
-            self.told(str(reason))
+            self.explain(str(reason))
 
     def count_files(self) -> None:
-        """Counts its files as read, once."""
+        """Counts the files as read, once."""
         if not self.counted:
             self.counted.append(True)
             self.files.done(self.planned)
 
     def count(self, reports: Iterable[TaskReport]) -> None:
-        """Adds the counts in the reports of tasks; failed attempts report none."""
+        """Keeps the number of dropped rows that the tasks have reported."""
         self.dropped[:] = [sum(report["dropped"] for report in reports)]
 
-    def check_columns(self, made: StructType, stored: StructType) -> None:
-        """Checks that the program gives the columns that Spark's analyzer gives the steps, and that they are stored.
+    def check_columns(self, analyzed: StructType, stored: StructType) -> None:
+        """Checks that the program's columns are those of Spark's analyzer and those of the table.
 
         Raises:
-            NotNative: They are others.
+            NotNative: The columns differ.
         """
-        if tuple((column.name, column.dataType.simpleString()) for column in made.fields) != self.program.columns:
+        if tuple((column.name, column.dataType.simpleString()) for column in analyzed.fields) != self.program.columns:
             raise NotNative("Spark gives the steps other columns")
-        if {(f.name, f.dataType) for f in made.fields} != {(f.name, f.dataType) for f in stored.fields}:
+        if {(f.name, f.dataType) for f in analyzed.fields} != {(f.name, f.dataType) for f in stored.fields}:
             raise NotNative("the columns of the batch are not those of the table")
 
     def write(self, spark: SparkSession, target: Target, store: Store, partitions: int = 0) -> Written:
@@ -136,11 +137,11 @@ class NativeBatch:
         Args:
             spark: The session of the batch.
             target: The table.
-            store: The store that it is on.
-            partitions: The partitions of which the batch may have rows, as far as is known.
+            store: The store of the table.
+            partitions: The expected number of partitions of the batch.
 
         Raises:
-            NotNative: Spark must do the batch; nothing is left of it.
+            NotNative: Spark must write the batch; no file is left.
         """
         name = uuid.uuid4().hex
         inputs = self.files.inputs(self.program)
@@ -166,7 +167,7 @@ class NativeBatch:
                 partitions = len({json.dumps(file["partition"]) for file in files})
                 refuse_written([file["file-size-in-bytes"] for file in files], partitions, target)
         except (NotNative, RunError):
-            # Who refuses has deleted what it wrote.
+            # A task that refuses has deleted its own files.
             if files or is_local(target.folder):
                 written.delete()
             raise
@@ -181,15 +182,16 @@ def run(spark: SparkSession, kind: str, work: str, shares: Sequence[Share], stor
     Args:
         spark: The session of the batch.
         kind: The kind of task: a key of `helios.native.task.TASKS`.
-        work: What they have in common, as JSON.
-        shares: What each has alone, as plain values.
+        work: The common part of the tasks, as JSON.
+        shares: The part of each task, as plain values.
         stores: The stores of the source and of the target.
 
     Returns:
-        What they tell, in the order of the shares.
+        The reports of the tasks, in the order of the shares.
     """
     rdd = spark.sparkContext.parallelize(shares, len(shares))
-    # Pickled by value: an executor without Helios answers too. Keys of stores go with it, as with Iceberg's own tasks.
+    # The function is pickled by value, so that it also runs in an executor without Helios. It carries the keys of the
+    # stores, as Iceberg's own tasks do.
     return [json.loads(text) for text in rdd.mapPartitions(_task_of(kind, work, stores)).collect()]
 
 
@@ -197,8 +199,8 @@ def accepted(reports: list[TaskReport]) -> list[TaskReport]:
     """The reports of tasks, if none of them has refused or failed.
 
     Raises:
-        NotNative: One of them has refused: Spark must do the batch.
-        RunError: A file holds something else than its table says.
+        NotNative: A task has refused: Spark must write the batch.
+        RunError: The types in a file contradict the table's schema.
     """
     misread = next((report["misread"] for report in reports if "misread" in report), None)
     if misread is not None:
@@ -232,7 +234,7 @@ def data_files(table: JavaTable, texts: Iterable[str]) -> Iterator[JavaDataFile]
     mapper = jvm.org.apache.iceberg.util.JsonUtil.mapper()
     specs: dict[int, JavaObject | None] = {}
     for text in texts:
-        number = int(json.loads(text)["spec-id"])  # the table's may have changed since the tasks began
-        if number not in specs:
-            specs[number] = table.specs().get(number)
-        yield jvm.org.apache.iceberg.ContentFileParser.fromJson(mapper.readTree(text), specs[number])
+        spec_id = int(json.loads(text)["spec-id"])  # the table's current spec may be another one by now
+        if spec_id not in specs:
+            specs[spec_id] = table.specs().get(spec_id)
+        yield jvm.org.apache.iceberg.ContentFileParser.fromJson(mapper.readTree(text), specs[spec_id])

@@ -12,7 +12,7 @@ from helios.spark.jvm.types.java import JavaMap
 
 
 class Field(TypedDict):
-    """A column in Iceberg's JSON, which has `initial-default` too where there is one; nested types are no text."""
+    """A column in Iceberg's JSON, which may also have an `initial-default`; a nested type is not a string."""
 
     id: int
     name: str

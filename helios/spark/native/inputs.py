@@ -24,12 +24,12 @@ from helios.spark.native.fields import absent, fields_of
 from helios.spark.native.stores import Store, store_of
 
 MOST_FILES = 50_000
-"""Files of a table above which Spark plans: the driver tells each task of its own."""
+"""With more files of a table, Spark plans the batch, since the driver sends each task a list of its files."""
 
 FILES = Path(__file__).with_name("ScanFiles.java")
 
 PART = 64 << 20
-"""Bytes of a file of lines above which it is read in parts."""
+"""A larger file of lines is read in parts of so many bytes."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Inputs:
 
     Attributes:
         files: The files.
-        store: The store that they are on.
-        ids: The field ids of the columns that are read, by name; none of files whose columns are found by name.
-        absent: Those of them that are null in files that were written before they came.
-        groups: What the files of each group call the columns, with their Spark types; null where they lack them.
-        texts: Of files of lines: what those of each group are.
+        store: The store of the files.
+        ids: The field ids of the columns that are read, by name; empty if columns are found by their names.
+        absent: The columns that are null in files written before the column was added.
+        groups: For each group of files, the name and the Spark type of each column in them; None if they lack it.
+        texts: For each group of files of lines, their format.
     """
 
     files: Sequence[InputFile]
@@ -62,17 +62,17 @@ class SourceFiles(Protocol):
 
     @property
     def size(self) -> int:
-        """Their bytes."""
+        """The bytes of the files."""
 
     def inputs(self, program: Program) -> Inputs:
         """The inputs of the tasks for a program.
 
         Raises:
-            NotNative: They cannot read the files.
+            NotNative: The tasks cannot read the files.
         """
 
     def commits(self) -> Mapping[str, int]:
-        """The sequence number of the commit of each file, by its location; none of files of no table."""
+        """The sequence number of each file's commit, by the file's location; empty if the files are of no table."""
 
     def done(self, planned: bool) -> None:
         """Called when the files have been read.
@@ -87,14 +87,13 @@ class ScanFile:
     """A data file of a scan task.
 
     Attributes:
-        location: Where it is.
+        location: The file's location.
         format: PARQUET, AVRO or ORC.
         size: Its bytes.
-        rows: Its rows, deleted ones too.
+        rows: Its rows, with deleted rows.
         first_row: The id of its first row; None before format v3.
         sequence: The sequence number of its commit.
-        deletes: Its deletes: location, content, format, bytes, and of a deletion vector where it begins and how long it
-            is.
+        deletes: Its delete files: location, content, format and bytes, and the offset and length of a deletion vector.
     """
 
     location: str
@@ -109,11 +108,11 @@ class ScanFile:
         """The file as the engine's tasks read it.
 
         Args:
-            store: The store that it is on.
-            whose: Whose file it is, for the reason.
+            store: The store of the file.
+            whose: "source" or "target", for the message.
 
         Raises:
-            NotNative: It is no parquet file that tasks can reach, or has deletes by equality.
+            NotNative: The file is not parquet, tasks cannot reach it, or it has equality deletes.
         """
         if self.format != "PARQUET":
             raise NotNative(f"files of the {whose} are {self.format.lower()}")
@@ -121,8 +120,8 @@ class ScanFile:
         for location, content, form, size, offset, length in self.deletes:
             if content != "POSITION_DELETES" or form not in ("PARQUET", "PUFFIN"):
                 raise NotNative(f"files of the {whose} have {content.lower().replace('_', ' ')} in {form.lower()}")
-            at, long = (None, size) if form == "PARQUET" else (offset, length or 0)
-            deletes.append((store.path(location), at, long))
+            path = store.path(location)
+            deletes.append((path, None, size) if form == "PARQUET" else (path, offset, length or 0))
         return InputFile(store.path(self.location), self.size, self.rows, self.location, tuple(deletes))
 
 
@@ -132,11 +131,11 @@ def scan_files(spark: SparkSession, tasks: JavaList[JavaFileScanTask], whose: st
     Args:
         spark: The session.
         tasks: The scan tasks.
-        whose: Whose files they are, for the reason.
-        most: Files above which Spark plans.
+        whose: "source" or "target", for the message.
+        most: With more files, Spark plans the batch.
 
     Raises:
-        NotNative: They are too many.
+        NotNative: There are more files.
     """
     if int(tasks.size()) > most:
         raise NotNative(f"a batch has more than {most:,} files of the {whose}")
@@ -151,11 +150,11 @@ class TableFiles:
 
     Attributes:
         spark: The session.
-        table: The table that they are of.
+        table: The table.
         catalog: Its catalog.
         columns: Its columns.
-        tasks: A scan task for each.
-        read: Called once they have been read, with whether Spark has planned the same rows.
+        tasks: A scan task for each file.
+        read: Called once the files have been read. The argument is True if Spark has planned the same rows, too.
     """
 
     spark: SparkSession
@@ -177,7 +176,7 @@ class TableFiles:
         """The inputs of the tasks for a program.
 
         Raises:
-            NotNative: They are not parquet files that tasks can reach, or have deletes by equality.
+            NotNative: A file is not parquet, tasks cannot reach it, or it has equality deletes.
         """
         store = store_of(self.table, self.catalog)
         fields = fields_of(self.table.schema())
@@ -200,9 +199,9 @@ class FolderFiles:
 
     Attributes:
         columns: Their columns.
-        groups: Files of equal columns with their sizes, and what they call each of the columns, with its Spark type;
-            null where they lack it.
-        texts: Of files of lines: what those of each group are; none of parquet files.
+        groups: For each group of files with equal columns, their paths and sizes, and the name and the Spark type of
+            each column in them; None if they lack it.
+        texts: For each group of files of lines, their format; empty for parquet files.
     """
 
     columns: StructType
@@ -217,7 +216,7 @@ class FolderFiles:
         """The inputs of the tasks for a program.
 
         Raises:
-            NotNative: They are on no local disk.
+            NotNative: The files are not on the local disk.
         """
         store = Store()
         files = [

@@ -1,4 +1,4 @@
-"""The distribution of a batch's files over tasks, and limits to the number of files that these write."""
+"""The distribution of a batch's files over tasks, and limits to the number of files that the tasks write."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from helios.spark.native.fields import texts
 SHARE = 2 << 20
 """Bytes below which a task is not worth its start."""
 LARGEST_SHARE = 512 << 20
-"""Bytes of files above which a task is another task's work."""
+"""More bytes of files are the work of a further task."""
 SORTED_SHARE = 32 << 20
-"""The same of a table with a sort order: a task sorts its rows in memory. Spark writes so few as one file, too."""
+"""The same for a table with a sort order: a task sorts its rows in memory. Spark, too, writes so many as one file."""
 FEW_FILES = 100
 TIMES = 3
 SMALL_FILE = 16 << 20
-"""Files are many where they are above `FEW_FILES`, above so many times those that Spark writes, and small."""
+"""A batch has too many files if they are more than `FEW_FILES` and than `TIMES` times Spark's, and their mean size is
+below `SMALL_FILE` bytes."""
 
 
 def shares_of(files: Sequence[InputFile], target: Target, cores: int) -> list[list[InputFile]]:
@@ -31,20 +32,20 @@ def shares_of(files: Sequence[InputFile], target: Target, cores: int) -> list[li
         cores: The tasks that run at a time.
 
     Raises:
-        NotNative: The rows of several tasks would have to be brought together.
+        NotNative: The table needs the rows of several tasks in one task.
     """
     if target.spread == "together":
         if sum(file.size for file in files) > SORTED_SHARE:
             raise NotNative(
-                "by its sort order or distribution the table takes the rows of several tasks together, and a batch has "
-                f"more than {SORTED_SHARE >> 20} MB"
+                "the sort order or distribution of the table needs all rows in one task, and a batch has more than "
+                f"{SORTED_SHARE >> 20} MB"
             )
         return [list(files)] if files else []
     return shared(files, cores, SORTED_SHARE if target.sort else LARGEST_SHARE)
 
 
 def shared(files: Iterable[InputFile], cores: int, most: int = LARGEST_SHARE) -> list[list[InputFile]]:
-    """Shares of about equally many bytes, one for a task.
+    """Shares of files with about equally many bytes, one share for each task.
 
     Examples:
         >>> files = [InputFile(str(n), size << 20, 1) for n, size in enumerate((9, 30, 8, 12))]
@@ -70,7 +71,7 @@ def shared(files: Iterable[InputFile], cores: int, most: int = LARGEST_SHARE) ->
 
 
 def last_partitions(table: JavaTable) -> int:
-    """The number of partitions that the newest commit of a table has changed: an estimate for the next batch."""
+    """The number of partitions that a table's newest commit has changed, as an estimate for the next batch."""
     snapshot = table.currentSnapshot()
     return int(texts(snapshot.summary()).get("changed-partition-count", 0)) if snapshot is not None else 0
 
@@ -79,7 +80,7 @@ def refuse_many(shares: Sequence[Sequence[InputFile]], target: Target, partition
     """Refuses a batch whose tasks would write many more files than Spark's.
 
     Raises:
-        NotNative: They would.
+        NotNative: The tasks would write too many files.
     """
     size = sum(file.size for share in shares for file in share)
     if target.spread == "partitions" and are_many(len(shares) * partitions, partitions, size, target.file_size):
@@ -89,15 +90,15 @@ def refuse_many(shares: Sequence[Sequence[InputFile]], target: Target, partition
 
 
 def refuse_written(sizes: Sequence[int], partitions: int, target: Target) -> None:
-    """The same, for written files.
+    """Refuses a batch whose tasks have written many more files than Spark would.
 
     Args:
-        sizes: Their bytes.
-        partitions: How many partitions they are of.
+        sizes: The bytes of each written file.
+        partitions: The number of their partitions.
         target: Their table.
 
     Raises:
-        NotNative: They are many more than Spark's.
+        NotNative: There are too many files.
     """
     if target.spread == "partitions" and are_many(len(sizes), partitions, sum(sizes), target.file_size):
         raise NotNative(
@@ -107,7 +108,7 @@ def refuse_written(sizes: Sequence[int], partitions: int, target: Target) -> Non
 
 
 def are_many(files: int, partitions: int, size: int, file_size: int) -> bool:
-    """True if there are far more files than Spark writes: one for each partition, and more of large ones.
+    """True if there are far more files than Spark writes, which is one for each partition, and more for a large one.
 
     Examples:
         >>> are_many(4_000, 500, 1 << 30, 512 << 20), are_many(4_000, 500, 1 << 40, 512 << 20)

@@ -14,18 +14,18 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.native.fields import texts
 
 OWN = ("s3.", "adls.", "gcs.", "py-io-impl")
-"""The same of PyIceberg's: no address and no token of the catalog goes to a task."""
-HANDED = ("S3FileIO", "GCSFileIO")
-"""Iceberg's clients that take keys from a server beside their properties."""
+"""PyIceberg's properties of storage clients. Others, such as the catalog's address and tokens, do not go to tasks."""
+WITH_CREDENTIALS = ("S3FileIO", "GCSFileIO")
+"""Iceberg's clients that take keys from the catalog's server, beside their properties."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """Where the files of a table are.
+    """The store of a table's files.
 
     Attributes:
         kind: The kind of storage, as in `helios.catalog.storages.STORAGES`; "local" for the local disk.
-        properties: PyIceberg's, with secrets in clear: they go to the tasks, and are shown nowhere.
+        properties: PyIceberg's properties, with secrets in clear. They go to the tasks, and are never shown.
     """
 
     kind: str = "local"
@@ -35,15 +35,16 @@ class Store:
         """The name of a file for tasks: its path on the local disk, or its URI.
 
         Raises:
-            NotNative: They cannot reach it.
+            NotNative: Tasks cannot reach the file.
         """
         if location.startswith(("/", "file:")):
             return "/" + location.removeprefix("file:").lstrip("/")
         kind = kind_of(location)
+        scheme = location.partition(":")[0]
         if kind is None:
-            raise NotNative(f"files are on {location.partition(':')[0]}, and it knows local disks, S3, ADLS and GCS")
+            raise NotNative(f"files are on {scheme}, and the engine reads local disks, S3, ADLS and GCS")
         if kind != self.kind:
-            raise NotNative(f"files are on {location.partition(':')[0]}, and the table is not")
+            raise NotNative(f"files are on {scheme}, and the table is not")
         # PyIceberg takes locations for URLs.
         if "?" in location or "#" in location:
             raise NotNative("the path of a file has a ? or #")
@@ -51,28 +52,28 @@ class Store:
 
 
 def store_of(table: JavaTable, catalog: Catalog) -> Store:
-    """Where the files of a table are.
+    """The store of a table's files.
 
     Raises:
-        NotNative: On a store that tasks would not reach as Spark does.
+        NotNative: Tasks would not access the store as Spark does.
     """
     kind = kind_of(str(table.location()))
     if kind is None or kind == "local":
         return Store()
     refuse_catalog(catalog)
     io = table.io()
-    wanted = {"io-impl": str(io.getClass().getName()), **texts(io.properties())}
+    in_use = {"io-impl": str(io.getClass().getName()), **texts(io.properties())}
     prefix = f"spark.sql.catalog.{catalog.name}."
     declared = {key.removeprefix(prefix): value for key, value in spark_conf(catalog).items()}
-    other = sorted(
+    of_server = sorted(
         key
-        for key in {*wanted, *declared}
-        if key.startswith(CLIENT_PROPERTIES) and wanted.get(key) != declared.get(key)
+        for key in {*in_use, *declared}
+        if key.startswith(CLIENT_PROPERTIES) and in_use.get(key) != declared.get(key)
     )
-    if other:
-        # Keys that a server hands out end, and are renewed by Iceberg's own client alone.
-        raise NotNative(f"the catalog's server says how its files are reached ({', '.join(other)})")
-    if wanted["io-impl"].endswith(HANDED) and int(io.credentials().size()):
+    if of_server:
+        # Keys from a server expire, and only Iceberg's own client renews them.
+        raise NotNative(f"the catalog's server sets how its files are accessed ({', '.join(of_server)})")
+    if in_use["io-impl"].endswith(WITH_CREDENTIALS) and int(io.credentials().size()):
         raise NotNative("the catalog's server hands out keys to its files")
     properties = {key: value for key, value in pyiceberg_properties(catalog).items() if key.startswith(OWN)}
     return Store(kind, properties)

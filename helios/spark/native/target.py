@@ -20,7 +20,7 @@ from helios.spark.native.stores import Store
 
 CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "none", "none": "none"}
 ZSTD_LEVEL = 3
-"""Iceberg's own writer's, where the table names none; PyArrow's is 1."""
+"""The level of Iceberg's own writer if the table sets none; PyArrow's default is 1."""
 PARQUET = "write.parquet."
 KNOWN = frozenset(
     PARQUET + key
@@ -29,7 +29,7 @@ KNOWN = frozenset(
         "dict-size-bytes", "row-group-check-min-record-count", "row-group-check-max-record-count",
     )
 )  # fmt: skip
-"""Properties of parquet files that the engine follows, or that are hints of size."""
+"""Properties of parquet files that the engine follows, or that only hint at sizes."""
 REFUSED = (
     "encryption.key-id", "write.object-storage.enabled", "write.location-provider.impl", "write.object-storage.path",
 )  # fmt: skip
@@ -37,16 +37,17 @@ SESSION = (
     "spark.sql.iceberg.", "spark.wap.", "spark.sql.legacy.", "spark.sql.parquet.datetimeRebase",
     "spark.sql.parquet.binaryAsString",
 )  # fmt: skip
-"""Settings of a session by which Spark writes or computes otherwise."""
-MEANS = {
+"""Beginnings of session settings that change how Spark writes or computes."""
+REQUIRED = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.caseSensitive": "false",
     "spark.sql.session.timeZone": "utc",
     "spark.sql.parser.escapedStringLiterals": "false",
 }
-"""The settings that the meaning of an expression depends on, each with the value that it must have where it is set."""
+"""Session settings that change the meaning of expressions, and the value that each must have if it is set."""
 HARMLESS = ("vectorization", "planning", "locality", "executor-cache", "data-planning", "aggregate-push-down")
+"""Parts of the names of session settings that change no result."""
 
 
 def target_of(
@@ -57,12 +58,12 @@ def target_of(
     Args:
         spark: The session of the batch.
         table: Iceberg's table object.
-        store: The store that it is on.
-        properties: What writers follow, whatever the table itself says.
+        store: The store of the table.
+        properties: The properties that writers follow, also where the table's own differ.
         schema: The columns of the batch, which are the table's.
 
     Raises:
-        NotNative: It is not a table that the engine writes.
+        NotNative: The engine does not write such a table.
     """
     known = texts(properties)
     _refuse(spark, table, known)
@@ -71,14 +72,15 @@ def target_of(
     if codec not in CODECS:
         raise NotNative(f"the table is written with {codec}")
     level = known.get(PARQUET + "compression-level")
-    made = str(table.locationProvider().newDataLocation("x"))
+    default_level = ZSTD_LEVEL if codec == "zstd" else None
+    location = str(table.locationProvider().newDataLocation("x"))
     return Target(
-        folder=store.path(made.removesuffix("/x")),
+        folder=store.path(location.removesuffix("/x")),
         spec=int(table.spec().specId()),
         columns=columns,
         partition=_partition(table, columns),
         codec=CODECS[codec],
-        level=int(level) if level is not None else ZSTD_LEVEL if codec == "zstd" else None,
+        level=int(level) if level is not None else default_level,
         file_size=int(known.get("write.target-file-size-bytes", 512 << 20)),
         group_size=int(known.get(PARQUET + "row-group-size-bytes", 128 << 20)),
         sort=_sort(table, columns),
@@ -88,6 +90,7 @@ def target_of(
 
 
 def _refuse(spark: SparkSession, table: JavaTable, known: Mapping[str, str]) -> None:
+    """Refuses properties and settings that the engine does not follow."""
     if known.get("write.format.default", "parquet").lower() != "parquet":
         raise NotNative(f"the table is written as {known['write.format.default']}")
     for key in known:
@@ -95,19 +98,19 @@ def _refuse(spark: SparkSession, table: JavaTable, known: Mapping[str, str]) -> 
             raise NotNative(f"the table has the property {key}")
     files = str(spark._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///"))
     if not files.startswith("file:"):
-        raise NotNative(f"the default file system is {files}, where paths without a scheme lie")
-    asked = next((key for key in REFUSED if known.get(key, "false") != "false"), None)
-    if asked is not None:
-        raise NotNative(f"the table has the property {asked}")
+        raise NotNative(f"the default file system is {files}, which has the files of paths without a scheme")
+    refused = next((key for key in REFUSED if known.get(key, "false") != "false"), None)
+    if refused is not None:
+        raise NotNative(f"the table has the property {refused}")
     for key, value in texts(spark.conf._jconf.getAllAsJava()).items():
-        expected = MEANS.get(key)
-        other = value.lower() != expected if expected is not None else key.startswith(SESSION)
-        if other and not any(word in key for word in HARMLESS):
+        required = REQUIRED.get(key)
+        differs = value.lower() != required if required is not None else key.startswith(SESSION)
+        if differs and not any(word in key for word in HARMLESS):
             raise NotNative(f"the session has the setting {key}")
 
 
 def _columns(table: JavaTable, schema: StructType) -> tuple[Column, ...]:
-    kept = classes().org.apache.iceberg.MetricsConfig.forTable(table)
+    metrics = classes().org.apache.iceberg.MetricsConfig.forTable(table)
     kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
     columns = []
     for field in fields_of(table.schema()):
@@ -118,7 +121,7 @@ def _columns(table: JavaTable, schema: StructType) -> tuple[Column, ...]:
             raise NotNative(f"the table has the column {name} of type {kinds[name]}")
         if stored not in _STORED.get(kinds[name], (kinds[name].replace(",", ", "),)):
             raise NotNative(f"the table keeps {name} as {stored}")
-        columns.append(Column(name, field["id"], kinds[name], field["required"], str(kept.columnMode(name))))
+        columns.append(Column(name, field["id"], kinds[name], field["required"], str(metrics.columnMode(name))))
     return tuple(columns)
 
 
@@ -127,16 +130,18 @@ _STORED = {
     "timestamp": ("timestamptz",),
     "timestamp_ntz": ("timestamp",),
 }
-"""Iceberg's names of types that Spark names otherwise."""
+"""Iceberg's names of types that have another name in Spark."""
 
 
 def _spread(table: JavaTable, mode: str | None) -> str:
     """The distribution that Iceberg requests from Spark, as `Target.spread` describes it."""
-    if table.sortOrder().isUnsorted():
-        if not int(table.spec().fields().size()):
-            return "apart"
-        return "partitions" if mode is None else "apart" if mode == "none" else "together"
-    return "apart" if mode == "none" else "together"
+    if mode == "none":
+        return "apart"
+    if not table.sortOrder().isUnsorted():
+        return "together"
+    if not int(table.spec().fields().size()):
+        return "apart"
+    return "partitions" if mode is None else "together"
 
 
 def _sort(table: JavaTable, columns: tuple[Column, ...]) -> tuple[Sort, ...]:
@@ -158,8 +163,9 @@ def _partition(table: JavaTable, columns: tuple[Column, ...]) -> tuple[Partition
     fields = []
     for field in listed(table.spec().fields()):
         column, transform = by_id.get(int(field.sourceId())), str(field.transform().toString())
-        takes = PARTITION_TYPES.get(parse_transform(transform)[0], ())
-        if column is None or column.kind.partition("(")[0] not in takes or _overflows(column.kind, transform):
+        name, _width = parse_transform(transform)
+        types = PARTITION_TYPES.get(name, ())
+        if column is None or column.kind.partition("(")[0] not in types or _overflows(column.kind, transform):
             raise NotNative(f"the table is partitioned by {transform} of {column.kind if column else 'a field'}")
         fields.append(Partition(str(field.name()), column.name, column.kind, transform))
     return tuple(fields)

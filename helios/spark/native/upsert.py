@@ -1,13 +1,14 @@
 """An upsert by the columnar engine: the newest rows, the positions of the rows they replace, and new files.
 
-Three jobs: one task finds the newest row of each key, tasks over the target's files find the old rows by the keys, and
-tasks write the new ones. Iceberg writes the deletion vectors, in the driver, from the positions that tasks have found.
+There are three jobs. One task finds the newest row of each key. Tasks over the target's files find the old rows by the
+keys. Tasks write the new rows. In the driver, Iceberg writes deletion vectors from the positions of the old rows.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -36,16 +37,16 @@ from helios.spark.native.stores import Store, store_of
 from helios.spark.native.target import target_of
 
 MOST_ROWS = 2_000_000
-"""Rows of a batch that one task has in memory; Spark spills larger ones."""
+"""One task holds all rows of a batch in memory; Spark writes larger batches, as it spills."""
 MOST_BYTES = 256 << 20
-"""Bytes of their files."""
+"""The same limit for the bytes of the batch's files."""
 MOST_FILES = 1_000
-"""Files of the target that may hold a key of the batch: of each that holds one, the JVM is asked several times."""
+"""With more files of the target that may hold a key, Spark writes the batch: each takes several calls into the JVM."""
 TASK_ROWS = 500_000
-"""Rows for which one more task that writes is worth it, with the files that it adds."""
+"""So many rows are worth one more task that writes, with the files that it adds."""
 
 KeyBounds = Mapping[str, Sequence[object]]
-"""By key: its smallest and its largest value in a batch, as `helios.native.newest.bounds` gives them."""
+"""The smallest and the largest value of each key column in a batch, from `helios.native.newest.bounds`."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,8 @@ class Keyed:
 
     Attributes:
         keys: The key columns.
-        order: The column that orders the rows of a key; None where each may occur once.
-        scope: What a batch with so many rows and such keys can change.
+        order: The column that orders the rows of a key; None if each key may occur only once.
+        scope: Gives what a batch can change, from the number of its rows and the bounds of its keys.
     """
 
     keys: tuple[str, ...]
@@ -63,21 +64,23 @@ class Keyed:
     scope: Callable[[int, KeyBounds], MergeScope]
 
 
-def upserted(pending: Transaction, native: NativeBatch, made: StructType, stored: StructType, keyed: Keyed) -> bool:
-    """Upserts a batch with the columnar engine; False, with nothing written, if Spark must do it.
+def try_upsert(
+    pending: Transaction, native: NativeBatch, analyzed: StructType, stored: StructType, keyed: Keyed
+) -> bool:
+    """Upserts a batch with the columnar engine; False, with nothing written, if Spark must write the batch.
 
     Args:
         pending: The transaction.
         native: The batch.
-        made: The columns that the steps give, by Spark's analyzer.
-        stored: Those of the rows as they are stored.
-        keyed: Its keys and its order.
+        analyzed: The columns after the steps, by Spark's analyzer.
+        stored: The columns of the rows as they are stored.
+        keyed: The keys and the order.
     """
     try:
         if native.guarded:
             refuse_small(native.files.size + size_of(pending.table))
-        native.check_columns(made, stored)
-        check_kinds(keyed.keys, keyed.order, {f.name: f.dataType.simpleString() for f in made.fields})
+        native.check_columns(analyzed, stored)
+        check_kinds(keyed.keys, keyed.order, {f.name: f.dataType.simpleString() for f in analyzed.fields})
         _Upserting(pending, native, keyed, _target(pending, native, stored)).run()
     except NotNative as reason:
         native.leave(reason)
@@ -86,10 +89,10 @@ def upserted(pending: Transaction, native: NativeBatch, made: StructType, stored
 
 
 def _target(pending: Transaction, native: NativeBatch, stored: StructType) -> Target:
-    """The table, whose files keep the ids of rows.
+    """The table, with the columns that keep row ids in its files.
 
     Raises:
-        NotNative: It has no deletion vectors, or is not one that the engine writes.
+        NotNative: The table has no deletion vectors, or the engine does not write such a table.
     """
     jvm, table = classes(), pending.table
     version = int(jvm.org.apache.iceberg.TableUtil.formatVersion(table))
@@ -99,13 +102,13 @@ def _target(pending: Transaction, native: NativeBatch, stored: StructType) -> Ta
     if mode != "merge-on-read":
         raise NotNative(f"changed rows are written {mode}")
     if {ROW_ID, CHANGED} & {field.name.lower() for field in stored.fields}:
-        raise NotNative("the table has a column that is named as one of row lineage's")
+        raise NotNative("the table has a column with the name of a column of row lineage")
     store = store_of(table, native.catalog)
     if store.kind != "local":
-        raise NotNative(f"the table is on {store.kind}, and the engine upserts on local disks alone")
+        raise NotNative(f"the table is on {store.kind}, and the engine upserts only on local disks")
     target = target_of(pending.spark, table, store, pending.properties, stored)
     if target.sort:
-        raise NotNative("the table has a sort order, and changed rows come unsorted")
+        raise NotNative("the table has a sort order, and the engine upserts rows unsorted")
     metrics = str(jvm.org.apache.iceberg.MetricsConfig.forTable(table).columnMode(ROW_ID))
     return replace(target, columns=(*target.columns, *lineage(metrics)))
 
@@ -116,7 +119,7 @@ class _Upserting:
     Args:
         pending: The transaction.
         native: The batch.
-        keyed: Its keys and its order.
+        keyed: The keys and the order.
         target: The table.
     """
 
@@ -135,12 +138,12 @@ class _Upserting:
         """Writes the files, and adds them to the transaction.
 
         Raises:
-            NotNative: Spark must do the batch; nothing is left of it.
+            NotNative: Spark must write the batch; no file is left.
         """
         try:
-            report = self._reduced()
+            report = self._write_newest()
             self._rows = int(report["rows"])
-            self._pending.replace_rows(self._keyed.scope(self._rows, report["bounds"]), self._changed)
+            self._pending.replace_rows(self._keyed.scope(self._rows, report["bounds"]), self._write_change)
         except BaseException:
             self._written.delete()
             self._delete(".puffin")
@@ -151,27 +154,28 @@ class _Upserting:
         self._native.count((report,))
 
     def _delete(self, *endings: str) -> None:
-        """Deletes files of this try that lie right in the folder of the target's data."""
+        """Deletes this try's files in the folder of the target's data, not in the folders of partitions."""
         folder, name = os.path.split(os.path.splitext(self._upsert.rows)[0])
         for file in os.listdir(folder) if os.path.isdir(folder) else ():
             if name in file and file.removesuffix(".crc").endswith(endings):
                 os.unlink(os.path.join(folder, file))
 
-    def _do(self, kind: str, upsert: Upsert, shares: Sequence[Share]) -> list[TaskReport]:
+    def _run_tasks(self, kind: str, upsert: Upsert, shares: Sequence[Share]) -> list[TaskReport]:
         stores: Stores = (self._source.store.properties, {})
         return accepted(run(self._pending.spark, kind, upsert.to_json(), shares, stores)) if shares else []
 
-    def _reduced(self) -> TaskReport:
+    def _write_newest(self) -> TaskReport:
+        """Writes the newest row of each key into a file, which the later tasks read."""
         files, commits = list(self._source.files), self._native.files.commits()
         if sum(file.rows or 0 for file in files) > MOST_ROWS or sum(file.size for file in files) > MOST_BYTES:
             raise NotNative(f"the batch has more than {MOST_ROWS:,} rows, or {MOST_BYTES >> 20} MB of files")
-        # As Spark orders them: by the commit, then by the file's name; a task of Iceberg's has no order of its own.
+        # Spark's order: by the commit, then by the file's name.
         files.sort(key=lambda file: (commits[file.location], file.location.encode()))
-        (report,) = self._do("reduce", self._upsert, [[astuple(file) for file in files]])
+        (report,) = self._run_tasks("reduce", self._upsert, [[astuple(file) for file in files]])
         return report
 
-    def _changed(self, scan: JavaTableScan) -> _Change:
-        """Writes the files of the change; `scan` reads those of the target that may hold a key of the batch."""
+    def _write_change(self, scan: JavaTableScan) -> _Change:
+        """Writes the files of the change; `scan` reads the target's files that may hold a key of the batch."""
         table = self._pending.table
         if not self._rows:
             return _Change(table, ())
@@ -179,17 +183,18 @@ class _Upserting:
         scanned = scan_files(self._pending.spark, tasks, "target", MOST_FILES)
         found = [file.input(Store(), "target") for file in scanned]
         if any(offset is None for file in found for _, offset, _ in file.deletes):
-            raise NotNative("files of the table have position deletes of the time when it had format v2")
+            raise NotNative("files of the table have position deletes from before its upgrade to format v3")
         planned = {file.location: task for file, task in zip(found, tasks.toArray(), strict=True)}
-        reports = self._do("match", self._matching(table), self._shares(found, scanned))
-        vectors = [Vector(**vector) for share in reports for vector in share["vectors"]]
-        pairs = [share["pairs"] for share in reports if share["pairs"] is not None]
-        files = self._written.of(self._do("store", self._upsert, self._slices(pairs))).files
-        return _vectored(_Change(table, files), self._written.name, vectors, planned)
+        reports = self._run_tasks("match", self._matching(table), self._shares(found, scanned))
+        vectors = [Vector(**vector) for report in reports for vector in report["vectors"]]
+        pairs = [report["pairs"] for report in reports if report["pairs"] is not None]
+        files = self._written.of(self._run_tasks("store", self._upsert, self._slices(pairs))).files
+        return _with_vectors(_Change(table, files), self._written.name, vectors, planned)
 
     def _matching(self, table: JavaTable) -> Upsert:
-        """The upsert whose tasks read the target: the keys, the order, and the ids of rows that were changed before."""
-        names = dict.fromkeys((*self._keyed.keys, *([self._keyed.order] if self._keyed.order is not None else [])))
+        """The upsert whose tasks read the target: the keys, the order, and the row ids that the files store."""
+        order = [self._keyed.order] if self._keyed.order is not None else []
+        names = dict.fromkeys((*self._keyed.keys, *order))
         kinds, fields = dict(self._upsert.work.program.columns), fields_of(table.schema())
         known, missing = {field["name"]: field["id"] for field in fields}, absent(table, fields)
         read = (*((name, kinds[name]) for name in names), (ROW_ID, "bigint"))
@@ -206,8 +211,8 @@ class _Upserting:
     def _slices(self, pairs: list[str]) -> list[Share]:
         """Parts of the batch, one for each task that writes."""
         cores = self._pending.spark.sparkContext.defaultParallelism
-        count = min(cores, -(-self._rows // TASK_ROWS))
-        size = -(-self._rows // count)
+        count = min(cores, math.ceil(self._rows / TASK_ROWS))
+        size = math.ceil(self._rows / count)
         return [[(start, size, pairs)] for start in range(0, self._rows, size)]
 
 
@@ -217,9 +222,9 @@ class _Change:
 
     Attributes:
         table: The table.
-        files: What the table's metadata says of the new data files, as JSON.
+        files: The metadata of the new data files, as Iceberg's JSON.
         added: The deletion vectors.
-        removed: The deletes that these take the place of.
+        removed: The delete files that the vectors replace.
         referenced: The data files of the vectors.
     """
 
@@ -240,7 +245,7 @@ class _Change:
             delta.validateDataFilesExist(self.referenced)
 
 
-def _vectored(
+def _with_vectors(
     change: _Change, name: str, vectors: Sequence[Vector], planned: Mapping[str, JavaFileScanTask]
 ) -> _Change:
     """A change with the deletion vectors, which Iceberg writes into one file."""
@@ -248,17 +253,17 @@ def _vectored(
         return change
     jvm, table = classes(), change.table
     factory = jvm.org.apache.iceberg.io.OutputFileFactory.builderFor(table, 0, 0).operationId(name).suffix("deletes")
-    made = factory.format(jvm.org.apache.iceberg.FileFormat.PUFFIN).build()
-    writer = jvm.org.apache.iceberg.deletes.BaseDVFileWriter(made, until_scope_ends(_NothingBefore()))
+    files = factory.format(jvm.org.apache.iceberg.FileFormat.PUFFIN).build()
+    writer = jvm.org.apache.iceberg.deletes.BaseDVFileWriter(files, until_scope_ends(_NoEarlierDeletes()))
     removed: list[JavaDeleteFile] = []
     for vector in vectors:
         task = planned[vector.location]
         file, deletes = task.file(), task.deletes()
         writer.delete(vector.location, _positions(vector), table.specs().get(file.specId()), file.partition())
         if int(deletes.size()):
-            # Deletes for several data files stay, as with Iceberg's own writer: a file's vector takes precedence.
-            scoped = jvm.org.apache.iceberg.util.ContentFileUtil.isFileScoped
-            removed += [delete for delete in listed(deletes) if scoped(delete)]
+            # A delete file of several data files stays, as with Iceberg's own writer: a file's vector takes precedence.
+            of_one_file = jvm.org.apache.iceberg.util.ContentFileUtil.isFileScoped
+            removed += [delete for delete in listed(deletes) if of_one_file(delete)]
     writer.close()
     result = writer.result()
     return replace(change, added=listed(result.deleteFiles()), removed=removed, referenced=result.referencedDataFiles())
@@ -267,7 +272,7 @@ def _vectored(
 def _positions(vector: Vector) -> object:
     """Iceberg's index of the positions that a task has found."""
     blob = base64.b64decode(vector.blob)
-    # Only a delete file can be read: this describes one that is not there.
+    # Iceberg's reader needs the description of a delete file; no such file exists.
     descriptor = {
         "spec-id": 0, "content": "position-deletes", "file-path": "none", "file-format": "puffin", "partition": [],
         "file-size-in-bytes": len(blob), "record-count": vector.count, "referenced-data-file": vector.location,
@@ -280,13 +285,13 @@ def _positions(vector: Vector) -> object:
 
 
 def size_of(table: JavaTable) -> int:
-    """The bytes of a table's data files, from its newest commit; 0 if that does not say."""
+    """The bytes of a table's data files, from its newest commit; 0 if the commit does not record them."""
     snapshot = table.currentSnapshot()
     return int(texts(snapshot.summary()).get("total-files-size", 0)) if snapshot is not None else 0
 
 
-class _NothingBefore:
-    """A `java.util.function.Function` that gives no earlier deletes: the tasks have added them already."""
+class _NoEarlierDeletes:
+    """A `java.util.function.Function` that returns no earlier deletes: the tasks have added them already."""
 
     def apply(self, location: str) -> None:
         return None

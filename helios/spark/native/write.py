@@ -19,24 +19,24 @@ AddFiles: TypeAlias = "Callable[[Iterable[JavaDataFile]], None]"
 """Adds data files to a transaction."""
 
 
-def written(
+def try_write(
     pending: Transaction,
     native: NativeBatch,
-    made: StructType,
+    analyzed: StructType,
     stored: StructType,
     add: AddFiles,
 ) -> bool:
-    """Writes a batch with the columnar engine; False, with nothing written, if Spark must do it.
+    """Writes a batch with the columnar engine; False, with nothing written, if Spark must write the batch.
 
     Args:
         pending: The transaction.
         native: The batch.
-        made: The columns that Spark's analyzer gives the steps.
-        stored: Those of the table.
+        analyzed: The columns after the steps, by Spark's analyzer.
+        stored: The columns of the table.
         add: Adds data files to the transaction.
     """
     try:
-        native.check_columns(made, stored)
+        native.check_columns(analyzed, stored)
         store = store_of(pending.table, native.catalog)
         target = target_of(pending.spark, pending.table, store, pending.properties, stored)
         files = native.write(pending.spark, target, store, last_partitions(pending.table))

@@ -34,7 +34,7 @@ from helios.spark.iceberg.merge_scope import MergeScope
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.sql import quoted
 from helios.spark.native.batch import NativeBatch
-from helios.spark.native.write import AddFiles, written
+from helios.spark.native.write import AddFiles, try_write
 from helios.spark.sinks import merge, native_upsert
 from helios.spark.sinks.alignment import SchemaAligner
 from helios.spark.sinks.protocol import Write
@@ -126,7 +126,7 @@ def _native(batch: ModeBatch[Mode]) -> tuple[Callable[[Transaction, AddFiles], b
         return lambda pending, add: False, lambda: stored
     schema = batch.rows.schema
     columns = batch.fit.evolved(StructType([field for field in schema.fields if field.name != POSITION]))
-    return lambda pending, add: written(pending, native, schema, columns, add), cache(batch.stored)
+    return lambda pending, add: try_write(pending, native, schema, columns, add), cache(batch.stored)
 
 
 def _isolation(pending: Transaction) -> dict[str, str]:

@@ -14,7 +14,7 @@ from helios.native.program import NotNative
 from helios.plan.native.upserts import check_mode, columns_of
 from helios.spark.iceberg.merge_scope import Bound, MergeScope
 from helios.spark.jvm.sql import quoted
-from helios.spark.native.upsert import KeyBounds, Keyed, upserted
+from helios.spark.native.upsert import KeyBounds, Keyed, try_upsert
 from helios.spark.sinks import merge
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def upsert(batch: ModeBatch[Upsert], native: NativeBatch) -> Callable[[Transacti
         return None
     stored = batch.stored().schema
     keyed = Keyed(keys, order, lambda rows, ends: _scope(batch, keys, rows, ends))
-    return lambda pending: upserted(pending, native, schema, stored, keyed)
+    return lambda pending: try_upsert(pending, native, schema, stored, keyed)
 
 
 def _scope(batch: ModeBatch[Upsert], keys: tuple[str, ...], rows: int, ends: KeyBounds) -> MergeScope:

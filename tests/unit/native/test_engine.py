@@ -160,8 +160,8 @@ def test_a_time_that_no_calendar_has_is_left_to_spark(tmp_path: Path) -> None:
     ("rows", "reason"),
     [
         (ROWS, "a file has no field ids"),
-        (numbered(ROWS, [1, 2, 3, 9]), "a file was written before the column name came"),
-        (numbered(ROWS.slice(1)), "a file has other rows than the table's metadata says"),
+        (numbered(ROWS, [1, 2, 3, 9]), "a file was written before the column name was added"),
+        (numbered(ROWS.slice(1)), "a file has another number of rows than the table's metadata says"),
     ],
 )
 def test_files_that_are_not_as_the_table_is_are_left_to_spark(tmp_path: Path, rows: pa.Table, reason: str) -> None:
@@ -300,7 +300,7 @@ def test_shares_and_places() -> None:
         Store().path("s3://bucket/a.parquet")
     with pytest.raises(NotNative, match="has a \\? or #"):
         Store("s3").path("s3://bucket/a#b.parquet")
-    with pytest.raises(NotNative, match="files are on hdfs, and it knows local disks, S3, ADLS and GCS"):
+    with pytest.raises(NotNative, match="files are on hdfs, and the engine reads local disks, S3, ADLS and GCS"):
         Store("s3").path("hdfs://host/a.parquet")
     assert Store("s3").path("s3a://bucket/a b.parquet") == "s3a://bucket/a b.parquet"
     assert {Store().path(one) for one in ("/a/b", "file:/a/b", "file:///a/b")} == {"/a/b"}
