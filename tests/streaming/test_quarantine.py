@@ -496,7 +496,7 @@ def test_notes_that_are_lost_behind_the_commit_stop_the_next_replay(
         with pytest.raises(KeyboardInterrupt):
             replay(world, pipeline(3))
     shutil.rmtree(world.checkpoint(pipeline(3)) / "helios" / "replay")
-    with pytest.raises(LedgerError, match="which ones they are was noted beside the checkpoint, and is lost"):
+    with pytest.raises(LedgerError, match="the note of these rows, beside the checkpoint, is lost"):
         replay(world, pipeline(3))
     assert world.ids("a.t") == [1, 2]
     # What the error says, by hand.
@@ -522,7 +522,7 @@ def test_maps_whose_keys_are_no_text_are_refused(world: Any) -> None:
     ("steps", "mode", "why"),
     [
         (QUARANTINE >> select("id", "id AS other"), "overwrite", "its mode is overwrite"),
-        (QUARANTINE >> window("ts", "1 hour").agg(n="count(*)"), "append", "brings rows together"),
+        (QUARANTINE >> window("ts", "1 hour").agg(n="count(*)"), "append", "combines rows"),
         (rename({"id": "key"}) >> expect({"small": "key < 3"}, on_fail="quarantine"), "append", "they have 'id'"),
         (with_columns(z="1") >> expect({"small": "id < 3"}, on_fail="quarantine"), "append", "they lack 'z'"),
         (where("id > 0"), "append", "is not in the script any more"),

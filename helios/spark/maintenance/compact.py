@@ -38,13 +38,13 @@ MANY_MANIFESTS = 20
 """With at most this many manifests, rewriting them gains nothing."""
 
 SMALL = (0.6, 0.75)
-"""Which files a pass rewrites: those below this share of the target size.
+"""Each pass rewrites the files below a share of the target size.
 
-A pass reads twice as much for one new file: any two small files fit into it, so that fewer files are left, and a large
-file is smaller than the small ones it is made of. The second pass is for tables with too many files after the first.
+The limit of a new file is twice that size, so any two small files fit into one, and a new file is smaller than the files
+it is made of. The second pass is for tables with too many files after the first.
 """
 TOLERANCE = 0.3
-"""How far the number of files may be from bytes / target size."""
+"""The accepted deviation of the number of files from bytes / target size."""
 NO_LIMIT = 1 << 50
 
 TRIES = 3
@@ -52,6 +52,7 @@ TRIES = 3
 HISTORY = 100
 """How many commits are searched for changes of rows."""
 IN_PARTS = {"partial-progress.enabled": "true", "partial-progress.max-commits": "10"}
+"""The options of a compaction in several commits."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,13 @@ class Compaction:
         target: The target size of a file in bytes.
         rewritten: Data files that were replaced.
         added: Data files that replaced them.
-        read: The bytes of those that were replaced.
+        read: The bytes of the replaced data files.
         deletes: Position delete files that were replaced.
         manifests: Manifests that were replaced.
         files: Data files that the table has now.
-        bytes: Their size, with that of delete files.
-        conflicts: How often it lost to another writer.
-        gave_up: Why it ended early; None if it completed.
+        bytes: The size of these files and of the delete files.
+        conflicts: How often a commit lost to another writer.
+        gave_up: Why the compaction ended early; None if it completed.
     """
 
     table: str
@@ -103,7 +104,7 @@ def opened(spark: SparkSession, name: TableName) -> JavaTable:
 
 
 def head_of(table: JavaTable, branch: str | None) -> JavaSnapshot | None:
-    """The newest snapshot of a branch, by default main; None for an empty one."""
+    """The newest snapshot of a branch, by default main; None for an empty branch."""
     return table.snapshot(branch or "main")
 
 
@@ -170,7 +171,7 @@ def compact(
         NotFound: There is no such table or branch.
         RunError: Spark or the catalog failed.
     """
-    target, empty = _looked_at(spark, name, target, branch)
+    target, empty = _inspect(spark, name, target, branch)
     if empty:
         return Compaction(name.text, target)
     work = _Compaction(spark, name, target, branch, most)
@@ -181,8 +182,8 @@ def compact(
     return work.result()
 
 
-def _looked_at(spark: SparkSession, name: TableName, target: int, branch: str | None) -> tuple[int, bool]:
-    """The target size of a file, and whether nothing is to do; the metadata is released before the work begins.
+def _inspect(spark: SparkSession, name: TableName, target: int, branch: str | None) -> tuple[int, bool]:
+    """The target size of a file, and whether the branch is empty; the metadata is released before the work begins.
 
     Raises:
         NotFound: There is no such table or branch.
@@ -201,7 +202,7 @@ class _Compaction:
         self.branch = branch
         self.most = most
         self.gave_up: str | None = None
-        self._whole = False
+        self._in_one_commit = False
         self._done = {"rewritten": 0, "added": 0, "read": 0, "deletes": 0, "manifests": 0, "conflicts": 0}
 
     def result(self) -> Compaction:
@@ -222,25 +223,27 @@ class _Compaction:
         """Rewrites the files below a size: in several commits where writers only append, else in one."""
         while self.gave_up is None:
             table = opened(self.spark, self.name)
-            in_parts = not self._whole and not self._changes_rows(table)
+            in_parts = not self._in_one_commit and not self._changes_rows(table)
             options = {**rewrite_options(small), **self._limit(table, small), **(IN_PARTS if in_parts else {})}
             result = self._try(partial(self._rewrite, table, options))
             if result is not None and (int(result.rewrittenDataFilesCount()) or not in_parts):
                 return
-            # In several commits, Iceberg does not say what failed or was lost to another writer; in one it does.
-            self._whole = True
+            # In several commits, Iceberg does not report failures and conflicts; in one commit it does.
+            self._in_one_commit = True
 
     def _limit(self, table: JavaTable, small: int) -> dict[str, str]:
-        """The option that keeps the bytes read within their limit; none where all small files are within it."""
+        """The option that keeps the bytes read within their limit; empty if all small files are within the limit."""
         if self.most is None:
             return {}
         left = self.most - self._done["read"]
         head = head_of(table, self.branch)
-        at = {"versionAsOf": str(head.snapshotId())} if self.branch is not None and head is not None else {}
-        files = self.spark.read.options(**at).table(f"{self.name.sql}.data_files")
-        below = files.where(f"file_size_in_bytes < {small}").selectExpr("count(*)", "sum(file_size_in_bytes)")
-        count, size = below.collect()[0]
-        return {"max-files-to-rewrite": str(max(2, count * left // size))} if count and size > left else {}
+        version = {"versionAsOf": str(head.snapshotId())} if self.branch is not None and head is not None else {}
+        files = self.spark.read.options(**version).table(f"{self.name.sql}.data_files")
+        totals = files.where(f"file_size_in_bytes < {small}").selectExpr("count(*)", "sum(file_size_in_bytes)")
+        [(count, size)] = totals.collect()
+        if not count or size <= left:
+            return {}
+        return {"max-files-to-rewrite": str(max(2, count * left // size))}
 
     def delete_files(self) -> None:
         """Rewrites position deletes of merge-on-read writers, for files that were not rewritten."""
@@ -275,7 +278,7 @@ class _Compaction:
         return result
 
     def _try(self, act: Callable[[], T]) -> T | None:
-        """Runs an action; None if it lost to another writer, and `gave_up` after too many losses."""
+        """Runs an action; returns None if it lost to another writer, and sets `gave_up` after too many losses."""
         try:
             return act()
         except (Py4JJavaError, PySparkException) as error:
@@ -291,7 +294,8 @@ class _Compaction:
         """True if writers change rows or publish branches: each commit here may then cost them a retry."""
         head = head_of(table, self.branch)
         refs = table.refs()
-        branches = [name for name in listed(refs.keySet()) if (ref := refs.get(name)) is not None and ref.isBranch()]
+        known = [refs.get(name) for name in listed(refs.keySet())]
+        branches = [ref for ref in known if ref is not None and ref.isBranch()]
         if head is None or len(branches) > 1 or int(head.summary().get("total-delete-files") or 0) > 0:
             return True
         for _ in range(HISTORY):
@@ -307,7 +311,7 @@ class _Compaction:
 def _many_manifests(table: JavaTable) -> bool:
     head = head_of(table, None)
     manifests = list(head.allManifests(table.io())) if head is not None else []
-    # The next commit drops those with nothing but deleted files: a rewrite of them would conflict with it.
+    # The next commit drops manifests that have only deleted files: a rewrite of them would conflict with it.
     sizes = [
         int(manifest.length()) for manifest in manifests if manifest.hasAddedFiles() or manifest.hasExistingFiles()
     ]

@@ -38,7 +38,7 @@ E = TypeVar("E", bound=JavaExpiry)
 
 @dataclass(frozen=True)
 class Expired:
-    """The result of an expiry: the removed snapshots, and counts of the files that only they named, where counted."""
+    """The result of an expiry: the removed snapshots, and how many files only they named; None if not counted."""
 
     table: str
     snapshots: tuple[int, ...]
@@ -82,8 +82,8 @@ def expire(spark: SparkSession, name: TableName, expiry: Expiry, *, on_driver: b
         spark: A session with the table's catalog.
         name: The table.
         expiry: The plan.
-        on_driver: Whether the driver finds the files, instead of a Spark job: sooner where they are few. They are
-            not counted then.
+        on_driver: Whether the driver finds the files, instead of a Spark job. This is faster for few files, and does
+            not count them.
 
     Raises:
         InputError: A branch's own retention would let Iceberg remove what a reader needs.
@@ -94,9 +94,10 @@ def expire(spark: SparkSession, name: TableName, expiry: Expiry, *, on_driver: b
         return Expired(name.text, (), data_files=0, delete_files=0, manifests=0, manifest_lists=0)
     table = opened(spark, name)
     try:
-        # Iceberg would expire more than is named: nothing is older than 1970, and everything is among the last 2^31.
-        going = {int(gone.snapshotId()) for gone in _exactly(table.expireSnapshots(), ids).apply()}
-        if endangered := sorted((going - set(ids)) & expiry.needed):
+        # A branch's own retention may expire more snapshots than these.
+        expiring = {int(snapshot.snapshotId()) for snapshot in _exactly(table.expireSnapshots(), ids).apply()}
+        endangered = sorted((expiring - set(ids)) & expiry.needed)
+        if endangered:
             raise InputError(
                 f"the retention that a branch of {name.text} declares for itself would expire snapshot "
                 f"{endangered[0]}, which a reader needs; nothing was expired.",
@@ -126,6 +127,7 @@ def expire(spark: SparkSession, name: TableName, expiry: Expiry, *, on_driver: b
 
 
 def _exactly(expiry: E, ids: list[int]) -> E:
+    """An expiry of named snapshots: no snapshot is older than 1970, and all are among the last 2^31."""
     expiry = expiry.expireOlderThan(0).retainLast(2**31 - 1)
     for snapshot in ids:
         expiry = expiry.expireSnapshotId(snapshot)
@@ -139,7 +141,7 @@ def orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run:
         spark: A session with the table's catalog, in UTC.
         name: The table.
         older_than: Seconds; younger files stay, since they may be part of a commit under way.
-        dry_run: Whether they are only listed.
+        dry_run: Whether the files are only listed.
 
     Raises:
         DeclarationError: The age is less than a day.
@@ -150,7 +152,7 @@ def orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run:
     _refuse_shared_folder(name, str(table.location()))
     before = datetime.now(UTC) - timedelta(seconds=older_than)
 
-    def found(*, dry: bool) -> tuple[str, ...]:
+    def remove(*, dry: bool) -> tuple[str, ...]:
         rows = spark.sql(
             f"CALL `{name.catalog.name}`.system.remove_orphan_files(table => {literal(name.sql_within)}, "
             f"older_than => TIMESTAMP '{before:%Y-%m-%d %H:%M:%S}', dry_run => {str(dry).lower()})"
@@ -158,9 +160,9 @@ def orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run:
         return tuple(sorted(row[0] for row in rows))
 
     try:
-        files = found(dry=True)
+        files = remove(dry=True)
         _refuse_checkpoints(name, table, files)
-        files = found(dry=False) if files and not dry_run else files
+        files = remove(dry=False) if files and not dry_run else files
     except (Py4JJavaError, PySparkException) as error:
         raise failed(name, "search for orphan files", error) from error
     return Orphans(name.text, files, deleted=not dry_run)
@@ -189,14 +191,14 @@ def _refuse_checkpoints(name: TableName, table: JavaTable, files: Iterable[str])
     for folder in sorted(folder for folder in folders if not _path(f"{folder}/").startswith(own)):
         if table.io().newInputFile(f"{folder}/helios/identity.json").exists():
             raise InputError(
-                f"the folder {location} of {name.text} also holds the checkpoint {folder}, whose files would pass for "
-                "orphans.",
+                f"the folder {location} of {name.text} also holds the checkpoint {folder}, whose files would be taken "
+                "for orphans.",
                 fix="give the pipeline a .checkpoint(...) elsewhere, or delete orphan files by hand.",
             )
 
 
 def _above(file: str, top: str) -> Iterator[str]:
-    """The folders of a file inside another one."""
+    """The folders of a file that are inside another folder."""
     folder = file.rpartition("/")[0]
     while len(_path(folder)) > len(top):
         yield folder
@@ -215,7 +217,7 @@ def change_ref(spark: SparkSession, name: TableName, change: RefChange) -> None:
     """Makes a change of a branch or a tag that PyIceberg cannot write.
 
     Raises:
-        RunError: The table was changed meanwhile, or the catalog is away.
+        RunError: The table was changed meanwhile, or the catalog is unavailable.
     """
     manage = opened(spark, name).manageSnapshots()
     try:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 EXPIRE_EVERY = 3600.0
-"""Seconds between two expiries of a running pipeline; a tenth of the age when that is less."""
+"""Seconds between two expiries of a running pipeline; a tenth of the age if that is less."""
 ORPHANS_EVERY = 86400.0
 """Seconds between two searches for orphan files, which list the table's whole folder."""
 AFTER_FAILURE = 600.0
@@ -35,7 +35,7 @@ AFTER_FAILURE = 600.0
 MOST_BYTES = 4 << 30
 """About how many bytes one compaction between two batches reads: the writer waits for it."""
 SMALL_HISTORY, FEW_FILES = 2_000, 100_000
-"""Snapshots and data files up to which an expiry finds its files on the driver: 0.15 s, where Spark's jobs take 1.1."""
+"""Up to so many snapshots and data files, the driver finds the files of an expiry, in 0.15 s; Spark's jobs take 1.1 s."""
 LEAST_NEW_FILES, MOST_NEW_FILES = 5, 100
 """How many new files are worth a compaction: a twentieth of those that the table should have, within these bounds."""
 
@@ -71,9 +71,9 @@ class Maintainer:
     Args:
         spark: A session with the table's catalog, in UTC.
         table: The table.
-        settings: What is to be done.
+        settings: The tasks and their limits.
         catalogs: The catalogs whose warehouses hold the checkpoints of known readers.
-        notes: Where the times of the last tasks are kept; None to start over with every run.
+        notes: Keeps the times of the last tasks; None to start over with every run.
         branch: The branch that the writer writes; None for main.
     """
 
@@ -95,7 +95,7 @@ class Maintainer:
         self._notes = notes
         self._done: dict[str, float] = self._remembered()
         self._not_before: dict[str, float] = {}
-        self._left: dict[str, int] = {}
+        self._left: dict[str, int] = {}  # the counts of files after the last compaction
 
     def after_batch(self) -> list[Upkeep]:
         """Runs the tasks that are due, and returns their results; a failure does not stop the writer."""
@@ -106,9 +106,8 @@ class Maintainer:
             work.append(("expire", self._expire))
         if self.settings.orphans is not None and self._due("orphans", ORPHANS_EVERY):
             work.append(("orphans", self._orphans))
-        return [
-            done for kind, act in work if time.time() >= self._not_before.get(kind, 0) if (done := self._try(kind, act))
-        ]
+        results = (self._try(kind, act) for kind, act in work if time.time() >= self._not_before.get(kind, 0))
+        return [result for result in results if result is not None]
 
     def _try(self, kind: str, act: Callable[[], Compaction | Expired | Orphans | None]) -> Upkeep | None:
         try:
@@ -144,8 +143,9 @@ class Maintainer:
         files, deletes, total = (int(head.summary().get(key) or 0) for key in counts)
         wanted = max(1, total // target_size(table, size))
         now = {"files": files, "deletes": deletes}
-        # Another process may have compacted meanwhile: count from its result.
-        self._left = {key: min(self._left.get(key, wanted if key == "files" else 0), now[key]) for key in now}
+        left = {"files": wanted, "deletes": 0, **self._left}
+        # Another process may have compacted since: the counts begin at its result.
+        self._left = {key: min(left[key], now[key]) for key in now}
         enough = min(MOST_NEW_FILES, max(LEAST_NEW_FILES, wanted // 20))
         return files - self._left["files"] >= enough or deletes - self._left["deletes"] >= enough
 
@@ -167,20 +167,20 @@ class Maintainer:
     # times of the last tasks
 
     @property
-    def _note(self) -> str:
+    def _note_name(self) -> str:
         return f"helios/maintenance/{file_name(self.table.text)}.json"
 
     def _remembered(self) -> dict[str, float]:
-        text = self._notes.read(self._note) if self._notes is not None else None
+        text = self._notes.read(self._note_name) if self._notes is not None else None
         try:
             return {str(kind): float(at) for kind, at in json.loads(text).items()} if text else {}
         except (ValueError, AttributeError):
-            return {}  # without it, tasks only run earlier
+            return {}  # without the note, tasks only run earlier
 
     def _remember(self, kind: str) -> None:
         self._done[kind] = time.time()
         if self._notes is not None:
-            self._notes.write(self._note, json.dumps(self._done))
+            self._notes.write(self._note_name, json.dumps(self._done))
 
 
 def _is_small(metadata: TableMetadata) -> bool:

@@ -28,7 +28,8 @@ def commit(spark: SparkSession, name: TableName, discarded: DiscardedBatch, reco
         RunError: The table was changed meanwhile, or the commit failed.
     """
     changed = RunError(
-        f"{name.text} was changed by somebody else meanwhile; nothing was done.", fix="check the table, and repeat it."
+        f"{name.text} was changed by somebody else meanwhile; nothing was discarded.",
+        fix="check the table, and repeat the command.",
     )
     table, branch = load_table(spark, name), audit_branch(discarded.pipeline)
     if table is None:

@@ -2,7 +2,7 @@
 
 <checkpoint>/helios/replay/
   taken/              the rows that are removed from the quarantine
-  rejected/           those of them that now fail in another step, and are quarantined again
+  rejected/           the rows among them that now fail in another step, and are quarantined again
   state.json          the replay's number, and the quarantine snapshot that it reads
   helios/tables.json  the tables that rows were routed to
 """

@@ -66,16 +66,16 @@ class Payloads:
     def step_index(self, text: str) -> int:
         """The index of the step that rejected rows; the number of steps for rows that failed after all of them.
 
-        An expectation is found by its text, else by the name of one of its conditions, as the conditions may have been
-        changed; else it is the only one with a quarantine.
+        An expectation is found by its text. If its conditions have changed, it is found by the name of one of them, or
+        as the only expectation with a quarantine.
 
         Raises:
-            InputError: The script has no such step, or rows cannot be replayed from it; names the reason.
+            InputError: The script has no such step, or rows cannot be replayed from it; the message names the reason.
         """
         if text not in self._indexes:
-            at = self._find(text) if text else len(self.steps)
-            self._refuse(text, at)
-            self._indexes[text] = at
+            index = self._find(text) if text else len(self.steps)
+            self._refuse(text, index)
+            self._indexes[text] = index
         return self._indexes[text]
 
     def _find(self, text: str) -> int:
@@ -101,13 +101,14 @@ class Payloads:
             f"rows of {self.plan.pipeline} were rejected by {text}, which {why}", where=self.plan.origin, fix=fix
         )
 
-    def _refuse(self, text: str, at: int) -> None:
-        for step in self.steps[at + 1 :]:
-            grouping = step.traits.combines  # over the replayed rows alone its result would be wrong
-            foreign = isinstance(step, Join) and step.how in ("right", "full")
-            if not grouping and not foreign:
+    def _refuse(self, text: str, index: int) -> None:
+        """Rejects steps after the rejecting one whose result would be wrong over only the replayed rows."""
+        for step in self.steps[index + 1 :]:
+            combines = step.traits.combines
+            adds_rows = isinstance(step, Join) and step.how in ("right", "full")
+            if not combines and not adds_rows:
                 continue
-            why = "brings rows together" if grouping else "also gives rows of its other side"
+            why = "combines rows" if combines else "also gives rows of its other side"
             raise InputError(
                 f"rows that {text} rejected cannot be replayed: after it {step.text()} {why}.",
                 where=step.origin,
@@ -124,9 +125,9 @@ class Payloads:
         """The remaining steps over passing rows: the rows for the target, and those that now fail in a later step."""
         failed: list[DataFrame] = []
 
-        def remaining_steps(part: DataFrame, at: int) -> DataFrame:
-            df, reads = part.select(f"{ROW}.*"), self._reads_from(at + 1)
-            for step in self.steps[at + 1 :]:
+        def remaining_steps(part: DataFrame, index: int) -> DataFrame:
+            df, reads = part.select(f"{ROW}.*"), self._reads_from(index + 1)
+            for step in self.steps[index + 1 :]:
                 # The pipeline itself has already written the other side of a union.
                 reader = self._reader(reads, empty=isinstance(step, Union))
                 df = apply(df, [step], Scope(reader, failed, dated=self._dated(reads)))
@@ -137,37 +138,41 @@ class Payloads:
         failed.append(rejected(df.where(bad), reason, ""))
         return df.where(~bad), reduce(DataFrame.unionByName, failed)
 
-    def _passing(self, part: DataFrame, at: int) -> DataFrame:
+    def _passing(self, part: DataFrame, index: int) -> DataFrame:
         wide = part.select(QUARANTINED, f"{ROW}.*")
-        if at < len(self.steps):
-            step: Any = self.steps[at]
+        if index < len(self.steps):
+            step: Any = self.steps[index]
             met = reduce(lambda a, b: a & b, (F.coalesce(F.expr(c), F.lit(False)) for _, c in step.conditions))
         else:
-            met = ~fails_in_sink(self.plan)[0]
+            bad, _reason = fails_in_sink(self.plan)
+            met = ~bad
         return wide.where(met).select(f"{QUARANTINED}.*")
 
     def _by_step(self, rows: DataFrame, each: Callable[[DataFrame, int], DataFrame]) -> DataFrame:
         """Applies a function to the rows of each rejecting step, parsed with the schema before it."""
-        texts = [row[0] for row in rows.select("step").distinct().collect()]
+        texts = [row["step"] for row in rows.select("step").distinct().collect()]
         by_index: dict[int, list[str]] = {}
         for text in sorted(texts):
             by_index.setdefault(self.step_index(text), []).append(text)
-        parts = [each(self._parsed(rows.where(F.col("step").isin(texts)), at), at) for at, texts in by_index.items()]
+        parts = []
+        for index, texts in by_index.items():
+            of_step = rows.where(F.col("step").isin(texts))
+            parts.append(each(self._parsed(of_step, index), index))
         return reduce(DataFrame.unionByName, parts) if parts else rows
 
-    def _parsed(self, rows: DataFrame, at: int) -> DataFrame:
-        schema = self._step_schemas[at]
-        self._refuse_other_columns(rows, schema, at)
+    def _parsed(self, rows: DataFrame, index: int) -> DataFrame:
+        schema = self._step_schemas[index]
+        self._refuse_other_columns(rows, schema, index)
         # FAILFAST: a value that does not parse is an error, not a null.
         value = F.from_json("payload", schema, {"mode": "FAILFAST"})
         return rows.select(F.struct(*rows.columns).alias(QUARANTINED), value.alias(ROW))
 
-    def _refuse_other_columns(self, rows: DataFrame, schema: StructType, at: int) -> None:
+    def _refuse_other_columns(self, rows: DataFrame, schema: StructType, index: int) -> None:
         """Rejects payloads whose columns differ from the stream's at the step, instead of ignoring the difference."""
         held = {row[0] for row in rows.select(F.explode(F.json_object_keys("payload"))).distinct().collect()}
-        own = set(self._step_schemas[0].names)  # a later column of the source is null in older rows
-        removed, new = sorted(held - set(schema.names)), sorted(set(schema.names) - held - own)
-        where = self.steps[at].text() if at < len(self.steps) else "the sink"
+        of_source = set(self._step_schemas[0].names)  # a column that the source got later is null in older rows
+        removed, new = sorted(held - set(schema.names)), sorted(set(schema.names) - held - of_source)
+        where = self.steps[index].text() if index < len(self.steps) else "the sink"
         if removed or new:
             why = f"they have {removed[0]!r}, which the stream lacks there" if removed else f"they lack {new[0]!r}"
             raise InputError(
@@ -184,9 +189,9 @@ class Payloads:
                 fix="read the quarantine in another pipeline.",
             )
 
-    def _reads_from(self, at: int) -> Iterator[int]:
+    def _reads_from(self, index: int) -> Iterator[int]:
         """The numbers of the sources that joins and unions read from a step on."""
-        before = [step.other for step in self.steps[:at] if isinstance(step, (Join, Union))]
+        before = [step.other for step in self.steps[:index] if isinstance(step, (Join, Union))]
         first = 1 + sum(len(list(flows(other))) for other in before)
         return iter(range(first, len(self.plan.reads)))
 
@@ -199,7 +204,7 @@ class Payloads:
         return (lambda declared: flow(declared).limit(0)) if empty else flow
 
     def _dated(self, reads: Iterator[int], *, past: bool = True) -> Callable[[Flow], Dated]:
-        """Reads the other side of a join as of a time, as its history is now, or only its columns."""
+        """Reads the other side of a join as of a time, with its current history, or only its columns."""
 
         def dated(declared: Flow) -> Dated:
             index = next(reads)
@@ -210,12 +215,12 @@ class Payloads:
 
 
 def unparsed(error: BaseException, plan: Plan) -> RunError | None:
-    """The error for a payload that does not parse, from Spark's error; None for any other."""
+    """The error for a payload that does not parse, from Spark's error; None for any other error."""
     if UNPARSED not in str(error):
         return None
     table = plan.write.quarantine.text if plan.write.quarantine else "the quarantine"
     return RunError(
-        f"a row in {table} does not parse as the columns that the steps of {plan.pipeline} give where it failed; "
+        f"a row in {table} does not parse with the columns that {plan.pipeline} has at the step that rejected it; "
         "nothing was replayed.",
         where=plan.origin,
         fix="keep the types before that step as they were, and change them after it.",

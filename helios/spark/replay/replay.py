@@ -54,10 +54,10 @@ class Replayed:
         target: Its target.
         quarantine: Its quarantine.
         taken: The rows that were removed from the quarantine.
-        moved: Those of them that now fail in another step, and were quarantined again.
+        moved: The rows among them that now fail in another step, and were quarantined again.
         stayed: The rows that fail in the same step again, and stay unchanged.
         of_sources: The rows that a source has set aside, which no replay repairs.
-        waiting: The rows of a batch that the target does not have yet: the next run does it again.
+        waiting: The rows of a batch that the target does not have yet: the next run repeats the batch.
         snapshot: The snapshot of the target; None if it has not changed.
         resumed: Whether the target already had the rows, from a replay that died.
     """
@@ -75,7 +75,7 @@ class Replayed:
 
 
 OF_SOURCES = (".on_bad_row", ".on_bad_file")
-"""Ends of what stands for a step where a source has set a row or a file aside: what it could not read, as text."""
+"""How the column `step` ends if a source has set a row or a file aside that the source could not read."""
 
 
 class Replay:
@@ -87,7 +87,7 @@ class Replay:
         step: Replays only rows whose step contains this text; the empty text means null keys and routes.
 
     Raises:
-        InputError: The pipeline cannot be replayed; names the reason.
+        InputError: The pipeline cannot be replayed; the message names the reason.
     """
 
     def __init__(self, plan: Plan, spark: SparkSession, step: str | None = None) -> None:
@@ -115,7 +115,7 @@ class Replay:
         elif mode.traits.erases:
             why = f"its mode is {mode.text()}: the rows would replace the existing ones"
         elif any(read.source.carries_order for read in plan.reads):
-            why = "its rows are changes, and a quarantined one has no order any more: it could replace a newer one"
+            why = "its rows are changes, and a quarantined change has lost its order: it could replace a newer row"
         elif plan.streaming and keeps_state(self._as_stream()):
             why = "a callable keeps state between batches, which a replay does not have"
         if why is not None:
@@ -177,18 +177,18 @@ class Replay:
         ledger = Ledger(table, state.pipeline if state else plan.pipeline + REPLAY, str(table.uuid()), "")
         number = self._number(ledger)
         if state is not None and state.number != number:
-            state = None  # the quarantine has it: it died after its last commit
+            state = None  # that replay died after its last commit, which is in the quarantine
         sink = self._sink(ledger, lease, checkpoint, notes)
-        found = self._found(sink, state) if state is not None else None
+        found = self._landed(sink, state) if state is not None else None
         payloads = None
         if state is None or (found is None and sink.transactional):
-            # The target has none of its rows: they are chosen again, by the current steps.
+            # The target has no row of the replay: its rows are chosen again, by the current steps.
             payloads = Payloads(plan, self.spark)
             new = self._new_state(ledger, table, number)
             state = self._begin(sink, notes, payloads, new, standing, again=state is not None)
             if not notes.started:
-                return self._done(state)
-            self._found(sink, state)
+                return self._result(state)
+            self._landed(sink, state)
         elif found is None and state.steps != plan.fingerprint:
             raise InputError(
                 f"a replay of {plan.pipeline} died between the tables that it is routed into, and the steps have "
@@ -204,7 +204,7 @@ class Replay:
                 commit = sink.commit(staged)
         self._finish(ledger, state, notes, lease)
         done = replace(
-            self._done(state),
+            self._result(state),
             taken=notes.taken().count(),
             moved=notes.rejected().count(),
             snapshot=commit.snapshot if commit is not None else None,
@@ -224,11 +224,11 @@ class Replay:
             )
         return table
 
-    def _found(self, sink: Sink, state: State) -> Commit | None:
+    def _landed(self, sink: Sink, state: State) -> Commit | None:
         outcome = sink.find(state.batch)
         return outcome.commit if isinstance(outcome, Found) else None
 
-    def _done(self, state: State) -> Replayed:
+    def _result(self, state: State) -> Replayed:
         plan = self.plan
         return Replayed(
             pipeline=plan.pipeline,
@@ -250,8 +250,8 @@ class Replay:
     def _new_state(self, ledger: Ledger, table: JavaTable, number: int) -> State:
         table.refresh()
         head = table.currentSnapshot()
-        at = int(head.snapshotId()) if head is not None else None
-        position = {"sources": [{"source": self.quarantine.text, "uuid": str(table.uuid()), "to": at}]}
+        snapshot = int(head.snapshotId()) if head is not None else None
+        position = {"sources": [{"source": self.quarantine.text, "uuid": str(table.uuid()), "to": snapshot}]}
         return State(pipeline=ledger.pipeline, number=number, position=position, steps=self.plan.fingerprint, stayed=0)
 
     def _begin(
@@ -288,7 +288,7 @@ class Replay:
         if self.step is None:
             self._of_sources = sum(count for text, count in counts.items() if text.endswith(OF_SOURCES))
             return rows.where(F.col("step").isin(texts)) if texts else None
-        chosen = [text for text in texts if self.step in text and bool(self.step) is bool(text)]
+        chosen = [text for text in texts if (self.step in text if self.step else not text)]
         if not chosen and self.step and any(self.step in text for text in counts if text.endswith(OF_SOURCES)):
             raise InputError(
                 f"rows that a source of {self.plan.pipeline} has set aside are not replayed: no step rejected them.",
@@ -309,10 +309,10 @@ class Replay:
         if record is not None and record.checkpoint == ledger.checkpoint and record.batch >= new.number:
             raise LedgerError(
                 f"{sink.name.text} holds replay {record.batch} of {self.plan.pipeline}, whose rows are still in "
-                f"{self.quarantine.text}: which ones they are was noted beside the checkpoint, and is lost.",
+                f"{self.quarantine.text}: the note of these rows, beside the checkpoint, is lost.",
                 where=self.plan.origin,
-                fix=f"delete from {self.quarantine.text} what snapshot {record.snapshot} of {sink.name.text} holds, "
-                f"and then remove the table property {ledger.key} of {sink.name.text}.",
+                fix=f"delete from {self.quarantine.text} the rows that snapshot {record.snapshot} of "
+                f"{sink.name.text} added, and then remove the table property {ledger.key} of {sink.name.text}.",
             )
         # Earlier replays are finished. The last one's snapshot stays: the target must not be rolled back behind it.
         claim = Record(checkpoint=ledger.checkpoint, batch=new.number - 1, steps=ledger.steps, audited=True)
@@ -327,8 +327,8 @@ class Replay:
         same = " AND ".join(f"t.{name} <=> s.{name}" for name in NAMES)
         text = f"MERGE INTO target t USING batch s ON {same} WHEN MATCHED THEN DELETE"
         moved = notes.rejected()
-        named = F.explode(F.array("pipeline", *map(F.lit, self.plan.write.pipelines)))  # it was renamed since, maybe
-        taken = notes.taken().withColumn("pipeline", named).distinct()
+        names = F.explode(F.array("pipeline", *map(F.lit, self.plan.write.pipelines)))  # also those before a rename
+        taken = notes.taken().withColumn("pipeline", names).distinct()
         returning = moved.withColumns(
             {
                 "pipeline": F.lit(self.plan.pipeline),
@@ -337,16 +337,16 @@ class Replay:
                 "at": F.current_timestamp(),
             }
         ).select(*NAMES)
-        some = not moved.isEmpty()
+        any_returns = not moved.isEmpty()
 
         def write(pending: Transaction) -> None:
             pending.sql(text, taken)
-            if some:
+            if any_returns:
                 pending.append(returning)
 
         options = CommitOptions(verify=lease.verify, retry=self.plan.write.sink.retrying, properties=COEXIST)
         if ledger.commit(self.spark, write, state.batch, options) is None:
-            # The rows were deleted by somebody else already: only the record is missing.
+            # Somebody else has deleted the rows already: only the record is missing.
             ledger.claim(Record(checkpoint=ledger.checkpoint, batch=state.number, position=state.position))
 
     # the target
@@ -380,7 +380,7 @@ class Replay:
             )
         sink = TABLES[plan.write.sink.target](context, plan.write.table, table, plan.write.sink.branch_name)
         sink = self._with_upsert_state(sink, checkpoint)
-        record_applied_batches(sink.ledger, (ledger.pipeline,))  # one that failed its audit may be in main by hand
+        record_applied_batches(sink.ledger, (ledger.pipeline,))  # somebody may have published a failed audit by hand
         return sink
 
     def _with_upsert_state(self, sink: TableSink, checkpoint: Checkpoint) -> TableSink:

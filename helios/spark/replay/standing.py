@@ -1,4 +1,4 @@
-"""Where the target and the quarantine of a pipeline stand before a replay."""
+"""The state of a pipeline's target and quarantine before a replay."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from helios.table.refs import REPLAY
 
 
 class Standing:
-    """The writes of the pipeline into its target and its quarantine.
+    """The pipeline's earlier writes into its target and its quarantine.
 
     Args:
         plan: The pipeline.
         spark: The session.
         checkpoint: Its checkpoint.
-        quarantine: Iceberg's table object of its quarantine, whose name the plan has.
+        quarantine: Iceberg's table object of its quarantine.
     """
 
     def __init__(self, plan: Plan, spark: SparkSession, checkpoint: Checkpoint, quarantine: JavaTable) -> None:
@@ -43,41 +43,41 @@ class Standing:
         """Rejects a target or a quarantine that was rolled back, as a run does, before anything is written.
 
         Raises:
-            LedgerError: One of them was.
+            LedgerError: One of them was rolled back.
         """
         context, write = self._context, self._context.plan.write
         assert write.quarantine is not None
         otherwise = QuarantineSink(context, write.quarantine).otherwise
         guard = context.guard(self._quarantine, write.quarantine, otherwise=otherwise, without_replay=BEHIND_REPLAY)
         own = Ledger(self._quarantine, context.plan.pipeline, self._id, "", guard=guard)
-        record = own.load()  # of a former checkpoint: what was rolled back is accepted
+        record = own.load()  # a rollback under a former checkpoint is accepted
         own.refuse_rollback(record if record is not None and record.checkpoint == self._id else None)
         if self._target is not None:
             ledger = context.ledger(self._target, write.sink.branch_name, write.table)
             ledger.refuse_rollback(ledger.load())
 
     def resumed(self, state: State | None) -> State | None:
-        """A replay that died, under the name that the pipeline has now; None if its rows went with their table.
+        """The replay that died, under the pipeline's current name; None if the table of its rows is gone.
 
         Args:
-            state: What is noted of it; None without one.
+            state: The notes of the replay; None if no replay died.
 
         Raises:
-            InputError: It took its rows from another table than the script names.
+            InputError: The replay took its rows from another table than the script names.
         """
         if state is None:
             return None
         plan = self._context.plan
-        begun, named = state.position["sources"][0], plan.write.quarantine
-        assert named is not None
-        if begun["uuid"] != str(self._quarantine.uuid()):
-            if begun["source"] == named.text:
+        former, today = state.position["sources"][0], plan.write.quarantine
+        assert today is not None
+        if former["uuid"] != str(self._quarantine.uuid()):
+            if former["source"] == today.text:
                 return None
             raise InputError(
-                f"a replay of {plan.pipeline} from {begun['source']} died before its end, and .quarantine() now names "
-                f"{named.text}; nothing was replayed.",
+                f"a replay of {plan.pipeline} from {former['source']} died before its end, and .quarantine() now names "
+                f"{today.text}; nothing was replayed.",
                 where=plan.declared.sink.origin,
-                fix=f"put .quarantine() back to {begun['source']} and replay; then give it the other name.",
+                fix=f"put .quarantine() back to {former['source']} and replay; then give it the other name.",
             )
         pipeline = plan.pipeline + REPLAY
         if state.pipeline == pipeline or plan.write.sink.many_tables:
@@ -89,7 +89,7 @@ class Standing:
     def unfinished(self) -> str | None:
         """The SQL condition for rejected rows of a batch that the target does not have; None without such a batch.
 
-        The batch is done again, and a new checkpoint, or other steps, reject its rows again: those are not replayed.
+        These rows are not replayed: the next run repeats the batch, and rejects rows of it again.
         """
         plan = self._context.plan
         last = newest_record(self._quarantine, plan.write.pipelines) if plan.streaming else None

@@ -9,10 +9,10 @@ from helios.spark.checkpoint.upsert_state import UpsertState
 
 
 class ReplayedUpsertState(UpsertState):
-    """The pipeline's upsert state, which a replay reads whole, and extends once the target has it.
+    """The pipeline's upsert state; a replay reads all of it, and adds its own keys once the target has the replay.
 
     Args:
-        state: That state.
+        state: The pipeline's upsert state.
         quarantine: The UUID of the quarantine.
         last: The pipeline's last finished batch.
     """

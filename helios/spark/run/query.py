@@ -212,7 +212,7 @@ class PipelineQuery:
             return self.spark.createDataFrame([], rows.schema)
 
         with scan_task_scope():
-            return row_by_row.combines(self.plan, empty)
+            return row_by_row.combining_reason(self.plan, empty)
 
     def execute(self, job: Job, df: DataFrame) -> None:
         """Runs the batches, until the sources are drained or the run is stopped."""

@@ -21,7 +21,7 @@ STORED = "or use a catalog on a storage, such as Catalog.rest(..., storage=Stora
 EXECUTOR_WAIT = 20.0
 """Seconds without an executor after which the user is told."""
 
-# The process that ran a task, and its host: some containers all have one process id.
+# The process that ran a task, and its host: processes in containers may have the same id.
 PROCESS = (
     "try_reflect('java.net.InetAddress', 'getLocalHost') AS host",
     "try_reflect('java.lang.ProcessHandle', 'current') AS process",
@@ -33,10 +33,10 @@ class Folder:
     """A folder that a pipeline writes.
 
     Args:
-        path: Where it is.
-        what: What it is to the user, as the beginning of a message.
-        fix: What to do when only the driver sees it.
-        where: The line that declared it.
+        path: The path of the folder.
+        what: The use of the folder, as the beginning of a message.
+        fix: The advice if only the driver sees the folder.
+        where: The line that declared the folder.
     """
 
     path: Path
@@ -46,14 +46,14 @@ class Folder:
 
 
 class Executors:
-    """Verifies that executors see the folders of a pipeline; those that come later are verified before a batch.
+    """Verifies that executors see the folders of a pipeline; later executors are verified before a batch.
 
     Args:
         spark: The session.
         plan: The pipeline.
         checkpoint: The pipeline's checkpoint.
         tell: Called with a message when there is no executor: Spark itself waits silently.
-        stopping: Whether to wait no longer.
+        stopping: Returns True once the wait is to end.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class Executors:
         self._folders = [] if self._master.startswith("local") else folders(plan, checkpoint)
 
     def verify(self) -> None:
-        """Waits for an executor, and verifies those that have not been verified yet.
+        """Waits for an executor, and verifies executors that have not been verified yet.
 
         Raises:
-            ConfigError: One of them does not see a folder.
+            ConfigError: An executor does not see a folder.
             EnvironmentProblem: The driver itself cannot write there.
         """
         if self._master.startswith("local"):
@@ -86,7 +86,7 @@ class Executors:
         reached = [self._reached(folder) for folder in self._folders]
         executors = self._executors()
         if all(len(processes) >= len(executors) for processes in reached):
-            self._known = executors  # else one was busy, or has just come: it is verified before the next batch
+            self._known = executors  # else one was busy or new, and all are verified before the next batch
 
     def _await(self) -> None:
         began, reported = time.monotonic(), False
@@ -108,7 +108,7 @@ class Executors:
         return {str(addresses.apply(i)) for i in range(addresses.size())} - {str(driver)}
 
     def _reached(self, folder: Folder) -> set[tuple[str, str]]:
-        """The processes that see a file which the driver writes into a folder; every task reads a byte of it."""
+        """The processes that see a file which the driver writes into a folder; each task reads a byte of the file."""
         tasks = 2 * max(self._spark.sparkContext.defaultParallelism, len(self._executors()), 1)
         marker = folder.path / f"helios-shared-{uuid.uuid4().hex}"
         session = self._spark.newSession()
@@ -116,7 +116,7 @@ class Executors:
         try:
             folder.path.mkdir(parents=True, exist_ok=True)
             marker.write_text("\n" * tasks)
-            # A task that fails would be tried again where the file may be.
+            # A failing task would be tried again, perhaps on an executor that sees the file.
             read = session.read.option("ignoreMissingFiles", "true").text(marker.as_uri())
             seen = read.selectExpr(*PROCESS).collect()
         except OSError as error:

@@ -1,4 +1,4 @@
-"""The conf that a session starts with, and its JVM on the way; nothing here imports pyspark, which loads meanwhile."""
+"""The conf of a session, and the start of its JVM; nothing here imports pyspark, which loads while the JVM starts."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 DRIVER_MEMORY = "spark.driver.memory"
 CALL_SITES = "spark.python.sql.dataFrameDebugging.enabled"
-"""The setting with which pyspark tells the JVM the Python line of each column, in ten calls; no message of ours
-has that line."""
+"""With this setting pyspark sends the Python line of each column to the JVM, in ten calls; no message of Helios has
+that line."""
 JARS = "spark.jars"
 APP = "helios"
 LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 
 STATE = {
-    # State outside the heap; a batch stores its changes, where Spark's own provider keeps two copies of all in memory.
+    # State outside the heap; a batch stores only its changes. Spark's default keeps two copies of all state in memory.
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # The count of keys, which nothing here tells, costs a look-up before each write.
+    # The count of keys, which Helios does not show, takes a look-up before each write.
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
 }
-"""How new checkpoints keep the state of streams: Spark notes the provider in the offset log, and keeps to that."""
+"""The state of streams in new checkpoints. An old checkpoint keeps the provider that Spark noted in its offset log."""
 
 REDACTION = "spark.redaction.regex"
 OPTIONS_REDACTION = "spark.sql.redaction.options.regex"
@@ -51,14 +51,14 @@ DEFAULTS = {
     **STATE,
 }
 WORKERS = {"spark.python.daemon.module": "helios.spark.session.workers"}
-"""How the workers of this Python outlive a SIGTERM that all processes get; another one may have no Helios."""
+"""The daemon whose workers survive a SIGTERM to all processes; only for this Python, as another may lack Helios."""
 
 LOCAL_DEFAULTS = {
     # A UI nobody opens costs half a second of every start; [spark.conf] turns it on.
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # 200 state stores per batch is a cluster's number; a stream keeps the number it started with.
+    # Spark's default, 200 state stores per batch, is for clusters; a stream keeps the number it started with.
     "spark.sql.shuffle.partitions": "4",
 }
 
@@ -70,11 +70,11 @@ class Jvm:
     """A JVM for a session.
 
     Attributes:
-        config: Master and conf that the user gives.
+        config: The user's master and conf.
         conf: The conf that the session starts with.
         version: The version of Spark.
-        log: What the JVM writes to its error output; None where the user sees it.
-        starting: The JVM that is on its way; None where there is one already, or pyspark starts it.
+        log: The error output of the JVM; None if the user sees it.
+        starting: The JVM that is starting; None if a JVM runs already, or pyspark starts it.
         slim: Whether a recipe starts it, without the functions of Spark ML.
     """
 
@@ -112,7 +112,7 @@ def launch(
     java_home = java.find_java()
     os.environ.update(java.environment(java_home))
     if _is_local(config):
-        # Without it Spark looks up the name of this machine, and does not start where no DNS knows that.
+        # Without it Spark looks up the name of this machine, and does not start if no DNS knows the name.
         os.environ.setdefault("SPARK_LOCAL_IP", LOCAL_DEFAULTS["spark.driver.host"])
     level = LOG_LEVELS["debug" if debug else "quiet"]
     faster = class_archive.options(java_home, version) if java_options is None else java_options
@@ -120,8 +120,8 @@ def launch(
     options = f'"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}" -Dhelios.log={level} {faster} {given}'.strip()
     conf = {CALL_SITES: str(debug).lower(), **start_conf(config, paths, options)}
     if (python := _python(config)) is not None:
-        # pyspark reads the conf for it only under spark-submit. Executors in this process use this interpreter, whose
-        # packages the user's steps import; a cluster's machines may have no such path.
+        # pyspark reads the conf of this setting only under spark-submit. Executors in this process use this
+        # interpreter, whose packages the user's steps import; a cluster's machines may have no such path.
         os.environ.setdefault("PYSPARK_PYTHON", python)
     log = None if debug else tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the JVM starts
     if running or gateway.left_to_pyspark():
@@ -130,14 +130,14 @@ def launch(
     if recipe is None or not gateway.fits(recipe, config.master, config.spark_conf, paths):
         starting = gateway.by_scripts(folder.parent, arguments(config, conf), log=log)
         return Jvm(config, conf, version, log, starting)
-    del conf[JARS]  # on the class path: Spark would copy them for its executor, which is the driver
+    del conf[JARS]  # the jars are on the class path; Spark would copy them for its executor, which is the driver
     conf = {**LOCAL_FILES, **conf}
     starting = gateway.by_recipe(java_home, recipe, paths, memory=conf[DRIVER_MEMORY], options=options, log=log)
     return Jvm(config, conf, version, log, starting, slim=True)
 
 
 def arguments(config: Config, conf: Mapping[str, str]) -> dict[str, str]:
-    """The arguments of a JVM, which everybody on the machine can read. The rest goes to it by a socket."""
+    """The arguments of a JVM, which everybody on the machine can read. The secrets are sent to it by a socket."""
     own = config.spark_conf.get(REDACTION)
     shown = {key: value for key, value in conf.items() if not hidden(key, value, own)}
     return {"spark.master": config.master, "spark.app.name": APP, **shown}
@@ -156,12 +156,12 @@ def start_conf(config: Config, paths: Iterable[Path], java_options: str) -> dict
         JAVA_OPTIONS: java_options,
     }
     if (own := config.spark_conf.get(REDACTION)) is not None:
-        conf[REDACTION] = f"{SECRETS}|{own}"  # Spark would take the user's instead
+        conf[REDACTION] = f"{SECRETS}|{own}"  # the user's pattern alone would not cover Helios's secrets
     return conf
 
 
 def _python(config: Config) -> str | None:
-    """The executors' Python; None where a cluster's machines have their own."""
+    """The executors' Python; None if a cluster's machines have their own."""
     given = config.spark_conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
     return given or (sys.executable if _is_local(config) else None)
 
@@ -171,7 +171,7 @@ def _is_local(config: Config) -> bool:
 
 
 def hidden(key: str, value: str, own: str | None) -> bool:
-    """True if a conf is a secret, by Helios's pattern or by the user's, which is one of Java's."""
+    """True if a conf is a secret, by Helios's pattern or by the user's, which is a Java pattern."""
     try:
         return key != REDACTION and (is_secret(key, value) or bool(own and re.search(own, key)))
     except re.error:

@@ -1,7 +1,7 @@
-"""The functions of Spark ML, which a JVM that was started with a recipe has only when somebody can use them.
+"""The functions of Spark ML, which a JVM that was started by a recipe gets only when Spark ML is imported.
 
-Spark registers them in every session, by Scala's reflection: half a second of each start. They are internal ones that
-no SQL text reaches, only `pyspark.ml`.
+Spark registers these functions in every session, by Scala's reflection, which takes half a second of each start. No SQL
+text can call these internal functions, only `pyspark.ml`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PACKAGES = ("pyspark.ml", "pyspark.mllib")
 
 
 class _OnImport(importlib.abc.MetaPathFinder):
-    """Finds no module: it adds the functions when a package of Spark ML is about to be imported."""
+    """An import hook that finds no module, but adds the functions before a package of Spark ML is imported."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         if fullname in PACKAGES:

@@ -68,7 +68,7 @@ def start(
 
 
 def connect(jvm: Jvm) -> SparkSession:
-    """The session of a JVM that is on its way, or the running one.
+    """The session of a JVM that is starting, or the running session.
 
     Raises:
         EnvironmentProblem: Spark does not start.
@@ -101,23 +101,23 @@ def connect(jvm: Jvm) -> SparkSession:
 def gateway(jvm: Jvm) -> JavaGateway:
     """pyspark's gateway to a JVM."""
     if jvm.starting is None:
-        open_ = SparkConf().setAll(list(arguments(jvm.config, jvm.conf).items()))
-        return launch_gateway(open_, {"stderr": jvm.log} if jvm.log else None)  # type: ignore[no-untyped-call]
+        public = SparkConf().setAll(list(arguments(jvm.config, jvm.conf).items()))
+        return launch_gateway(public, {"stderr": jvm.log} if jvm.log else None)  # type: ignore[no-untyped-call]
     port, secret = jvm.starting.connection()
-    # How pyspark learns of a JVM that is there already.
+    # pyspark finds a running JVM by these variables.
     variables = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
     os.environ.update(variables)
     try:
-        opened = launch_gateway()  # type: ignore[no-untyped-call]
+        connected = launch_gateway()  # type: ignore[no-untyped-call]
     finally:
         for name in variables:
             del os.environ[name]
-    opened.proc = jvm.starting.process
-    return opened
+    connected.proc = jvm.starting.process
+    return connected
 
 
 def _lines(log: IO[bytes] | None) -> list[str]:
-    """The lines that a JVM has written, without empty ones."""
+    """The lines that a JVM has written, without empty lines."""
     if log is None:
         return []
     log.seek(0)
@@ -125,7 +125,7 @@ def _lines(log: IO[bytes] | None) -> list[str]:
 
 
 def stop(session: SparkSession) -> None:
-    """Stops a session; nothing where its JVM has ended, which the run tells."""
+    """Stops a session; does nothing if its JVM has ended, which the run reports."""
     try:
         session.stop()
     except NO_ANSWER:
@@ -141,8 +141,9 @@ def cause(error: Exception, log: Sequence[str]) -> str:
     """The telling line of a failed start: the JVM's own, else the error's."""
     lines = [*log, *str(error).splitlines()]
     telling = [line for line in lines if "Exception" in line or "Error:" in line]
-    if telling and "ExceptionInInitializerError" in telling[0]:  # says nothing of its cause
-        telling = [line for line in telling if line.startswith("Caused by: ")][-1:] or telling
+    if telling and "ExceptionInInitializerError" in telling[0]:  # such a line does not name the cause
+        causes = [line for line in telling if line.startswith("Caused by: ")]
+        telling = causes[-1:] or telling
     return (telling or lines)[0].removeprefix("Caused by: ").strip(" :")
 
 
@@ -154,27 +155,28 @@ def declare_catalogs(session: SparkSession, plans: Iterable[Plan]) -> None:
         declare_catalog(session, catalog)
     for plan in plans:
         folders = [read.place for read in plan.reads if read.place is not None]
-        for location, storage in (*((at or "", None) for at in (plan.checkpoint, plan.former_checkpoint)), *folders):
+        checkpoints = [(location or "", None) for location in (plan.checkpoint, plan.former_checkpoint)]
+        for location, storage in (*checkpoints, *folders):
             conf = hadoop_conf(location, plan.catalogs, storage)
             if conf:
                 _renew_client(session, location, conf)
             for key, value in conf.items():
                 session.conf.set(key, value)
-    checkpoints = [urlsplit(plan.checkpoint).scheme for plan in plans if plan.checkpoint]
-    if set(checkpoints) == {"file"} and session.conf.get(CHECKPOINT_FILES, None) is None:
+    schemes = {urlsplit(plan.checkpoint).scheme for plan in plans if plan.checkpoint}
+    if schemes == {"file"} and session.conf.get(CHECKPOINT_FILES, None) is None:
         session.conf.set(CHECKPOINT_FILES, spark_version(session).plain_checkpoint)
 
 
 CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
-"""The class by which Spark writes a checkpoint. With its default Hadoop starts eight processes for each local file
-(`readlink`); the other, which Spark has for S3, does the same renames without."""
+"""The setting of the class by which Spark writes a checkpoint. With Spark's default class, Hadoop starts eight processes
+(`readlink`) for each local file; the class that Spark has for S3 makes the same renames without them."""
 
 _CHECKPOINT_CONF: dict[str, dict[str, str]] = {}
 """The conf that this process last used, by the root of a checkpoint's file system."""
 
 
 def _renew_client(session: SparkSession, location: str, conf: dict[str, str]) -> None:
-    """Closes Hadoop's client of a file system whose credentials have changed: it would go on with the old ones."""
+    """Closes Hadoop's client of a file system whose credentials have changed: it would use the old credentials."""
     parts = urlsplit(location)
     root = f"{parts.scheme}://{parts.netloc}/"
     former = _CHECKPOINT_CONF.get(root)
@@ -197,28 +199,28 @@ def declare_catalog(session: SparkSession, catalog: Catalog) -> None:
 
 
 def _redact(session: SparkSession, keys: Sequence[str]) -> None:
-    """Has Spark hide the values of settings in its pages and logs, whatever their names."""
+    """Makes Spark hide the values of these settings in its pages and logs."""
     names = [re.escape(key) for key in keys]
 
-    def also(pattern: str) -> str:
+    def extended(pattern: str) -> str:
         return "|".join((pattern, *(name for name in names if name not in pattern)))
 
     if not names:
         return
-    session.conf.set(OPTIONS_REDACTION, also(session.conf.get(OPTIONS_REDACTION) or "(?i)url"))
+    session.conf.set(OPTIONS_REDACTION, extended(session.conf.get(OPTIONS_REDACTION) or "(?i)url"))
     java_session: JavaSparkSession = session._jsparkSession
     context = java_session.sparkContext().conf()
     if context.getBoolean("spark.eventLog.enabled", False):
-        # The event log has every job's settings, and redacts only those that are in the context's own conf too.
-        context.set(REDACTION, also(context.get(REDACTION, SECRETS)))
+        # The event log has every job's settings, and redacts only settings that are in the context's own conf, too.
+        context.set(REDACTION, extended(context.get(REDACTION, SECRETS)))
         for key in keys:
             context.setIfMissing(key, "***")
 
 
 def for_run(config: Config, plans: Sequence[Plan], given: SparkSession | None) -> SparkSession:
-    """A session for a run from Python: a clone of the one given or active here, else one that is started.
+    """A session for a run from Python: a clone of the given or the active session, else a session that is started.
 
-    Each run has its own: Spark would go on with an earlier run's catalog of the same name.
+    Each run has its own session, because Spark would keep an earlier run's catalog of the same name.
 
     Args:
         config: Master and conf of a session that is started.
@@ -234,7 +236,7 @@ def for_run(config: Config, plans: Sequence[Plan], given: SparkSession | None) -
 
 
 def clone(session: SparkSession, plans: Sequence[Plan]) -> SparkSession:
-    """A clone of the user's session, with the catalogs of the plans; the user's own is not altered.
+    """A clone of the user's session, with the catalogs of the plans; the user's own session is not altered.
 
     Raises:
         EnvironmentProblem: The session lacks Iceberg's extensions.

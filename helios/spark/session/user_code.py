@@ -19,9 +19,9 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 def ship(module: ModuleType, spark: SparkSession) -> list[str]:
-    """Has a script and the modules beside it that it imported pickled by value with their functions.
+    """Makes a script, and the modules beside it that it has imported, be pickled by value with their functions.
 
-    Modules beside it that a function imports only when it runs reach the executors as files.
+    Modules beside the script that a function imports only when it runs are sent to the executors as files.
 
     Args:
         module: The script's module, present in `sys.modules`.
@@ -42,10 +42,10 @@ def ship(module: ModuleType, spark: SparkSession) -> list[str]:
 
 
 def ship_declared(file: str, spark: SparkSession) -> None:
-    """Ships the module that declares a pipeline, as `ship` does; not where tasks run in this process.
+    """Ships the module that declares a pipeline, as `ship` does; does nothing if tasks run in this process.
 
     Args:
-        file: The module's file, or what a notebook has instead of one: its functions are pickled by value anyway.
+        file: The module's file, or a notebook's name for a cell, whose functions are always pickled by value.
         spark: The session.
     """
     if str(spark.sparkContext.master).startswith("local"):
@@ -67,14 +67,14 @@ def _lies_in(module: ModuleType, folder: str) -> bool:
 
 
 def reachable(script: Path, folder: Path) -> list[Path]:
-    """The files beside a script that it may import, itself or through each other; of packages all modules."""
+    """The files beside a script that it may import, directly or through other files; all modules of a package."""
     files: dict[Path, None] = {}
-    ahead = [script]
-    while ahead:
-        for name in _imported(ahead.pop()):
+    pending = [script]
+    while pending:
+        for name in _imported(pending.pop()):
             new = [file for file in _files(folder, name) if file not in files]
             files.update(dict.fromkeys(new))
-            ahead += new
+            pending += new
     return sorted(files)
 
 
@@ -82,7 +82,7 @@ def _imported(file: Path) -> Iterator[str]:
     try:
         nodes = list(ast.walk(ast.parse(file.read_bytes())))
     except (OSError, SyntaxError, ValueError):
-        return  # its import raises the error
+        return  # the import itself raises the error
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
@@ -94,17 +94,17 @@ def _files(folder: Path, name: str) -> list[Path]:
     if name == _PACKAGE:
         return []
     package, module = folder / name, folder / f"{name}.py"
-    # As Python has it: a package, then a module, then a folder without __init__.py.
+    # Python's order: a package, then a module, then a folder without __init__.py.
     if module.is_file() and not (package / "__init__.py").is_file():
         return [module]
     return sorted(package.rglob("*.py"))
 
 
 def _archive(files: list[Path], folder: Path, into: Path) -> Path:
-    """A zip of files, named by what they hold: Spark adds a name once."""
+    """A zip of files, named by the hash of their content, because Spark adds only one archive of a name."""
     content = hashlib.sha256(b"".join(str(f).encode() + f.read_bytes() for f in files)).hexdigest()[:16]
     archive = into / f"helios-{content}.zip"
-    with zipfile.ZipFile(archive, "w", strict_timestamps=False) as made:
+    with zipfile.ZipFile(archive, "w", strict_timestamps=False) as zipped:
         for file in files:
-            made.write(file, file.relative_to(folder).as_posix())
+            zipped.write(file, file.relative_to(folder).as_posix())
     return archive

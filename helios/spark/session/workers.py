@@ -1,7 +1,7 @@
 """pyspark's daemon of Python workers, which keeps running on a SIGTERM to all processes of a service.
 
-systemd sends it to all of a unit's processes; the run ends after its batch, and the batch needs the workers. They end
-with the JVM, whose pipe they read. Run by Spark as `spark.python.daemon.module`.
+systemd sends a SIGTERM to all processes of a unit. The run ends after its batch, and the batch needs the workers. The
+workers end with the JVM, whose pipe they read. Spark runs this module as `spark.python.daemon.module`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pyspark import daemon
 Handler = Callable[[int, FrameType | None], object] | int | None
 
 
-def _go_on(number: int, frame: FrameType | None) -> None:
-    """A handler, where ignoring the signal would go on to what the user's functions start."""
+def _do_nothing(number: int, frame: FrameType | None) -> None:
+    """A handler that does nothing; processes that the user's functions start would inherit an ignored signal."""
 
 
 class _Signals:
@@ -27,10 +27,10 @@ class _Signals:
         return getattr(signal, name)
 
     def signal(self, number: int, handler: Handler) -> object:
-        return signal.signal(number, _go_on if number == signal.SIGTERM else handler)
+        return signal.signal(number, _do_nothing if number == signal.SIGTERM else handler)
 
 
 if __name__ == "__main__":
-    gc.freeze()  # a worker collects garbage after each task; what is imported is none
+    gc.freeze()  # a worker collects garbage after each task; imported modules need not be searched
     daemon.signal = _Signals()  # type: ignore[attr-defined, assignment]
     daemon.manager()  # type: ignore[no-untyped-call]

@@ -13,8 +13,8 @@ import org.apache.spark.sql.streaming.GroupState;
 /**
  * Keeps the rows of a key that lie later than `within` after its last kept row.
  *
- * <p>Janino compiles it, which knows no generics and no lambdas. The state of a key is a row: the time of its last kept
- * row or null, and the rows that the watermark has not passed.
+ * <p>Janino, which compiles this class, knows no generics and no lambdas. The state of a key is a row: the time of its
+ * last kept row or null, and the rows that the watermark has not passed.
  */
 public class Deduplicate implements FlatMapGroupsWithStateFunction, FlatMapGroupsFunction, Comparator {
   private static final long serialVersionUID = 1L;
@@ -34,7 +34,7 @@ public class Deduplicate implements FlatMapGroupsWithStateFunction, FlatMapGroup
     this.within = within;
   }
 
-  /** The rows of a key in a stream that are certain: no earlier row can come any more. */
+  /** The kept rows of a key in a stream, up to the watermark: no earlier row can come any more. */
   public Iterator call(Object key, Iterator rows, GroupState state) {
     boolean known = state.exists();
     Row before = known ? (Row) state.get() : null;
@@ -59,7 +59,7 @@ public class Deduplicate implements FlatMapGroupsWithStateFunction, FlatMapGroup
         last = at(row);
       }
     }
-    // Until then no row of the key is certain, and none after it lies within.
+    // The time when the watermark passes the next row, or when the last kept row drops no more rows.
     long due = next < all.size() ? at(all.get(next)) : last + within;
     if (due <= passed) {
       if (known) {
@@ -69,12 +69,12 @@ public class Deduplicate implements FlatMapGroupsWithStateFunction, FlatMapGroup
     }
     Object[] waiting = all.subList(next, all.size()).toArray();
     state.update(RowFactory.create(new Object[] {kept ? Long.valueOf(last) : null, waiting}));
-    // Spark calls when the watermark is later than this, and takes no time before 1970.
+    // Spark calls again when the watermark is later than this time, which must be after 1970.
     state.setTimeoutTimestamp(Math.max(1L, Math.floorDiv(due - 1L, 1000L)));
     return out.iterator();
   }
 
-  /** The rows of a key in a batch, which come in their order. */
+  /** The kept rows of a key in a batch; the rows come sorted. */
   public Iterator call(Object key, Iterator rows) {
     return new Kept(rows, time, within);
   }
@@ -88,7 +88,7 @@ public class Deduplicate implements FlatMapGroupsWithStateFunction, FlatMapGroup
     return ((Row) row).getLong(time);
   }
 
-  /** The kept ones of rows in their order. */
+  /** The kept rows of sorted rows. */
   private static class Kept implements Iterator {
     private final Iterator rows;
     private final int time;

@@ -27,29 +27,35 @@ def lower(df: DataFrame, step: Aggregate, scope: Scope) -> DataFrame:
     time = _window_time(df, step)
     window = F.session_window(time, size_text) if step.session else F.window(time, size_text, slide_text)
     grouped = df.groupBy(window, *keys).agg(*aggregates)
-    made, *rest = grouped.columns
-    return grouped.select(f"{made}.start", f"{made}.end", *map(quoted, rest)).toDF("window_start", "window_end", *rest)
+    bounds, *rest = grouped.columns
+    selected = grouped.select(f"{bounds}.start", f"{bounds}.end", *map(quoted, rest))
+    return selected.toDF("window_start", "window_end", *rest)
 
 
 def _window_time(df: DataFrame, step: Aggregate) -> Column:
-    """The time of a window: a column by its quoted name; a field of a struct, say, as Spark parses it."""
+    """The time of a window: a column with this name, else what Spark parses, such as a field of a struct."""
     assert step.window is not None
     column = step.window.column
     return F.col(quoted(column)) if column in df.columns else F.col(column)
 
 
 def _grouped_by(df: DataFrame, step: Aggregate) -> tuple[DataFrame, list[Column]]:
-    """The groups of an aggregate; one that an aggregate function names becomes a column: Spark resolves no alias there.
+    """The rows and the group columns of an aggregate.
 
+    A group whose alias an aggregate function uses becomes a column of the rows, since Spark resolves no alias there:
     `aggregate("id % 100 AS g", top="max(g)")`
     """
     keys = []
     for text in step.by:
         name = alias_of(text)
-        taken = name is None or name.lower() in map(str.lower, df.columns)
-        if taken or not any(re.search(rf"\b{re.escape(str(name))}\b", used, re.IGNORECASE) for _, used in step.columns):
+        if name is None or name.lower() in map(str.lower, df.columns) or not _uses(step, name):
             keys.append(F.expr(text))
             continue
-        df = df.withColumn(str(name), F.expr(text))
-        keys.append(F.col(quoted(str(name))))
+        df = df.withColumn(name, F.expr(text))
+        keys.append(F.col(quoted(name)))
     return df, keys
+
+
+def _uses(step: Aggregate, name: str) -> bool:
+    """True if an aggregate function of the step uses a name."""
+    return any(re.search(rf"\b{re.escape(name)}\b", function, re.IGNORECASE) for _, function in step.columns)

@@ -19,7 +19,7 @@ class Built:
 
     Args:
         df: The rows.
-        native: The same rows, as the columnar engine makes them; None where Spark does.
+        native: The same rows from the columnar engine; None if Spark makes the rows.
         rejected: Rows for the quarantine.
         counted: Counts of dropped rows, available once the rows have been written.
     """
@@ -61,20 +61,20 @@ class Built:
         """The number of dropped rows, once the rows have been written."""
         if self.native is not None and self.native.dropped:
             return sum(self.native.dropped)  # Spark may have looked at some of the rows, and counted them, too
-        # `Observation.get` would block. Of a part that Spark does not compute, as its optimizer sees that no row of it
-        # is written, it reports a row without a column, on which `getOrEmpty` fails.
+        # `Observation.get` would block. If Spark's optimizer skips a part of which no row is written, the row of counts
+        # has no column, on which `getOrEmpty` fails.
         counts = [observation._jo.getRowOrEmpty() for observation in self.counted if observation._jo is not None]
         return sum(int(row.get().getLong(0)) for row in counts if row.isDefined() and row.get().size())
 
 
 class NativeRows(Built):
-    """Rows that the columnar engine makes: Spark's DataFrame of them is built where it is asked for.
+    """Rows of the columnar engine; Spark's DataFrame of them is built only when it is needed.
 
     Args:
-        native: The rows, as the columnar engine makes them.
-        schema: The columns that Spark's analyzer has given the steps.
+        native: The rows of the columnar engine.
+        schema: The columns after the steps, by Spark's analyzer.
         session: The session of the batch.
-        build: Builds the rows as Spark makes them.
+        build: Builds the same rows by Spark.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class NativeRows(Built):
         self._build = build
         self._built: Built | None = None
 
-    def _asked(self) -> Built:
+    def _by_spark(self) -> Built:
         if self._built is None:
             self._built = self._build()
             if self.native is not None:
@@ -94,7 +94,7 @@ class NativeRows(Built):
 
     @property
     def df(self) -> DataFrame:
-        return self._asked().df
+        return self._by_spark().df
 
     @property
     def schema(self) -> StructType:
@@ -106,7 +106,7 @@ class NativeRows(Built):
 
     @property
     def rejected(self) -> Sequence[DataFrame]:
-        return self._asked().rejected
+        return self._by_spark().rejected
 
     @property
     def counted(self) -> Sequence[Observation]:
@@ -120,8 +120,8 @@ def build(
 
     Args:
         plan: The pipeline.
-        rows: The rows of a source.
-        past: The earlier states of a source that a join reads as of a time; None to have only the columns.
+        rows: Gives the rows of a source.
+        past: Gives the earlier states of a source that a join reads as of a time; None if only columns are needed.
     """
     numbered: Iterator[tuple[int, ReadPlan]] = iter(enumerate(plan.reads))
     scopes: list[Scope] = []
@@ -147,9 +147,9 @@ def as_dated(now: DataFrame, declared: Flow, past: Past | None, *, stateful: boo
     """The right side of a join as of a time.
 
     Args:
-        now: Its rows.
-        declared: The flow that it is.
-        past: Its source's earlier states.
+        now: Its current rows.
+        declared: Its flow.
+        past: The earlier states of its source.
         stateful: Whether the pipeline is planned as one stream.
     """
 

@@ -1,4 +1,4 @@
-"""A callable is called."""
+"""A callable, which is called with the rows."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def lower(df: DataFrame, step: Call, scope: Scope) -> DataFrame:
 def _raised_at(error: BaseException) -> Origin | None:
     """The deepest line of the user's own code in an error's traceback."""
     frames = traceback.extract_tb(error.__traceback__)
-    mine = [f for f in frames if "site-packages" not in f.filename and f"helios{os.sep}spark" not in f.filename]
-    return Origin(mine[-1].filename, mine[-1].lineno or 0) if mine else None
+    own = [f for f in frames if "site-packages" not in f.filename and f"helios{os.sep}spark" not in f.filename]
+    return Origin(own[-1].filename, own[-1].lineno or 0) if own else None

@@ -49,7 +49,7 @@ def lower(df: DataFrame, step: Dedupe, scope: Scope) -> DataFrame:
         DeclarationError: `within` without one watermark; a stream without a bound for its keys.
     """
     if step.within is not None:
-        return _kept(df, step, step.within)
+        return _by_event_time(df, step, step.within)
     times = {field.name.lower() for field in marked_columns(df)}
     if df.isStreaming and times.isdisjoint(key.lower() for key in step.keys):
         raise endless(step)
@@ -57,24 +57,24 @@ def lower(df: DataFrame, step: Dedupe, scope: Scope) -> DataFrame:
 
 
 def dated(df: DataFrame, time: Column, name: str, step: Step) -> DataFrame:
-    """The rows, of which each must have an event time.
+    """The rows; a row without an event time stops its batch.
 
     Args:
         df: The rows.
         time: The time.
-        name: Its column.
-        step: The step that goes by it.
+        name: The column of the time.
+        step: The step that uses the time.
     """
     message = F.concat(F.lit(f"{UNDATED}{step.text()} met a row whose {name} is null: "), _text(df))
     return demanded(df, time.isNotNull(), message)
 
 
 def marked(df: DataFrame, column: str, delay: int) -> DataFrame:
-    """Rows read once with a watermark's column, which Spark marks in streams alone.
+    """Rows of a batch DataFrame with the mark of a watermark's column, which Spark sets only in streams.
 
     Args:
         df: The rows.
-        column: The column; Spark says whether it exists.
+        column: The column; Spark refuses a column that does not exist.
         delay: Milliseconds.
     """
     df.withWatermark(column, f"{delay} milliseconds")
@@ -87,7 +87,7 @@ def marked_columns(df: DataFrame) -> list[StructField]:
     return [field for field in df.schema.fields if MARK in field.metadata]
 
 
-def _kept(df: DataFrame, step: Dedupe, within: float) -> DataFrame:
+def _by_event_time(df: DataFrame, step: Dedupe, within: float) -> DataFrame:
     """The rows that lie later than `within` after the last kept row of their key."""
     times = marked_columns(df)
     if len(times) != 1:
@@ -103,7 +103,7 @@ def _kept(df: DataFrame, step: Dedupe, within: float) -> DataFrame:
     time = event_time(field)
     rows = dated(df, time, field.name, step).withColumns({TIME: F.unix_micros(time), TIE: _tie(df)})
     out = _grouped(rows, step, round(within * 1_000_000))
-    # What a user's function returns has no watermark any more.
+    # The result of a function has lost the marks of watermarks.
     columns = [F.col(quoted(f.name)).alias(f.name, metadata=f.metadata) for f in df.schema.fields]
     return out.select(*columns)
 
@@ -117,11 +117,11 @@ def event_time(field: StructField) -> Column:
 
 
 def _tie(df: DataFrame) -> Column:
-    """A number that orders rows of one time and key by what they hold."""
+    """A number that orders rows of one time and key by their values."""
     parts: list[Column] = []
     for field in df.schema.fields:
         column = F.col(quoted(field.name))
-        # A hash passes over nulls, and does not take every type.
+        # Spark's hash skips nulls, and does not accept every type.
         nested = isinstance(field.dataType, (StructType, ArrayType, MapType, VariantType))
         parts += [F.to_json(F.struct(column), {"ignoreNullFields": "false"}) if nested else column, column.isNull()]
     return F.xxhash64(*parts)
@@ -154,14 +154,14 @@ def _grouped(rows: DataFrame, step: Dedupe, within: int) -> DataFrame:
 
 
 def _keys(rows: DataFrame, names: Sequence[str]) -> list[Column]:
-    """The keys as Spark compares them: of numbers with a point, 0.0 and -0.0 are one."""
+    """The keys as Spark compares them: 0.0 and -0.0 are one key, so 0.0 is added, which turns -0.0 into 0.0."""
     types = {field.name.lower(): field.dataType for field in rows.schema.fields}
     floats = [name for name in names if isinstance(types.get(name.lower()), (FloatType, DoubleType))]
     return [F.col(quoted(n)) + F.lit(0.0).cast("float") if n in floats else F.col(quoted(n)) for n in names]
 
 
 def _encoders(spark: SparkSession, *schemas: DataType) -> list[JavaObject]:
-    """Encoders of rows, with Java's newer days and times: the older ones have another calendar before 1582."""
+    """Encoders of rows with the dates and times of Java 8: the older classes have another calendar before 1582."""
     jvm = classes()
     sql = jvm.org.apache.spark.sql
     sql.SparkSession.setActiveSession(spark._jsparkSession)

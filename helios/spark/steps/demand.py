@@ -7,16 +7,16 @@ from pyspark.sql import functions as F
 
 
 def demanded(df: DataFrame, met: Column, message: Column) -> DataFrame:
-    """The rows, of which each must meet a condition.
+    """The rows; a row that does not meet the condition stops its batch.
 
-    Spark makes one filter of neighbouring ones, has the scan and the joins take parts of it, and looks for nulls first:
-    a `where`, a window or a join behind the condition would drop a row before the condition sees it. It moves nothing
-    across a condition that it takes for nondeterministic.
+    Spark merges neighbouring filters, moves parts of them into scans and joins, and tests for nulls first. A later
+    `where`, window or join could then drop a row before the condition is tested. Spark moves no filter across a
+    nondeterministic condition.
 
     Args:
         df: The rows.
-        met: Whether a row meets it, never null.
-        message: What the error says of a row that does not.
+        met: True if a row meets the condition; never null.
+        message: The message of the error for a row that does not.
     """
-    always = F.spark_partition_id() >= 0
+    always = F.spark_partition_id() >= 0  # for Spark, this is nondeterministic
     return df.where(F.when(met, always).otherwise(F.raise_error(message).cast("boolean")))

@@ -1,4 +1,4 @@
-"""`expect`: rows that meet the conditions, and what becomes of the others."""
+"""`expect`: keeps the rows that meet the conditions; others fail the batch, are dropped or are quarantined."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Met: TypeAlias = "dict[str, Column]"
 def lower(df: DataFrame, step: Expect, scope: Scope) -> DataFrame:
     met = {name: F.coalesce(F.expr(condition), F.lit(False)) for name, condition in step.conditions}
     all_met = reduce(lambda a, b: a & b, met.values())
-    if GONE in df.columns:  # a delete has the key alone
+    if GONE in df.columns:  # a delete has only the key
         all_met = all_met | F.col(GONE)
     return ON_FAIL[step.on_fail](df, step, scope, met, all_met)
 

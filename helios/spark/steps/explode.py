@@ -1,4 +1,4 @@
-"""`explode`: Spark's own."""
+"""`explode`: a row for each element of an array."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def lower(df: DataFrame, step: Join, scope: Scope) -> DataFrame:
 
 
 def joined(df: DataFrame, other: DataFrame, step: Join) -> DataFrame:
-    """A join by keys, within the bounds of the two event times where there are any."""
+    """A join by keys, within the bounds of the two event times if the step has bounds."""
     if step.within is not None:
         return _within(df, other, step, step.within)
     return df.crossJoin(other) if step.how == "cross" else df.join(other, on=list(step.on), how=step.how)
@@ -51,8 +51,8 @@ def joined_as_of(df: DataFrame, other: Dated, step: Join) -> DataFrame:
     """A join with the rows that a table had at the time of each row.
 
     Raises:
-        DeclarationError: A column that is no time, or a right side without a past.
-        RunError: A row lies before the retained history.
+        DeclarationError: A column is not a time, or the right side has no earlier states.
+        RunError: A row's time is before the retained history.
     """
     assert step.as_of is not None
     time = _typed(df, step, step.as_of, TIMES, "left")
@@ -89,13 +89,13 @@ def _by_validity(df: DataFrame, now: DataFrame, step: Join, time: Column) -> Dat
 
 def _on(df: DataFrame, other: DataFrame, step: Join, met: Column) -> DataFrame:
     """A join by keys and a condition over both sides, with the columns that a join by keys alone has."""
-    keys = {name.lower(): f"{KEY}{at}" for at, name in enumerate(step.on)}
+    keys = {name.lower(): f"{KEY}{index}" for index, name in enumerate(step.on)}
     renamed = {name: keys[name.lower()] for name in other.columns if name.lower() in keys}
     same = [F.col(quoted(name)) == F.col(keys[name.lower()]) for name in step.on]
     out = df.join(other.withColumnsRenamed(renamed), reduce(Column.__and__, same) & met, step.how)
-    mine = [name for name in df.columns if name.lower() not in keys]
-    theirs = [name for name in other.columns if name.lower() not in keys]
-    return out.select(*map(quoted, (*step.on, *mine, *theirs)))
+    left = [name for name in df.columns if name.lower() not in keys]
+    right = [name for name in other.columns if name.lower() not in keys]
+    return out.select(*map(quoted, (*step.on, *left, *right)))
 
 
 # by commit times
@@ -104,13 +104,13 @@ def _on(df: DataFrame, other: DataFrame, step: Join, met: Column) -> DataFrame:
 def _by_commits(df: DataFrame, other: Dated, step: Join, time: Column, commits: CommitTimes) -> DataFrame:
     """A join with the state that was current at the time of each row; each state that occurs is read once."""
     dated = df.withColumn(TIME, F.unix_micros(time)).withColumn(STATE, F.expr(_state_at(commits.starts)))
-    snapshots = {row[0] for row in dated.select(STATE).distinct().collect()}
-    if BEFORE in snapshots and not commits.complete:
+    found = {row[STATE] for row in dated.select(STATE).distinct().collect()}
+    if BEFORE in found and not commits.complete:
         raise _before_history(dated, step, commits)
-    states = sorted(state for state in snapshots if state is not None and state != BEFORE)
+    states = sorted(state for state in found if state is not None and state != BEFORE)
     parts = [other.at(commits.snapshots[state]).withColumn(STATE, F.lit(state)) for state in states]
     right = reduce(DataFrame.unionByName, parts) if parts else other.now.limit(0).withColumn(STATE, F.lit(BEFORE))
-    # A time that another reading of the rows makes another one must not lose a row.
+    # The join reads the rows a second time. If a row then has another time, the row must not be lost.
     known = F.col(STATE).isNull() | F.col(STATE).isin(BEFORE, *states)
     changed = F.raise_error(F.lit(f"helios: {short(step)}: the time of a row is not the same when it is read again"))
     dated = dated.withColumn(STATE, F.when(known, F.col(STATE)).otherwise(changed.cast("int"))).drop(TIME)
@@ -118,7 +118,7 @@ def _by_commits(df: DataFrame, other: Dated, step: Join, time: Column, commits: 
 
 
 def _state_at(starts: Sequence[int]) -> str:
-    """SQL of the last start that is not after a time, by its index: a search by halves."""
+    """SQL for the index of the last start that is not after a time: a binary search."""
 
     def search(low: int, high: int) -> str:
         if low == high:
@@ -131,15 +131,16 @@ def _state_at(starts: Sequence[int]) -> str:
 
 def _before_history(dated: DataFrame, step: Join, commits: CommitTimes) -> RunError:
     first = F.timestamp_micros(F.min(TIME)).cast("string")
-    [row] = dated.where(F.col(STATE) == BEFORE).agg(first, F.count(F.lit(1))).collect()
-    rows = "a row's time is" if row[1] == 1 else f"the times of {row[1]:,} rows begin at"
+    [(first_time, count)] = dated.where(F.col(STATE) == BEFORE).agg(first, F.count(F.lit(1))).collect()
+    rows = "a row's time is" if count == 1 else f"the times of {count:,} rows begin at"
     since = "no commit of main is retained"
     if commits.starts:
-        begun = dated.sparkSession.range(1).select(F.timestamp_micros(F.lit(commits.starts[0])).cast("string"))
-        since = f"the retained history begins at {begun.collect()[0][0]}"
+        begin = F.timestamp_micros(F.lit(commits.starts[0])).cast("string")
+        [(begin_time,)] = dated.sparkSession.range(1).select(begin).collect()
+        since = f"the retained history begins at {begin_time}"
     return RunError(
-        f"{short(step)}: {rows} {row[0]}, and {since}: what {commits.table} held then has expired. Nothing of the "
-        "batch was written.",
+        f"{short(step)}: {rows} {first_time}, and {since}: the state of {commits.table} at that time has expired. "
+        "Nothing of the batch was written.",
         where=step.origin,
         fix=f'leave such rows out, where("{step.as_of} >= ..."), keep snapshots for longer than rows are late, or '
         "join a table with valid_from and valid_to, as .upsert(..., history=True) writes it.",

@@ -1,4 +1,4 @@
-"""The rows of a batch that a window or `dedupe` takes no more, as the watermark has passed them."""
+"""The late rows of a batch: a window or `dedupe` drops them, because the watermark has passed them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from helios.steps.aggregate import Aggregate
 def late_rows(rows: DataFrame, rule: LateRule, watermark: int) -> DataFrame:
     """The late rows of a batch, in the form of the quarantine.
 
-    They are those that Spark's operators drop (`WatermarkSupport.watermarkExpression`): the end of a window, or the
-    event time where there is none, is not after the watermark. Of overlapping windows one that has ended is enough.
+    Spark's operators drop the same rows (`WatermarkSupport.watermarkExpression`): the end of a row's window, or its
+    event time if there is no window, is not after the watermark. If windows overlap, one ended window is enough.
 
     Args:
         rows: The rows of the batch's source.
-        rule: What makes them late.
-        watermark: The watermark of the batch before, by which Spark drops rows, in milliseconds since 1970.
+        rule: The rule by which rows are late.
+        watermark: The watermark of the previous batch, which Spark drops rows by, in milliseconds since 1970.
     """
     df = apply(rows, rule.before, Scope(_refuse_other))
     time = _time(df, rule)
@@ -44,13 +44,13 @@ def late_rows(rows: DataFrame, rule: LateRule, watermark: int) -> DataFrame:
 def _time(df: DataFrame, rule: LateRule) -> Column:
     if isinstance(rule.step, Aggregate):
         assert rule.step.window is not None
-        name = rule.step.window[0]
+        name = rule.step.window.column
         column = F.col(quoted(name)) if name in df.columns else F.col(name)
         return column.cast("timestamp")
     fields = marked_columns(df)
     if len(fields) != 1 or isinstance(fields[0].dataType, StructType):
         raise DeclarationError(
-            f"{rule.watermark.text()}: the event time of its rows is not one column in front of {rule.step.text()}.",
+            f"{rule.watermark.text()}: the event time of its rows is not one column before {rule.step.text()}.",
             where=rule.watermark.origin,
             fix="keep the watermark's column, or leave on_late= out.",
         )
@@ -58,14 +58,14 @@ def _time(df: DataFrame, rule: LateRule) -> Column:
 
 
 def _first_end(micros: Column, step: Aggregate) -> Column:
-    """The end of the first window that a time lies in; of a session, its end if no other row prolongs it."""
+    """The end of the first window that a time lies in; for a session, its end if no other row extends the session."""
     assert step.window is not None
     _, size, slide = step.window
     width = round(size * 1000) * 1000
     if step.session:
         return micros + F.lit(width)
     every = round((slide or size) * 1000) * 1000
-    before = micros - F.lit(width)  # windows begin at multiples of `every`, the first of them after this
+    before = micros - F.lit(width)  # windows begin at multiples of `every`; the first window begins after `before`
     return before - F.pmod(before, F.lit(every)) + F.lit(every) + F.lit(width)
 
 

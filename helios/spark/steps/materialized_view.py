@@ -62,7 +62,8 @@ def _row_dependency(node: JavaLogicalPlan) -> str | None:
     if node.subqueries().size():
         return "a subquery reads other rows"
     children = node.children()
-    return next((why for i in range(children.size()) if (why := _row_dependency(children.apply(i))) is not None), None)
+    reasons = (_row_dependency(children.apply(i)) for i in range(children.size()))
+    return next((why for why in reasons if why is not None), None)
 
 
 def recomputed(spark: SparkSession, plan: Plan, view: View, changed: DataFrame, to: int | None) -> Built:
@@ -80,15 +81,13 @@ def recomputed(spark: SparkSession, plan: Plan, view: View, changed: DataFrame, 
     touched = steps.groupBy(*map(F.expr, step.by)).agg(F.count(F.lit(1)).alias("__helios_n")).drop("__helios_n")
     names = touched.columns
     keys = [f"__helios_k{i}" for i in range(len(names))]
-    touched = touched.toDF(*keys).localCheckpoint()  # read twice below, without reading the changes twice
+    touched = touched.toDF(*keys).localCheckpoint()  # used twice below; the changes are read once
     groups = _aggregated(spark, plan, view, to, touched)
     vanished = touched.join(groups, _keys_match([F.col(quoted(name)) for name in names], keys), "left_anti")
     values = [F.lit(None).cast(f.dataType).alias(f.name) for f in groups.schema.fields if f.name not in names]
     deleted = vanished.select(*[F.col(key).alias(name) for key, name in zip(keys, names, strict=True)], *values)
-    marked = [
-        _after_aggregate(df, view).withColumn(DELETED, F.lit(there)) for df, there in ((groups, False), (deleted, True))
-    ]
-    return Built(marked[0].unionByName(marked[1]))
+    present = _after_aggregate(groups, view).withColumn(DELETED, F.lit(False))
+    return Built(present.unionByName(_after_aggregate(deleted, view).withColumn(DELETED, F.lit(True))))
 
 
 def _aggregated(spark: SparkSession, plan: Plan, view: View, snapshot: int | None, touched: DataFrame) -> DataFrame:

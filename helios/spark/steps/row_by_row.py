@@ -1,4 +1,4 @@
-"""A check that steps go row by row, so that their rows over two ranges are those over both; by Spark's plan."""
+"""Checks by Spark's plan that steps work row by row: two ranges, read apart, then give the same rows as together."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ ROW_BY_ROW = (
 """Logical operators of Spark whose output rows each depend on one input row."""
 
 GATHERING = ("CollectMetrics", "CTERelationDef", "CTERelationRef", "ResolvedHint", "Union", "View", "WithCTE")
-"""Those that pass on the rows of several inputs, or count them."""
+"""Operators that pass on the rows of several inputs, or count rows."""
 
 MOVING = "helios_moving"
-"""The alias of a source of which each batch reads other rows."""
+"""The alias of a source whose ranges are read, each batch another one."""
 
 ONE_SIDED = {"LEFT": ("LEFT OUTER", "LEFT SEMI", "LEFT ANTI"), "RIGHT": ("RIGHT OUTER",)}
 BOTH = ("INNER", "CROSS")
-"""The joins each of whose rows depends on one row of that side, beside all of the other."""
+"""Types of joins in which each row depends on one row of this side, and on all rows of the other side."""
 
 
-def combines(plan: Plan, empty: Callable[[int], DataFrame]) -> str | None:
-    """Why a row depends on several rows of the sources whose ranges are read; None where none does.
+def combining_reason(plan: Plan, empty: Callable[[int], DataFrame]) -> str | None:
+    """Why a row depends on several rows of the sources whose ranges are read; None if no row does.
 
     Args:
         plan: A batch pipeline.
-        empty: An empty DataFrame with the columns of a source, by its number in the plan.
+        empty: Gives an empty DataFrame with the columns of a source, by its number in the plan.
     """
 
     def rows(index: int) -> DataFrame:
@@ -52,38 +52,38 @@ def combines(plan: Plan, empty: Callable[[int], DataFrame]) -> str | None:
     try:
         df = build(plan, lambda index, _: rows(index)).df
     except (AnalysisException, HeliosError) as error:
-        # A callable may want rows.
+        # A callable may need rows.
         return f"they cannot be analyzed without rows: {str(error).splitlines()[0]}"
-    return _why(df._jdf.queryExecution().analyzed())
+    return _reason(df._jdf.queryExecution().analyzed())
 
 
-def _why(node: JavaLogicalPlan) -> str | None:
+def _reason(node: JavaLogicalPlan) -> str | None:
     if not _moves(node):
         return None
     name = str(node.nodeName())
     if name == "Join":
-        why = _join(cast("JavaJoin", node))
+        why = _join_reason(cast("JavaJoin", node))
         if why is not None:
             return why
     elif name not in (*ROW_BY_ROW, *GATHERING):
         return f"Spark's {name} combines several rows"
     if node.subqueries().size():
         return "a subquery reads other rows"
-    return next((why for child in _children(node) if (why := _why(child)) is not None), None)
+    return next((why for why in map(_reason, _children(node)) if why is not None), None)
 
 
-def _join(node: JavaJoin) -> str | None:
+def _join_reason(node: JavaJoin) -> str | None:
     left, right = (_moves(child) for child in _children(node))
     kind = str(node.joinType().sql())
     if left and right:
         return "a join meets rows of several ranges"
     if kind in BOTH or kind in ONE_SIDED["LEFT" if left else "RIGHT"]:
         return None
-    return f"a {kind.lower()} join tells which rows are missing in a range"
+    return f"a {kind.lower()} join depends on the rows that a range lacks"
 
 
 def _moves(node: JavaLogicalPlan) -> bool:
-    """True if a plan reads a source whose ranges are read. A name in a query may hide such a source."""
+    """True if a plan reads a source whose ranges are read. A reference to a CTE may be to such a source."""
     name = str(node.nodeName())
     if name == "CTERelationRef" or (name == "SubqueryAlias" and str(cast("JavaSubqueryAlias", node).alias()) == MOVING):
         return True

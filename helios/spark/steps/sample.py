@@ -1,4 +1,4 @@
-"""`sample`: by the hash of a row's values, or by chance."""
+"""`sample`: by the hash of a row's values, or at random."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from helios.spark.steps.steps import HIDDEN, Scope
 from helios.steps.sample import Sample
 
 BITS = 53
-"""Of a hash, as a double holds them."""
+"""How many bits of a hash are compared: a double holds them exactly."""
 
 
 def lower(df: DataFrame, step: Sample, scope: Scope) -> DataFrame:
     if step.seed is None:
         return df.where(F.rand() < step.fraction)
-    columns = [F.col(quoted(field.name)) for field in df.schema if field.name not in HIDDEN and _hashed(field.dataType)]
+    columns = [
+        F.col(quoted(field.name)) for field in df.schema if field.name not in HIDDEN and _hashable(field.dataType)
+    ]
     bits = F.shiftrightunsigned(F.xxhash64(F.lit(step.seed), *columns), 64 - BITS)
     return df.where(bits < F.lit(step.fraction * 2**BITS))
 
 
-def _hashed(kind: DataType) -> bool:
-    """True if Spark hashes values of a type: it hashes none with a map in it."""
+def _hashable(kind: DataType) -> bool:
+    """True if Spark can hash values of a type, which must have no map or variant in it."""
     if isinstance(kind, StructType):
-        return all(_hashed(field.dataType) for field in kind)
+        return all(_hashable(field.dataType) for field in kind)
     if isinstance(kind, ArrayType):
-        return _hashed(kind.elementType)
+        return _hashable(kind.elementType)
     return not isinstance(kind, (MapType, VariantType))

@@ -25,9 +25,9 @@ class Dated:
     """The right side of a join as of a time.
 
     Attributes:
-        now: Its rows as they are at the batch.
-        past: Its source's earlier states; None where rows are not read, but only columns looked at.
-        at: Its rows at a snapshot, after its steps.
+        now: Its current rows.
+        past: The earlier states of its source; None if only its columns are needed.
+        at: Gives its rows at a snapshot, after its steps.
         stateful: Whether the pipeline is planned as one stream, once.
     """
 
@@ -45,7 +45,7 @@ class Scope:
         read: Reads another flow: the other side of a join or union.
         rejected: Collects the rows for the quarantine, as `payload`, `reason` and `step`.
         counted: Collects the counts of rows that expectations drop.
-        dated: Reads the other side of a join as of a time; None where no step joins.
+        dated: Reads the other side of a join as of a time; None if there is no such join.
     """
 
     read: Callable[[Flow], DataFrame]

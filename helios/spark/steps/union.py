@@ -1,4 +1,4 @@
-"""`union`: both flows, by column name."""
+"""`union`: the rows of both flows, by column name."""
 
 from __future__ import annotations
 

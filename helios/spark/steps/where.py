@@ -13,6 +13,6 @@ from helios.steps.where import Where
 def lower(df: DataFrame, step: Where, scope: Scope) -> DataFrame:
     if GONE not in df.columns:
         return df.where(step.condition)
-    # A change whose row meets the condition no more takes away what it was before; a delete has the key alone.
+    # A changed row that no longer meets the condition deletes the former row. A delete has only the key.
     met = F.coalesce(F.expr(step.condition), F.lit(False))
     return df.withColumn(GONE, F.col(GONE) | ~met)

@@ -125,7 +125,7 @@ def test_the_plan_of_a_change_log(planned: Callable[[Any], Plan]) -> None:
 @pytest.mark.parametrize("changes", [CHANGES, LOG])
 def test_a_quarantine_of_changes_is_not_replayed(planned: Callable[[Any], Plan], changes: Any) -> None:
     pipeline = changes >> expect({"good": "id > 0"}, on_fail="quarantine") >> SINK.upsert("id").quarantine("a.q")
-    with pytest.raises(InputError, match="a quarantined one has no order any more"):
+    with pytest.raises(InputError, match="a quarantined change has lost its order"):
         Replay(planned(pipeline), cast(SparkSession, None))
 
 
