@@ -40,8 +40,8 @@ MANY_MANIFESTS = 20
 SMALL = (0.6, 0.75)
 """Each pass rewrites the files below a share of the target size.
 
-The limit of a new file is twice that size, so any two small files fit into one, and a new file is smaller than the files
-it is made of. The second pass is for tables with too many files after the first.
+The limit of a new file is twice that size, so any two small files fit into one, and a new file is smaller than the
+files it is made of. The second pass is for tables with too many files after the first.
 """
 TOLERANCE = 0.3
 """The accepted deviation of the number of files from bytes / target size."""

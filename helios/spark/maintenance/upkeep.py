@@ -35,7 +35,7 @@ AFTER_FAILURE = 600.0
 MOST_BYTES = 4 << 30
 """About how many bytes one compaction between two batches reads: the writer waits for it."""
 SMALL_HISTORY, FEW_FILES = 2_000, 100_000
-"""Up to so many snapshots and data files, the driver finds the files of an expiry, in 0.15 s; Spark's jobs take 1.1 s."""
+"""Up to so many snapshots and data files, the driver finds an expiry's files, in 0.15 s; Spark's jobs take 1.1 s."""
 LEAST_NEW_FILES, MOST_NEW_FILES = 5, 100
 """How many new files are worth a compaction: a twentieth of those that the table should have, within these bounds."""
 

@@ -168,8 +168,8 @@ def declare_catalogs(session: SparkSession, plans: Iterable[Plan]) -> None:
 
 
 CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
-"""The setting of the class by which Spark writes a checkpoint. With Spark's default class, Hadoop starts eight processes
-(`readlink`) for each local file; the class that Spark has for S3 makes the same renames without them."""
+"""The setting of the class by which Spark writes a checkpoint. With Spark's default class, Hadoop starts eight
+processes (`readlink`) for each local file; the class that Spark has for S3 makes the same renames without them."""
 
 _CHECKPOINT_CONF: dict[str, dict[str, str]] = {}
 """The conf that this process last used, by the root of a checkpoint's file system."""
