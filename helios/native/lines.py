@@ -58,24 +58,24 @@ def _blocks(file: InputFile) -> Iterator[bytes]:
         NotNative: The file is shorter than it was, or a line is long.
     """
     with open(file.path, "rb") as stream:
-        left, kept = file.size, b""
+        remaining, kept = file.size, b""
         if file.begin:
             stream.seek(file.begin - 1)
-            left -= len(_line(stream, file)) - 1  # the rest of a line that begins before the part
-        while left > 0:
-            read = stream.read(min(BLOCK, left))
-            left -= len(read)
+            remaining -= len(_line(stream, file)) - 1  # skips the rest of a line that begins before the part
+        while remaining > 0:
+            read = stream.read(min(BLOCK, remaining))
+            remaining -= len(read)
             if not read:
                 raise NotNative("a file is shorter than it was")
             block = kept + read
-            if left <= 0 and not block.endswith(b"\n"):
+            if remaining <= 0 and not block.endswith(b"\n"):
                 block += _line(stream, file)  # the last line continues after the part
-            cut = block.rfind(b"\n") + 1 if left > 0 else len(block)
-            kept = block[cut:]
+            end_of_lines = block.rfind(b"\n") + 1 if remaining > 0 else len(block)
+            kept = block[end_of_lines:]
             if len(kept) > LONGEST:
                 raise NotNative("a line is long")
-            if cut:
-                yield block[:cut]
+            if end_of_lines:
+                yield block[:end_of_lines]
 
 
 def _line(stream: BinaryIO, file: InputFile) -> bytes:

@@ -76,24 +76,27 @@ class ColumnMetrics:
         encode = _ENCODED.get(self.column.kind, _decimal)
         if not mode.startswith("truncate(") or self.column.kind not in ("string", "binary"):
             return encode(self.low), encode(self.high)
-        width = int(mode[len("truncate(") : -1])
+        width = int(mode.removeprefix("truncate(").removesuffix(")"))
         above = text_above if self.column.kind == "string" else bytes_above
         high = above(self.high, width)
         return encode(self.low[:width]), None if high is None else encode(high)
 
 
 def _signed(values: Any, low: float, high: float) -> tuple[float, float]:
-    """The bounds of numbers, if -0.0 is less than 0.0."""
+    """The bounds of numbers, of which -0.0 counts as less than 0.0."""
     import numpy as np
 
     numbers = values.drop_null().to_numpy(zero_copy_only=False)
-    zeros = np.signbit(numbers[numbers == 0.0])
-    low = -0.0 if low == 0.0 and zeros.any() else low
-    high = (-0.0 if zeros.all() else 0.0) if high == 0.0 else high
+    zero_is_negative = np.signbit(numbers[numbers == 0.0])
+    if low == 0.0 and zero_is_negative.any():
+        low = -0.0
+    if high == 0.0:
+        high = -0.0 if zero_is_negative.all() else 0.0
     return low, high
 
 
 def _below(a: float, b: float) -> bool:
+    """True if a number is less than another one; -0.0 counts as less than 0.0."""
     return a < b or (a == b == 0.0 and math.copysign(1, a) < math.copysign(1, b))
 
 

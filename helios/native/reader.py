@@ -114,7 +114,7 @@ def _checked(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _part_rows(work: Work) -> int:
-    """The number of rows in a part of a file."""
+    """The number of rows in a part of a file: those of a quarter of `VALUES` values, and not too few."""
     return max(1 << 14, VALUES // (4 * max(1, len(work.program.read))))
 
 

@@ -29,7 +29,7 @@ def run(kind: str, work: str, share: Share, name: str, stores: Stores = NO_STORE
 
     Args:
         kind: The kind of task: a key of `TASKS`.
-        work: What all tasks have in common, as JSON.
+        work: The common part of all tasks, as JSON.
         share: The part of the work that this task does.
         name: A name that no other try of a share has.
         stores: PyIceberg's properties of the stores of the source and of the target, with secrets in clear.
@@ -59,8 +59,8 @@ def _forget_archives() -> None:
     """Drops Python's cached importers of zip archives.
 
     Before each task Spark's worker calls `importlib.invalidate_caches`, and each cached importer reads its archive's
-    directory again. Pyspark's archive has one for each package: a tenth of a second in all. Python makes an importer
-    again when it looks for a module.
+    directory again. Pyspark's archive has an importer for each package, which takes a tenth of a second in all. Python
+    makes an importer again when it looks for a module.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):

@@ -127,7 +127,7 @@ class Target:
         partition: The fields of the spec, in order.
         codec: The compression, as Arrow names it.
         level: The compression level; None for the codec's default.
-        file_size: A file of so many bytes is ended.
+        file_size: The bytes at which a file ends and the next one begins.
         group_size: The bytes in memory of a row group.
         sort: The parts of its sort order; empty without a sort order.
         sort_id: The id of the sort order.

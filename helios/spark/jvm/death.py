@@ -18,7 +18,7 @@ NO_ANSWER = (Py4JError, OSError)
 """The errors of a call into a JVM that is gone."""
 
 EXIT_SECONDS = 2.0
-"""How long to wait for the exit status of a killed process, which comes later than the end of its socket."""
+"""How long to wait for the exit status of a killed process: its socket is closed before the status can be read."""
 
 
 def java_death() -> EnvironmentProblem | None:

@@ -37,7 +37,7 @@ class Proxy(JavaObject):  # type: ignore[misc]
     def __getattr__(self, name: str) -> Any:
         if is_magic_member(name):
             raise AttributeError(name)
-        if self._auto_field:  # fields and methods have one name space; pyspark does not ask for it
+        if self._auto_field:  # py4j's option to reach fields by their names, which pyspark does not use
             return super().__getattr__(name)
         return _member(self, name)
 

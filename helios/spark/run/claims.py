@@ -64,8 +64,8 @@ def write_claim(
         record = ledger.load()
         if record is None or (begins and record.checkpoint != identity.id):
             ledger.claim(claim, forget=was)
-        elif record.checkpoint == identity.id and (extended := _with_additions(claim, record)) != record:
-            ledger.claim(extended)
+        elif record.checkpoint == identity.id and _with_additions(claim, record) != record:
+            ledger.claim(_with_additions(claim, record))
 
 
 def _with_additions(claim: Record, record: Record) -> Record:

@@ -174,15 +174,15 @@ class Job:
             return batch
         joined = {i: source for i, source in self.sources.items() if i not in self.followed}
         pinned = {str(i): source for i, source in joined.items() if source.pinned}
-        states = {f"state of {i}": source for i, source in joined.items() if not source.pinned and self._in_parts}
-        now = {key: json.dumps(source.current().entry) for key, source in states.items()}
-        noted = self.checkpoint.pins(batch.number)
+        unpinned = {f"state of {i}": source for i, source in joined.items() if not source.pinned and self._in_parts}
+        states = {key: json.dumps(source.current().entry) for key, source in unpinned.items()}
+        pins = self.checkpoint.pins(batch.number)
         changed: list[str] = []
-        if noted is not None:
+        if pins is not None:
             changed += [
-                source.read_plan.name for key, source in pinned.items() if not source.exists(_snapshot(noted[key]))
+                source.read_plan.name for key, source in pinned.items() if not source.exists(_snapshot(pins[key]))
             ]
-            changed += [states[key].read_plan.name for key, state in now.items() if noted.get(key, state) != state]
+            changed += [unpinned[key].read_plan.name for key, state in states.items() if pins.get(key, state) != state]
         if changed and begun:
             raise LedgerError(
                 f"a part of batch {batch.number} is written, and {changed[0]}, which the batch joins, has changed "
@@ -193,10 +193,10 @@ class Job:
             )
         if changed:
             self.sink.reopen(batch)  # the rejected rows of the former state are written again
-        if (noted is None or changed) and (pinned or now):
-            noted = {**{key: source.pin() for key, source in pinned.items()}, **now}
-            self.checkpoint.pin(batch.number, noted)
-        return replace(batch, pins={key: (noted or {})[key] for key in pinned}) if pinned else batch
+        if (pins is None or changed) and (pinned or states):
+            pins = {**{key: source.pin() for key, source in pinned.items()}, **states}
+            self.checkpoint.pin(batch.number, pins)
+        return replace(batch, pins={key: (pins or {})[key] for key in pinned}) if pinned else batch
 
     @property
     def _in_parts(self) -> bool:

@@ -139,7 +139,7 @@ class StartupValidator:
             self._refuse_schema(table, df)
         elif self.other_sink is None and not (plan.write.iceberg.creates and plan.write.mode.traits.stores):
             raise InputError(f"table {plan.write.table.text} does not exist.", where=plan.declared.sink.origin)
-        self._look_at_others(table)
+        self._check_other_pipelines(table)
         lease = Lease(self.checkpoint)
         lease.acquire()
         try:
@@ -150,8 +150,8 @@ class StartupValidator:
 
     # validation
 
-    def _look_at_others(self, table: JavaTable | None) -> None:
-        """Rejects upserts beside those of others, and reports pipelines of the same run that write the same rows."""
+    def _check_other_pipelines(self, table: JavaTable | None) -> None:
+        """Rejects upserts that cannot share the table, and reports pipelines of the run that write the same rows."""
         alone = len(self.siblings) < 2 and self.plan.write.mode.upsert is None
         record = self._last_record(table) if table is not None and not alone else None
         if not self.full_refresh:
@@ -197,6 +197,7 @@ class StartupValidator:
             SchemaAligner(self.spark, self.plan, write.table, table).check(stored_schema(df, write.mode, not_stored))
 
     def _refuse_unresumable(self, table: JavaTable | None) -> None:
+        """Rejects --new-checkpoint and --full-refresh for pipelines that cannot be resumed or refilled."""
         if self.other_sink is not None:
             raise self.other_sink.unresumable(self.context)
         if self.full_refresh:
@@ -246,7 +247,7 @@ class StartupValidator:
                 guard = RollbackGuard(table, identity.pipeline, identity.id, lenient=True)
                 ledger = Ledger(table, identity.pipeline, identity.id, "", self.branch, guard=guard)
                 ledger.refuse_rollback(self._last_record(table))
-            self._look_at_others(table)
+            self._check_other_pipelines(table)
             move_checkpoint(old, self.checkpoint)
 
     def _prepare(self, lease: Lease, existing: Identity | None, table: JavaTable | None, df: DataFrame) -> Started:
