@@ -88,7 +88,7 @@ def _line(stream: BinaryIO, file: InputFile) -> bytes:
 
 
 def _with_newlines(block: bytes) -> bytes:
-    """The lines of a block, each ended by a newline alone.
+    """The lines of a block, each ended by a newline without a carriage return.
 
     Raises:
         NotNative: A line ends with a carriage return alone.

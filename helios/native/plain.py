@@ -152,7 +152,7 @@ def _whole(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
 def _times(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
     """Days and times as Arrow reads ISO 8601; times without a zone are in UTC, as the session is.
 
-    Arrow reads more forms than the plain ones. If all texts have the same zone or none, the lengths tell plain texts.
+    Arrow reads more forms than the plain ones. If all texts have the same zone or none, their lengths show the form.
     """
     import polars as pl
     import pyarrow as pa

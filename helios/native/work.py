@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from helios.native.program import Program
 
 Share: TypeAlias = Iterable[Sequence[Any]]
-"""The input of one task alone, as plain values."""
+"""The input of one task, as plain values."""
 TaskReport: TypeAlias = dict[str, Any]
 """The report of a task, as JSON values."""
 Stores: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]

@@ -96,7 +96,7 @@ VERSIONS: dict[str, SparkVersion] = {
         connector_table=_connector_table_41,
         staged_table=_staged_table_41,
         relation=_relation_41,
-        pins_scans=True,  # Iceberg pins the scans of its own table class alone
+        pins_scans=True,  # Iceberg pins only the scans of its own table class
         streams=lambda: classes().org.apache.spark.sql.execution.streaming.runtime,
         plain_checkpoint="org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     ),

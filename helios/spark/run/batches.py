@@ -43,7 +43,7 @@ def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commi
         The commit; None if the batch changes nothing.
 
     Raises:
-        HeliosError: The batch cannot be read, staged or committed; the message says what the target holds of it.
+        HeliosError: The batch cannot be read, staged or committed; the message says whether the target holds it.
     """
     job.lease.verify()
     outcome = job.sink.find(batch)
@@ -187,6 +187,7 @@ def _follow(job: Job, df: DataFrame) -> None:
     started: Future[StreamingQuery] = Future()
 
     def query_of(read: Callable[[StreamingQuery], int]) -> Callable[[], int]:
+        # The first batch may begin before `start` has returned the query.
         return lambda: read(started.result(timeout=60))
 
     def on_batch(emitted: DataFrame, number: int) -> None:

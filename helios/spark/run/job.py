@@ -215,8 +215,8 @@ class Job:
         """
         native = native_batch(self.plan, list(self.sources.values()), batch, self.run.noted)
         if native is not None and emitted is not None and self._declared(native):
-            alone = replace(native, planned=False)
-            return NativeRows(alone, self.schema, emitted.sparkSession, lambda: _not_none(self._rows(batch, emitted)))
+            native = replace(native, planned=False)
+            return NativeRows(native, self.schema, emitted.sparkSession, lambda: _not_none(self._rows(batch, emitted)))
         return self._rows(batch, emitted, native)
 
     def _declared(self, native: NativeBatch) -> bool:
