@@ -43,7 +43,7 @@ def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commi
         The commit; None if the batch changes nothing.
 
     Raises:
-        HeliosError: The batch cannot be read, staged or committed; the message says whether the target holds it.
+        HeliosError: The batch cannot be read, staged or committed; the message says how much of it the target holds.
     """
     job.lease.verify()
     outcome = job.sink.find(batch)
