@@ -16,11 +16,11 @@ SUFFIX = "dfs.core.windows.net"
 _MSI = "org.apache.hadoop.fs.azurebfs.oauth2.MsiTokenProvider"
 
 
-def parts(connection_string: str) -> dict[str, str]:
-    """The settings in a connection string of the Azure portal; empty if it is not one.
+def string_settings(connection_string: str) -> dict[str, str]:
+    """The settings in a connection string of the Azure portal; empty for any other text.
 
     Examples:
-        >>> parts("AccountName=lake;AccountKey=a2V5;EndpointSuffix=core.windows.net")["AccountName"]
+        >>> string_settings("AccountName=lake;AccountKey=a2V5;EndpointSuffix=core.windows.net")["AccountName"]
         'lake'
     """
     pairs = (part.partition("=") for part in connection_string.split(";") if part.strip())
@@ -31,10 +31,10 @@ class Account:
     """An Azure storage account, from a storage's settings or its connection string."""
 
     def __init__(self, storage: Storage) -> None:
-        given = storage.option("connection_string")
-        settings = parts(given.reveal()) if isinstance(given, Secret) else {}
+        string = storage.option("connection_string")
+        settings = string_settings(string.reveal()) if isinstance(string, Secret) else {}
         self.name = str(
-            storage.option("account") or settings.get("AccountName") or _named(settings.get("BlobEndpoint"))
+            storage.option("account") or settings.get("AccountName") or _account_in(settings.get("BlobEndpoint"))
         )
         self.key = storage.option("account_key") or _secret(settings.get("AccountKey"))
         sas = storage.option("sas_token") or _secret(settings.get("SharedAccessSignature"))
@@ -43,21 +43,23 @@ class Account:
         self.host = f"{self.name}.{SUFFIX}"
 
     def connection_string(self) -> Secret | None:
-        """A connection string for clients that take an endpoint in no other way; None without an endpoint."""
+        """A connection string with the endpoint, for clients without another setting; None without an endpoint."""
         if not self.endpoint:
             return None
         pairs = {"BlobEndpoint": str(self.endpoint), "AccountName": self.name}
-        pairs |= {"AccountKey": self.key.reveal()} if isinstance(self.key, Secret) else {}
-        pairs |= {"SharedAccessSignature": self.sas.reveal()} if self.sas else {}
-        scheme = urlsplit(str(self.endpoint)).scheme
-        return Secret(";".join(f"{k}={v}" for k, v in {"DefaultEndpointsProtocol": scheme, **pairs}.items()))
+        if isinstance(self.key, Secret):
+            pairs["AccountKey"] = self.key.reveal()
+        if self.sas:
+            pairs["SharedAccessSignature"] = self.sas.reveal()
+        pairs = {"DefaultEndpointsProtocol": urlsplit(str(self.endpoint)).scheme, **pairs}
+        return Secret(";".join(f"{name}={value}" for name, value in pairs.items()))
 
 
 def _secret(text: str | None) -> Secret | None:
     return Secret(text) if text else None
 
 
-def _named(endpoint: str | None) -> str:
+def _account_in(endpoint: str | None) -> str:
     return (urlsplit(endpoint or "").hostname or "").split(".")[0]
 
 
@@ -65,9 +67,11 @@ def _misplaced(uri: SplitResult, storage: Storage | None) -> str | None:
     container, _, host = uri.netloc.partition("@")
     if not container or not host or ":" in container:
         return "names no container@account"
+    uri_account = host.partition(".")[0]
     account = Account(storage).name if storage is not None else ""
-    named = host.partition(".")[0]
-    return f"is in the account {named!r}, and its storage in {account!r}" if account not in ("", named) else None
+    if account in ("", uri_account):
+        return None
+    return f"is in the account {uri_account!r}, and its storage in {account!r}"
 
 
 def _spark(storage: Storage) -> dict[str, Value]:
@@ -76,7 +80,7 @@ def _spark(storage: Storage) -> dict[str, Value]:
         "adls.auth.shared-key.account.name": account.name if account.key else None,
         "adls.auth.shared-key.account.key": account.key,
         f"adls.sas-token.{account.host}": account.sas,
-        # Iceberg's connection string is the account's address.
+        # Iceberg's "connection string" is the account's address.
         f"adls.connection-string.{account.host}": account.endpoint,
     }
     return conf({"io-impl": "org.apache.iceberg.azure.adlsv2.ADLSFileIO", **keys})
@@ -106,13 +110,13 @@ def _hadoop(storage: Storage, place: str) -> dict[str, Value]:
             f"fs.azure.account.auth.type.{host}": "OAuth",
             f"fs.azure.account.oauth.provider.type.{host}": _MSI,
         }
-    # The driver's own 30 retries are a quarter of an hour.
-    settings |= _at_endpoint(account, host)
+    settings |= _endpoint_settings(account, host)
+    # By default the driver retries 30 times, which takes a quarter of an hour.
     return conf({**settings, "fs.azure.io.retry.max.retries": "5", "fs.azure.io.retry.max.backoff.interval": "2000"})
 
 
-def _at_endpoint(account: Account, host: str) -> dict[str, Setting | None]:
-    """Settings of Hadoop's driver for an endpoint, as Blob Storage: no emulator has the ADLS protocol."""
+def _endpoint_settings(account: Account, host: str) -> dict[str, Setting | None]:
+    """Settings of Hadoop's driver for an endpoint of Blob Storage: no emulator has the ADLS protocol."""
     if not account.endpoint:
         return {}
     address = urlsplit(str(account.endpoint))
@@ -121,7 +125,7 @@ def _at_endpoint(account: Account, host: str) -> dict[str, Setting | None]:
         f"fs.azure.abfs.endpoint.{host}": f"{address.hostname}:{address.port or (443 if secure else 80)}",
         f"fs.azure.fns.account.service.type.{host}": "BLOB",
         f"fs.azure.account.hns.enabled.{host}": False,
-        # Of all accounts, but only those of abfs:// can go without.
+        # This setting holds for all accounts; locations that begin with abfss:// are encrypted anyway.
         "fs.azure.always.use.https": None if secure else False,
     }
 
@@ -145,7 +149,7 @@ def _fault(given: Given) -> Fault | None:
     string = given.get("connection_string")
     if string is None:
         return None if given.get("account") else (None, "it needs account, or connection_string.")
-    settings = parts(string.reveal() if isinstance(string, Secret) else str(string))
+    settings = string_settings(string.reveal() if isinstance(string, Secret) else str(string))
     if not (settings.get("AccountName") or settings.get("BlobEndpoint")):
         return "connection_string", (
             "connection_string names no account: copy it from the portal's access keys "

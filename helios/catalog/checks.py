@@ -36,11 +36,11 @@ def name_problem(name: object) -> str | None:
     return None
 
 
-def not_a_type(kind: object) -> str:
-    """A hint at the type that the unknown type of a catalog may mean.
+def type_hint(kind: object) -> str:
+    """A hint for an unknown catalog type: the nearest type, or that the name is a storage.
 
     Examples:
-        >>> not_a_type("s3")
+        >>> type_hint("s3")
         "'s3' is a storage: declare [storages.NAME], and name it as the catalog's storage."
     """
     if kind in STORAGES:
@@ -49,18 +49,19 @@ def not_a_type(kind: object) -> str:
 
 
 def checked_row(catalog: Catalog) -> CatalogRow:
-    """The row of a catalog's type, when its name, settings and storage fit it.
+    """The row of a catalog's type, once the catalog's name, settings and storage are checked.
 
     Raises:
-        DeclarationError: They do not.
+        DeclarationError: The name, the type, a setting or the storage is invalid.
     """
     wrong_name = name_problem(catalog.name)
     if wrong_name:
         raise DeclarationError(wrong_name, where=catalog.origin)
     row = CATALOGS.get(catalog.type)
     if row is None:
-        what = f"catalog type {catalog.type!r} is unknown. {not_a_type(catalog.type)}"
-        raise DeclarationError(what, where=catalog.origin)
+        raise DeclarationError(
+            f"catalog type {catalog.type!r} is unknown. {type_hint(catalog.type)}", where=catalog.origin
+        )
     wrong = problem(row.keys, dict(catalog.options)) or row.fault(dict(catalog.options))
     if wrong:
         raise DeclarationError(f"catalog {catalog.name!r}: {wrong[1]}", where=catalog.origin)
@@ -83,18 +84,16 @@ def check_warehouse(catalog: Catalog, row: CatalogRow) -> None:
     """Refuses a warehouse that is missing, malformed, or not on the catalog's storage."""
     place, storage = catalog.option("warehouse"), catalog.storage
     kind = kind_of(str(place)) if place else None
-    wrong = (
-        STORAGES[kind].misplaced(urlsplit(str(place)), storage if storage and storage.type == kind else None)
-        if kind
-        else None
-    )
-    if kind and wrong:
-        shown = "" if "password" in wrong else f" {place}"
-        raise DeclarationError(
-            f"catalog {catalog.name!r}: its warehouse{shown} {wrong}.",
-            where=catalog.origin,
-            fix=f"write it as {STORAGES[kind].example}.",
-        )
+    if kind is not None:
+        settings = storage if storage is not None and storage.type == kind else None
+        wrong = STORAGES[kind].misplaced(urlsplit(str(place)), settings)
+        if wrong:
+            shown = "" if "password" in wrong else f" {place}"
+            raise DeclarationError(
+                f"catalog {catalog.name!r}: its warehouse{shown} {wrong}.",
+                where=catalog.origin,
+                fix=f"write it as {STORAGES[kind].example}.",
+            )
     if storage is not None and kind not in (None, storage.type):
         raise DeclarationError(
             f"catalog {catalog.name!r}: its warehouse {place} is not on its {storage.type} storage.",
@@ -102,10 +101,11 @@ def check_warehouse(catalog: Catalog, row: CatalogRow) -> None:
             fix=f"name a warehouse on it ({STORAGES[storage.type].example}), or another storage.",
         )
     if row.placed and not row.warehouse(catalog):
+        example = STORAGES[storage.type if storage else row.storages[0]].example
         raise DeclarationError(
             f"catalog {catalog.name!r}: it needs warehouse.",
             where=catalog.origin,
-            fix=f"say where tables are put: {STORAGES[storage.type if storage else row.storages[0]].example}.",
+            fix=f"say where tables are put: {example}.",
         )
     if row.placed and place and kind not in row.storages:
         raise DeclarationError(
@@ -116,8 +116,8 @@ def check_warehouse(catalog: Catalog, row: CatalogRow) -> None:
 
 
 def checked_properties(catalog: Catalog) -> Pairs:
-    """The extra properties, sorted, with secrets wrapped; those that Helios sets itself are refused."""
-    own = own_keys(catalog)
+    """The user's properties, sorted, with secrets wrapped; a property that Helios sets itself is refused."""
+    set_by_helios = own_keys(catalog)
     checked: list[tuple[str, Setting]] = []
     for key, value in sorted(dict(catalog.properties).items(), key=lambda pair: str(pair[0])):
         if not isinstance(key, str) or not isinstance(value, (str, Secret)):
@@ -126,12 +126,12 @@ def checked_properties(catalog: Catalog) -> Pairs:
                 where=catalog.origin,
                 fix='write properties={"key": "value"}.',
             )
-        if key in own:
+        if key in set_by_helios:
             raise DeclarationError(
                 f"catalog {catalog.name!r}: property {key!r} is set by Helios for a {catalog.type} catalog.",
                 where=catalog.origin,
                 fix="leave it out.",
             )
-        hidden = isinstance(value, str) and is_secret(key, value)
-        checked.append((key, Secret(value) if hidden and isinstance(value, str) else value))
+        secret = isinstance(value, str) and is_secret(key, value)
+        checked.append((key, Secret(value) if secret and isinstance(value, str) else value))
     return tuple(checked)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from helios.catalog.spec import Catalog
 
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
-# With the cache on, a session does not see what foreachBatch wrote in its clone.
+# With the cache on, a session does not see the writes of foreachBatch, which runs in a clone of the session.
 _EVERY_CATALOG: dict[str, Value] = {"cache-enabled": "false"}
-_DEFAULTS = (
+_OVERRIDABLE = (
     "rest.client.",
     "glue.max-retries",
     "connect-timeout",
@@ -29,13 +29,13 @@ _DEFAULTS = (
     "s3.connect-",
     "s3.request-",
 )
-"""Prefixes of timeouts and retries, of which Helios only sets the defaults: users may set them."""
+"""Prefixes of timeouts and retries: Helios sets defaults for them, and users may set others."""
 
 
 def spark_conf(catalog: Catalog) -> dict[str, str]:
     """The Spark conf that declares a catalog, with secrets in clear: for the session only, never to be shown.
 
-    Of several replicas it names the first; `replicas` gives the others.
+    A catalog with several replicas gets the address of the first one; `replicas` gives the others.
 
     Examples:
         >>> from helios import Catalog
@@ -51,7 +51,7 @@ def shown_spark_conf(catalog: Catalog) -> dict[str, str]:
 
 
 def java_properties(catalog: Catalog) -> dict[str, str]:
-    """Java system properties of the driver that a catalog's client needs, with secrets in clear."""
+    """Java system properties that a catalog's client needs in the driver, with secrets in clear."""
     return _revealed(CATALOGS[catalog.type].java(catalog))
 
 
@@ -63,7 +63,7 @@ def pyiceberg_properties(catalog: Catalog) -> dict[str, str]:
 
 
 def replicas(catalog: Catalog) -> tuple[Catalog, ...]:
-    """The replicas of a catalog, each with one address, in the order of its `uri`; the catalog itself if it has one.
+    """The replicas of a catalog, each with one address, in the order of its `uri`; the catalog itself without a list.
 
     Examples:
         >>> from helios import Catalog
@@ -97,9 +97,8 @@ def components(catalog: Catalog) -> tuple[str, ...]:
         ('iceberg', 'sqlite')
     """
     storage = storage_of(catalog)
-    return tuple(
-        dict.fromkeys((*CATALOGS[catalog.type].components, *(STORAGES[storage.type].components if storage else ())))
-    )
+    of_storage = STORAGES[storage.type].components if storage else ()
+    return tuple(dict.fromkeys((*CATALOGS[catalog.type].components, *of_storage)))
 
 
 def warehouse(catalog: Catalog) -> str | None:
@@ -114,18 +113,18 @@ def warehouse(catalog: Catalog) -> str | None:
 
 
 def own_keys(catalog: Catalog) -> frozenset[str]:
-    """The properties that Helios sets itself, and a user's `properties` cannot."""
+    """The properties that Helios sets itself, and that a user's `properties` cannot change."""
     row = CATALOGS[catalog.type]
     first = replicas(catalog)[0]
     keys = {*row.spark(first), *row.pyiceberg(first), *_EVERY_CATALOG}
-    return frozenset(key for key in keys if not key.startswith(_DEFAULTS))
+    return frozenset(key for key in keys if not key.startswith(_OVERRIDABLE))
 
 
 # Checkpoints
 
 
 def default_checkpoint(catalog: Catalog, pipeline: str) -> str:
-    """Where a pipeline's checkpoint is by default; empty in a catalog in memory, whose checkpoint is temporary too.
+    """The default location of a pipeline's checkpoint; "" for a catalog in memory, whose checkpoints are temporary.
 
     Examples:
         >>> from helios import Catalog
@@ -139,12 +138,12 @@ def default_checkpoint(catalog: Catalog, pipeline: str) -> str:
 def keys_folder(catalog: Catalog, checkpoint: str | None, id: str) -> str | None:
     """The folder of the keys that a pipeline's upserts remember.
 
-    None where only the server knows the warehouse, and where the checkpoint is in another store: Hadoop is configured
-    only with the driver and the credentials of the checkpoint's store.
+    None if only the server knows the warehouse. None also if the checkpoint is in another store than the warehouse:
+    Hadoop has the driver and the credentials of the checkpoint's store only.
 
     Args:
-        catalog: The catalog of its table.
-        checkpoint: Its checkpoint.
+        catalog: The catalog of the pipeline's table.
+        checkpoint: The pipeline's checkpoint.
         id: The checkpoint's id.
 
     Examples:
@@ -154,9 +153,13 @@ def keys_folder(catalog: Catalog, checkpoint: str | None, id: str) -> str | None
         >>> keys_folder(Catalog.local(path="/data"), "s3a://bucket/checkpoint", "0a1b")
     """
     base = hadoop_uri(warehouse(catalog) or "").rstrip("/")
-    one, other = (urlsplit(hadoop_uri(uri or "")) for uri in (base, checkpoint))
-    same = (one.scheme or "file", one.netloc) == (other.scheme or "file", other.netloc)
-    return f"{base}/_helios/keys/{id}" if base and same else None
+    same_store = _store(base) == _store(hadoop_uri(checkpoint or ""))
+    return f"{base}/_helios/keys/{id}" if base and same_store else None
+
+
+def _store(uri: str) -> tuple[str, str]:
+    parts = urlsplit(uri)
+    return parts.scheme or "file", parts.netloc
 
 
 def hadoop_uri(uri: str) -> str:
@@ -197,10 +200,10 @@ def hadoop_conf(location: str, catalogs: Iterable[Catalog], storage: Storage | N
     """The conf of Hadoop's file system for a checkpoint or a folder of files, with secrets in clear: for the session.
 
     Args:
-        location: Where that is.
-        catalogs: The pipeline's catalogs: the credentials are those of the one whose warehouse is at the same place,
-            else of the first one on such a storage, else the default chain's.
-        storage: The storage that was given for it, which takes the place of theirs.
+        location: The URI of the checkpoint or folder.
+        catalogs: The pipeline's catalogs. The credentials are those of the catalog whose warehouse is in the same
+            bucket, else of the first catalog on such a storage, else those of the default chain.
+        storage: The storage to use instead of the catalogs' storages.
     """
     storage = storage or _storage_at(location, catalogs)
     place = urlsplit(location).netloc
@@ -208,7 +211,7 @@ def hadoop_conf(location: str, catalogs: Iterable[Catalog], storage: Storage | N
 
 
 def no_checkpoint(location: str, catalogs: Iterable[Catalog]) -> str | None:
-    """Why Hadoop's file systems cannot keep a checkpoint at a place; None if they can."""
+    """The reason why Hadoop's file systems cannot keep a checkpoint at a location; None if they can."""
     storage = _storage_at(location, catalogs)
     return STORAGES[storage.type].no_checkpoint(storage, location) if storage else None
 
@@ -217,20 +220,23 @@ def _storage_at(location: str, catalogs: Iterable[Catalog]) -> Storage | None:
     kind = kind_of(location)
     if kind is None or not STORAGES[kind].checkpoints:
         return None
-    place = urlsplit(location).netloc
-    fitting = [(catalog, storage) for catalog in catalogs if (storage := storage_of(catalog)) and storage.type == kind]
-    fitting.sort(key=lambda pair: urlsplit(warehouse(pair[0]) or "").netloc != place)
-    account = (("account", place.rpartition("@")[2].split(".")[0]),) if kind == "adls" else ()
-    return fitting[0][1] if fitting else Storage(kind, account, None)
+    bucket = urlsplit(location).netloc
+    # False sorts before True: the catalogs whose warehouse is in the same bucket come first.
+    for catalog in sorted(catalogs, key=lambda catalog: urlsplit(warehouse(catalog) or "").netloc != bucket):
+        storage = storage_of(catalog)
+        if storage is not None and storage.type == kind:
+            return storage
+    account = (("account", bucket.rpartition("@")[2].split(".")[0]),) if kind == "adls" else ()
+    return Storage(kind, account, None)
 
 
 def _spark(catalog: Catalog) -> dict[str, Value]:
     prefix = f"spark.sql.catalog.{catalog.name}"
     first = replicas(catalog)[0]
     storage = storage_of(first)
-    stored = STORAGES[storage.type].spark(storage) if storage else {}
-    own = CATALOGS[catalog.type].spark(first)
-    merged = {**stored, **own, **_EVERY_CATALOG, **_properties(catalog)}
+    of_storage = STORAGES[storage.type].spark(storage) if storage else {}
+    of_catalog = CATALOGS[catalog.type].spark(first)
+    merged = {**of_storage, **of_catalog, **_EVERY_CATALOG, **_properties(catalog)}
     return {prefix: SPARK_CATALOG, **{f"{prefix}.{key}": value for key, value in merged.items()}}
 
 

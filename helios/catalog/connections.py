@@ -25,10 +25,10 @@ T = TypeVar("T")
 
 
 def prepare(catalog: Catalog) -> None:
-    """Creates what a writer needs, such as an embedded catalog's folder; call it before Spark starts.
+    """Creates what a writer needs, such as an embedded catalog's folder; call this before Spark starts.
 
     Raises:
-        EnvironmentProblem: It cannot be created.
+        EnvironmentProblem: The folder cannot be created.
     """
     make = CATALOGS[catalog.type].prepare
     if make is not None:
@@ -39,53 +39,53 @@ def client(catalog: Catalog) -> PyCatalog:
     """PyIceberg's own catalog object, connected to the replica that answered last.
 
     Raises:
-        RunError: It cannot be reached.
+        RunError: The catalog cannot be reached.
     """
     return ask(catalog, lambda connection: connection)
 
 
-def ask(catalog: Catalog, question: Callable[[PyCatalog], T], passing: tuple[type[Exception], ...] = ()) -> T:
+def ask(catalog: Catalog, call: Callable[[PyCatalog], T], passing: tuple[type[Exception], ...] = ()) -> T:
     """Runs a call against a catalog: first on the replica that answered last, then on the others.
 
     Another replica is tried only if the one before certainly never received the request.
 
     Args:
         catalog: The catalog.
-        question: The call, given PyIceberg's client.
+        call: The call, with PyIceberg's client as its argument.
         passing: Errors to raise unchanged, besides Helios's own and PyIceberg's about missing or existing names.
 
     Raises:
         RunError: No replica answered, or one failed; the message has the likely cause and the fix.
         ConfigError: The settings are wrong, such as a credential.
     """
-    ordered = _by_luck(catalog)
+    ordered = _last_answered_first(catalog)
     for tried, replica in enumerate(ordered, 1):
         try:
-            answer = question(_connected(replica))
+            answer = call(_connected(replica))
         except Exception as error:
-            if isinstance(error, (HeliosError, *passing, *_names())):
+            if isinstance(error, (HeliosError, *passing, *_name_errors())):
                 raise
-            # Clients raise what their HTTP, SQL or Thrift library raises: there is no common root to name.
+            # The HTTP, SQL and Thrift libraries of the clients have no common base class for errors.
             diagnosis = diagnose(error)
             if diagnosis is not None and diagnosis.unreached and tried < len(ordered):
                 continue
-            raise failed(catalog, error, every=tried == len(ordered) > 1) from error
+            raise _failed(catalog, error, all_tried=len(ordered) > 1 and tried == len(ordered)) from error
         if len(ordered) > 1:
             _ANSWERED[os.getpid(), catalog] = replica
         return answer
     raise AssertionError("a catalog has at least one address")
 
 
-def failed(catalog: Catalog, error: BaseException, every: bool = False) -> ConfigError | RunError:
+def _failed(catalog: Catalog, error: BaseException, all_tried: bool) -> ConfigError | RunError:
     """The error for a failure of a catalog, with its likely cause, the evidence and the fix."""
-    address = _address(catalog, error)
-    more = " (all replicas were tried)" if every else ""
-    what = f"catalog {catalog.name!r} ({catalog.type}){f' at {address}' if address else ''} failed{more}"
-    return failure(catalog, what, error)
+    mentioned = _mentioned_addresses(catalog, error)
+    at = f" at {mentioned}" if mentioned else ""
+    replicas_tried = " (all replicas were tried)" if all_tried else ""
+    return failure(catalog, f"catalog {catalog.name!r} ({catalog.type}){at} failed{replicas_tried}", error)
 
 
 def failure(catalog: Catalog, what: str, error: BaseException, where: Origin | None = None) -> ConfigError | RunError:
-    """The error for a failure of a catalog or its storage: of the input or of the run, with cause and fix."""
+    """The error for a failure of a catalog or its storage: a ConfigError if the settings are wrong."""
     diagnosis, where = diagnose(error), where or catalog.origin
     if diagnosis is None:
         return RunError(f"{what}: {brief(error)}", where=where, fix=f"run `helios doctor --catalog {catalog.name}`.")
@@ -105,10 +105,10 @@ _POOL: dict[tuple[int, Catalog], PyCatalog] = {}
 _ANSWERED: dict[tuple[int, Catalog], Catalog] = {}
 
 
-def _by_luck(catalog: Catalog) -> list[Catalog]:
-    every = replicas(catalog)
+def _last_answered_first(catalog: Catalog) -> list[Catalog]:
+    """The replicas of a catalog, the one that answered last first."""
     last = _ANSWERED.get((os.getpid(), catalog))
-    return sorted(every, key=lambda replica: replica != last) if last is not None else list(every)
+    return sorted(replicas(catalog), key=lambda replica: replica != last)
 
 
 def _connected(catalog: Catalog) -> PyCatalog:
@@ -122,16 +122,16 @@ def _connected(catalog: Catalog) -> PyCatalog:
 
 
 def _connect(catalog: Catalog) -> PyCatalog:
-    own, properties = CATALOGS[catalog.type].client, pyiceberg_properties(catalog)
-    if own is None:
+    client_class, properties = CATALOGS[catalog.type].client, pyiceberg_properties(catalog)
+    if client_class is None:
         from pyiceberg.catalog import load_catalog
 
         return load_catalog(catalog.name, **properties)
-    made: PyCatalog = pkgutil.resolve_name(own)(catalog.name, **properties)
-    return made
+    connection: PyCatalog = pkgutil.resolve_name(client_class)(catalog.name, **properties)
+    return connection
 
 
-def _names() -> tuple[type[Exception], ...]:
+def _name_errors() -> tuple[type[Exception], ...]:
     """PyIceberg's errors for namespaces and tables that are missing, or exist already."""
     from pyiceberg import exceptions
 
@@ -145,17 +145,23 @@ def _names() -> tuple[type[Exception], ...]:
 
 def addresses(catalog: Catalog) -> tuple[str, ...]:
     """The addresses in a catalog's settings: of its servers and of its token endpoint."""
-    given = (catalog.option(name) or () for name in ("uri", "endpoint", "oauth2_server_uri"))
-    return tuple(address for one in given for address in (one if isinstance(one, tuple) else (str(one),)))
+    found: list[str] = []
+    for name in ("uri", "endpoint", "oauth2_server_uri"):
+        setting = catalog.option(name)
+        if isinstance(setting, tuple):
+            found += setting
+        elif setting:
+            found.append(str(setting))
+    return tuple(found)
 
 
-def _address(catalog: Catalog, error: BaseException) -> str:
-    """The addresses that an error mentions; empty if it is about something else, such as the storage."""
-    said = " ".join(map(str, chain(error)))
-    return ", ".join(address for address in addresses(catalog) if _spoken_of(address, said))
+def _mentioned_addresses(catalog: Catalog, error: BaseException) -> str:
+    """The catalog's addresses that an error mentions; "" if the error is about something else, such as the storage."""
+    text = " ".join(map(str, chain(error)))
+    return ", ".join(address for address in addresses(catalog) if _mentions(text, address))
 
 
-def _spoken_of(address: str, said: str) -> bool:
+def _mentions(text: str, address: str) -> bool:
     parts = urlsplit(address)
-    port = parts.port is None or re.search(rf"\b{parts.port}\b", said) is not None
-    return (parts.hostname or address) in said and port
+    has_port = parts.port is None or re.search(rf"\b{parts.port}\b", text) is not None
+    return has_port and (parts.hostname or address) in text

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 Name = tuple[str, ...]
 
 CACHE_SECONDS = 5.0
-"""How old the metadata of a table of a catalog server may be. Embedded catalogs are never cached."""
+"""The age up to which a table's metadata from a catalog server is used again. Embedded catalogs are never cached."""
 
 
 class Reader(Protocol):
-    """Reads the names and tables of one catalog."""
+    """Reads the names and tables of one catalog; None stands for a missing namespace or table."""
 
     def namespaces(self) -> set[Name]: ...
 
@@ -49,13 +49,13 @@ class Reader(Protocol):
 
 
 def reader(catalog: Catalog) -> Reader:
-    """The fastest reader of a catalog: its SQLite file, where it has one."""
+    """The fastest reader of a catalog: of its SQLite file if it has one."""
     database = CATALOGS[catalog.type].database
     return _SqliteReader(catalog, database(catalog)) if database else _ClientReader(catalog)
 
 
 class _SqliteReader:
-    """Reads a SQLite catalog without SQLAlchemy, whose import alone is half of what `helios plan` may take."""
+    """Reads a SQLite catalog without SQLAlchemy: importing SQLAlchemy takes half of the time limit of `helios plan`."""
 
     def __init__(self, catalog: Catalog, file: Path) -> None:
         self._catalog = catalog
@@ -69,8 +69,9 @@ class _SqliteReader:
 
     def tables(self, namespace: Name) -> list[str] | None:
         rows = self._tables("table_namespace = ?", ".".join(namespace))
-        plain = tuple(".".join(namespace).split("."))
-        return [row["table_name"] for row in rows] if rows or plain in self.namespaces() else None
+        # The file stores names dotted: a part with a dot is the same as two parts.
+        levels = tuple(".".join(namespace).split("."))
+        return [row["table_name"] for row in rows] if rows or levels in self.namespaces() else None
 
     def exists(self, table: Name) -> bool:
         return bool(self._find(table))
@@ -100,7 +101,7 @@ class _SqliteReader:
 
     def _tables(self, condition: str, *values: str) -> list[sqlite3.Row]:
         rows = self._rows(f"SELECT * FROM iceberg_tables WHERE {condition}", *values)
-        # Files made before schema V1 have no iceberg_type, and rows from then have no value.
+        # A file made before schema V1 has no column iceberg_type; a row written before V1 has NULL there.
         return [row for row in rows if "iceberg_type" not in row.keys() or row["iceberg_type"] in (None, "TABLE")]  # noqa: SIM118
 
     def _rows(self, query: str, *values: str) -> list[sqlite3.Row]:
@@ -108,13 +109,13 @@ class _SqliteReader:
             return []
         import sqlite3
 
-        glue = "AND" if "WHERE" in query else "WHERE"
-        # mode=rw never creates the file, and unlike ro it can roll back a killed writer's transaction.
+        keyword = "AND" if "WHERE" in query else "WHERE"
+        # mode=rw never creates the file. Unlike mode=ro, it can roll back the transaction of a killed writer.
         uri = f"{self._file.as_uri()}?mode=rw"
         try:
             with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as db:
                 db.row_factory = sqlite3.Row
-                return db.execute(f"{query} {glue} catalog_name = ?", (*values, self._catalog.name)).fetchall()
+                return db.execute(f"{query} {keyword} catalog_name = ?", (*values, self._catalog.name)).fetchall()
         except sqlite3.OperationalError as error:
             if "no such table" in str(error):
                 return []
@@ -148,7 +149,7 @@ class _ClientReader:
 
     def exists(self, table: Name) -> bool:
         key = (os.getpid(), self._catalog, table)
-        # Only existing tables are cached: a pipeline waits for a missing one, and must see it at once.
+        # A missing table is not cached: a pipeline waits for it, and must see it at once.
         if _fresh(_SEEN.get(key)) or _fresh(_LOADED.get(key)):
             return True
         found = ask(self._catalog, lambda connection: connection.table_exists(table))
@@ -189,7 +190,7 @@ def forget(catalog: Catalog, table: Name) -> None:
 
 
 def forget_all(catalog: Catalog) -> None:
-    """Drops all tables of a catalog from the cache: another client in this process has written some."""
+    """Drops all tables of a catalog from the cache, after another client in this process has written some."""
     for remembered in (_LOADED, _SEEN):
         for key in [key for key in tuple(remembered) if key[:2] == (os.getpid(), catalog)]:
             remembered.pop(key, None)
@@ -198,6 +199,7 @@ def forget_all(catalog: Catalog) -> None:
 def _below(connection: PyCatalog, namespace: Name) -> Iterator[Name]:
     for child in connection.list_namespaces(namespace):
         yield child
+        # A server that lists a namespace under itself must not cause endless recursion.
         if len(child) > len(namespace):
             yield from _below(connection, child)
 
@@ -207,7 +209,7 @@ def _below(connection: PyCatalog, namespace: Name) -> Iterator[Name]:
 
 @lru_cache(maxsize=64)
 def _metadata(path: str) -> TableMetadata:
-    # A metadata file never changes, so its name is all that a cache needs.
+    # A metadata file never changes, so the cache needs no key but its path.
     from pyiceberg.serializers import Compressor, FromByteStream
 
     with open(path, "rb") as stream:
@@ -215,25 +217,25 @@ def _metadata(path: str) -> TableMetadata:
 
 
 def _open(catalog: Catalog, table: Name, metadata: TableMetadata, location: str) -> PyTable:
-    from pyiceberg.table import Table as Opened
+    from pyiceberg.table import Table
 
     def file_io() -> FileIO:
         from pyiceberg.io import load_file_io
 
         return load_file_io({**pyiceberg_properties(catalog), **metadata.properties}, location)
 
-    # Reading metadata needs neither pyarrow's file system nor SQLAlchemy, and both are slow to import.
+    # pyarrow's file system and SQLAlchemy are slow to import, and reading metadata needs neither.
     io = cast("FileIO", _Later(file_io))
-    return Opened(table, metadata, location, io, cast("PyCatalog", _Later(lambda: client(catalog))))
+    return Table(table, metadata, location, io, cast("PyCatalog", _Later(lambda: client(catalog))))
 
 
 class _Later:
     """A proxy that creates its object when an attribute is first read."""
 
     def __init__(self, make: Callable[[], object]) -> None:
-        self.__dict__["_made"] = cache(make)
+        self.__dict__["_object"] = cache(make)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return getattr(self.__dict__["_made"](), name)
+        return getattr(self.__dict__["_object"](), name)

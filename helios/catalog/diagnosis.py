@@ -12,10 +12,9 @@ class Diagnosis(NamedTuple):
 
     Args:
         name: Its name, for programs.
-        symptom: A pattern in the messages of the errors, or in the names of their classes, whatever its case. It is
-            compiled when a call has failed.
-        cause: What is likely wrong, as the end of a sentence.
-        fix: What to do about it, in the imperative.
+        symptom: A regular expression, searched without regard to case in an error's message and class name.
+        cause: The likely cause, as the end of a sentence.
+        fix: The fix, in the imperative.
         unreached: Whether the server certainly never received the request, so that another replica may be tried.
         settings: Whether the settings are wrong, so that a retry cannot help.
     """
@@ -34,7 +33,7 @@ def _status(number: str) -> str:
 
 
 DIAGNOSES = (
-    # What is missing on this machine
+    # Missing on this machine
     Diagnosis(
         "no boto3",
         r"No module named '(boto3|botocore)",
@@ -65,7 +64,7 @@ DIAGNOSES = (
         "a jar is missing in the Spark session",
         "run `helios jars SCRIPT` and `helios doctor`; storage= says which jars are needed",
     ),
-    # Credentials: before the network, whose errors may stand beside them
+    # Credentials: before the network, since an error chain may have errors of both
     Diagnosis(
         "no credentials",
         r"Unable to locate credentials|NoCredentialsError|Unable to load credentials from any"
@@ -152,7 +151,7 @@ DIAGNOSES = (
         "check the keys and their rights",
         settings=True,
     ),
-    # What is not there
+    # Missing on the server
     Diagnosis(
         "no bucket",
         r"NoSuchBucket|bucket does not exist|NO_SUCH_BUCKET|NOT_FOUND.{0,400}CreateResumableUpload|ContainerNotFound"
@@ -265,30 +264,30 @@ def diagnose(error: BaseException) -> Diagnosis | None:
     """The likely cause of a failure; None if it is unknown.
 
     Args:
-        error: The failure. Its causes are looked at too.
+        error: The failure. Its causes are searched too.
 
     Examples:
         >>> diagnose(ConnectionRefusedError(111, "Connection refused")).name
         'refused'
     """
-    found = _found(error)
-    return found[0] if found else None
+    diagnosis, _ = _diagnosed(error)
+    return diagnosis
 
 
 def evidence(error: BaseException) -> str:
     """The shortest error in the chain that shows the cause, on one line."""
-    found = _found(error)
-    return brief(found[1] if found else error)
+    _, shown = _diagnosed(error)
+    return brief(shown)
 
 
-def _found(error: BaseException) -> tuple[Diagnosis, BaseException] | None:
-    """The first diagnosis that matches, and the shortest error that shows it."""
+def _diagnosed(error: BaseException) -> tuple[Diagnosis | None, BaseException]:
+    """The first diagnosis that matches, and the shortest error that shows it; without a match, None and the error."""
     errors = {f"{type(cause).__name__}: {cause}": cause for cause in chain(error)}
-    for row in DIAGNOSES:
-        telling = [text for text in errors if re.search(row.symptom, text, re.IGNORECASE)]
-        if telling:
-            return row, errors[min(telling, key=len)]
-    return None
+    for diagnosis in DIAGNOSES:
+        matching = [text for text in errors if re.search(diagnosis.symptom, text, re.IGNORECASE)]
+        if matching:
+            return diagnosis, errors[min(matching, key=len)]
+    return None, error
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
@@ -308,7 +307,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 def brief(error: BaseException, length: int = 300) -> str:
     """An error's message on one line, with credentials in URLs masked.
 
-    Left out are what the SDK of AWS writes before an error, and an HTML or XML page that a server sent.
+    The prefix of the AWS SDK, and an HTML or XML page of a server, are left out.
     """
     text = re.sub(r"//[^/@\s]+@", "//***@", " ".join(str(error).split()))
     text = re.sub(r"^When .+?: (?=AWS Error)|Unable to parse ExceptionName: ", "", text)

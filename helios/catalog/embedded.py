@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from helios.catalog.spec import Catalog
 
 BUSY_SECONDS = 60
-"""How long a commit to a SQLite catalog waits for another one; the driver's own 3 s fail under several pipelines."""
+"""How long a commit to a SQLite catalog waits for another commit. The driver's 3 s are too few for several pipelines."""
 
 
 def _default_folder(name: str, project: Path) -> str:
-    # Catalogs that share a warehouse would put tables of one name into one folder.
+    # Each catalog has its own folder: in a shared one, tables with equal names would share files.
     return str(project / STATE_FOLDER if name == "local" else project / STATE_FOLDER / "catalogs" / name)
 
 
@@ -46,11 +46,15 @@ def _memory_folder(catalog: Catalog) -> Path:
     return _temporary_folder(catalog.name, os.getpid())
 
 
-def _sqlite_row(folder: Callable[[Catalog], Path]) -> dict[str, Callable[[Catalog], dict[str, Value]]]:
+def _settings(folder: Callable[[Catalog], Path]) -> dict[str, Callable[[Catalog], dict[str, Value]]]:
+    """The functions `spark` and `pyiceberg` of the row of a SQLite catalog in a folder."""
+
     def warehouse(catalog: Catalog) -> str:
-        storage, given = catalog.storage, catalog.option("warehouse")
-        if given or storage is None:
-            return str(given or file_uri(folder(catalog) / "warehouse"))
+        declared, storage = catalog.option("warehouse"), catalog.storage
+        if declared:
+            return str(declared)
+        if storage is None:
+            return file_uri(folder(catalog) / "warehouse")
         return STORAGES[storage.type].warehouse(storage) or ""
 
     def spark(catalog: Catalog) -> dict[str, Value]:
@@ -76,7 +80,7 @@ def _local_warehouse(catalog: Catalog) -> str:
     return str(_LOCAL["spark"](catalog)["warehouse"])
 
 
-# As Iceberg's JdbcUtil (schema V1) and PyIceberg's SqlCatalog both create them.
+# The same tables that Iceberg's JdbcUtil (schema V1) and PyIceberg's SqlCatalog create.
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS iceberg_tables (catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) "
     "NOT NULL, table_name VARCHAR(255) NOT NULL, metadata_location VARCHAR(1000), previous_metadata_location "
@@ -90,7 +94,7 @@ _TABLES = (
 def _prepare(catalog: Catalog, folder: Path) -> None:
     import sqlite3
 
-    # Neither driver makes the folder, and two Sparks that make the tables at once fail on the second ALTER TABLE.
+    # No driver creates the folder. If two Spark sessions create the tables at once, the second ALTER TABLE fails.
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(folder / "catalog.db", timeout=BUSY_SECONDS, isolation_level=None)) as db:
@@ -107,7 +111,7 @@ def _prepare(catalog: Catalog, folder: Path) -> None:
 
 
 def _mover(folder: Callable[[Catalog], Path]) -> Mover:
-    """Sets the metadata of several tables: conditional updates as Iceberg does for one table, in one transaction."""
+    """A function that moves several tables in one transaction, each by the conditional update that Iceberg uses."""
 
     def move(catalog: Catalog, tables: Sequence[Moved], connect: Callable[[Catalog], PyCatalog]) -> bool:
         import sqlite3
@@ -115,8 +119,8 @@ def _mover(folder: Callable[[Catalog], Path]) -> Mover:
         with closing(sqlite3.connect(folder(catalog) / "catalog.db", timeout=BUSY_SECONDS, isolation_level=None)) as db:
             db.execute("BEGIN IMMEDIATE")
             for table in tables:
-                at = (catalog.name, ".".join(table.namespace), table.table, table.before)
-                if db.execute(_MOVE, (table.after, table.before, *at)).rowcount != 1:
+                row = (catalog.name, ".".join(table.namespace), table.table, table.before)
+                if db.execute(_MOVE, (table.after, table.before, *row)).rowcount != 1:
                     db.execute("ROLLBACK")
                     return False
             db.execute("COMMIT")
@@ -148,8 +152,8 @@ def _remove(folder: Path, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-_LOCAL = _sqlite_row(_declared_folder)
-_MEMORY = _sqlite_row(_memory_folder)
+_LOCAL = _settings(_declared_folder)
+_MEMORY = _settings(_memory_folder)
 
 LOCAL = CatalogRow(
     keys=(

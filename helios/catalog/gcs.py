@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 _HADOOP_IO = "org.apache.iceberg.hadoop.HadoopFileIO"
 _FSSPEC_IO = "pyiceberg.io.fsspec.FsspecFileIO"
-# In milliseconds since 1970: pyarrow takes no token without an end.
+# The year 2100, in milliseconds since 1970: pyarrow requires an expiry for a token.
 _NEVER = "4102444800000"
 
 
 def _emulated(storage: Storage) -> bool:
-    """True if the server is an emulator, which takes no credentials: only emulators speak plain http."""
+    """True if the server is an emulator: only emulators speak plain http. An emulator takes no credentials."""
     return str(storage.option("endpoint") or "").startswith("http://")
 
 
 def _spark(storage: Storage) -> dict[str, Value]:
     if storage.option("service_account_key"):
-        # GCSFileIO takes tokens and the default chain, but no key; Hadoop's driver takes a key, for this catalog alone.
+        # GCSFileIO takes a token or the default chain, but no key file. Hadoop's driver takes one, per catalog.
         driver = {f"hadoop.{key}": value for key, value in _hadoop(storage, "").items()}
         return {"io-impl": _HADOOP_IO, **driver}
     return conf(
@@ -41,7 +41,7 @@ def _spark(storage: Storage) -> dict[str, Value]:
 def _pyiceberg(storage: Storage) -> dict[str, Value]:
     key = storage.option("service_account_key")
     if key and not Path(str(key)).is_file():
-        # gcsfs would take the path itself for a token, and send it.
+        # gcsfs would send the path of a missing file as the token.
         raise ConfigError(
             f"there is no file {key}, the service_account_key of a gcs storage.",
             where=storage.origin,
@@ -49,7 +49,7 @@ def _pyiceberg(storage: Storage) -> dict[str, Value]:
         )
     return conf(
         {
-            # gcsfs takes a key file where it asks for a token, and renews what it gets for it; pyarrow takes none.
+            # gcsfs takes a key file as its token setting, and renews tokens with it; pyarrow takes no key file.
             "py-io-impl": _FSSPEC_IO if key else "helios.catalog.clients.gcs.GcsFileIO",
             "gcs.oauth2.token": key or ("anon" if _emulated(storage) else None),
             "gcs.oauth2.token-expires-at": _NEVER if _emulated(storage) and not key else None,

@@ -12,12 +12,14 @@ if TYPE_CHECKING:
 
 
 def _region(catalog: Catalog) -> Setting | None:
-    stored = catalog.storage.option("region") if catalog.storage else None
-    return catalog.option("region") or stored or ("us-east-1" if catalog.option("endpoint") else None)
+    of_storage = catalog.storage.option("region") if catalog.storage else None
+    # Other servers than Amazon's rarely have regions, but requests are signed for one.
+    default = "us-east-1" if catalog.option("endpoint") else None
+    return catalog.option("region") or of_storage or default
 
 
-def _stored(catalog: Catalog, name: str) -> Setting | None:
-    """A key of the storage: those of S3 hold for Glue too, unless a profile does."""
+def _storage_key(catalog: Catalog, name: str) -> Setting | None:
+    """An access key of the storage: Glue uses the keys of S3 too, unless the catalog has a profile."""
     return catalog.storage.option(name) if catalog.storage and not catalog.option("profile") else None
 
 
@@ -42,11 +44,11 @@ def _pyiceberg(catalog: Catalog) -> dict[str, Value]:
             "glue.id": catalog.option("catalog_id"),
             "glue.endpoint": catalog.option("endpoint"),
             "glue.profile-name": catalog.option("profile"),
-            "glue.access-key-id": _stored(catalog, "access_key_id"),
-            "glue.secret-access-key": _stored(catalog, "secret_access_key"),
-            "glue.session-token": _stored(catalog, "session_token"),
+            "glue.access-key-id": _storage_key(catalog, "access_key_id"),
+            "glue.secret-access-key": _storage_key(catalog, "secret_access_key"),
+            "glue.session-token": _storage_key(catalog, "session_token"),
             "glue.max-retries": "3",
-            # One region for both, unless the storage says another: pyarrow would look for it at every bucket.
+            # S3 uses Glue's region, unless the storage has its own: pyarrow would look up the region of every bucket.
             "s3.region": None if catalog.storage and catalog.storage.option("region") else _region(catalog),
         }
     )
@@ -56,9 +58,9 @@ def _java(catalog: Catalog) -> dict[str, Value]:
     return conf(
         {
             "aws.profile": catalog.option("profile"),
-            "aws.accessKeyId": _stored(catalog, "access_key_id"),
-            "aws.secretAccessKey": _stored(catalog, "secret_access_key"),
-            "aws.sessionToken": _stored(catalog, "session_token"),
+            "aws.accessKeyId": _storage_key(catalog, "access_key_id"),
+            "aws.secretAccessKey": _storage_key(catalog, "secret_access_key"),
+            "aws.sessionToken": _storage_key(catalog, "session_token"),
         }
     )
 
@@ -87,7 +89,7 @@ GLUE = CatalogRow(
     fault=_fault,
     java=_java,
     placed=True,
-    apart="Glue changes one table at a time",
+    not_atomic="Glue changes one table at a time",
     client="helios.catalog.clients.glue:GlueCatalog",
     extra="glue",
     gaps=(

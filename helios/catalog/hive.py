@@ -28,7 +28,7 @@ def _spark(catalog: Catalog) -> dict[str, Value]:
 
 
 def _pyiceberg(catalog: Catalog) -> dict[str, Value]:
-    # Spark's client is one of Hive 2 and names column types as such; so must PyIceberg's.
+    # Spark's client is of Hive 2. PyIceberg's client must use Hive 2's names of column types too.
     return conf({**_common(catalog), "helios.hive.lock": catalog.option("lock"), "hive.hive2-compatible": "true"})
 
 
@@ -49,7 +49,7 @@ HIVE = CatalogRow(
     components=("iceberg",),
     storages=("local", "s3", "adls", "gcs"),
     placed=True,
-    apart="a metastore changes one table at a time",
+    not_atomic="a metastore changes one table at a time",
     client="helios.catalog.clients.hive:HiveCatalog",
     extra="hive",
     gaps=(

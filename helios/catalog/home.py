@@ -12,7 +12,7 @@ STATE_FOLDER = ".helios"
 
 
 def find_config(start: Path) -> Path | None:
-    """helios.toml, or a pyproject.toml with `[tool.helios]`, in a folder or the nearest one above it."""
+    """The nearest helios.toml, or pyproject.toml with `[tool.helios]`, in a folder or above it; None without one."""
     for folder in (start, *start.parents):
         if (folder / CONFIG_FILE).is_file():
             return folder / CONFIG_FILE
@@ -24,7 +24,7 @@ def find_config(start: Path) -> Path | None:
 
 def _mentions_helios(project: Path) -> bool:
     text = project.read_bytes().decode("utf-8-sig", errors="replace")
-    # Parsed only if it may have a key `tool.helios` or a table `tool`: most files only list helios as a dependency.
+    # Most files only list helios as a dependency: a file without `tool.helios` or a table `tool` is not parsed.
     if "helios" not in text or re.search(r"""\btool["']?\s*(?:\.\s*["']?helios\b|[\]=])""", text) is None:
         return False
     import tomllib
@@ -32,13 +32,13 @@ def _mentions_helios(project: Path) -> bool:
     try:
         tool = tomllib.loads(text).get("tool")
     except tomllib.TOMLDecodeError:
-        # A broken file counts only if it means us: then loading it says what is wrong.
+        # An invalid file with a table [tool.helios] counts: when it is loaded, the error says what is wrong.
         return re.search(r"^\s*\[\s*tool\s*\.\s*helios\b", text, re.MULTILINE) is not None
     return isinstance(tool, dict) and "helios" in tool
 
 
 def home(origin: Origin | None) -> Path:
-    """The folder of the configuration that holds for a script, else the working directory."""
+    """The folder of a script's configuration file; the working directory if there is none."""
     script = Path(origin.file) if origin else None
     start = script.absolute().parent if script and script.is_file() else Path.cwd()
     config = find_config(start)

@@ -17,9 +17,9 @@ Setting: TypeAlias = str | Secret | bool | tuple[str, ...]
 Pairs: TypeAlias = tuple[tuple[str, Setting], ...]
 Given: TypeAlias = Mapping[str, object]
 Fault: TypeAlias = tuple[str | None, str]
-"""The key to blame, if it is one, and a sentence."""
+"""The key that is wrong (None if no single key is), and a sentence that says why."""
 
-# SQLAlchemy, PyIceberg and SQLite's driver cut or decode paths at these, each in its own way.
+# SQLAlchemy, PyIceberg and SQLite's driver cut or decode a path at these characters, each in its own way.
 UNUSABLE_IN_PATHS = "?#%"
 HTTP = ("http", "https")
 _FLAGS = {"true": True, "false": False}
@@ -29,15 +29,15 @@ class Key(NamedTuple):
     """One setting of a row.
 
     Args:
-        name: As in the factory's argument and in helios.toml.
-        about: What it is, for the docs.
-        required: Whether it must be given.
-        secret: Whether its value becomes a `Secret`.
-        path: Whether it is a local path, made absolute where it is declared.
-        flag: Whether it is true or false.
-        many: Whether it may be a list.
-        schemes: If it is a URL, the schemes that it may have.
-        default: The value when none is given, from the catalog's name and the project's folder.
+        name: The name of the factory's argument, and the key in helios.toml.
+        about: A description for the docs.
+        required: Whether the setting must be given.
+        secret: Whether the value becomes a `Secret`.
+        path: Whether the value is a local path, which is made absolute where it is declared.
+        flag: Whether the value is true or false.
+        many: Whether the value may be a list.
+        schemes: The allowed schemes of a URL; empty if the value is not a URL.
+        default: Makes the default value from the catalog's name and the project's folder.
     """
 
     name: str
@@ -52,12 +52,12 @@ class Key(NamedTuple):
 
 
 def problem(keys: Iterable[Key], given: Given, required: bool = True) -> Fault | None:
-    """The first thing wrong with some settings: the key, if one is to blame, and a sentence; None if all is well.
+    """The first problem of some settings; None if there is none.
 
     Args:
         keys: The row's keys.
         given: The settings.
-        required: Whether all settings are given and final; otherwise they may still contain `${NAME}`.
+        required: Whether the settings are complete and final; otherwise they may still contain `${NAME}`.
 
     Examples:
         >>> problem([Key("path", "a folder")], {"pth": "/data"})
@@ -67,23 +67,23 @@ def problem(keys: Iterable[Key], given: Given, required: bool = True) -> Fault |
     for name, value in given.items():
         if name not in known:
             return name, f"unknown key {name!r}. {near_miss(name, known)}"
-        wrong = _wrong(known[name], value, required)
+        wrong = _value_problem(known[name], value, required)
         if wrong:
             return name, f"{name} {wrong}"
     missing = next((key.name for key in known.values() if key.required and key.name not in given), None)
     return (None, f"it needs {missing}.") if required and missing else None
 
 
-def _wrong(key: Key, value: object, final: bool) -> str | None:
+def _value_problem(key: Key, value: object, final: bool) -> str | None:
     if key.flag:
-        known = isinstance(value, bool) or (
-            isinstance(value, str) and (value in _FLAGS or (not final and "$" in value))
-        )
-        return None if known else f"must be true or false, not {value!r}."
+        variable = not final and "$" in str(value)
+        valid = isinstance(value, bool) or (isinstance(value, str) and (value in _FLAGS or variable))
+        return None if valid else f"must be true or false, not {value!r}."
     if isinstance(value, (list, tuple)) and key.many:
         if not value:
             return "must not be an empty list."
-        return next((wrong for part in value if (wrong := _wrong(key, part, final))), None)
+        problems = (_value_problem(key, item, final) for item in value)
+        return next(filter(None, problems), None)
     if not isinstance(value, (str, Secret)):
         return f"must be text{' or a list of texts' if key.many else ''}, not {type(value).__name__}."
     text = value.reveal() if isinstance(value, Secret) else value
@@ -91,17 +91,17 @@ def _wrong(key: Key, value: object, final: bool) -> str | None:
         return "must not be empty."
     if key.path and text.lstrip().startswith("{"):
         return "must be the path of a file, not its content."
-    bad = next((c for c in text if c in UNUSABLE_IN_PATHS), None) if key.path else None
-    if bad:
-        return f"{text!r} must not hold {bad!r}: PyIceberg and SQLite's driver read it as a URL."
-    return _bad_url(text, key.schemes) if key.schemes and (final or "${" not in text) else None
+    unusable = next((c for c in text if c in UNUSABLE_IN_PATHS), None) if key.path else None
+    if unusable:
+        return f"{text!r} must not hold {unusable!r}: PyIceberg and SQLite's driver read it as a URL."
+    return _url_problem(text, key.schemes) if key.schemes and (final or "${" not in text) else None
 
 
-def _bad_url(text: str, schemes: tuple[str, ...]) -> str | None:
+def _url_problem(text: str, schemes: tuple[str, ...]) -> str | None:
     try:
         parts = urlsplit(text)
         host, user = parts.hostname, parts.username or parts.password
-        _ = parts.port  # reading it checks it
+        _ = parts.port  # raises ValueError if the port is invalid
     except ValueError as error:
         return "is not a URL." if "@" in text else f"is not a URL: {error}."
     wrong = parts.scheme not in schemes or not host
@@ -117,10 +117,10 @@ def complete(keys: Iterable[Key], given: Given, name: str, here: Path, home: Cal
 
     Args:
         keys: The row's keys.
-        given: The settings, already free of problems.
-        name: The name that defaults are made from.
-        here: What relative paths are relative to.
-        home: Gives the project's folder, asked only for a default.
+        given: The settings, already checked.
+        name: The catalog's name, from which defaults are made.
+        here: The folder to which relative paths are relative.
+        home: Returns the project's folder; called only if a default needs it.
     """
     pairs: list[tuple[str, Setting]] = []
     for key in keys:
@@ -129,15 +129,15 @@ def complete(keys: Iterable[Key], given: Given, name: str, here: Path, home: Cal
             if key.default is None:
                 continue
             value = key.default(name, home())
-        pairs.append((key.name, _settled(key, value, here)))
+        pairs.append((key.name, _converted(key, value, here)))
     return tuple(pairs)
 
 
-def _settled(key: Key, value: object, here: Path) -> Setting:
+def _converted(key: Key, value: object, here: Path) -> Setting:
     if key.flag:
         return value if isinstance(value, bool) else _FLAGS[str(value)]
     if isinstance(value, (list, tuple)):
-        # One replica is a plain address, so that equal declarations are equal values.
+        # A list of one address becomes that address, so that equal declarations are equal values.
         return tuple(map(str, value)) if len(value) > 1 else str(value[0])
     if isinstance(value, Secret):
         return value
@@ -160,11 +160,8 @@ def insecure(given: Given, *names: str) -> Fault | None:
     for name in names:
         value = given.get(name)
         for text in value if isinstance(value, (list, tuple)) else (value,):
-            if (
-                isinstance(text, str)
-                and urlsplit(text).scheme == "http"
-                and not loopback(urlsplit(text).hostname or "")
-            ):
+            url = urlsplit(text) if isinstance(text, str) else None
+            if url is not None and url.scheme == "http" and not loopback(url.hostname or ""):
                 return name, (
                     f"{name} {text!r} is not encrypted, and anyone on the network could read the credentials. "
                     "Use https://, or set allow_http if the network is your own."
@@ -185,20 +182,14 @@ def loopback(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def chosen(**settings: Setting | None) -> dict[str, Value]:
-    """The given settings as conf: names with `_` for `-` and `__` for `.`; flags as "true" and "false"."""
-    named = ((key.replace("__", ".").replace("_", "-"), value) for key, value in settings.items())
-    return conf(dict(named))
-
-
 def conf(settings: Mapping[str, Setting | None]) -> dict[str, Value]:
     """The given settings as conf: flags become "true" and "false", lists are joined by commas."""
-    found: dict[str, Value] = {}
+    texts: dict[str, Value] = {}
     for key, value in settings.items():
         if isinstance(value, bool):
-            found[key] = str(value).lower()
+            texts[key] = str(value).lower()
         elif isinstance(value, tuple):
-            found[key] = ",".join(value)
+            texts[key] = ",".join(value)
         elif value is not None:
-            found[key] = value
-    return found
+            texts[key] = value
+    return texts

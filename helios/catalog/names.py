@@ -28,12 +28,12 @@ class TableName:
 
     @property
     def text(self) -> str:
-        """Dotted, catalog first; a part with a dot is in backticks."""
+        """The dotted name with the catalog first; a part with a dot is in backticks."""
         return f"{self.catalog.name}.{self.within}"
 
     @property
     def prefix(self) -> str:
-        """The prefix of the names of routed tables, if this is their declared target."""
+        """The prefix of the names of routed tables, if this name is their declared target."""
         return f"{self.text}_"
 
     @property
@@ -43,18 +43,18 @@ class TableName:
 
     @property
     def sql(self) -> str:
-        """Every part in backticks, for Spark."""
+        """The name for Spark, with each part in backticks."""
         return f"`{self.catalog.name}`.{self.sql_within}"
 
     @property
     def sql_within(self) -> str:
-        """The same without the catalog."""
+        """The name for Spark, without the catalog."""
         return ".".join(f"`{part.replace('`', '``')}`" for part in (*self.namespace, self.table))
 
 
 @dataclass(frozen=True)
 class OutputName(TableName):
-    """The name of a target that is not a table: its namespace is its kind, its catalog is where progress is kept.
+    """The name of a target that is not a table: the namespace is the target's kind, the catalog keeps its progress.
 
     Examples:
         >>> from helios import Catalog
@@ -92,11 +92,11 @@ class Namespace(TableName):
 
 
 def file_name(text: str, also: str = "") -> str:
-    """A table's or pipeline's name, made fit for a file or folder.
+    """A table's or pipeline's name as the name of a file or folder; other characters become `_`.
 
     Args:
         text: The name.
-        also: Characters that stay, beside letters, digits and `_-.`.
+        also: Characters that stay, besides letters, digits and `_-.`.
 
     Examples:
         >>> file_name("local.a.my table@b"), file_name("local.a.t@b", also="@")

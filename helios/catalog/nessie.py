@@ -19,7 +19,7 @@ _REF = re.compile(r"[A-Za-z](((?![.]{2})[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
 
 
 def _api(catalog: Catalog) -> Setting:
-    """The address of version 2 of the API, from any address of the server."""
+    """The address of the API's version 2, made from any address of the server."""
     base = re.sub(r"/(api/v\d+|iceberg(/[^/]*)?)?/*$", "", str(catalog.option("uri")))
     return f"{base}/api/v2"
 
@@ -55,9 +55,9 @@ def _pyiceberg(catalog: Catalog) -> dict[str, Value]:
 def _move(catalog: Catalog, tables: Sequence[Moved], connect: Callable[[Catalog], PyCatalog]) -> bool:
     from helios.catalog.clients.nessie import NessieCatalog
 
-    connected = connect(catalog)
-    assert isinstance(connected, NessieCatalog)  # this row says so
-    return connected.move(tables)
+    connection = connect(catalog)
+    assert isinstance(connection, NessieCatalog)  # by the field `client` of NESSIE
+    return connection.move(tables)
 
 
 def _fault(given: Given) -> Fault | None:

@@ -78,7 +78,7 @@ def create_namespace(catalog: Catalog, namespace: str) -> None:
     """Creates a namespace.
 
     Raises:
-        InputError: It exists.
+        InputError: The namespace exists.
     """
     from pyiceberg.exceptions import NamespaceAlreadyExistsError
 
@@ -107,20 +107,20 @@ def create_table(
     from pyiceberg.schema import assign_fresh_schema_ids
 
     name = Identifier.parse(table).parts
-    known = InputError(
+    already_exists = InputError(
         f"table {table} already exists in catalog {catalog.name!r}.", where=caller(), fix=f'use .load("{table}").'
     )
     if exists(catalog, table):
-        raise known
+        raise already_exists
     try:
-        # Private, but the public way from pyarrow needs field ids; the partition spec refers to them.
+        # The partition spec needs field ids. Only this private method gives ids to a schema of pyarrow.
         columns = assign_fresh_schema_ids(client(catalog)._convert_schema_if_needed(schema))
         spec = partition_spec(table, columns, partition_by)
         ask(catalog, lambda connection: connection.create_table(name, columns, partition_spec=spec))
     except NoSuchNamespaceError as error:
         raise missing_namespace(catalog, name[:-1], caller()) from error
     except TableAlreadyExistsError as error:
-        raise known from error
+        raise already_exists from error
     except (TypeError, ValueError) as error:
         raise DeclarationError(
             f"table {table}: the schema does not fit Iceberg: {error}",
@@ -150,7 +150,7 @@ def drop_table(catalog: Catalog, table: str) -> None:
 
 
 def missing_table(catalog: Catalog, table: str, where: Origin) -> NotFound:
-    """The error for a missing table; it names the nearest one, or says that the namespace is missing too."""
+    """The error for a missing table: it names the nearest table, or says that the namespace is missing too."""
     name = Identifier.parse(table, where).parts
     names = reader(catalog).tables(name[:-1])
     if names is None:
@@ -168,7 +168,7 @@ def missing_namespace(catalog: Catalog, namespace: Name, where: Origin, what: st
     shown = _dotted(namespace)
     if namespace[0] == catalog.name and len(namespace) > 1:
         fix = f"leave {catalog.name!r} out: names given to a catalog start with the namespace."
-    elif what:  # the caller looks for a table in it
+    elif what:  # the caller looks for a table in the namespace
         fix = f"list the tables with `helios tables {catalog.name}`."
     else:
         fix = f'make it with .create_namespace("{shown}").'

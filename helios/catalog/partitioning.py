@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def partition_spec(table: str, schema: Schema, fields: Sequence[PartitionField | str]) -> PartitionSpec:
-    """The spec of some fields over a schema.
+    """The PyIceberg spec of declared partition fields.
 
     Args:
         table: The table's name, for messages.
@@ -31,29 +31,31 @@ def partition_spec(table: str, schema: Schema, fields: Sequence[PartitionField |
     from pyiceberg.transforms import parse_transform
 
     spec = []
-    for position, given in enumerate(fields):
-        item = identity(given) if isinstance(given, str) else given
-        if not isinstance(item, PartitionField):
+    for position, declared in enumerate(fields):
+        field = identity(declared) if isinstance(declared, str) else declared
+        if not isinstance(field, PartitionField):
             raise DeclarationError(
-                f"table {table}: partition_by takes transforms or column names, not {item!r}.",
+                f"table {table}: partition_by takes transforms or column names, not {field!r}.",
                 where=caller(),
                 fix='write partition_by=[day("ts"), "country"].',
             )
-        if item.column not in schema.column_names:
+        if field.column not in schema.column_names:
             raise NotFound(
-                f"table {table}: partition_by({item}): no column {item.column!r}. "
-                f"{near_miss(item.column, schema.column_names)}",
+                f"table {table}: partition_by({field}): no column {field.column!r}. "
+                f"{near_miss(field.column, schema.column_names)}",
                 where=caller(),
             )
-        column = schema.find_field(item.column)
-        transform = parse_transform(item.transform + (f"[{item.width}]" if item.width is not None else ""))
+        column = schema.find_field(field.column)
+        width = f"[{field.width}]" if field.width is not None else ""
+        transform = parse_transform(f"{field.transform}{width}")
         if not transform.can_transform(column.field_type):
             raise DeclarationError(
-                f"table {table}: partition_by({item}): {item.transform} does not take {column.field_type}.",
+                f"table {table}: partition_by({field}): {field.transform} does not take {column.field_type}.",
                 where=caller(),
                 fix="choose another transform, or another column.",
             )
-        spec.append(SpecField(column.field_id, 1000 + position, transform, item.name))
+        # Iceberg's partition field ids begin at 1000.
+        spec.append(SpecField(column.field_id, 1000 + position, transform, field.name))
     names = [field.name for field in spec]
     if len(set(names)) != len(names):
         raise DeclarationError(f"table {table}: partition_by has a field twice.", where=caller())

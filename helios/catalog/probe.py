@@ -1,4 +1,4 @@
-"""Probes of the servers of a catalog and its storage, each with a time limit, and which credentials they use."""
+"""Probes of the servers of a catalog and its storage, each with a time limit, and the credentials that they use."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ T = TypeVar("T")
 LOOK_SECONDS = 8.0
 """The time limit of one probe."""
 CONNECT_SECONDS = 3.0
-_PATIENCE = {"s3.request-timeout": "5", "s3.retry-strategy-impl": "helios.catalog.clients.look.Once"}
+_SHORT_TIMEOUTS = {"s3.request-timeout": "5", "s3.retry-strategy-impl": "helios.catalog.clients.look.Once"}
 _PORTS = {"http": 80, "https": 443, "thrift": 9083}
-# Whoever may write a table need not be allowed to list its bucket.
+# Not proof of a wrong storage: credentials that may write a table need not be allowed to list its bucket.
 _NO_PROOF = ("forbidden", "unauthorized", "no credentials", "no catalog")
 
 
@@ -40,18 +40,18 @@ class TooLong(TimeoutError):
     """A probe took longer than its limit."""
 
 
-def bounded(look: Callable[[], T], seconds: float = LOOK_SECONDS) -> T:
-    """The result of a probe, which runs in a thread of its own and is abandoned after a time limit.
+def bounded(probe: Callable[[], T], seconds: float = LOOK_SECONDS) -> T:
+    """The result of a probe. The probe runs in a thread of its own, and is abandoned after a time limit.
 
     Raises:
-        TooLong: It took too long.
+        TooLong: The probe took longer.
     """
     answers: list[T] = []
     failures: list[BaseException] = []
 
     def run() -> None:
         try:
-            answers.append(look())
+            answers.append(probe())
         except BaseException as error:
             failures.append(error)
 
@@ -66,10 +66,10 @@ def bounded(look: Callable[[], T], seconds: float = LOOK_SECONDS) -> T:
 
 
 def reach(address: str) -> None:
-    """Connects to a server, with a TLS handshake where the address is https.
+    """Connects to a server, with a TLS handshake if the address is https.
 
     Raises:
-        OSError: It cannot be reached.
+        OSError: The server cannot be reached.
     """
     parts = urlsplit(address)
     host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 443)
@@ -77,13 +77,13 @@ def reach(address: str) -> None:
         return  # clients go through the proxy
     with socket.create_connection((host, port), CONNECT_SECONDS) as connection:
         if parts.scheme == "https":
-            # Each client checks the certificate against authorities of its own.
+            # The certificate is not checked here: each client has its own certificate authorities.
             context = ssl._create_unverified_context()
             context.wrap_socket(connection, server_hostname=host).close()
 
 
 def storage_addresses(storage: Storage) -> tuple[str, ...]:
-    """The addresses of a storage that its settings name."""
+    """The addresses in a storage's settings; empty if the storage has its cloud's own address."""
     if storage.type == "adls":
         account = Account(storage)
         return (str(account.endpoint or f"https://{account.name}.blob.core.windows.net"),)
@@ -96,7 +96,7 @@ def look(catalog: Catalog, place: str) -> None:
 
     Raises:
         ConfigError: The settings of the storage are wrong.
-        RunError: The storage is away.
+        RunError: The storage cannot be reached.
     """
     storage = storage_of(catalog)
     if storage is None or storage.type != kind_of(place) or storage.type == "local" or vends_credentials(catalog):
@@ -110,24 +110,25 @@ def look(catalog: Catalog, place: str) -> None:
     try:
         bounded(ask_storage)
     except (FileNotFoundError, TooLong):
-        return  # the folder is made with the first table, and a machine that is busy is no proof
+        return  # the folder is created with the first table, and a timeout may come from a busy machine
     except Exception as error:
-        # Clients raise what their libraries raise: there is no common root to name.
+        # The clients' libraries have no common base class for errors.
         diagnosis = diagnose(error)
         if diagnosis is not None and diagnosis.name not in _NO_PROOF:
-            raise storage_failed(catalog, place, error) from error
+            raise _storage_failed(catalog, place, error) from error
 
 
 def vends_credentials(catalog: Catalog) -> bool:
     """True if the catalog's server vends the credentials of its storage."""
-    return CATALOGS[catalog.type].lends and not (catalog.storage and _secrets(catalog.storage))
+    return CATALOGS[catalog.type].vends_credentials and not (catalog.storage and _secrets(catalog.storage))
 
 
-def storage_failed(catalog: Catalog, place: str, error: BaseException) -> HeliosError:
+def _storage_failed(catalog: Catalog, place: str, error: BaseException) -> HeliosError:
     """The error for a failure of a catalog's storage."""
     storage = storage_of(catalog)
-    address = ", ".join(storage_addresses(storage)) if storage else ""
-    what = f"catalog {catalog.name!r}: its storage {place}{f' at {address}' if address else ''} failed"
+    addresses = ", ".join(storage_addresses(storage)) if storage else ""
+    at = f" at {addresses}" if addresses else ""
+    what = f"catalog {catalog.name!r}: its storage {place}{at} failed"
     return failure(catalog, what, error, storage.origin if storage else None)
 
 
@@ -135,11 +136,11 @@ def file_io(catalog: Catalog, place: str) -> FileIO:
     """PyIceberg's file access to a location, with short timeouts."""
     from pyiceberg.io import load_file_io
 
-    return load_file_io({**pyiceberg_properties(catalog), **_PATIENCE}, place)
+    return load_file_io({**pyiceberg_properties(catalog), **_SHORT_TIMEOUTS}, place)
 
 
 def _list(io: FileIO, place: str) -> None:
-    """Lists a folder that does not exist: unlike for a single file, a refusal has a body with the reason."""
+    """Lists a folder that does not exist. A refused listing has a reason in its body; a refused file has none."""
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
     parts = urlsplit(place)
@@ -149,22 +150,22 @@ def _list(io: FileIO, place: str) -> None:
         folder = f"{parts.netloc}/{parts.path.strip('/')}/.helios-look"
         io.fs_by_scheme(parts.scheme, parts.netloc).get_file_info(FileSelector(folder, allow_not_found=False))
     else:
-        system: Any = io
+        fsspec_io: Any = io
         container = parts.netloc.split("@")[0]
         try:
-            system.get_fs(parts.scheme, parts.hostname).info(container)
+            fsspec_io.get_fs(parts.scheme, parts.hostname).info(container)
         except FileNotFoundError as error:
             raise OSError(f"NoSuchBucket: {container} does not exist") from error
 
 
-# Where the server puts tables, if only the server knows
+# A place with tables, if only the server knows it
 
 
 def place_of(catalog: Catalog) -> tuple[str, FileIO] | None:
-    """A folder with tables of a catalog, and file access to it; None if the catalog has no table yet.
+    """A folder for tables of a catalog, and file access to the folder; None if the server names no folder.
 
     Raises:
-        RunError: The catalog is away.
+        RunError: The catalog cannot be reached.
     """
     known = warehouse(catalog)
     if known is not None and not vends_credentials(catalog):
@@ -173,12 +174,13 @@ def place_of(catalog: Catalog) -> tuple[str, FileIO] | None:
 
 
 def _place_from(catalog: Catalog, connection: Any, known: str | None) -> tuple[str, FileIO] | None:
-    spaces = list(connection.list_namespaces())
-    for name in (name for space in spaces for name in connection.list_tables(space)):
-        table = connection.load_table(name)  # the response has the credentials, if the server vends some
-        return table.location(), table.io
+    namespaces = list(connection.list_namespaces())
+    for namespace in namespaces:
+        for name in connection.list_tables(namespace):
+            table = connection.load_table(name)  # the response has the credentials, if the server vends any
+            return table.location(), table.io
     candidates = [known, connection.properties.get("warehouse"), connection.properties.get("default-base-location")]
-    candidates += [connection.load_namespace_properties(space).get("location") for space in spaces]
+    candidates += [connection.load_namespace_properties(namespace).get("location") for namespace in namespaces]
     place = next((str(location) for location in candidates if location and kind_of(str(location))), None)
     return (place, file_io(catalog, place)) if place else None
 
@@ -187,36 +189,37 @@ def _place_from(catalog: Catalog, connection: Any, known: str | None) -> tuple[s
 
 
 def catalog_credentials(catalog: Catalog) -> str | None:
-    """Which credentials a catalog's client uses, and where they come from; None where it needs no login."""
-    row = CATALOGS[catalog.type]
+    """The credentials that a catalog's client uses, and their origin; None if the catalog needs no login."""
     if catalog.type == "glue":
         profile = catalog.option("profile")
-        stored = catalog.storage is not None and _secrets(catalog.storage)
-        return f"profile {profile}" if profile else _given(catalog.storage) if stored else _aws_chain()
-    if not any(key.secret for key in row.keys):
+        return f"profile {profile}" if profile else _shown_secrets(catalog.storage) or _aws_chain()
+    if not any(key.secret for key in CATALOGS[catalog.type].keys):
         return None
-    return _given(catalog) or "none are given"
+    return _shown_secrets(catalog) or "none are given"
 
 
 def storage_credentials(catalog: Catalog) -> str | None:
-    """Which credentials a catalog's storage uses, and where they come from; None for local folders."""
+    """The credentials that a catalog's storage uses, and their origin; None for local folders."""
     storage = storage_of(catalog)
     if storage is None or storage.type == "local":
         return "those that the server vends" if vends_credentials(catalog) and warehouse(catalog) is None else None
     if storage.type == "gcs" and str(storage.option("endpoint") or "").startswith("http://"):
         return "none: plain http is an emulator's"
     chain = "those that the server vends, else " if vends_credentials(catalog) else ""
-    return _given(storage) or f"{chain}{_CHAINS[storage.type]()}"
+    return _shown_secrets(storage) or f"{chain}{_CHAINS[storage.type]()}"
 
 
 def _secrets(declared: Catalog | Storage) -> list[str]:
     return [name for name, value in declared.options if isinstance(value, Secret) or name == "service_account_key"]
 
 
-def _given(declared: Catalog | Storage | None) -> str | None:
+def _shown_secrets(declared: Catalog | Storage | None) -> str | None:
+    """The names of the declared secrets, and where they are declared; None if there is none."""
     names = _secrets(declared) if declared else []
-    where = f", given at {declared.origin}" if declared and declared.origin else ", given"
-    return f"{', '.join(f'{name} ***' for name in names)}{where}" if names else None
+    if declared is None or not names:
+        return None
+    where = f" at {declared.origin}" if declared.origin else ""
+    return f"{', '.join(f'{name} ***' for name in names)}, given{where}"
 
 
 def _aws_chain() -> str:
@@ -227,16 +230,14 @@ def _aws_chain() -> str:
     session: Any = Session()
     credentials = session.get_credentials()
     profile = f", profile {session.profile}" if session.profile else ""
-    return (
-        f"AWS's default chain: {credentials.method}{profile}"
-        if credentials
-        else f"AWS's default chain, which has none{profile}"
-    )
+    method = f": {credentials.method}" if credentials else ", which has none"
+    return f"AWS's default chain{method}{profile}"
 
 
 def _from_environment(cloud: str, variables: tuple[str, ...]) -> str:
-    there = [name for name in variables if os.environ.get(name)]
-    return f"{cloud}'s default chain" + (f": {', '.join(there)} in the environment" if there else "")
+    set_ones = [name for name in variables if os.environ.get(name)]
+    suffix = f": {', '.join(set_ones)} in the environment" if set_ones else ""
+    return f"{cloud}'s default chain{suffix}"
 
 
 _CHAINS: dict[str, Callable[[], str]] = {

@@ -16,7 +16,7 @@ _DELEGATION = "header.X-Iceberg-Access-Delegation"
 
 
 def _token_uri(catalog: Catalog) -> Setting | None:
-    """The token endpoint: by default the catalog itself, which both engines use only with a warning."""
+    """The token endpoint. The default is explicit, since Spark and PyIceberg warn when they have to derive it."""
     given = catalog.option("oauth2_server_uri")
     if given or not catalog.option("credential"):
         return given
@@ -39,11 +39,11 @@ def _spark(catalog: Catalog) -> dict[str, Value]:
     return conf(
         {
             **_common(catalog),
-            # Without keys of its own, a client asks the server for some; PyIceberg does so unasked.
+            # A client without keys asks the server for credentials; PyIceberg does so by default.
             _DELEGATION: None if _has_keys(catalog) else "vended-credentials",
             "rest.client.connection-timeout-ms": "5000",
             "rest.client.socket-timeout-ms": "60000",
-            # With its default of 5, a gateway's 503 shows only after 31 s; the run itself waits, and reports it.
+            # With the default of 5, a gateway's 503 is hidden for 31 s. The run retries too, and reports the failure.
             "rest.client.max-retries": "2",
         }
     )
@@ -68,7 +68,7 @@ def _fault(given: Given) -> Fault | None:
 
 
 REST = CatalogRow(
-    lends=True,
+    vends_credentials=True,
     keys=(
         Key("uri", "the address of the server; a list for replicas of it", required=True, many=True, schemes=HTTP),
         Key("warehouse", "which warehouse of the server: a name, or a URI"),
@@ -88,7 +88,7 @@ REST = CatalogRow(
     client="helios.catalog.clients.rest:RestCatalog",
     gaps=(
         "with a warehouse that is only a name, `.checkpoint(...)` must be given, and `storage=` says which jars are "
-        "needed: where the warehouse lies is known to the server alone",
+        "needed: only the server knows the location of the warehouse",
         "a `token` is not renewed when it expires; with `credential`, tokens are renewed",
     ),
 )

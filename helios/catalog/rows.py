@@ -1,4 +1,4 @@
-"""The shape of the rows of catalogs and storages."""
+"""The types of the rows of catalogs and storages."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def bucketless(uri: SplitResult, storage: Storage | None) -> str | None:
 
 
 class Moved(NamedTuple):
-    """A table whose metadata is replaced: its location now, and the new one.
+    """A table whose metadata file is replaced.
 
     Attributes:
-        namespace: The parts of its namespace.
-        table: Its name.
-        before: The metadata file that it has.
-        after: The metadata file that it gets.
-        snapshot: The current snapshot in that; -1 if there is none.
-        schema: The id of the current schema in that.
-        spec: The id of the current partition spec in that.
-        order: The id of the current sort order in that.
+        namespace: The parts of the table's namespace.
+        table: The table's name.
+        before: The location of the old metadata file.
+        after: The location of the new metadata file.
+        snapshot: The current snapshot in the new metadata; -1 if there is none.
+        schema: The id of the current schema in the new metadata.
+        spec: The id of the current partition spec in the new metadata.
+        order: The id of the current sort order in the new metadata.
     """
 
     namespace: tuple[str, ...]
@@ -59,27 +59,27 @@ class CatalogRow(NamedTuple):
     """All that Helios knows of one type of catalog.
 
     Args:
-        keys: Its settings.
-        spark: Its Spark conf, with keys relative to `spark.sql.catalog.NAME.`.
-        pyiceberg: Its PyIceberg properties.
-        warehouse: The URI of its warehouse; None if it is temporary, or only the server knows it.
-        components: Jar components that it needs.
-        storages: Kinds of storage that it takes.
-        fault: What is wrong with a combination of settings.
-        java: Java system properties of the driver that it needs, where its client takes no other setting.
+        keys: The settings.
+        spark: The Spark conf, with keys relative to `spark.sql.catalog.NAME.`.
+        pyiceberg: The PyIceberg properties.
+        warehouse: The URI of the warehouse; None if the warehouse is temporary, or only the server knows it.
+        components: The jar components that the catalog needs.
+        storages: The types of storage that the catalog takes.
+        fault: The problem with a combination of settings; None if there is none.
+        java: Java system properties of the driver, for clients that take no other setting.
         prepare: Creates what a writer needs, such as a folder; idempotent.
-        database: The SQLite file whose `iceberg_tables` can be read in milliseconds, without SQLAlchemy.
-        move: Gives several tables their metadata, all or none, with what connects to the catalog; returns whether each
-            had the metadata that it is said to have. What it raises leaves open whether they are moved. None where the
-            catalog, or Helios, cannot.
-        transacts: Whether its server takes a transaction of several tables, and writes their metadata itself.
-        lends: Whether its server vends the credentials of its storage.
-        apart: Why several tables cannot change together, where they cannot.
-        client: The class of its PyIceberg client as "module:Class", where it is not PyIceberg's own.
-        placed: Whether its warehouse must be a URI on its storage.
-        temporary: Whether it, and the checkpoints of its pipelines, are removed when the process ends.
-        extra: The extra of helios-iceberg that installs its Python client.
-        gaps: What it cannot do, for the docs.
+        database: The SQLite file, whose table `iceberg_tables` can be read without SQLAlchemy.
+        move: Replaces the metadata of several tables, all or none. Its last argument connects to the catalog. It
+            returns False, and moves none, if a table does not have the metadata file `before`. After an error it is
+            unknown whether the tables were moved. None if several tables cannot be moved.
+        transacts: Whether the server takes a transaction of several tables, and writes their metadata itself.
+        vends_credentials: Whether the server vends the credentials of its storage.
+        not_atomic: The reason why several tables cannot change in one commit; "" if they can.
+        client: The class of the PyIceberg client as "module:Class"; None for PyIceberg's own.
+        placed: Whether the warehouse must be a URI on the catalog's storage.
+        temporary: Whether the catalog and its pipelines' checkpoints are removed when the process ends.
+        extra: The extra of helios-iceberg that installs the Python client.
+        gaps: Limitations, for the docs.
     """
 
     keys: tuple[Key, ...]
@@ -94,8 +94,8 @@ class CatalogRow(NamedTuple):
     database: Callable[[Catalog], Path] | None = None
     move: Mover | None = None
     transacts: bool = False
-    apart: str = ""
-    lends: bool = False
+    not_atomic: str = ""
+    vends_credentials: bool = False
     client: str | None = None
     placed: bool = False
     temporary: bool = False
@@ -103,29 +103,29 @@ class CatalogRow(NamedTuple):
     gaps: tuple[str, ...] = ()
 
     @property
-    def together(self) -> bool:
+    def atomic(self) -> bool:
         """True if several tables can change in one commit."""
         return self.transacts or self.move is not None
 
 
 class StorageRow(NamedTuple):
-    """All that Helios knows of one kind of storage.
+    """All that Helios knows of one type of storage.
 
     Args:
-        keys: Its settings.
-        spark: Its Spark conf, with keys relative to the catalog's prefix.
-        pyiceberg: Its PyIceberg properties.
-        hadoop: The conf of Hadoop's file system for a place (a bucket, or container@account), for checkpoints.
-        example: What a warehouse on it looks like.
-        schemes: The schemes of its URIs, each with Hadoop's name of it.
-        no_checkpoint: Why Hadoop cannot keep a checkpoint at a location on it; None if it can.
-        misplaced: What is wrong with a URI on it, given its settings; None if nothing is.
-        warehouse: The default warehouse on it, for catalogs that name none; None if there is no default.
-        fault: What is wrong with a combination of settings.
-        components: Jar components that it needs.
-        checkpoints: Jar components that a checkpoint on it needs.
-        extra: The extra of helios-iceberg that installs its Python client.
-        gaps: What it cannot do, for the docs.
+        keys: The settings.
+        spark: The Spark conf, with keys relative to the catalog's prefix.
+        pyiceberg: The PyIceberg properties.
+        hadoop: The conf of Hadoop's file system for a bucket (or container@account), for checkpoints.
+        example: The form of a warehouse on the storage.
+        schemes: The schemes of the storage's URIs, each with Hadoop's name for the scheme.
+        no_checkpoint: The reason why Hadoop cannot keep a checkpoint at a location; None if it can.
+        misplaced: The problem with a warehouse's URI under the storage's settings; None if there is none.
+        warehouse: The default warehouse for catalogs that name none; None if there is no default.
+        fault: The problem with a combination of settings; None if there is none.
+        components: The jar components that the storage needs.
+        checkpoints: The jar components that a checkpoint on the storage needs.
+        extra: The extra of helios-iceberg that installs the Python client.
+        gaps: Limitations, for the docs.
     """
 
     keys: tuple[Key, ...]

@@ -15,14 +15,15 @@ REQUEST_SECONDS = "30"
 
 
 def _region(storage: Storage) -> Setting | None:
-    # Servers with an endpoint of their own hardly have regions, but requests are signed for one.
+    # Other servers than Amazon's rarely have regions, but requests are signed for one.
     return storage.option("region") or ("us-east-1" if storage.option("endpoint") else None)
 
 
 def _path_style(storage: Storage) -> Setting | None:
     """True if the bucket is in the path, as most servers other than Amazon's need; None leaves the default."""
     given = storage.option("path_style")
-    return given if given is not None else (True if storage.option("endpoint") else None)
+    default = True if storage.option("endpoint") else None
+    return default if given is None else given
 
 
 def _keys(storage: Storage, prefix: str = "s3.") -> dict[str, Setting | None]:
@@ -46,12 +47,12 @@ def _spark(storage: Storage) -> dict[str, Value]:
 
 
 def _pyiceberg(storage: Storage) -> dict[str, Value]:
-    virtual = _path_style(storage)
+    path_style = _path_style(storage)
     return conf(
         {
             "s3.endpoint": storage.option("endpoint"),
             "s3.region": _region(storage),
-            "s3.force-virtual-addressing": None if virtual is None else not virtual,
+            "s3.force-virtual-addressing": None if path_style is None else not path_style,
             "s3.connect-timeout": CONNECT_SECONDS,
             "s3.request-timeout": REQUEST_SECONDS,
             **_keys(storage),
@@ -61,8 +62,12 @@ def _pyiceberg(storage: Storage) -> dict[str, Value]:
 
 def _hadoop(storage: Storage, bucket: str) -> dict[str, Value]:
     endpoint = storage.option("endpoint")
-    keys = storage.option("access_key_id") is not None
-    provider = "TemporaryAWSCredentialsProvider" if storage.option("session_token") else "SimpleAWSCredentialsProvider"
+    if storage.option("access_key_id") is None:
+        provider = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+    elif storage.option("session_token"):
+        provider = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
+    else:
+        provider = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
     settings: dict[str, Setting | None] = {
         "endpoint": endpoint,
         "endpoint.region": _region(storage),
@@ -71,10 +76,8 @@ def _hadoop(storage: Storage, bucket: str) -> dict[str, Value]:
         "access.key": storage.option("access_key_id"),
         "secret.key": storage.option("secret_access_key"),
         "session.token": storage.option("session_token"),
-        "aws.credentials.provider": f"org.apache.hadoop.fs.s3a.{provider}"
-        if keys
-        else "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
-        # The driver's retries of an unreachable server would outlast a user's patience by minutes.
+        "aws.credentials.provider": provider,
+        # By default the driver retries an unreachable server for minutes.
         "attempts.maximum": "3",
         "connection.establish.timeout": "5s",
     }
@@ -84,10 +87,10 @@ def _hadoop(storage: Storage, bucket: str) -> dict[str, Value]:
 def _fault(given: Given) -> Fault | None:
     key, secret, token = (given.get(name) for name in ("access_key_id", "secret_access_key", "session_token"))
     if (key is None) != (secret is None):
-        there, absent = (
-            ("access_key_id", "secret_access_key") if secret is None else ("secret_access_key", "access_key_id")
-        )
-        return there, f"{there} is given without {absent}: give both, or neither for the default credential chain."
+        present, absent = "access_key_id", "secret_access_key"
+        if key is None:
+            present, absent = absent, present
+        return present, f"{present} is given without {absent}: give both, or neither for the default credential chain."
     if token is not None and key is None:
         return "session_token", "session_token is given without access_key_id and secret_access_key: give all three."
     return None

@@ -1,4 +1,4 @@
-"""The interface through which a `Catalog` value calls its operations, which are a layer above."""
+"""The interface through which a `Catalog` value calls its operations, which belong to a higher layer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Operations(Protocol):
-    """The operations behind the methods of `Catalog`; the module `helios.catalog.operations` has them."""
+    """The operations behind the methods of `Catalog`, implemented by the module `helios.catalog.operations`."""
 
     def namespaces(self, catalog: Catalog) -> list[str]: ...
 
@@ -44,13 +44,13 @@ _loader: Callable[[], Operations] | None = None
 
 
 def provide(loader: Callable[[], Operations]) -> None:
-    """Sets how the operations are loaded at their first use; `helios/__init__.py` does."""
+    """Sets the function that loads the operations at their first use; `helios/__init__.py` calls this."""
     global _loader
     _loader = loader
 
 
 def operations() -> Operations:
-    """The operations that were provided."""
+    """The operations, loaded at the first call."""
     if _loader is None:
         raise HeliosError("No catalog operations are provided.", fix="import helios, not only helios.catalog.")
     return _loader()

@@ -51,7 +51,7 @@ class Catalog:
         object.__setattr__(self, "properties", checked_properties(self))
 
     def option(self, name: str) -> Setting | None:
-        """One setting; None if it has none."""
+        """The value of a setting; None if the setting is not given."""
         return dict(self.options).get(name)
 
     @staticmethod
@@ -128,7 +128,7 @@ class Catalog:
             >>> Catalog.rest("prod", uri="https://catalog.example.com", credential="me:secret").options
             (('uri', 'https://catalog.example.com'), ('credential', ***))
         """
-        settings = {**_only(locals(), CATALOGS["rest"]), "allow_http": allow_http or None}
+        settings = {**_settings(locals(), CATALOGS["rest"]), "allow_http": allow_http or None}
         return Catalog(name, "rest", given(settings), storage, _pairs(properties))
 
     @staticmethod
@@ -150,7 +150,7 @@ class Catalog:
             name: The catalog's name in table names.
             warehouse: Where tables are put, such as "s3://bucket/lake".
             region: The AWS region; by default the storage's, or that of the AWS configuration.
-            catalog_id: The account whose catalog it is; by default one's own.
+            catalog_id: The AWS account that owns the catalog; by default your own.
             profile: A profile of the AWS configuration.
             endpoint: Another address of the service.
             storage: `Storage.s3(...)`; by default S3 with the default credential chain.
@@ -164,7 +164,7 @@ class Catalog:
             >>> Catalog.glue("prod", warehouse="s3://lake/tables", region="eu-west-1").type
             'glue'
         """
-        settings = {**_only(locals(), CATALOGS["glue"]), "allow_http": allow_http or None}
+        settings = {**_settings(locals(), CATALOGS["glue"]), "allow_http": allow_http or None}
         return Catalog(name, "glue", given(settings), storage, _pairs(properties))
 
     @staticmethod
@@ -185,8 +185,8 @@ class Catalog:
             warehouse: Where tables are put, such as "s3://bucket/lake"; by default the folder of a local storage.
             storage: The storage of the warehouse; by default that of its URI, with the default credential chain.
             properties: Passed through to Iceberg.
-            lock: Whether commits take a lock, as they do by default. Without one they rely on a metastore that
-                compares and sets: 2.3.10, or 4.0 and later.
+            lock: Whether commits take a lock (default). Commits without a lock need a metastore that supports
+                compare-and-set: 2.3.10, or 4.0 and later.
 
         Raises:
             DeclarationError: A setting, a storage or a warehouse that it does not take.
@@ -195,7 +195,7 @@ class Catalog:
             >>> Catalog.hive("prod", uri="thrift://metastore:9083", warehouse="s3://lake/tables").type
             'hive'
         """
-        return Catalog(name, "hive", given(_only(locals(), CATALOGS["hive"])), storage, _pairs(properties))
+        return Catalog(name, "hive", given(_settings(locals(), CATALOGS["hive"])), storage, _pairs(properties))
 
     @staticmethod
     def nessie(
@@ -219,7 +219,7 @@ class Catalog:
             storage: The storage of the warehouse; by default that of its URI, with the default credential chain.
             properties: Passed through to Iceberg.
             token: A bearer token.
-            allow_http: Whether `http://` may lead to other machines.
+            allow_http: Whether `http://` to other machines is allowed.
 
         Raises:
             DeclarationError: A setting, a storage or a warehouse that it does not take.
@@ -228,7 +228,7 @@ class Catalog:
             >>> Catalog.nessie("dev", uri="http://localhost:19120", ref="trial", warehouse="s3://lake/x").option("ref")
             'trial'
         """
-        settings = {**_only(locals(), CATALOGS["nessie"]), "allow_http": allow_http or None}
+        settings = {**_settings(locals(), CATALOGS["nessie"]), "allow_http": allow_http or None}
         return Catalog(name, "nessie", given(settings), storage, _pairs(properties))
 
     # Operations, without a JVM
@@ -250,9 +250,9 @@ class Catalog:
         return operations().exists(self, table)
 
     def load(self, table: str) -> Table:
-        """The table "namespace.table" as it is now; its `.iceberg` is PyIceberg's own.
+        """The table "namespace.table" as it is now; its `.iceberg` is PyIceberg's own table.
 
-        From an embedded catalog it is always fresh; from a server its metadata may be up to
+        The metadata from an embedded catalog is always current. The metadata from a catalog server may be up to
         `helios.catalog.contents.CACHE_SECONDS` old.
 
         Raises:
@@ -264,7 +264,7 @@ class Catalog:
         """Creates a namespace.
 
         Raises:
-            InputError: It exists.
+            InputError: The namespace exists.
         """
         operations().create_namespace(self, namespace)
 
@@ -306,5 +306,6 @@ def _pairs(properties: Mapping[str, str] | None) -> Pairs:
     return tuple((properties or {}).items())
 
 
-def _only(arguments: Mapping[str, Any], row: CatalogRow) -> dict[str, Any]:
+def _settings(arguments: Mapping[str, Any], row: CatalogRow) -> dict[str, Any]:
+    """The arguments of a factory that are settings of the row; a setting without an argument is None."""
     return {key.name: arguments.get(key.name) for key in row.keys}

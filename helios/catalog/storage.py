@@ -1,4 +1,4 @@
-"""Storages as values: where the warehouses of catalogs are."""
+"""Storages as values: they hold the warehouses of catalogs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from helios.model.values import Secret, caller
 
 @dataclass(frozen=True)
 class Storage:
-    """Where a catalog's warehouse is kept. Made by `Storage.local` and its siblings, or by `[storages.NAME]`."""
+    """The storage of a catalog's warehouse. Made by `Storage.local` and its siblings, or by `[storages.NAME]`."""
 
     type: str
     options: Pairs = ()
@@ -36,7 +36,7 @@ class Storage:
         object.__setattr__(self, "options", options)
 
     def option(self, name: str) -> Setting | None:
-        """One setting; None if it has none."""
+        """The value of a setting; None if the setting is not given."""
         return dict(self.options).get(name)
 
     @staticmethod
@@ -54,10 +54,10 @@ class Storage:
         Args:
             region: The bucket's region; by default that of the AWS configuration, or us-east-1 beside `endpoint`.
             endpoint: The address of another server than Amazon's.
-            path_style: Whether the bucket is in the path; by default if there is an `endpoint`.
+            path_style: Whether the bucket is in the path; by default True if there is an `endpoint`.
             access_key_id: With `secret_access_key`; by default AWS's credential chain.
             secret_access_key: The secret of `access_key_id`.
-            session_token: Of temporary keys.
+            session_token: The session token of temporary keys.
 
         Raises:
             DeclarationError: A key without its secret, or an endpoint that is no URL.
@@ -130,7 +130,7 @@ class Storage:
 
 
 def given(settings: Mapping[str, Any]) -> Pairs:
-    """The arguments of a factory that were given."""
+    """The arguments of a factory that are not None."""
     return tuple((name, _plain(value)) for name, value in settings.items() if value is not None)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def file_uri(path: str | Path) -> str:
-    """An absolute path as the URI that Spark and PyIceberg both take literally: not percent-encoded.
+    """An absolute path as a file URI, not percent-encoded: Spark and PyIceberg both take it literally.
 
     Examples:
         >>> file_uri("/data/my lake")
@@ -28,27 +28,24 @@ def file_uri(path: str | Path) -> str:
     return "file://" + "/" + Path(path).as_posix().lstrip("/")
 
 
-def _rootless(uri: SplitResult, storage: Storage | None) -> str | None:
-    return (
-        None
-        if uri.path.startswith("/") and not uri.netloc
-        else "does not begin with file:///, and would be somewhere else"
-    )
+def _not_absolute(uri: SplitResult, storage: Storage | None) -> str | None:
+    absolute = uri.path.startswith("/") and not uri.netloc
+    return None if absolute else "does not begin with file:///, and would be somewhere else"
 
 
-def _nothing(storage: Storage) -> dict[str, Value]:
+def _no_settings(storage: Storage) -> dict[str, Value]:
     return {}
 
 
 STORAGES: Mapping[str, StorageRow] = {
     "local": StorageRow(
         keys=(Key("path", "the folder that holds the warehouse", required=True, path=True),),
-        spark=_nothing,
-        pyiceberg=_nothing,
+        spark=_no_settings,
+        pyiceberg=_no_settings,
         hadoop=lambda storage, place: {},
         example="file:///folder",
         schemes={"file": "file"},
-        misplaced=_rootless,
+        misplaced=_not_absolute,
         warehouse=lambda storage: file_uri(str(storage.option("path"))),
         gaps=("on a cluster, every machine must see the path",),
     ),
@@ -59,18 +56,19 @@ STORAGES: Mapping[str, StorageRow] = {
 """Every storage."""
 
 SPARKS_OWN_SCHEMES = ("file", "hdfs", "viewfs")
-"""File systems that pyspark's own jars can write, and so can hold a checkpoint."""
+"""Schemes of file systems that pyspark's own jars can write, and on which Spark can keep a checkpoint."""
 
 
 def warehouse_of(catalog: Catalog) -> str | None:
-    """The warehouse that a catalog names, or else that of its storage."""
-    given = catalog.option("warehouse")
-    stored = STORAGES[catalog.storage.type].warehouse(catalog.storage) if catalog.storage else None
-    return str(given) if given else stored
+    """The warehouse that a catalog names, else the default warehouse of its storage; None if there is neither."""
+    declared = catalog.option("warehouse")
+    if declared:
+        return str(declared)
+    return STORAGES[catalog.storage.type].warehouse(catalog.storage) if catalog.storage else None
 
 
 def kind_of(uri: str) -> str | None:
-    """The kind of storage that a URI is on; None for a name that is no URI, and for file systems without a row.
+    """The type of the storage that a URI is on; None for a name that is not a URI, and for other file systems.
 
     Examples:
         >>> kind_of("s3://bucket/lake"), kind_of("/data/lake"), kind_of("prod")
@@ -81,6 +79,6 @@ def kind_of(uri: str) -> str | None:
 
 
 def checkpoint_schemes() -> tuple[str, ...]:
-    """The schemes on which Spark can keep a checkpoint, with the jars of the storages' rows."""
-    rows = (scheme for row in STORAGES.values() for scheme in row.schemes.values())
-    return tuple(dict.fromkeys((*SPARKS_OWN_SCHEMES, *rows)))
+    """The schemes on which Spark can keep a checkpoint, with its own jars or those of a storage's row."""
+    of_storages = (scheme for row in STORAGES.values() for scheme in row.schemes.values())
+    return tuple(dict.fromkeys((*SPARKS_OWN_SCHEMES, *of_storages)))

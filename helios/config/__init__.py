@@ -1,4 +1,4 @@
-"""helios.toml (or `[tool.helios]` in pyproject.toml): what is read, what is refused, and how table names resolve."""
+"""helios.toml (or `[tool.helios]` in pyproject.toml): its reading and its checks, and how table names resolve."""
 
 from helios.config.config import Config, load, resolve
 

@@ -1,4 +1,4 @@
-"""The configuration that holds for a script: catalogs, storages, Spark and profiles, and how table names resolve."""
+"""The configuration of a script: catalogs, storages, Spark and profiles, and how table names resolve."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Config:
     """The configuration of a script.
 
     Args:
-        root: The folder of the file; the working directory if there is none.
-        file: helios.toml or pyproject.toml, if there is one.
-        default_catalog: The catalog of names of two parts.
-        catalogs: The declared catalogs; `local` always is.
+        root: The folder of the file; the working directory without a file.
+        file: helios.toml or pyproject.toml; None if there is neither.
+        default_catalog: The catalog of table names with two parts.
+        catalogs: The declared catalogs, and always `local`.
         storages: The declared storages.
         master: Spark's master.
         spark_conf: Spark's conf.
-        profile: The profile that was chosen.
-        native: Whether the columnar engine runs what it can: "auto", "off", or "require" where it must.
+        profile: The selected profile.
+        native: The use of the columnar engine: "auto" (where it can), "off", or "require".
     """
 
     root: Path
@@ -56,7 +56,7 @@ class Config:
         """The declared storage of a name.
 
         Raises:
-            NotFound: There is none.
+            NotFound: No storage of this name is declared.
         """
         if name in self.storages:
             return self.storages[name]
@@ -68,12 +68,12 @@ class Config:
 
 
 def load(start: Path, profile: str | None = None, env: Mapping[str, str] = os.environ) -> Config:
-    """Reads the configuration that holds for a script.
+    """Reads the configuration of a script.
 
     Args:
         start: The script, or its folder.
-        profile: The profile; by default the one that HELIOS_PROFILE names.
-        env: Where `${NAME}` is looked up.
+        profile: The profile; by default the value of HELIOS_PROFILE.
+        env: The environment variables for `${NAME}`.
 
     Raises:
         ConfigError: The file, the profile or a variable is wrong.
@@ -81,20 +81,22 @@ def load(start: Path, profile: str | None = None, env: Mapping[str, str] = os.en
     folder = Path(start).absolute()
     file = find_config(folder.parent if folder.is_file() else folder)
     document = Document.read(file)
-    chosen = profile or env.get(PROFILE_VARIABLE) or None
+    profile = profile or env.get(PROFILE_VARIABLE) or None
     base, profiles = shape(document)
-    if chosen is not None and chosen not in profiles:
+    if profile is not None and profile not in profiles:
         raise ConfigError(
-            f"profile {chosen!r} is unknown. {near_miss(chosen, profiles)}",
+            f"profile {profile!r} is unknown. {near_miss(profile, profiles)}",
             where=document.origin(("profiles",)) if file else None,
-            fix=f"declare [profiles.{chosen}] in {file.name if file else CONFIG_FILE}.",
+            fix=f"declare [profiles.{profile}] in {file.name if file else CONFIG_FILE}.",
         )
-    for name, overrides in ((None, {}), *profiles.items()):
+    # Every profile is checked, also those that are not selected; their variables need not be set.
+    check_rows(document, base, required=False)
+    for name, overrides in profiles.items():
         check_rows(document.for_profile(name), merge(base, overrides), required=False)
-    document = document.for_profile(chosen)
-    tree = expand(merge(base, profiles.get(chosen or "", {})), env, document.error)
+    document = document.for_profile(profile)
+    tree = expand(merge(base, profiles.get(profile or "", {})), env, document.error)
     check_rows(document, tree, required=True)
-    return _build(document, tree, chosen)
+    return _build(document, tree, profile)
 
 
 def resolve(
@@ -104,14 +106,14 @@ def resolve(
     config: Config,
     where: Origin,
 ) -> TableName:
-    """The table that a name means.
+    """The table that a name refers to.
 
     Args:
-        identifier: The name as it was written.
-        catalog: What was given as `catalog=`; then all parts are namespace and table.
-        script_catalogs: The catalogs that the script declares, by their names; they come before the configuration's.
+        identifier: The name in the script.
+        catalog: The argument `catalog=`; if it is given, all parts of the name are namespace and table.
+        script_catalogs: The catalogs that the script declares, by name; they override the configuration's.
         config: The configuration.
-        where: The line that wrote the name.
+        where: The line of the name.
 
     Raises:
         NotFound: The catalog is not declared.
@@ -119,25 +121,25 @@ def resolve(
     declared = {**config.catalogs, **script_catalogs}
     parts = identifier.parts
     if isinstance(catalog, Catalog):
-        chosen = catalog
+        found = catalog
     elif catalog is not None:
-        chosen = _declared(catalog, declared, where, f"catalog={catalog!r}: ")
+        found = _declared(catalog, declared, where, f"catalog={catalog!r}: ")
     elif len(parts) > 2:
-        namespace = f' If it is a namespace, pass catalog="{config.default_catalog}".'
-        chosen = _declared(parts[0], declared, where, f"{identifier}: ", namespace)
+        if_namespace = f' If it is a namespace, pass catalog="{config.default_catalog}".'
+        found = _declared(parts[0], declared, where, f"{identifier}: ", if_namespace)
         parts = parts[1:]
     else:
-        chosen = _declared(config.default_catalog, declared, where, f"{identifier}: the default ")
-    return TableName(chosen, parts[:-1], parts[-1])
+        found = _declared(config.default_catalog, declared, where, f"{identifier}: the default ")
+    return TableName(found, parts[:-1], parts[-1])
 
 
-def _declared(name: str, declared: Mapping[str, Catalog], where: Origin, what: str, remedy: str = "") -> Catalog:
+def _declared(name: str, declared: Mapping[str, Catalog], where: Origin, what: str, fix: str = "") -> Catalog:
     if name in declared:
         return declared[name]
     raise NotFound(
         f"{what}catalog {name!r} is not declared. {near_miss(name, declared)}",
         where=where,
-        fix=f"declare it in the script, or as [catalogs.{name}] in {CONFIG_FILE}.{remedy}",
+        fix=f"declare it in the script, or as [catalogs.{name}] in {CONFIG_FILE}.{fix}",
     )
 
 
@@ -168,17 +170,17 @@ def _catalog(document: Document, name: str, settings: Tree, storages: Mapping[st
     path = ("catalogs", name)
     row = CATALOGS[settings["type"]]
     given = {key: value for key, value in settings.items() if key not in ("type", "storage", "properties")}
-    wanted = settings.get("storage")
-    if wanted is not None and wanted not in storages:
+    storage = settings.get("storage")
+    if storage is not None and storage not in storages:
         raise document.error(
             (*path, "storage"),
-            f"storage {wanted!r} is not declared. {near_miss(wanted, storages)}",
-            fix=f"declare it as [storages.{wanted}].",
+            f"storage {storage!r} is not declared. {near_miss(storage, storages)}",
+            fix=f"declare it as [storages.{storage}].",
         )
     options = complete(row.keys, given, name, root, lambda: root)
     properties = tuple(settings.get("properties", {}).items())
     origin = document.origin(path)
     try:
-        return Catalog(name, settings["type"], options, storages.get(wanted or ""), properties, origin)
+        return Catalog(name, settings["type"], options, storages.get(storage or ""), properties, origin)
     except DeclarationError as error:
         raise document.error(path, error.what, error.fix) from error

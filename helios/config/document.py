@@ -19,10 +19,10 @@ class Document:
     """A configuration file.
 
     Attributes:
-        file: helios.toml or pyproject.toml; None where there is none.
-        tree: Its settings, of pyproject.toml those of `[tool.helios]`.
+        file: helios.toml or pyproject.toml; None if there is neither.
+        tree: The settings; from pyproject.toml only those of `[tool.helios]`.
         lines: The line of each table and key.
-        profile: The profile whose keys count before those of the base.
+        profile: The profile whose keys override those of the base.
     """
 
     file: Path | None
@@ -35,7 +35,7 @@ class Document:
         """Reads a file.
 
         Raises:
-            ConfigError: It cannot be read, or is not TOML.
+            ConfigError: The file cannot be read, or is not TOML.
         """
         if file is None:
             return cls(None, {}, {})
@@ -61,11 +61,11 @@ class Document:
         return document
 
     def for_profile(self, name: str | None) -> Document:
-        """The same file, seen by a profile."""
+        """The same file with another profile."""
         return Document(self.file, self.tree, self.lines, name)
 
     def origin(self, path: KeyPath) -> Origin | None:
-        """The line of a key: the profile's before the base's, else of the nearest table around it."""
+        """The line of a key in the profile, else in the base, else of the nearest table around the key."""
         if self.file is None:
             return None
         while path:
@@ -76,7 +76,7 @@ class Document:
         return None
 
     def error(self, path: KeyPath, what: str, fix: str | None = None) -> ConfigError:
-        """The error about a key, with its line."""
+        """The error about a key, with the key's line."""
         where = self.origin(path)
         place = f"{_shown(self.file)}: " if self.file and where is None else ""
         key = f"{'.'.join(path)}: " if path else ""
@@ -89,14 +89,15 @@ def _shown(file: Path) -> str:
 
 
 def _lines(text: str, prefix: KeyPath) -> dict[KeyPath, int]:
-    """The line of each table and key, found line by line, since tomllib does not give positions."""
+    """The line of each table and key. The text is searched line by line, since tomllib does not give positions."""
     positions: dict[KeyPath, int] = {}
-    above: dict[KeyPath, int] = {}
+    parents: dict[KeyPath, int] = {}
     table: KeyPath = ()
-    inside: str | None = None
+    open_quotes: str | None = None
     for number, line in enumerate(text.splitlines(), start=1):
-        if inside is not None:
-            inside = None if line.count(inside) % 2 else inside
+        if open_quotes is not None:
+            # An odd number of quotes ends the text of several lines.
+            open_quotes = None if line.count(open_quotes) % 2 else open_quotes
             continue
         header = re.match(r"\s*(\[[^\[\]]+\])\s*(?:#.*)?$", line)
         assignment = re.match(r"""\s*((?:"[^"]*"|'[^']*'|[\w\-. \t])+?)\s*=""", line)
@@ -104,17 +105,18 @@ def _lines(text: str, prefix: KeyPath) -> dict[KeyPath, int]:
             table = _key_path(header[1])
             positions.setdefault(table, number)
             for depth in range(1, len(table)):
-                above.setdefault(table[:depth], number)
+                parents.setdefault(table[:depth], number)
         elif assignment:
             path = (*table, *_key_path(f"{assignment[1]} = 0"))
             for depth in range(len(table) + 1, len(path) + 1):
                 positions.setdefault(path[:depth], number)
-        inside = next((quotes for quotes in ('"""', "'''") if line.count(quotes) % 2), None)
+        open_quotes = next((quotes for quotes in ('"""', "'''") if line.count(quotes) % 2), None)
     size = len(prefix)
-    return {path[size:]: number for path, number in {**above, **positions}.items() if path[:size] == prefix}
+    return {path[size:]: number for path, number in {**parents, **positions}.items() if path[:size] == prefix}
 
 
 def _key_path(statement: str) -> KeyPath:
+    """The keys of one line of TOML, from the outermost; empty if the line is not TOML."""
     import tomllib
 
     try:

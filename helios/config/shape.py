@@ -1,4 +1,4 @@
-"""The shape of a configuration: which tables, keys and kinds of values it may have."""
+"""The shape of a configuration: the tables, keys and types of values that it may have."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from helios.catalog.catalogs import CATALOGS
-from helios.catalog.checks import name_problem, not_a_type
+from helios.catalog.checks import name_problem, type_hint
 from helios.catalog.keys import problem
 from helios.catalog.rows import CatalogRow, StorageRow
 from helios.catalog.storages import STORAGES
@@ -21,7 +21,7 @@ _SECTIONS = ("default_catalog", "catalogs", "storages", "spark")
 
 
 def shape(document: Document) -> tuple[Tree, dict[str, Tree]]:
-    """The base and the profiles, with every table known to be a table and free-form tables flattened."""
+    """The base and the profiles, with all tables and keys checked, and `properties` and `conf` flattened."""
     _known(document, (), document.tree, (*_SECTIONS, "profiles"))
     profiles = _table(document, ("profiles",), document.tree.get("profiles", {}))
     base = {key: value for key, value in document.tree.items() if key != "profiles"}
@@ -67,7 +67,7 @@ def _sections(document: Document, at: KeyPath, tree: Tree) -> Tree:
 
 
 def _flat(document: Document, path: KeyPath, value: object, prefix: str = "") -> Tree:
-    # `spark.sql.x = 1` is three nested tables to TOML, and one key to Spark.
+    """Nested tables as one table with dotted keys: `spark.sql.x = 1` is nested for TOML, and one key for Spark."""
     flat: Tree = {}
     for key, inner in _table(document, path, value).items():
         name = f"{prefix}{key}"
@@ -83,7 +83,7 @@ def _flat(document: Document, path: KeyPath, value: object, prefix: str = "") ->
 
 
 def check_rows(document: Document, tree: Tree, *, required: bool) -> None:
-    """Checks every catalog and storage against its row; without `required` also where `${NAME}` is not known yet."""
+    """Checks every catalog and storage against its row; without `required`, values may still contain `${NAME}`."""
     rows: tuple[tuple[str, Mapping[str, Any], tuple[str, ...]], ...] = (
         ("catalogs", CATALOGS, ("type", "storage", "properties")),
         ("storages", STORAGES, ("type",)),
@@ -99,14 +99,17 @@ def check_rows(document: Document, tree: Tree, *, required: bool) -> None:
             if kind not in known:
                 if not required and "${" in kind:
                     continue
-                meant = not_a_type(kind) if section == "catalogs" else near_miss(kind, known)
-                raise document.error((*path, "type"), f"type {kind!r} is unknown. {meant}")
+                hint = type_hint(kind) if section == "catalogs" else near_miss(kind, known)
+                raise document.error((*path, "type"), f"type {kind!r} is unknown. {hint}")
             row: CatalogRow | StorageRow = known[kind]
             _known(document, path, settings, (*common, *(key.name for key in row.keys)))
-            given = {k: v for k, v in settings.items() if k not in common}
-            wrong = problem(row.keys, given, required) or (row.fault(given) if required else None)
-            if wrong:
-                raise document.error((*path, wrong[0]) if wrong[0] else path, wrong[1])
+            given = {key: value for key, value in settings.items() if key not in common}
+            fault = problem(row.keys, given, required)
+            if fault is None and required:
+                fault = row.fault(given)
+            if fault is not None:
+                key, sentence = fault
+                raise document.error((*path, key) if key else path, sentence)
 
 
 def _known(document: Document, path: KeyPath, tree: Tree, known: Iterable[str]) -> None:

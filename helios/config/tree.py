@@ -1,4 +1,4 @@
-"""Trees of settings: a profile laid over the base, and `${NAME}` variables replaced."""
+"""Trees of settings: merging a profile into the base, and replacing `${NAME}` variables."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _BODY = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-.*)?", re.DOT
 
 
 def merge(base: Tree, overrides: Tree) -> Tree:
-    """A profile over the base: tables are merged key by key, everything else is replaced.
+    """The base with a profile's overrides: tables are merged key by key, other values are replaced.
 
-    A table that changes its `type` is replaced whole: the settings of another type mean nothing to it.
+    A table with another `type` replaces the whole table of the base, since the base's settings are of the old type.
 
     Examples:
         >>> merge({"spark": {"master": "local[*]", "conf": {"a": "1"}}}, {"spark": {"conf": {"b": "2"}}})
@@ -37,10 +37,10 @@ def merge(base: Tree, overrides: Tree) -> Tree:
 def expand(value: Any, env: Mapping[str, str], error: Callable[..., ConfigError], path: KeyPath = ()) -> Any:
     """Replaces `${NAME}` and `${NAME:-default}` in every text; `$${` stands for `${`.
 
-    As in a shell, the default also stands for an empty variable. What is put in is not looked at again.
+    As in a shell, the default also replaces an empty variable. A `${` in a variable's value stays as it is.
 
     Raises:
-        ConfigError: A variable that is not set, or a `${` that is no variable.
+        ConfigError: A variable is not set, or a `${` is not a variable.
     """
     if isinstance(value, dict):
         return {key: expand(inner, env, error, (*path, key)) for key, inner in value.items()}
@@ -55,7 +55,9 @@ def expand(value: Any, env: Mapping[str, str], error: Callable[..., ConfigError]
         body = _BODY.fullmatch(match["body"])
         if not match["end"] or body is None or "${" in (body["default"] or ""):
             raise error(
-                path, "holds a '${' that is no variable.", fix="write ${NAME} or ${NAME:-default}; $${ is a plain ${."
+                path,
+                "holds a '${' that is not a variable.",
+                fix="write ${NAME} or ${NAME:-default}; $${ is a plain ${.",
             )
         name, default = body["name"], body["default"]
         if default is not None:

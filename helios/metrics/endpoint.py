@@ -28,7 +28,7 @@ Answer: TypeAlias = tuple[str, str, str]
 
 
 class Observed(Protocol):
-    """The part of a run that the endpoint needs; the handle of `pipeline.run()` has it."""
+    """The methods of a run that the endpoint needs; the handle of `pipeline.run()` has them."""
 
     def metrics(self) -> Figures: ...
 
@@ -36,18 +36,19 @@ class Observed(Protocol):
 
 
 class Endpoint:
-    """Serves the metrics and the health of runs until it is stopped, from threads of its own.
+    """Serves the metrics and the health of runs in threads of its own, until it is stopped.
 
     `/metrics` has the metrics of all runs, in the text format or in OpenMetrics, as the client asks. `/healthz` is JSON
-    with the status of every run: 200, or 503 when one has used up its restarts, which is the state `failed`.
+    with the status of every run. Its HTTP status is 503 if a run has used up its restarts (the state `failed`),
+    otherwise 200.
 
     Args:
-        runs: The runs to observe; read for every request, so that runs may be added later.
-        port: The port to listen on; 0 takes a free one.
-        host: The address to listen on. There is no authentication: beyond loopback, the network must protect it.
+        runs: The runs to observe. The collection is read for every request, so runs may be added later.
+        port: The port to listen on; 0 takes a free port.
+        host: The address to listen on. There is no authentication: other addresses than loopback need a safe network.
 
     Raises:
-        InputError: There is no such port.
+        InputError: The port is not a port number.
         RunError: The port is in use, or not permitted.
 
     Examples:
@@ -66,13 +67,13 @@ class Endpoint:
         except OverflowError as error:
             raise InputError(f"{port} is not a port.", fix="pass one from 1 to 65535, or 0 for a free one.") from error
         except OSError as error:
-            elsewhere = "" if host == LOOPBACK else ", and an address of this machine as the host"
+            host_fix = "" if host == LOOPBACK else ", and an address of this machine as the host"
             raise RunError(
                 f"the metrics cannot be served on port {port} of {host}: {error.strerror or error}.",
-                fix=f"pass another port, or 0 for a free one{elsewhere}.",
+                fix=f"pass another port, or 0 for a free one{host_fix}.",
             ) from error
         self._server.set_app(self._route)
-        # The interval bounds how long stop() takes.
+        # stop() takes up to one poll interval.
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, name="helios-metrics", daemon=True
         )
@@ -80,12 +81,12 @@ class Endpoint:
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """The port on which the endpoint listens."""
         return self._server.server_port
 
     @property
     def url(self) -> str:
-        """Where it serves, as `http://127.0.0.1:9464`."""
+        """The endpoint's address, such as `http://127.0.0.1:9464`."""
         host = str(self._server.server_address[0])
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
@@ -103,7 +104,7 @@ class Endpoint:
         self.stop()
 
     def _route(self, environ: WSGIEnvironment, respond: StartResponse) -> Iterable[bytes]:
-        page = self._pages.get(environ["PATH_INFO"], _app(self._nothing))
+        page = self._pages.get(environ["PATH_INFO"], _app(self._not_found))
         return page(environ, respond)
 
     def _health(self) -> Answer:
@@ -112,12 +113,12 @@ class Endpoint:
         body = json.dumps({"status": "failed" if failed else "ok", "pipelines": pipelines}, default=str)
         return ("503 Service Unavailable" if failed else "200 OK"), JSON, body
 
-    def _nothing(self) -> Answer:
-        return "404 Not Found", TEXT, f"Here are {' and '.join(self._pages)}.\n"
+    def _not_found(self) -> Answer:
+        return "404 Not Found", TEXT, f"The pages are {' and '.join(self._pages)}.\n"
 
 
 def _app(answer: Callable[[], Answer]) -> WSGIApplication:
-    """A read-only page."""
+    """A page that answers GET and HEAD."""
 
     def app(environ: WSGIEnvironment, respond: StartResponse) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
@@ -132,21 +133,21 @@ def _app(answer: Callable[[], Answer]) -> WSGIApplication:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True  # a client that does not read its answer cannot hold up the end of the process
+    daemon_threads = True  # a client that does not read the answer must not delay the end of the process
 
     def __init__(self, host: str, port: int) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # A client that disconnects or times out is no failure of the run: keep it out of its output.
+        # A client that disconnects or times out is not a failure of the run: the run's output does not show it.
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
 class _Handler(WSGIRequestHandler):
     timeout = 10
-    """Seconds that a silent connection is kept."""
+    """Seconds after which a silent connection is closed."""
 
     def log_message(self, format: str, *args: Any) -> None:
-        """A scrape is not worth a line in the log of a run."""
+        """Logs nothing: scrapes would fill the log of the run."""

@@ -1,7 +1,7 @@
 """Figures of a run, behind `handle.metrics()`.
 
-The store is a registry of prometheus-client, which nothing resets. A period, which fields and methods show and
-`snapshot_and_reset()` ends, is the difference to what the store had when the period began.
+The sums since the start are kept in a registry of prometheus-client, which is never reset. Fields and methods show the
+sums of a period: the difference to the sums when the period began. `snapshot_and_reset()` ends a period.
 """
 
 from __future__ import annotations
@@ -29,25 +29,27 @@ class Counts:
         records_written: Rows that committed batches added or changed. A `merge_sql` that rewrites files also counts
             the rows that it copies.
         records_failed: Rows that were not written because they failed an expectation, a parse or a key.
-        records_late: Rows that a watermark dropped, because they came too late; of a batch that is found committed
-            none. Of an aggregate Spark counts what is left of them after it has aggregated each task's rows.
+        records_late: Rows that a watermark dropped because they came too late. A batch that was already committed by
+            an earlier run adds none. Before an aggregate, Spark counts rows after their partial aggregation.
         bytes_written: Bytes of data files in committed batches.
         commits_success: Batches that were committed.
-        commits_failed: Commits that failed for good.
-        commit_retries: Times that a commit was tried again.
+        commits_failed: Commits that were given up.
+        commit_retries: Retries of commits.
         files_created: Data files in committed batches.
         batches_flushed: Batches whose data files were written, and then committed.
         commit_latency_us: Time of successful commits with their retries and pauses, in microseconds.
-        write_latency_us: Time of writing their data files, over all tries, in microseconds.
-        batch_size_min: Rows of the smallest committed batch; 0 when there is none.
-        batch_size_max: Rows of the largest committed batch; 0 when there is none.
+        write_latency_us: Time of writing the data files of these commits, over all attempts, in microseconds.
+        batch_size_min: Rows of the smallest committed batch; 0 without a committed batch.
+        batch_size_max: Rows of the largest committed batch; 0 without a committed batch.
         batch_size_sum: Rows of all committed batches.
         files_matched: Source files that scans opened.
         files_skipped: Source files that scans did not open, because a predicate or a partition ruled them out.
         bytes_read: The size of the source files that scans opened.
-        files_gone: Files of a folder that were planned for a batch, and left out because they were gone.
-        partitions_matched: Source partitions with a file that scans opened.
-        partitions_skipped: Source partitions without one. Neither is counted for sources of more than 10,000 files.
+        files_gone: Files of a folder that were planned for a batch, and left out because they were deleted.
+        partitions_matched: Source partitions in which scans opened a file. Not counted for sources of more than 10,000
+            files.
+        partitions_skipped: Source partitions in which scans opened no file. Not counted for sources of more than 10,000
+            files.
     """
 
     records_written: int = 0
@@ -78,12 +80,12 @@ class Figures(Counts, ABC):
 
     Attributes:
         pipeline: The pipeline's identity.
-        table: Its target.
-        seconds: For how long the pipeline has run in the period.
+        table: The pipeline's target.
+        seconds: The time for which the pipeline has run in the period.
         source_lag_snapshots: Snapshots of the followed sources that the target does not have; None while unknown.
-        source_lag_seconds: For how long the oldest of them has been waiting; None while unknown.
+        source_lag_seconds: The age of the oldest data that the target does not have; None while unknown.
         source_lag_files: Files of the followed folders that the target does not have; None without a folder.
-        source_lag_bytes: Their sizes together.
+        source_lag_bytes: The total size of these files; None without a folder.
         source_lag_records: Records of the followed topics that the target does not have; None without a topic.
     """
 
@@ -98,10 +100,10 @@ class Figures(Counts, ABC):
 
     @abstractmethod
     def snapshot(self) -> MetricsSnapshot:
-        """The figures of this moment, which do not change any more."""
+        """A copy of the figures of this moment."""
 
     def avg_commit_latency_ms(self) -> float:
-        """Mean time of a commit that went through, in milliseconds; 0.0 without one."""
+        """Mean time of a successful commit, in milliseconds; 0.0 without one."""
         now = self.snapshot()
         return _ratio(now.commit_latency_us / 1000, now.commits_success)
 
@@ -111,12 +113,12 @@ class Figures(Counts, ABC):
         return _ratio(now.write_latency_us / 1000, now.batches_flushed)
 
     def success_rate(self) -> float:
-        """The part of the ended commits that went through, from 0.0 to 1.0; 1.0 while none has ended."""
+        """The share of successful commits among all ended commits, from 0.0 to 1.0; 1.0 before a commit has ended."""
         now = self.snapshot()
         return _ratio(now.commits_success, now.commits_success + now.commits_failed, empty=1.0)
 
     def retry_rate(self) -> float:
-        """Retries per ended commit, which may be more than 1.0; 0.0 while none has ended."""
+        """Retries per ended commit, which may be more than 1.0; 0.0 before a commit has ended."""
         now = self.snapshot()
         return _ratio(now.commit_retries, now.commits_success + now.commits_failed)
 
@@ -131,28 +133,28 @@ class Figures(Counts, ABC):
         return _ratio(now.records_written, now.seconds)
 
     def avg_batch_size(self) -> float:
-        """Mean rows of a committed batch; 0.0 without one."""
+        """Mean number of rows of a committed batch; 0.0 without one."""
         now = self.snapshot()
         return _ratio(now.batch_size_sum, now.commits_success)
 
     def to_json(self) -> str:
         """All fields and the results of the methods above, as one flat JSON object; an unknown lag is null."""
         now = self.snapshot()
-        first = dict.fromkeys(("pipeline", "table", "seconds"))
+        leading_keys = dict.fromkeys(("pipeline", "table", "seconds"))
         figures = {field.name: getattr(now, field.name) for field in fields(Figures)}
         derived = {name: getattr(now, name)() for name in DERIVED}
-        return json.dumps(first | figures | derived)
+        return json.dumps(leading_keys | figures | derived)
 
     def to_prometheus(self, prefix: str = "") -> str:
         """The response of the Prometheus endpoint for this pipeline, in the text format 0.0.4.
 
-        These are the sums since the run was made: `snapshot_and_reset()` leaves them as they are.
+        The response has the sums since the run was created: `snapshot_and_reset()` does not change them.
 
         Args:
-            prefix: Stands before every name, as in `acme_iceberg_records_written_total`.
+            prefix: A prefix of every name, as in `acme_iceberg_records_written_total`.
 
         Raises:
-            InputError: A metric's name cannot begin with the prefix.
+            InputError: The prefix is not valid in a metric's name.
         """
         return exposition([self.snapshot()], prefix)
 
@@ -169,11 +171,11 @@ def _ratio(part: float, whole: float, *, empty: float = 0.0) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsSnapshot(Figures):
-    """The figures of a period as they were in one moment; the fields of `Counts` and `Figures`, and these.
+    """The figures of a period at one moment: the fields of `Counts` and `Figures`, and two more.
 
     Attributes:
-        since_start: The sums since the run was made.
-        series: Its Prometheus metrics, since the run was made.
+        since_start: The sums since the run was created.
+        series: The run's Prometheus metrics, since the run was created.
     """
 
     since_start: Counts = field(repr=False, compare=False)
@@ -184,16 +186,14 @@ class MetricsSnapshot(Figures):
 
 
 class Metrics(Figures):
-    """The figures of one pipeline while it runs, recorded and read from any thread.
+    """The current figures of one pipeline, recorded and read from any thread.
 
-    What `handle.metrics()` returns: always the same object, whose fields and methods follow the run. For figures that
-    belong together take a `snapshot()`; to report period by period, a `snapshot_and_reset()`.
-
-    The fields are those of `Counts` and `Figures`.
+    `handle.metrics()` always returns the same object. Its fields are those of `Counts` and `Figures`, and follow the
+    run. A `snapshot()` has figures of the same moment. A `snapshot_and_reset()` ends a period, for reports by period.
 
     Args:
         pipeline: The pipeline's identity.
-        table: Its target.
+        table: The pipeline's target.
         clock: A monotonic clock in seconds.
 
     Examples:
@@ -213,28 +213,28 @@ class Metrics(Figures):
         self._clock = clock
         self._lock = threading.Lock()
         self._series = Series(pipeline, table)
-        self._before: Mapping[str, int] = dict.fromkeys(SUMS, 0)  # the sums when the period began
-        self._sizes: list[int] = []  # rows of the smallest and the largest batch of the period, and of all
-        self._all_sizes: list[int] = []
-        self._ran = 0.0  # seconds of the period, up to the last end
-        self._since: float | None = None  # when it was last started
+        self._sums_before: Mapping[str, int] = dict.fromkeys(SUMS, 0)  # the sums when the period began
+        self._extremes: list[int] = []  # rows of the smallest and the largest batch of the period
+        self._all_extremes: list[int] = []  # rows of the smallest and the largest batch of all periods
+        self._ran_seconds = 0.0  # in the period, up to the last call of ended()
+        self._running_since: float | None = None  # the clock at the last call of started(); None if not running
 
     def snapshot(self) -> MetricsSnapshot:
-        """The figures of this moment, which do not change any more."""
+        """A copy of the figures of this moment."""
         with self._lock:
             return self._snapshot(self._clock())
 
     def snapshot_and_reset(self) -> MetricsSnapshot:
-        """The figures of the period that ends now; the next one begins at zero, and nothing falls between them.
+        """The figures of the period that ends now. The next period begins at zero, without a gap.
 
-        What Prometheus sees is not reset, and neither is the lag, which is no sum.
+        The Prometheus metrics and the lag are not reset.
         """
         with self._lock:
             now = self._clock()
             ended = self._snapshot(now)
-            self._before = {name: getattr(ended.since_start, name) for name in SUMS}
-            self._sizes, self._ran = [], 0.0
-            self._since = now if self._since is not None else None
+            self._sums_before = {name: getattr(ended.since_start, name) for name in SUMS}
+            self._extremes, self._ran_seconds = [], 0.0
+            self._running_since = now if self._running_since is not None else None
             return ended
 
     def _snapshot(self, now: float) -> MetricsSnapshot:
@@ -243,78 +243,80 @@ class Metrics(Figures):
         values = {sample.name: sample.value for family in series for sample in family.samples}
         sums = {name: round(values[sample] * units) for name, (sample, units) in SUMS.items()}
         lags = {name: values.get(metric) for name, (metric, _) in GAUGES.items()}
-        whole = {name: int(lag) for name, lag in lags.items() if lag is not None and name != "source_lag_seconds"}
+        lag_counts = {name: int(lag) for name, lag in lags.items() if lag is not None and name != "source_lag_seconds"}
+        running_seconds = now - self._running_since if self._running_since is not None else 0.0
         return MetricsSnapshot(
             pipeline=pipeline,
             table=table,
-            seconds=self._ran + (now - self._since if self._since is not None else 0.0),
+            seconds=self._ran_seconds + running_seconds,
             source_lag_seconds=lags["source_lag_seconds"],
-            since_start=Counts(**sums, **_extremes(self._all_sizes)),
+            since_start=Counts(**sums, **_extreme_fields(self._all_extremes)),
             series=series,
-            **{name: number - self._before[name] for name, number in sums.items()},
-            **_extremes(self._sizes),
-            **whole,
+            **{name: number - self._sums_before[name] for name, number in sums.items()},
+            **_extreme_fields(self._extremes),
+            **lag_counts,
         )
 
     # recording
 
     def started(self) -> None:
-        """The pipeline has begun to run: the time of the rates goes on."""
+        """Records that the pipeline has started; `seconds` counts from here."""
         with self._lock:
-            self._since = self._clock() if self._since is None else self._since
+            if self._running_since is None:
+                self._running_since = self._clock()
 
     def ended(self) -> None:
-        """The pipeline has stopped running: the time of the rates stops."""
+        """Records that the pipeline has stopped; `seconds` pauses."""
         with self._lock:
-            if self._since is not None:
-                self._ran += self._clock() - self._since
-                self._since = None
+            if self._running_since is not None:
+                self._ran_seconds += self._clock() - self._running_since
+                self._running_since = None
 
     def flushed(self, *, seconds: float) -> None:
-        """A batch's data files were written, in this time, and it is committed."""
+        """Records the time of writing the data files of a batch that is committed."""
         with self._lock:
             self._series.observe(WRITE_SECONDS, seconds)
 
     def committed(self, *, records: int, bytes: int, files: int, seconds: float) -> None:
-        """A batch was committed, in this time, its retries included.
+        """Records a committed batch.
 
         Args:
-            records: Its rows.
-            bytes: The size of its data files.
-            files: Their number.
-            seconds: How long the commit took.
+            records: The rows of the batch.
+            bytes: The size of the batch's data files.
+            files: The number of the batch's data files.
+            seconds: The time of the commit with its retries.
         """
         with self._lock:
-            self._sizes = _widened(self._sizes, records)
-            self._all_sizes = _widened(self._all_sizes, records)
+            self._extremes = _with_size(self._extremes, records)
+            self._all_extremes = _with_size(self._all_extremes, records)
             self._series.add(records_written=records, bytes_written=bytes, files_created=files, commits_success=1)
             self._series.observe(COMMIT_SECONDS, seconds)
             self._series.observe(BATCH_RECORDS, records)
 
     def failed(self) -> None:
-        """A commit was given up."""
+        """Records a commit that was given up."""
         with self._lock:
             self._series.add(commits_failed=1)
 
     def retried(self) -> None:
-        """A commit is tried again."""
+        """Records a retry of a commit."""
         with self._lock:
             self._series.add(commit_retries=1)
 
     def records_rejected(self, records: int) -> None:
-        """Rows were kept out of the target."""
+        """Records rows that were kept out of the target."""
         with self._lock:
             self._series.add(records_failed=records)
 
     def records_dropped_late(self, records: int) -> None:
-        """A watermark dropped rows."""
+        """Records rows that a watermark dropped."""
         with self._lock:
             self._series.add(records_late=records)
 
     def scanned(
         self, *, matched: int, skipped: int, bytes: int = 0, partitions_matched: int = 0, partitions_skipped: int = 0
     ) -> None:
-        """A batch read this many files of its sources, and left out so many; and of their partitions."""
+        """Records the source files and source partitions that a batch's scan opened (matched) and left out (skipped)."""
         with self._lock:
             self._series.add(
                 files_matched=matched,
@@ -325,39 +327,40 @@ class Metrics(Figures):
             )
 
     def gone(self, files: int) -> None:
-        """Planned files were gone, and a batch goes on without them."""
+        """Records deleted files that were planned for a batch; the batch goes on without them."""
         with self._lock:
             self._series.add(files_gone=files)
 
     def lag(self, *, snapshots: int, seconds: float, **others: int | None) -> None:
-        """How far the target is behind its followed sources now; until the next call the seconds go on by themselves.
+        """Records the lag of the target behind its followed sources. The seconds grow until the next call.
 
         Args:
-            snapshots: What is not delivered, of all of them.
-            seconds: The age of the oldest of it; 0 with no snapshots.
-            others: What of folders and topics is not delivered, `files`, `bytes` and `records`; None without one.
+            snapshots: The snapshots that are not delivered, of all sources.
+            seconds: The age of the oldest data that is not delivered; 0 if all is delivered.
+            others: The `files`, `bytes` and `records` that are not delivered; None without a folder or topic.
         """
         with self._lock:
-            measured, grows = self._clock(), bool(snapshots or any(others.values()))
-            # Nothing is delivered until the next call, and time goes on.
-            self._series.show("source_lag_seconds", lambda: seconds + (self._clock() - measured) * grows)
+            measured, behind = self._clock(), bool(snapshots or any(others.values()))
+            # While something is not delivered, its age grows.
+            self._series.show("source_lag_seconds", lambda: seconds + (self._clock() - measured if behind else 0.0))
             for name, number in {"snapshots": snapshots, **others}.items():
                 self._series.show(f"source_lag_{name}", None if number is None else partial(float, number))
 
 
-def _widened(sizes: Sequence[int], records: int) -> list[int]:
-    """The sizes of the smallest and the largest batch, with one more batch."""
-    return [min(*sizes, records), max(*sizes, records)] if sizes else [records, records]
+def _with_size(extremes: Sequence[int], records: int) -> list[int]:
+    """The sizes of the smallest and the largest batch, after one more batch."""
+    return [min(*extremes, records), max(*extremes, records)] if extremes else [records, records]
 
 
-def _extremes(sizes: Sequence[int]) -> dict[str, int]:
-    least, most = sizes or (0, 0)
-    return {"batch_size_min": least, "batch_size_max": most}
+def _extreme_fields(extremes: Sequence[int]) -> dict[str, int]:
+    smallest, largest = extremes or (0, 0)
+    return {"batch_size_min": smallest, "batch_size_max": largest}
 
 
-def _live(name: str) -> property:
+def _current(name: str) -> property:
     return property(lambda metrics: getattr(metrics.snapshot(), name))
 
 
+# Each field of `Metrics` is read from a snapshot of the moment.
 for _field in fields(Figures):
-    setattr(Metrics, _field.name, _live(_field.name))
+    setattr(Metrics, _field.name, _current(_field.name))

@@ -1,4 +1,4 @@
-"""The Prometheus series of runs, made with prometheus-client: each metric once, their store, and the text format."""
+"""The Prometheus series of runs: the table of metrics, their store in prometheus-client, and the text format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COUNTERS = {
     "bytes_written": ("iceberg_bytes_written_total", "Bytes of data files in committed batches."),
     "commits_success": ("iceberg_batches_committed_total", "Batches that were committed."),
     "commits_failed": ("iceberg_commits_failed_total", "Commits that were given up."),
-    "commit_retries": ("iceberg_commit_retries_total", "Times that a commit was tried again."),
+    "commit_retries": ("iceberg_commit_retries_total", "Retries of commits."),
     "files_created": ("iceberg_files_created_total", "Data files in committed batches."),
     "records_failed": ("iceberg_records_failed_total", "Rows that were kept out of the target."),
     "records_late": ("iceberg_records_late_total", "Rows that a watermark dropped."),
@@ -31,16 +31,16 @@ COUNTERS = {
     "partitions_matched": ("iceberg_source_partitions_matched_total", "Source partitions that scans opened files of."),
     "partitions_skipped": ("iceberg_source_partitions_skipped_total", "Source partitions that scans ruled out."),
 }
-"""By the field of `Counts`: the metric and its help."""
+"""The metric of each field of `Counts`, and its help text."""
 COMMIT_SECONDS = "iceberg_commit_duration_seconds"
 WRITE_SECONDS = "iceberg_write_duration_seconds"
 BATCH_RECORDS = "iceberg_records_per_batch"
 HISTOGRAMS: Mapping[str, tuple[str, tuple[float, ...]]] = {
-    COMMIT_SECONDS: ("Seconds per commit that went through.", (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)),
+    COMMIT_SECONDS: ("Seconds per successful commit.", (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)),
     WRITE_SECONDS: ("Seconds per writing of a batch's data files.", (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900)),
     BATCH_RECORDS: ("Rows per committed batch.", (1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8)),
 }
-"""By the metric: its help, and the inclusive upper bounds of its buckets."""
+"""The help text of each metric, and the inclusive upper bounds of its buckets."""
 GAUGES = {
     "source_lag_seconds": ("iceberg_source_lag_seconds", "Age of the oldest source snapshot that was not delivered."),
     "source_lag_snapshots": ("iceberg_source_lag_snapshots", "Source snapshots that were not delivered."),
@@ -48,7 +48,7 @@ GAUGES = {
     "source_lag_bytes": ("iceberg_source_lag_bytes", "Bytes of the files that were not delivered."),
     "source_lag_records": ("iceberg_source_lag_records", "Records of followed topics that were not delivered."),
 }
-"""By the field of `Figures`: the metric and its help."""
+"""The metric of each field of `Figures`, and its help text."""
 SUMS: Mapping[str, tuple[str, int]] = {
     **{field: (metric, 1) for field, (metric, _) in COUNTERS.items()},
     "batches_flushed": (f"{WRITE_SECONDS}_count", 1),
@@ -56,12 +56,12 @@ SUMS: Mapping[str, tuple[str, int]] = {
     "write_latency_us": (f"{WRITE_SECONDS}_sum", 1_000_000),
     "batch_size_sum": (f"{BATCH_RECORDS}_sum", 1),
 }
-"""By the field of `Counts`: the sample that has its value, and how many of its units are one of the sample's."""
+"""The sample of each field of `Counts`, and the factor from the sample's unit to the field's."""
 METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
 
 class Series:
-    """The metrics of a run, in a registry of its own: the library's default one belongs to the user's process.
+    """The metrics of a run, in a registry of their own: the library's default registry belongs to the user's process.
 
     Args:
         labels: The values of `LABELS`.
@@ -88,14 +88,14 @@ class Series:
         self._histograms[metric].observe(value)
 
     def show(self, field: str, value: Callable[[], float] | None) -> None:
-        """From now on, a gauge has the value of a function; None takes its sample away."""
+        """Sets the function that gives a gauge's value; None removes the gauge's sample."""
         if value is None:
             self._gauges[field].clear()
         else:
             self._gauges[field].labels(*self._labels).set_function(value)
 
     def collect(self) -> list[Metric]:
-        """The metric families of this moment, without the times that their samples were made."""
+        """The metric families of this moment, without the samples `_created`, which are times of creation."""
         families = list(self._registry.collect())
         for family in families:
             family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
@@ -105,40 +105,40 @@ class Series:
 class RunCollector:
     """Joins the metric families of runs for each scrape.
 
-    An unknown lag has no sample. Of two runs of one pipeline the later one is shown: no two samples may have the same
-    labels.
+    An unknown lag has no sample. If a pipeline has two runs, only the later run is shown: no two samples may have the
+    same labels.
 
     Args:
-        snapshots: Gives the figures of the runs at this moment.
-        prefix: Stands before every name.
+        snapshots: Returns the figures of the runs at this moment.
+        prefix: A prefix of every name.
     """
 
     def __init__(self, snapshots: Callable[[], Iterable[MetricsSnapshot]], prefix: str = "") -> None:
         self._snapshots = snapshots
         self._prefix = prefix
-        self._families = Series("", "").collect()  # their names and helps, which are shown without a run too
+        self._empty_families = Series("", "").collect()  # names and help texts, which are shown without a run too
 
     def collect(self) -> Iterator[Metric]:
-        runs = {(snapshot.pipeline, snapshot.table): snapshot.series for snapshot in self._snapshots()}
-        for family, *parts in zip(self._families, *runs.values(), strict=True):
-            joined = Metric(self._prefix + family.name, family.documentation, family.type)
-            samples = [sample for part in parts for sample in part.samples]
+        series_by_labels = {(snapshot.pipeline, snapshot.table): snapshot.series for snapshot in self._snapshots()}
+        for empty, *families in zip(self._empty_families, *series_by_labels.values(), strict=True):
+            joined = Metric(self._prefix + empty.name, empty.documentation, empty.type)
+            samples = [sample for family in families for sample in family.samples]
             joined.samples = [sample._replace(name=self._prefix + sample.name) for sample in samples]
             yield joined
 
 
 def registry(snapshots: Callable[[], Iterable[MetricsSnapshot]], prefix: str = "") -> CollectorRegistry:
-    """A registry with the series of some runs alone."""
-    made = CollectorRegistry(auto_describe=False)
-    made.register(RunCollector(snapshots, prefix))
-    return made
+    """A registry that has only the series of the given runs."""
+    runs = CollectorRegistry(auto_describe=False)
+    runs.register(RunCollector(snapshots, prefix))
+    return runs
 
 
 def exposition(snapshots: Iterable[MetricsSnapshot], prefix: str = "") -> str:
     """The metrics in Prometheus's text format, version 0.0.4 (prometheus.io/docs/instrumenting/exposition_formats).
 
     Raises:
-        InputError: A metric's name cannot begin with the prefix.
+        InputError: The prefix is not valid in a metric's name.
     """
     if prefix and not METRIC_NAME.fullmatch(prefix):
         raise InputError(

@@ -390,7 +390,7 @@ def test_a_type_may_come_from_the_environment(write: Write) -> None:
 @pytest.mark.parametrize("text", ["${", "${}", "${A", "${1A}", "${A-b}", "${A:-${B}}", "x${ A }"])
 def test_a_dollar_brace_that_is_no_variable(write: Write, text: str) -> None:
     assert refused(write(f"[spark]\nmaster = '{text}'\n"), env={"A": "a"}) == (
-        "helios.toml:2: spark.master: holds a '${' that is no variable. "
+        "helios.toml:2: spark.master: holds a '${' that is not a variable. "
         "Fix: write ${NAME} or ${NAME:-default}; $${ is a plain ${."
     )
 

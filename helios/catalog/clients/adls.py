@@ -1,4 +1,4 @@
-"""PyIceberg's file access to ADLS with fewer retries; Azure's client alone retries for over a minute."""
+"""PyIceberg's file access to ADLS with fewer retries; by default Azure's client retries for over a minute."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class AdlsFileIO(fsspec.FsspecFileIO):
     def _get_fs(self, scheme: str, hostname: str | None = None) -> Any:
         files = super()._get_fs(scheme, hostname)
         if scheme in ("abfs", "abfss"):
-            # adlfs hands no settings of retries on.
+            # adlfs has no setting for retries.
             policy = files.service_client._config.retry_policy
             policy.connect_retries = CONNECT_RETRIES
             policy.initial_backoff = policy.increment_base = RETRY_SECONDS

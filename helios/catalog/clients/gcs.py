@@ -1,4 +1,4 @@
-"""PyIceberg's file access to Google Cloud Storage with a retry limit; pyarrow's own is a quarter of an hour."""
+"""PyIceberg's file access to Google Cloud Storage with a retry limit; pyarrow's default is a quarter of an hour."""
 
 from __future__ import annotations
 

@@ -23,9 +23,9 @@ class GlueCatalog(glue.GlueCatalog):
         session.set_default_client_config(
             Config(connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS, max_pool_connections=CONNECTIONS)
         )
-        # PyIceberg hands the text on as it is, and botocore compares it with a number.
-        tries = int(properties.get(glue.GLUE_MAX_RETRIES, RETRIES))
-        super().__init__(name, **{**properties, glue.GLUE_MAX_RETRIES: tries, "botocore_session": session})
-        # Properties go to the FileIO, which is pickled; a session is not.
+        # PyIceberg passes a text on unchanged, but botocore needs a number.
+        retries = int(properties.get(glue.GLUE_MAX_RETRIES, RETRIES))
+        super().__init__(name, **{**properties, glue.GLUE_MAX_RETRIES: retries, "botocore_session": session})
+        # The FileIO gets these properties and is pickled; a session cannot be pickled.
         self.properties.pop("botocore_session", None)
-        self.properties[glue.GLUE_MAX_RETRIES] = str(tries)
+        self.properties[glue.GLUE_MAX_RETRIES] = str(retries)

@@ -14,12 +14,12 @@ from thrift.transport import TSocket, TTransport
 
 TIMEOUT_SECONDS = 10
 LOCK = "helios.hive.lock"
-# What it logs is raised too.
+# This logger only repeats errors that are raised too.
 logging.getLogger("thrift.transport.TSocket").disabled = True
 
 
 class _Unlocked(Client):  # type: ignore[misc]
-    """Commits by comparing and setting, as Iceberg's Java client does without locks (HIVE-26882)."""
+    """A client that commits by compare-and-set instead of locks, like Iceberg's Java client (HIVE-26882)."""
 
     def lock(self, rqst: Any) -> LockResponse:
         return LockResponse(lockid=0, state=LockState.ACQUIRED)
@@ -30,9 +30,9 @@ class _Unlocked(Client):  # type: ignore[misc]
     def alter_table_with_environment_context(
         self, dbname: str, tbl_name: str, new_tbl: Any, environment_context: Any
     ) -> None:
-        seen = new_tbl.parameters.get(hive.PROP_PREVIOUS_METADATA_LOCATION)
+        previous = new_tbl.parameters.get(hive.PROP_PREVIOUS_METADATA_LOCATION)
         environment_context.properties["expected_parameter_key"] = hive.PROP_METADATA_LOCATION
-        environment_context.properties["expected_parameter_value"] = seen
+        environment_context.properties["expected_parameter_value"] = previous
         try:
             super().alter_table_with_environment_context(dbname, tbl_name, new_tbl, environment_context)
         except MetaException as error:
@@ -71,7 +71,7 @@ class HiveCatalog(hive.HiveCatalog):
 
     @property
     def _client(self) -> Any:
-        # PyIceberg's own one is a single socket, which two threads would talk into at once.
+        # PyIceberg's own client has one socket, which cannot serve two threads at once.
         return _Connection(self.properties)
 
     @_client.setter

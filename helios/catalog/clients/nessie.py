@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.update import TableRequirement, TableUpdate
 
 TABLE, NAMESPACE = "ICEBERG_TABLE", "NAMESPACE"
-# As Iceberg's Java client: other branches may need the files.
+# As Iceberg's Java client does: other branches may need the files.
 _DEFAULTS = {"gc.enabled": "false", "write.metadata.delete-after-commit.enabled": "false"}
 
 
@@ -57,7 +57,7 @@ class NessieCatalog(MetastoreCatalog):
     def _call(self, method: str, path: str, **arguments: Any) -> Any:
         response = self._session.request(method, f"{self.properties['uri'].rstrip('/')}/{path}", **arguments)
         if not response.ok:
-            raise _refused(response)
+            raise _error_of(response)
         return response.json() if response.content else {}
 
     @property
@@ -77,21 +77,21 @@ class NessieCatalog(MetastoreCatalog):
             page = {"page-token": response["token"]}
 
     def _contents(self, names: Sequence[Identifier]) -> tuple[dict[Identifier, dict[str, Any]], str]:
-        """The stored contents of names, and the hash of the branch that has them."""
+        """The stored contents of names, and the hash of the branch's head that has them."""
         wanted = [{"elements": list(name)} for name in names]
         response = self._call("POST", f"{self._tree}/contents", json={"requestedKeys": wanted})
         contents = {tuple(entry["key"]["elements"]): entry["content"] for entry in response.get("contents", [])}
         return contents, response["effectiveReference"]["hash"]
 
     def _content(self, name: Identifier) -> tuple[dict[str, Any] | None, str]:
-        contents, at = self._contents([name])
-        return contents.get(name), at
+        contents, head = self._contents([name])
+        return contents.get(name), head
 
-    def _commit(self, message: str, at: str, *operations: dict[str, Any]) -> None:
+    def _commit(self, message: str, head: str, *operations: dict[str, Any]) -> None:
         body = {"commitMeta": {"message": message, "properties": {"application-type": "iceberg"}}}
-        self._call("POST", f"{self._tree}@{at}/history/commit", json={**body, "operations": operations})
+        self._call("POST", f"{self._tree}@{head}/history/commit", json={**body, "operations": operations})
 
-    def _put(self, name: Identifier, table: StagedTable, known: dict[str, Any], at: str, message: str) -> None:
+    def _put(self, name: Identifier, table: StagedTable, stored: dict[str, Any], head: str, message: str) -> None:
         metadata = table.metadata
         content = {
             "type": TABLE,
@@ -100,47 +100,47 @@ class NessieCatalog(MetastoreCatalog):
             "schemaId": metadata.current_schema_id,
             "specId": metadata.default_spec_id,
             "sortOrderId": metadata.default_sort_order_id,
-            **({"id": known["id"]} if "id" in known else {}),
+            **({"id": stored["id"]} if "id" in stored else {}),
         }
-        self._commit(message, at, {"type": "PUT", "key": {"elements": list(name)}, "content": content})
+        self._commit(message, head, {"type": "PUT", "key": {"elements": list(name)}, "content": content})
 
     def move(self, tables: Sequence[Moved]) -> bool:
         """Sets the metadata of several tables in one commit of the branch, all or none.
 
         Returns:
-            True if the commit was made; False if one of the tables was changed before it, and none was moved.
+            True if the commit was made; False if another commit changed one of the tables first, and none was moved.
 
         Raises:
-            CommitFailedException: It was sent twice, and tables have had other commits between.
+            CommitFailedException: The result is unknown: a request was sent twice, and other commits came between.
         """
-        names = {(*table.namespace, table.table): table for table in tables}
-        contents, at = self._contents([*names])
-        if not _all_at(contents, {name: move.before for name, move in names.items()}):
+        moves = {(*table.namespace, table.table): table for table in tables}
+        contents, head = self._contents([*moves])
+        if not _all_at(contents, {name: move.before for name, move in moves.items()}):
             return False
-        puts = [_put_operation(name, contents[name]["id"], move) for name, move in names.items()]
+        puts = [_put_operation(name, contents[name]["id"], move) for name, move in moves.items()]
         try:
-            self._commit(f"update {len(puts)} tables", at, *puts)
+            self._commit(f"update {len(puts)} tables", head, *puts)
         except CommitFailedException:
-            # If a gateway sent the request twice, the second is refused with this error although the first was applied.
-            contents, _ = self._contents([*names])
-            if _all_at(contents, {name: move.after for name, move in names.items()}):
+            # A gateway may send a request twice: the first is applied, and the second is refused with this error.
+            contents, _ = self._contents([*moves])
+            if _all_at(contents, {name: move.after for name, move in moves.items()}):
                 return True
-            # It is all or none: one table that is still at its old metadata shows that nothing was applied.
-            if any(_all_at(contents, {name: move.before}) for name, move in names.items()):
+            # A commit moves all tables or none: one table with its old metadata shows that none was moved.
+            if any(_all_at(contents, {name: move.before}) for name, move in moves.items()):
                 return False
-            # Whether it was applied before the other commits cannot be seen here: the tables' ledgers tell.
+            # Only the tables' ledgers can tell whether this commit was applied before the other commits.
             raise
         return True
 
     # Namespaces
 
     def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
-        above = self.identifier_to_tuple(namespace)
-        depth = len(above)
-        below = {name[: depth + 1] for name in self._entries(NAMESPACE) if len(name) > depth and name[:depth] == above}
-        if not below and above and not self.namespace_exists(above):
-            raise NoSuchNamespaceError(f"Namespace does not exist: {'.'.join(above)}")
-        return sorted(below)
+        parent = self.identifier_to_tuple(namespace)
+        depth = len(parent)
+        names = [name for name in self._entries(NAMESPACE) if len(name) > depth and name[:depth] == parent]
+        if not names and parent and not self.namespace_exists(parent):
+            raise NoSuchNamespaceError(f"Namespace does not exist: {'.'.join(parent)}")
+        return sorted({name[: depth + 1] for name in names})
 
     def load_namespace_properties(self, namespace: str | Identifier) -> Properties:
         name = self.identifier_to_tuple(namespace)
@@ -151,23 +151,24 @@ class NessieCatalog(MetastoreCatalog):
 
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
         name = self.identifier_to_tuple(namespace)
-        for depth in range(1, len(name) + 1):  # in Nessie a namespace needs its parents: they are created too
-            content, at = self._content(name[:depth])
-            if content is not None and depth == len(name):
+        # Nessie needs the parents of a namespace, so they are created too.
+        for level in (name[:depth] for depth in range(1, len(name) + 1)):
+            content, head = self._content(level)
+            if content is not None and level == name:
                 raise NamespaceAlreadyExistsError(f"Namespace already exists: {'.'.join(name)}")
             if content is None:
-                made = {"type": NAMESPACE, "elements": list(name[:depth]), "properties": dict(properties)}
-                put = {"type": "PUT", "key": {"elements": list(name[:depth])}, "content": made}
-                self._commit(f"create namespace {'.'.join(name[:depth])}", at, put)
+                created = {"type": NAMESPACE, "elements": list(level), "properties": dict(properties)}
+                put = {"type": "PUT", "key": {"elements": list(level)}, "content": created}
+                self._commit(f"create namespace {'.'.join(level)}", head, put)
 
     def drop_namespace(self, namespace: str | Identifier) -> None:
         name = self.identifier_to_tuple(namespace)
         self.load_namespace_properties(name)
-        kinds = (TABLE, NAMESPACE)
-        if any(e[: len(name)] == name and e != name for kind in kinds for e in self._entries(kind)):
+        entries = [*self._entries(TABLE), *self._entries(NAMESPACE)]
+        if any(entry[: len(name)] == name and entry != name for entry in entries):
             raise NamespaceNotEmptyError(f"Namespace is not empty: {'.'.join(name)}")
-        _, at = self._content(name)
-        self._commit(f"drop namespace {'.'.join(name)}", at, {"type": "DELETE", "key": {"elements": list(name)}})
+        _, head = self._content(name)
+        self._commit(f"drop namespace {'.'.join(name)}", head, {"type": "DELETE", "key": {"elements": list(name)}})
 
     def update_namespace_properties(
         self, namespace: str | Identifier, removals: set[str] | None = None, updates: Properties = EMPTY_DICT
@@ -186,16 +187,18 @@ class NessieCatalog(MetastoreCatalog):
         return content is not None and content["type"] == TABLE
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        return self._opened(self.identifier_to_tuple(identifier))[0]
+        table, _, _ = self._open(self.identifier_to_tuple(identifier))
+        return table
 
-    def _opened(self, name: Identifier) -> tuple[Table, dict[str, Any], str]:
-        content, at = self._content(name)
+    def _open(self, name: Identifier) -> tuple[Table, dict[str, Any], str]:
+        """A table, its stored content, and the hash of the branch's head."""
+        content, head = self._content(name)
         if content is None or content["type"] != TABLE:
             raise NoSuchTableError(f"Table does not exist: {'.'.join(name)}")
         location = content["metadataLocation"]
         metadata = FromInputFile.table_metadata(self._load_file_io(location=location).new_input(location))
         io = self._load_file_io(metadata.properties, location)
-        return Table(name, metadata, location, io, self), content, at
+        return Table(name, metadata, location, io, self), content, head
 
     def create_table(  # noqa: PLR0917
         self,
@@ -207,25 +210,25 @@ class NessieCatalog(MetastoreCatalog):
         properties: Properties = EMPTY_DICT,
     ) -> Table:
         name = self.identifier_to_tuple(identifier)
-        content, at = self._content(name)
+        content, head = self._content(name)
         if content is not None:
             raise TableAlreadyExistsError(f"Table already exists: {'.'.join(name)}")
         self.load_namespace_properties(name[:-1])
         place = location or "/".join([self.properties["warehouse"].rstrip("/"), *name])
         staged = self._create_staged_table(name, schema, place, partition_spec, sort_order, {**_DEFAULTS, **properties})
         self._write_metadata(staged.metadata, staged.io, staged.metadata_location)
-        self._put(name, staged, {}, at, f"create table {'.'.join(name)}")
+        self._put(name, staged, {}, head, f"create table {'.'.join(name)}")
         return self.load_table(name)
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
         name = table.name()
-        current, content, at = self._opened(name)
+        current, content, head = self._open(name)
         staged = self._update_and_stage_table(current, name, requirements, updates)
         if staged.metadata != current.metadata:
             self._write_metadata(staged.metadata, staged.io, staged.metadata_location)
-            self._put(name, staged, content, at, f"update table {'.'.join(name)}")
+            self._put(name, staged, content, head, f"update table {'.'.join(name)}")
         return CommitTableResponse.model_validate(
             {"metadata": staged.metadata, "metadata-location": staged.metadata_location}
         )
@@ -234,8 +237,8 @@ class NessieCatalog(MetastoreCatalog):
         name = self.identifier_to_tuple(identifier)
         if not self.table_exists(name):
             raise NoSuchTableError(f"Table does not exist: {'.'.join(name)}")
-        _, at = self._content(name)
-        self._commit(f"drop table {'.'.join(name)}", at, {"type": "DELETE", "key": {"elements": list(name)}})
+        _, head = self._content(name)
+        self._commit(f"drop table {'.'.join(name)}", head, {"type": "DELETE", "key": {"elements": list(name)}})
 
     def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
         raise NotImplementedError("tables of Nessie are renamed with Spark")
@@ -243,7 +246,7 @@ class NessieCatalog(MetastoreCatalog):
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
         raise NotImplementedError("tables are registered in Nessie with Spark")
 
-    # Views: Helios has no use for them
+    # Views: not used by Helios
 
     def list_views(self, namespace: str | Identifier) -> list[Identifier]:
         raise NotImplementedError
@@ -262,7 +265,7 @@ class NessieCatalog(MetastoreCatalog):
 
 
 def _all_at(contents: Mapping[Identifier, dict[str, Any]], locations: Mapping[Identifier, str]) -> bool:
-    """True if each table has the given metadata location."""
+    """True if each table has its given metadata location."""
     return all(contents.get(name, {}).get("metadataLocation") == location for name, location in locations.items())
 
 
@@ -280,7 +283,7 @@ def _put_operation(name: Identifier, id: str, table: Moved) -> dict[str, Any]:
     return {"type": "PUT", "key": {"elements": list(name)}, "content": content}
 
 
-def _refused(response: Response) -> Exception:
+def _error_of(response: Response) -> Exception:
     try:
         body = response.json()
         text = f"{body.get('errorCode', '')} {body.get('message', '')}"

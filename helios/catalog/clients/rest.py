@@ -1,4 +1,4 @@
-"""PyIceberg's REST client with timeouts, a pool of connections, and tokens that threads renew once."""
+"""PyIceberg's REST client with timeouts, a pool of connections, and tokens that are renewed once for all threads."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from urllib3.util import Retry
 
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 60.0
-FIRST_SECONDS = 8.0
+FIRST_READ_SECONDS = 8.0
 CONNECTIONS = 32
 
 
 class Transport(HTTPAdapter):
     """Keeps connections for many threads, and gives up on a server that does not answer.
 
-    Only what the server refused for the moment is tried again: another replica may be waiting.
+    Only the responses 429 and 503 are retried here: after other failures the caller tries the next replica.
     """
 
     def __init__(self) -> None:
-        again = Retry(total=2, connect=0, read=0, other=0, status=2, backoff_factor=0.2, status_forcelist=(429, 503))
-        again.respect_retry_after_header = False
-        super().__init__(max_retries=again, pool_maxsize=CONNECTIONS, pool_block=True)
+        retry = Retry(total=2, connect=0, read=0, other=0, status=2, backoff_factor=0.2, status_forcelist=(429, 503))
+        retry.respect_retry_after_header = False
+        super().__init__(max_retries=retry, pool_maxsize=CONNECTIONS, pool_block=True)
 
     def send(self, request: PreparedRequest, *args: Any, **kwargs: Any) -> Response:
-        # The first requests of a client are light ones: a server that does not answer them hangs.
+        # A client's first requests are cheap: a server that is slow to answer them hangs.
         first = str(request.url).partition("?")[0].endswith(("/v1/config", "/tokens"))
-        kwargs["timeout"] = kwargs.get("timeout") or (CONNECT_SECONDS, FIRST_SECONDS if first else READ_SECONDS)
+        kwargs["timeout"] = kwargs.get("timeout") or (CONNECT_SECONDS, FIRST_READ_SECONDS if first else READ_SECONDS)
         return super().send(request, *args, **kwargs)
 
 
 class Tokens(LegacyOAuth2AuthManager):
-    """Tokens for client credentials, renewed when the server refuses one: once, however many threads it refuses."""
+    """Tokens for client credentials. A token that the server refuses to several threads is renewed once."""
 
     def __init__(self, **settings: Any) -> None:
         self._lock = threading.Lock()
@@ -49,26 +49,26 @@ class Tokens(LegacyOAuth2AuthManager):
 
     def _refresh_token(self) -> None:
         with self._lock:
-            if getattr(self._sent, "token", self._token) == self._token:  # else another thread was faster
+            if getattr(self._sent, "token", self._token) == self._token:  # otherwise another thread has renewed it
                 super()._refresh_token()
 
     def _fetch_access_token(self, credential: str) -> str:
-        # A request for a token must not be signed with the expired one, which the session would do.
-        session = Session()
-        session.headers.update(self._session.headers)
-        session.adapters = self._session.adapters
-        kept, self._session = self._session, session
+        # The signed session would send the expired token with the request for a new one.
+        signed, unsigned = self._session, Session()
+        unsigned.headers.update(signed.headers)
+        unsigned.adapters = signed.adapters
+        self._session = unsigned
         try:
             return super()._fetch_access_token(credential)
         finally:
-            self._session = kept
+            self._session = signed
 
 
 class RestCatalog(rest.RestCatalog):
     """PyIceberg's client of the REST protocol."""
 
     def _config_headers(self, session: Session) -> None:
-        # The first thing that is done with a new session, before it asks for a token.
+        # PyIceberg calls this before a new session requests a token.
         super()._config_headers(session)
         for prefix in ("http://", "https://"):
             session.mount(prefix, Transport())

@@ -51,4 +51,4 @@ def test_all_tables_move_or_none(catalog: Catalog, tmp_path: Path) -> None:
 
 
 def test_every_catalog_says_why_its_tables_cannot_move_together() -> None:
-    assert {name for name, row in CATALOGS.items() if row.together == bool(row.apart)} == set()
+    assert {name for name, row in CATALOGS.items() if row.atomic == bool(row.not_atomic)} == set()

@@ -192,7 +192,7 @@ def test_a_head_request_has_the_status_and_no_body(endpoint: Endpoint, runs: lis
 
 def test_another_path_names_those_that_are_there(endpoint: Endpoint) -> None:
     response, text = ask(endpoint, "/")
-    assert (response.status, text) == (404, "Here are /metrics and /healthz.\n")
+    assert (response.status, text) == (404, "The pages are /metrics and /healthz.\n")
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/healthz", "/other"])
