@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from helios.catalog.spec import Catalog
 
 BUSY_SECONDS = 60
-"""How long a commit to a SQLite catalog waits for another commit. The driver's 3 s are too few for several pipelines."""
+"""How long a commit to a SQLite catalog waits for another commit. The driver's 3 s are few for several pipelines."""
 
 
 def _default_folder(name: str, project: Path) -> str:

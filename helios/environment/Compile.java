@@ -7,16 +7,16 @@ import java.nio.file.Paths;
 import java.util.Map;
 import org.codehaus.janino.SimpleCompiler;
 
-/** Compiles a source into a folder of class files, by the compiler that Spark has: no JDK is needed. */
+/** Compiles a source file into class files with Spark's own compiler, so that no JDK is needed. */
 public class Compile {
   public static void main(String[] arguments) throws Exception {
     SimpleCompiler compiler = new SimpleCompiler();
     compiler.cookFile(new File(arguments[0]));
     for (Object entry : compiler.getBytecodes().entrySet()) {
-      Map.Entry made = (Map.Entry) entry;
-      Path path = Paths.get(arguments[1], ((String) made.getKey()).replace('.', '/') + ".class");
+      Map.Entry compiled = (Map.Entry) entry;
+      Path path = Paths.get(arguments[1], ((String) compiled.getKey()).replace('.', '/') + ".class");
       Files.createDirectories(path.getParent());
-      Files.write(path, (byte[]) made.getValue());
+      Files.write(path, (byte[]) compiled.getValue());
     }
   }
 }

@@ -8,7 +8,7 @@ import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.RawLocalFileSystem;
 import org.apache.hadoop.fs.permission.FsPermission;
 
-/** Hadoop's local files, whose permissions Java sets: Hadoop starts a process (chmod) for each file that it makes. */
+/** Hadoop's local files with permissions set by Java. Hadoop would start a process (chmod) for each new file. */
 public class LocalFiles extends LocalFileSystem {
   public LocalFiles() {
     super(new Raw());
@@ -17,7 +17,7 @@ public class LocalFiles extends LocalFileSystem {
   public static class Raw extends RawLocalFileSystem {
     @Override
     public void setPermission(Path path, FsPermission permission) throws IOException {
-      if (permission.getStickyBit()) { // which Java does not know
+      if (permission.getStickyBit()) { // Java does not support it
         super.setPermission(path, permission);
         return;
       }

@@ -24,26 +24,26 @@ from helios.environment.coordinates import coordinates
 from helios.environment.java import Java, environment
 
 TRAINING_SECONDS = 600
-"""The most seconds that it may take: half a minute, or some minutes on a machine with other work."""
+"""The time limit of making the archive. It takes half a minute, or some minutes on a busy machine."""
 FORMAT = 3
-"""Of the archive and its recipe; higher than before where an older one would do no more."""
+"""The format of the archive and its recipe. A higher number makes Helios create both again."""
 
 QUIET = "-Xlog:disable -Xlog:all=off"
-"""Otherwise the JVM prints every class that it leaves out."""
+"""Without these options the JVM prints every class that it leaves out of the archive."""
 
 
 def path(java: Java, spark_version: str) -> Path:
-    """Where the archive for a Java and a Spark is kept; it fits only the very build that made it."""
+    """The archive's file for a Java and a Spark. An archive fits only the Java build that made it."""
     release = java.home / "release"
     build = release.read_text(errors="replace") if release.is_file() else str(java.path.resolve())
     folder = jars.installed_spark()[1].resolve()
-    own = coordinates(spark_version, recipes.ARCHIVED)
-    key = hashlib.sha256(f"{FORMAT}{build}{spark_version}{folder}{own}".encode()).hexdigest()[:12]
+    archived = coordinates(spark_version, recipes.ARCHIVED)
+    key = hashlib.sha256(f"{FORMAT}{build}{spark_version}{folder}{archived}".encode()).hexdigest()[:12]
     return jars.cache_folder(spark_version) / f"classes-{key}.jsa"
 
 
 def recipe(java: Java, spark_version: str) -> recipes.Recipe | None:
-    """The recipe that was made with the archive; None without one that fits."""
+    """The recipe that was made with the archive; None if there is none, or if Spark's jars have changed."""
     return recipes.load(_note(path(java, spark_version)))
 
 
@@ -52,18 +52,18 @@ def _note(archive: Path) -> Path:
 
 
 def options(java: Java, spark_version: str) -> str:
-    """JVM options that use the archive; empty when there is none."""
+    """JVM options that use the archive; "" without an archive."""
     archive = path(java, spark_version)
     return f'"-XX:SharedArchiveFile={archive}" {QUIET}' if archive.is_file() else ""
 
 
 def ensure(java: Java, spark_version: str, progress: Callable[[str], None] = lambda line: None) -> Path | None:
-    """The archive, created when it is missing; None when this Java cannot create one, which `progress` reports.
+    """The archive, created if it is missing; None if it cannot be created, with the reason in `progress`.
 
-    An installation of Spark that is recreated, at the same path too, has jars of another time: Java takes no archive
-    of the former ones, so that it is created again.
+    Java refuses an archive of jars with other timestamps. So the archive is also created again after Spark was
+    reinstalled, even at the same path.
 
-    Takes about half a minute, once. Two processes at once make one archive.
+    This takes about half a minute, once. A second process waits for the archive of the first.
     """
     archive = path(java, spark_version)
     try:
@@ -81,8 +81,8 @@ def _train(archive: Path, java: Java) -> None:
     version, _ = jars.installed_spark()
     recipes.make(_note(archive), archive.with_suffix(".jars"), java, version)
     with tempfile.TemporaryDirectory(prefix="helios-training-") as folder:
-        for left in archive.parent.glob(f".{archive.name}.*.tmp"):  # of a process that was killed
-            left.unlink(missing_ok=True)
+        for leftover in archive.parent.glob(f".{archive.name}.*.tmp"):  # of a killed process
+            leftover.unlink(missing_ok=True)
         draft = archive.with_name(f".{archive.name}.{os.getpid()}.tmp")
         try:
             _run([sys.executable, "-m", "helios.spark.run.training", str(draft)], folder, environment(java))
@@ -92,11 +92,11 @@ def _train(archive: Path, java: Java) -> None:
 
 
 def _run(command: list[str], folder: str, variables: Mapping[str, str]) -> None:
-    """Runs a command to its end, or ends it with all that it has started: its JVM would go on, and write its draft.
+    """Runs a command. After an interrupt or the time limit, the command's JVM is killed too: it would write its draft.
 
     Raises:
-        OSError: It does not start.
-        subprocess.SubprocessError: It failed, or took too long.
+        OSError: The command does not start.
+        subprocess.SubprocessError: The command failed, or took too long.
     """
     env = {**os.environ, **variables}
     out, err = subprocess.PIPE, subprocess.STDOUT
@@ -104,12 +104,12 @@ def _run(command: list[str], folder: str, variables: Mapping[str, str]) -> None:
         command, cwd=folder, env=env, text=True, stdout=out, stderr=err, start_new_session=True
     ) as process:
         try:
-            said, _ = process.communicate(timeout=TRAINING_SECONDS)
+            output, _ = process.communicate(timeout=TRAINING_SECONDS)
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             raise
     if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command, stderr=said)
+        raise subprocess.CalledProcessError(process.returncode, command, stderr=output)
 
 
 def _reason(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from helios.errors import EnvironmentProblem, near_miss
 _AWS = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
 _HTTP = ("org.apache.httpcomponents:httpclient:4.5.14", "org.apache.httpcomponents:httpcore:4.4.16")
 
-# A row is here only when it was run; a component without a row for a Spark version is refused by name.
+# Only tested versions have a row. A component without a row for a Spark version is refused with an error.
 COMPONENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "4.0": {
         "iceberg": ("org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",),
@@ -32,7 +32,7 @@ COMPONENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
         # 4.1.3 is not in every registry; 4.1.1 reads with 4.1.4.
         "avro": ("org.apache.spark:spark-avro_2.13:4.1.1",),
-        # Checkpoints on s3a://. The AWS SDK itself comes from Iceberg's bundle: no need of the SDK's own 640 MB.
+        # Checkpoints on s3a://. The AWS SDK comes from Iceberg's bundle, instead of the SDK's own bundle of 640 MB.
         "s3a": (
             _AWS,
             "org.apache.hadoop:hadoop-aws:3.4.2",
@@ -59,7 +59,7 @@ class Coordinate(NamedTuple):
 
     @property
     def file_name(self) -> str:
-        """The jar's name in the cache; with the group, as two groups may use one artifact name.
+        """The jar's file name in the cache. It begins with the group: two groups may have an artifact of the same name.
 
         Examples:
             >>> parse("a.b:c:1.0:shaded").file_name
@@ -77,7 +77,7 @@ def parse(text: str) -> Coordinate:
         'sqlite-jdbc'
 
     Raises:
-        ValueError: The text has not three or four parts.
+        ValueError: The text does not have three or four parts.
     """
     parts = text.split(":")
     if len(parts) not in (3, 4) or not all(parts):
@@ -102,15 +102,15 @@ def pip_command(spark_minor: str = NEWEST) -> str:
         >>> pip_command("4.1")
         "pip install 'pyspark>=4.1,<4.2'"
     """
-    major, _, second = spark_minor.partition(".")
-    return f"pip install 'pyspark>={spark_minor},<{major}.{int(second) + 1}'"
+    major_number, _, minor_number = spark_minor.partition(".")
+    return f"pip install 'pyspark>={spark_minor},<{major_number}.{int(minor_number) + 1}'"
 
 
 def coordinates(spark_minor: str, components: Iterable[str]) -> tuple[str, ...]:
     """The pinned jars of some components, each once, in the order of the components.
 
     Args:
-        spark_minor: "4.1"; a full version such as "4.1.4" will do.
+        spark_minor: A minor version such as "4.1", or a full version such as "4.1.4".
         components: Names of `COMPONENTS` rows: "iceberg", "sqlite", "aws", ...
 
     Examples:
@@ -120,18 +120,18 @@ def coordinates(spark_minor: str, components: Iterable[str]) -> tuple[str, ...]:
     Raises:
         EnvironmentProblem: No jars are known for this Spark, or for a component on it.
     """
-    chosen = minor(spark_minor)
-    if chosen not in COMPONENTS:
+    row = minor(spark_minor)
+    if row not in COMPONENTS:
         raise EnvironmentProblem(
             f"Spark {spark_minor} has no Iceberg jars that Helios knows; supported: {', '.join(sorted(COMPONENTS))}.",
             fix=f"{pip_command()}.",
         )
-    rows = COMPONENTS[chosen]
+    known = COMPONENTS[row]
     pinned: dict[str, None] = {}
     for component in components:
-        if component not in rows:
-            raise _unknown(component, chosen)
-        pinned.update(dict.fromkeys(rows[component]))
+        if component not in known:
+            raise _unknown(component, row)
+        pinned.update(dict.fromkeys(known[component]))
     return tuple(pinned)
 
 

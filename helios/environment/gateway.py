@@ -1,7 +1,7 @@
-"""The JVM of Spark's driver: pyspark is connected to it once it is up.
+"""The JVM of Spark's driver. pyspark connects to the JVM once it is up.
 
-It is started with a recipe where one fits. Spark's scripts start it wherever their work is needed: on a cluster, with
-files of configuration, or with settings that the JVM cannot take any more once it runs.
+A recipe starts the JVM if one fits. Spark's scripts start it on a cluster, with configuration files, or with settings
+that only the scripts can apply.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from helios.environment.recipe import Recipe
 
 MAIN = "org.apache.spark.api.python.PythonGatewayServer"
 CONNECTION = "_PYSPARK_DRIVER_CONN_INFO_PATH"
-"""The variable that names the file in which the JVM leaves its port and secret."""
+"""The variable that names the file to which the JVM writes its port and secret."""
 
-SUBMITTED = (
+SUBMIT_SETTINGS = (
     "spark.jars", "spark.files", "spark.archives", "spark.submit.", "spark.driver.extraClassPath",
     "spark.driver.extraLibraryPath", "spark.driver.defaultJavaOptions", "spark.driver.userClassPathFirst",
     "spark.kerberos.", "spark.yarn.",
 )  # fmt: skip
-"""Settings, by the beginnings of their names, that `spark-submit` carries out before the driver's own code runs."""
+"""Prefixes of settings that `spark-submit` applies before the driver's own code runs."""
 
 READ_BY_THE_JVM = ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_DIRS", "SPARK_PUBLIC_DNS", "SPARK_USER")
 READ_BY_SCRIPTS = ("SPARK_", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
 LONGEST_ARGUMENT = 120_000
-"""Linux takes no argument of more than 128 KiB, and the class path is one."""
-DEAF = ("/bin/sh", "-c", 'trap "" INT TERM; exec "$@"', "sh")
-"""The command prefix that ignores Ctrl-C and SIGTERM, which a terminal, Airflow or systemd send to all processes.
+"""Linux takes no argument of more than 128 KiB, and the class path is one argument."""
+IGNORING_SIGNALS = ("/bin/sh", "-c", 'trap "" INT TERM; exec "$@"', "sh")
+"""A command prefix: the JVM ignores Ctrl-C and SIGTERM, which a terminal, Airflow or systemd send to all processes.
 
-They are for this process: it stops its run in order, and the JVM ends with it; whoever ends the JVM alone uses SIGKILL.
-Python would set this in the child between fork and exec, where it may hang: other threads import meanwhile.
+This process handles the signals: it stops its run in order, and the JVM ends with it. Only SIGKILL ends the JVM alone.
+`preexec_fn` is no alternative: Python code between fork and exec may hang while other threads import.
 """
 _POLL_SECONDS = 0.01
 
@@ -50,40 +50,40 @@ def left_to_pyspark() -> bool:
     return os.name != "posix" or "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def fits(recipe: Recipe, master: str, given: Mapping[str, str], jars: Sequence[Path]) -> bool:
-    """True if a JVM may be started without Spark's scripts.
+def fits(recipe: Recipe, master: str, user_conf: Mapping[str, str], jars: Sequence[Path]) -> bool:
+    """True if the recipe can start a JVM without Spark's scripts.
 
     Args:
-        recipe: What it would be started with.
+        recipe: The recipe.
         master: Spark's master.
-        given: The user's conf.
+        user_conf: The user's conf.
         jars: The jars of the components.
     """
-    scripted = [
+    for_scripts = [
         name for name in os.environ if name.startswith(READ_BY_SCRIPTS) and name not in (*READ_BY_THE_JVM, CONNECTION)
     ]
     return (
         re.fullmatch(r"local(\[.*\])?", master) is not None
-        and not scripted
+        and not for_scripts
         and not Path(recipe.folder).with_name("conf").exists()
-        and not any(key.startswith(SUBMITTED) for key in given)
-        and "-Xmx" not in given.get("spark.driver.extraJavaOptions", "")
+        and not any(key.startswith(SUBMIT_SETTINGS) for key in user_conf)
+        and "-Xmx" not in user_conf.get("spark.driver.extraJavaOptions", "")
         and len(_class_path(recipe, jars)) < LONGEST_ARGUMENT
     )
 
 
 def _class_path(recipe: Recipe, jars: Sequence[Path]) -> str:
-    """The jars of the recipe first: the archive fits every class path that begins with its own."""
+    """The class path, the recipe's jars first: the class archive fits every class path that begins with them."""
     return os.pathsep.join(dict.fromkeys((*recipe.class_path, *map(str, jars))))
 
 
-class Starting:
-    """A JVM on its way, which ends with this process.
+class StartingJvm:
+    """A JVM that is starting. The JVM ends when this process ends.
 
     Args:
-        command: What starts it.
-        variables: Its environment, beside that of this process.
-        log: Where its error output goes; None for that of this process.
+        command: The command that starts the JVM.
+        variables: Environment variables, in addition to those of this process.
+        log: The file for the JVM's error output; None for the error output of this process.
     """
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str], log: IO[bytes] | None) -> None:
@@ -91,8 +91,8 @@ class Starting:
         self._connection = self._folder / "connection"
         try:
             self.process = subprocess.Popen(
-                [*DEAF, *command],
-                stdin=subprocess.PIPE,  # the JVM ends when this pipe does
+                [*IGNORING_SIGNALS, *command],
+                stdin=subprocess.PIPE,  # the JVM ends when this pipe is closed
                 stderr=log,
                 env={**os.environ, **variables, CONNECTION: str(self._connection)},
             )
@@ -101,10 +101,10 @@ class Starting:
             raise
 
     def connection(self) -> tuple[int, str]:
-        """Waits until the JVM is up; its port and secret.
+        """Waits until the JVM is up, and returns its port and secret.
 
         Raises:
-            RuntimeError: It has ended instead.
+            RuntimeError: The JVM has ended.
         """
         try:
             while not self._connection.is_file():
@@ -113,41 +113,43 @@ class Starting:
                     self.process.stdin.close()
                     raise RuntimeError(f"Java ended with the status {self.process.returncode}")
                 time.sleep(_POLL_SECONDS)
-            held = self._connection.read_bytes()
+            content = self._connection.read_bytes()
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
-        port, length = struct.unpack(">ii", held[:8])
-        return port, held[8 : 8 + length].decode()
+        # Two integers of 4 bytes, then the secret.
+        port, length = struct.unpack(">ii", content[:8])
+        return port, content[8 : 8 + length].decode()
 
 
 def by_recipe(
     java: Java, recipe: Recipe, jars: Sequence[Path], *, memory: str, options: str, log: IO[bytes] | None
-) -> Starting:
+) -> StartingJvm:
     """A JVM that is started with a recipe.
 
     Args:
-        java: The Java that it runs on.
-        recipe: What it is started with.
-        jars: The jars beside those of the recipe.
-        memory: Its heap, as `spark.driver.memory` has it.
-        options: More options, as `spark.driver.extraJavaOptions` has them.
-        log: Where its error output goes; None for that of this process.
+        java: The Java of the JVM.
+        recipe: The recipe.
+        jars: The jars in addition to those of the recipe.
+        memory: The size of the heap, in the format of `spark.driver.memory`.
+        options: More options, in the format of `spark.driver.extraJavaOptions`.
+        log: The file for the JVM's error output; None for the error output of this process.
     """
     path = _class_path(recipe, jars)
     command = [str(java.path), "-cp", path, f"-Xmx{memory}", *shlex.split(options), *recipe.options, MAIN]
-    own = {"PYTHONHASHSEED": "0", "SPARK_SCALA_VERSION": "2.13", "SPARK_HOME": str(Path(recipe.folder).parent)}
-    return Starting(command, {**environment(java), **own}, log)
+    # Spark's scripts set these variables too.
+    of_spark = {"PYTHONHASHSEED": "0", "SPARK_SCALA_VERSION": "2.13", "SPARK_HOME": str(Path(recipe.folder).parent)}
+    return StartingJvm(command, {**environment(java), **of_spark}, log)
 
 
-def by_scripts(home: Path, conf: Mapping[str, str], *, log: IO[bytes] | None) -> Starting:
-    """A JVM that Spark's scripts start, called as pyspark does, which would not keep SIGTERM from it.
+def by_scripts(home: Path, conf: Mapping[str, str], *, log: IO[bytes] | None) -> StartingJvm:
+    """A JVM that Spark's scripts start. The call is that of pyspark, which would not make the JVM ignore SIGTERM.
 
     Args:
-        home: The folder of the installed Spark; `SPARK_HOME` goes before it.
-        conf: Spark's conf, without secrets: everybody on the machine can read it.
-        log: Where its error output goes; None for that of this process.
+        home: The folder of the installed Spark; the variable `SPARK_HOME` overrides it.
+        conf: Spark's conf, without secrets: everybody on the machine can read the command line.
+        log: The file for the JVM's error output; None for the error output of this process.
     """
     script = Path(os.environ.get("SPARK_HOME") or home, "bin", "spark-submit")
-    given = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    submit_args = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     options = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
-    return Starting([str(script), *options, *given], {"SPARK_CONNECT_MODE": "0"}, log)
+    return StartingJvm([str(script), *options, *submit_args], {"SPARK_CONNECT_MODE": "0"}, log)

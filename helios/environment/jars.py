@@ -1,8 +1,8 @@
 """The jars that pipelines need in addition to Spark's: pinned, fetched once, and used from a cache.
 
 Environment: HELIOS_CACHE (the cache's folder), HELIOS_OFFLINE=1 (never fetch), HELIOS_MAVEN_URL (a mirror of the Maven
-registry). The jars are fetched with the Ivy that ships with pyspark, as plain files without poms: the set is flat and
-pinned, so there is nothing to resolve, and a half-filled `~/.m2` or `~/.ivy2` cannot interfere.
+registry). The Ivy of pyspark fetches the jars as plain files without poms. All jars are pinned, so Ivy resolves no
+dependencies, and a half-filled `~/.m2` or `~/.ivy2` cannot interfere.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven"
   </dependencies>
 </ivy-module>
 """
-# Patterns of a cause in Ivy's log, the most specific first.
+# Patterns of the cause of a failure in Ivy's log, the most specific first.
 _CAUSES = tuple(
     re.compile(pattern, re.MULTILINE)
     for pattern in (
@@ -73,7 +73,7 @@ def installed_spark() -> tuple[str, Path]:
     """The version of the installed pyspark, and the folder of its jars; pyspark is not imported.
 
     Raises:
-        EnvironmentProblem: pyspark is not installed, or is the client without jars.
+        EnvironmentProblem: pyspark is not installed, or the installed one (pyspark-client) has no jars.
     """
     spec = importlib.util.find_spec("pyspark")
     try:
@@ -89,14 +89,14 @@ def installed_spark() -> tuple[str, Path]:
 
 
 def cache_folder(spark_version: str) -> Path:
-    """Where the jars of a Spark version are kept: under $HELIOS_CACHE, or the user's cache folder."""
+    """The folder of the jars of a Spark version: under $HELIOS_CACHE, or the user's cache folder."""
     declared = os.environ.get("HELIOS_CACHE", "").strip()
     root = Path(declared).expanduser().absolute() if declared else Path(platformdirs.user_cache_dir("helios"))
     return root / "jars" / minor(spark_version)
 
 
 def missing_components(components: Iterable[str], *, spark_version: str) -> list[str]:
-    """The coordinates of the components that the cache does not have, or has damaged.
+    """The coordinates of the components' jars that are missing or damaged in the cache.
 
     Raises:
         EnvironmentProblem: No jars are known for this Spark or component.
@@ -107,18 +107,18 @@ def missing_components(components: Iterable[str], *, spark_version: str) -> list
 def ensure(
     components: Iterable[str], *, spark_version: str, offline: bool = False, progress: Progress | None = None
 ) -> list[Path]:
-    """The local jars of the components, fetched first where the cache lacks them.
+    """The local jars of the components. Jars that the cache does not have are fetched first.
 
-    Two processes at once are safe, and an interrupted fetch leaves only whole jars.
+    Two processes may do this at once, and an interrupted fetch leaves only complete jars.
 
     Args:
         components: Names of rows in `helios.environment.coordinates.COMPONENTS`.
         spark_version: The Spark that will load them, such as "4.1.4".
-        offline: Never fetch; HELIOS_OFFLINE=1 says the same.
-        progress: Called with a line for each wait and each jar that arrives.
+        offline: Never fetch; HELIOS_OFFLINE=1 has the same effect.
+        progress: Called with a line for each wait and each fetched jar.
 
     Raises:
-        EnvironmentProblem: A jar is missing and cannot be fetched; the message has the reason and the remedy.
+        EnvironmentProblem: A jar is missing and cannot be fetched; the message has the reason and the fix.
     """
     wanted = coordinates(spark_version, components)
     return fetch(wanted, cache_folder(spark_version), offline=offline, progress=progress)
@@ -128,22 +128,22 @@ def fetch(
     wanted: Sequence[str], folder: Path, *, offline: bool = False, progress: Progress | None = None
 ) -> list[Path]:
     """The jars of coordinates in a folder; otherwise like `ensure`."""
-    lacking = missing_jars(wanted, folder)
-    if lacking:
+    missing = missing_jars(wanted, folder)
+    if missing:
         if offline or os.environ.get("HELIOS_OFFLINE", "").strip().lower() in _TRUE:
-            raise _problem(lacking, folder, f"fetching is switched off ({'offline' if offline else 'HELIOS_OFFLINE'})")
+            raise _problem(missing, folder, f"fetching is switched off ({'offline' if offline else 'HELIOS_OFFLINE'})")
         _fetch_locked(wanted, folder, progress or (lambda _: None))
     return [folder / parse(text).file_name for text in wanted]
 
 
 def missing_jars(wanted: Sequence[str], folder: Path) -> list[str]:
-    """The coordinates whose jars a folder lacks, or has damaged."""
-    # The end of the archive is enough here: a jar is read in full before it is moved into the cache.
+    """The coordinates whose jars are missing or damaged in a folder."""
+    # Only the end of each jar is checked: a jar was read in full before it was moved into the cache.
     return [text for text in wanted if not zipfile.is_zipfile(folder / parse(text).file_name)]
 
 
 def _fetch_locked(wanted: Sequence[str], folder: Path, progress: Progress) -> None:
-    from filelock import FileLock, Timeout  # fcntl has no Windows; imported here because it loads asyncio
+    from filelock import FileLock, Timeout  # works on Windows, unlike fcntl; imported here because it loads asyncio
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -154,9 +154,9 @@ def _fetch_locked(wanted: Sequence[str], folder: Path, progress: Progress) -> No
             progress(f"waiting for another process that fetches jars into {folder}")
             lock.acquire(timeout=LOCK_SECONDS)
         try:
-            lacking = missing_jars(wanted, folder)
-            if lacking:
-                _fetch(lacking, folder, progress)
+            missing = missing_jars(wanted, folder)
+            if missing:
+                _fetch(missing, folder, progress)
         finally:
             lock.release()
     except Timeout:
@@ -172,15 +172,15 @@ def _fetch_locked(wanted: Sequence[str], folder: Path, progress: Progress) -> No
         ) from error
 
 
-def _fetch(lacking: Sequence[str], folder: Path, progress: Progress) -> None:
-    """Fetches into a folder of its own and moves what is whole; the caller holds the lock."""
+def _fetch(missing: Sequence[str], folder: Path, progress: Progress) -> None:
+    """Fetches jars into a working folder, and moves the complete ones to the cache; the caller holds the lock."""
     _sweep(folder)
-    progress(f"fetching {len(lacking)} jar{'s' if len(lacking) > 1 else ''}, once, into {folder}")
+    progress(f"fetching {len(missing)} jar{'s' if len(missing) > 1 else ''}, once, into {folder}")
     work = Path(tempfile.mkdtemp(prefix=".fetch-", dir=folder))
     try:
-        cause = _run_ivy(lacking, work, progress)
+        cause = _run_ivy(missing, work, progress)
         flaws = []
-        for text in lacking:
+        for text in missing:
             name = parse(text).file_name
             if _is_intact(work / "lib" / name):
                 os.replace(work / "lib" / name, folder / name)
@@ -188,20 +188,20 @@ def _fetch(lacking: Sequence[str], folder: Path, progress: Progress) -> None:
                 flaws.append(f"{name} arrived damaged")
     finally:
         _sweep(folder)
-    unfetched = missing_jars(lacking, folder)
-    if unfetched:
-        raise _problem(unfetched, folder, "; ".join(flaws) or cause)
+    still_missing = missing_jars(missing, folder)
+    if still_missing:
+        raise _problem(still_missing, folder, "; ".join(flaws) or cause)
 
 
 def _sweep(folder: Path) -> None:
-    """Removes all working folders, also those of killed processes: only the holder of the lock works here."""
-    for left in folder.glob(".fetch-*"):
-        # An Ivy that outlived a `kill -9` may still write into its folder; the next sweep gets what it leaves.
-        shutil.rmtree(left, ignore_errors=True)
+    """Removes all working folders, also those of killed processes: only the holder of the lock has one in use."""
+    for leftover in folder.glob(".fetch-*"):
+        # The Ivy of a killed process may still write into its folder; the next sweep removes the rest.
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _run_ivy(lacking: Sequence[str], work: Path, progress: Progress) -> str:
-    """Runs Ivy until it ends or stalls; returns the likely cause of jars that are missing."""
+def _run_ivy(missing: Sequence[str], work: Path, progress: Progress) -> str:
+    """Runs Ivy until it ends or stalls. Returns the likely cause of a failure, for jars that are then still missing."""
     java = find_java()
     _, jars = installed_spark()
     ivy = next(iter(sorted(jars.glob("ivy-*.jar"))), None)
@@ -210,7 +210,7 @@ def _run_ivy(lacking: Sequence[str], work: Path, progress: Progress) -> str:
     registry = os.environ.get("HELIOS_MAVEN_URL", "").strip()
     root = f" root={quoteattr(registry.rstrip('/') + '/')}" if registry else ""
     (work / "settings.xml").write_text(_SETTINGS.format(root=root), encoding="utf-8")
-    (work / "ivy.xml").write_text(_module(lacking), encoding="utf-8")
+    (work / "ivy.xml").write_text(_module(missing), encoding="utf-8")
     flags = ["-XX:TieredStopAtLevel=1", f"-Dhelios.fetch={work}", f"-Divy.default.ivy.user.dir={work}"]
     arguments = ["-settings", str(work / "settings.xml"), "-ivy", str(work / "ivy.xml")]
     command = [str(java.path), *flags, "-cp", str(ivy), "org.apache.ivy.Main", *arguments]
@@ -222,7 +222,7 @@ def _run_ivy(lacking: Sequence[str], work: Path, progress: Progress) -> str:
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, **environment(java)},
-            start_new_session=True,  # Ctrl-C reaches this process, which ends Ivy before it cleans up
+            start_new_session=True,  # Ctrl-C reaches only this process, which ends Ivy and then cleans up
         )
         try:
             stalled = _watch(process, work, log, progress)
@@ -235,9 +235,9 @@ def _run_ivy(lacking: Sequence[str], work: Path, progress: Progress) -> str:
 
 
 def _watch(process: subprocess.Popen[bytes], work: Path, log: Path, progress: Progress) -> bool:
-    """Waits for Ivy; true when it stalled."""
-    seen = -1
-    moved = time.monotonic()
+    """Waits until Ivy ends (False) or stalls (True)."""
+    last_size = -1
+    last_progress = time.monotonic()
     reported: set[str] = set()
     while True:
         ended = process.poll() is not None
@@ -248,15 +248,15 @@ def _watch(process: subprocess.Popen[bytes], work: Path, log: Path, progress: Pr
         if ended:
             return False
         size = _downloaded(work, log)
-        if size != seen:
-            seen, moved = size, time.monotonic()
-        elif time.monotonic() - moved > STALL_SECONDS:
+        if size != last_size:
+            last_size, last_progress = size, time.monotonic()
+        elif time.monotonic() - last_progress > STALL_SECONDS:
             return True
         time.sleep(_POLL_SECONDS)
 
 
 def _downloaded(work: Path, log: Path) -> int:
-    """A number that changes with every file and byte that arrives, but not with the log."""
+    """A number that grows with every file and byte that arrives, except those of the log."""
     total = 0
     for folder, _, names in os.walk(work):
         for name in names:
@@ -266,8 +266,8 @@ def _downloaded(work: Path, log: Path) -> int:
     return total
 
 
-def _module(lacking: Sequence[str]) -> str:
-    return _MODULE.format(dependencies="\n".join(map(_dependency, lacking)))
+def _module(missing: Sequence[str]) -> str:
+    return _MODULE.format(dependencies="\n".join(map(_dependency, missing)))
 
 
 def _dependency(text: str) -> str:
@@ -281,7 +281,7 @@ def _dependency(text: str) -> str:
 
 
 def _is_intact(path: Path) -> bool:
-    """True if a jar can be read to its end. Checked once, before it enters the cache."""
+    """True if a jar can be read to its end. This is checked once, before the jar enters the cache."""
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.testzip() is None
@@ -298,8 +298,8 @@ def _cause(output: str) -> str:
     return "Ivy gave no reason"
 
 
-def _problem(lacking: Sequence[str], folder: Path, cause: str) -> EnvironmentProblem:
+def _problem(missing: Sequence[str], folder: Path, cause: str) -> EnvironmentProblem:
     return EnvironmentProblem(
-        f"Missing jar{'s' if len(lacking) > 1 else ''} {', '.join(lacking)}: not in the cache {folder}, and {cause}.",
-        fix=f"run `{COMMAND}` where the network can be reached; it fills that folder, which may also be copied here.",
+        f"Missing jar{'s' if len(missing) > 1 else ''} {', '.join(missing)}: not in the cache {folder}, and {cause}.",
+        fix=f"run `{COMMAND}` on a machine with network; it fills that folder, which may also be copied here.",
     )

@@ -1,4 +1,4 @@
-"""Finds a Java that Spark runs on, with as few starts of a JVM as possible."""
+"""Finds a Java for Spark, with as few starts of a JVM as possible."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 
 from helios.errors import EnvironmentProblem
 
-# In order of preference: 17 is what everything was tried on, 21 is what Spark documents beside it.
+# In order of preference: everything was tested on 17; Spark documents 21 too.
 SUPPORTED = (17, 21)
-# Spark's launcher adds this module on the command line, and a JVM that was linked without it does not start.
+# Spark's launcher adds this module on the command line; a JVM without the module does not start.
 NEEDED_MODULE = "jdk.incubator.vector"
 WELL_KNOWN = (
     "/usr/lib/jvm/*",
@@ -42,10 +42,10 @@ class Java:
     """A Java on this machine.
 
     Attributes:
-        path: The program.
+        path: The program `java`.
         version: The feature version: 8, 11, 17, 21, ...
-        home: What JAVA_HOME must be for it.
-        notice: A note for the user that the Java they asked for does not fit; None if it does.
+        home: The value of JAVA_HOME for this Java.
+        notice: A note for the user that the Java of JAVA_HOME or PATH does not fit; None if it fits.
     """
 
     path: Path
@@ -56,7 +56,7 @@ class Java:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A candidate Java home, and why it does not fit."""
+    """A Java home that was looked at, and the reason why it does not fit; `flaw` is None if it fits."""
 
     origin: str
     place: Path
@@ -85,53 +85,54 @@ def parse_version(text: str) -> int | None:
     parts = re.match(r"(\d+)(?:\.(\d+))?", number)
     if parts is None:
         return None
-    # Up to 8 the feature version came second: 1.8.
-    return int(parts.group(2)) if parts.group(1) == "1" and parts.group(2) else int(parts.group(1))
+    first, second = parts.groups()
+    # Up to Java 8 the feature version is the second number: 1.8.
+    return int(second) if first == "1" and second else int(first)
 
 
 def find_java(*, well_known: Sequence[str] = WELL_KNOWN) -> Java:
-    """The Java that Spark is to run on: JAVA_HOME, then PATH, then the well-known folders.
+    """The Java for Spark: from JAVA_HOME, then PATH, then the well-known folders.
 
     Args:
         well_known: Globs of Java homes to look in last; `~` and `$NAME` are expanded.
 
     Returns:
-        The first that fits. When JAVA_HOME or PATH had one that does not, `notice` says so.
+        The first Java that fits. If the Java of JAVA_HOME or PATH does not fit, `notice` says so.
 
     Raises:
-        EnvironmentProblem: None is a 17 or 21; the message names what was found.
+        EnvironmentProblem: No Java 17 or 21 was found; the message names each Java that was looked at.
     """
     refused: list[_Candidate] = []
-    for seen in _asked_for():
-        if seen.java is not None and seen.flaw is None:
-            return _with_notice(seen.java, refused)
-        refused.append(seen)
-    others = [_look(home, "found") for home in _homes(well_known)]
-    fitting = [seen.java for seen in others if seen.java is not None and seen.flaw is None]
+    for candidate in _declared_candidates():
+        if candidate.java is not None and candidate.flaw is None:
+            return _with_notice(candidate.java, refused)
+        refused.append(candidate)
+    others = [_candidate(home, "found") for home in _homes(well_known)]
+    fitting = [candidate.java for candidate in others if candidate.java is not None and candidate.flaw is None]
     if fitting:
         return _with_notice(min(fitting, key=lambda java: SUPPORTED.index(java.version)), refused)
-    looked = _distinct([*refused, *(seen for seen in others if seen.java is not None)])
-    reasons = "; ".join(str(seen) for seen in looked) or "JAVA_HOME is not set, and there is no java on PATH"
+    candidates = _distinct([*refused, *(candidate for candidate in others if candidate.java is not None)])
+    reasons = "; ".join(map(str, candidates)) or "JAVA_HOME is not set, and there is no java on PATH"
     raise EnvironmentProblem(f"Spark needs Java 17 or 21, and none was found ({reasons}).", fix=INSTALL)
 
 
 def environment(java: Java) -> dict[str, str]:
-    """The environment variables that make Spark's launcher start this Java, whatever JAVA_HOME is."""
+    """The environment variables with which Spark's launcher starts this Java, instead of the user's JAVA_HOME."""
     folder = str(java.path.parent)
     rest = [part for part in os.environ.get("PATH", "").split(os.pathsep) if part and part != folder]
     return {"JAVA_HOME": str(java.home), "PATH": os.pathsep.join([folder, *rest])}
 
 
-def _asked_for() -> Iterator[_Candidate]:
-    """The Java of JAVA_HOME, then that of PATH, which is looked up only if the first does not fit."""
+def _declared_candidates() -> Iterator[_Candidate]:
+    """The Java of JAVA_HOME, then the Java of PATH, which is looked up only if the first does not fit."""
     declared = os.environ.get("JAVA_HOME", "").strip()
     if declared:
-        yield _look(Path(declared).expanduser(), "JAVA_HOME")
+        yield _candidate(Path(declared).expanduser(), "JAVA_HOME")
     on_path = shutil.which("java")
     if on_path:
-        # /usr/bin/java is a chain of links whose end lies in the home.
+        # /usr/bin/java is a chain of links; the last one points into the home.
         program = Path(on_path).resolve()
-        yield _look(program.parent.parent, "PATH", program)
+        yield _candidate(program.parent.parent, "PATH", program)
 
 
 def _homes(well_known: Sequence[str]) -> list[Path]:
@@ -139,13 +140,15 @@ def _homes(well_known: Sequence[str]) -> list[Path]:
     expanded = (os.path.expandvars(os.path.expanduser(pattern)) for pattern in well_known)
     homes: dict[Path, None] = {}
     for pattern in expanded:
-        for place in sorted(glob.glob(pattern)) if "$" not in pattern else ():
+        if "$" in pattern:  # a variable that is not set
+            continue
+        for place in sorted(glob.glob(pattern)):
             if os.access(Path(place, "bin", _PROGRAM), os.X_OK):
                 homes.setdefault(Path(place).resolve())
     return list(homes)
 
 
-def _look(home: Path, origin: str, program: Path | None = None) -> _Candidate:
+def _candidate(home: Path, origin: str, program: Path | None = None) -> _Candidate:
     program = program or home / "bin" / _PROGRAM
     if not program.is_file() or not os.access(program, os.X_OK):
         return _Candidate(origin, home, None, f"has no bin/{_PROGRAM}")
@@ -169,7 +172,7 @@ def _release(home: Path) -> str:
 
 
 def _from_release(text: str, program: Path, home: Path) -> Java | None:
-    """The version from the home's `release` file: 0.1 ms, where starting Java takes 50 to 500 ms."""
+    """The version from the home's `release` file: this takes 0.1 ms, and starting Java takes 50 to 500 ms."""
     match = re.search(r'^JAVA_VERSION="([^"]+)"', text, re.MULTILINE)
     version = parse_version(match.group(1)) if match else None
     return Java(program, version, home) if version is not None else None
@@ -204,9 +207,9 @@ def _with_notice(java: Java, refused: Sequence[_Candidate]) -> Java:
     return replace(java, notice=f"{'; '.join(map(str, refused))}: using Java {java.version} at {java.home} instead.")
 
 
-def _distinct(seen: Sequence[_Candidate]) -> list[_Candidate]:
-    """One entry per place: a home that JAVA_HOME names usually lies in a well-known folder too."""
-    first: dict[Path, _Candidate] = {}
-    for candidate in seen:
-        first.setdefault(candidate.place.resolve(), candidate)
-    return list(first.values())
+def _distinct(candidates: Sequence[_Candidate]) -> list[_Candidate]:
+    """The first candidate of each folder: the folder of JAVA_HOME is usually a well-known one too."""
+    by_folder: dict[Path, _Candidate] = {}
+    for candidate in candidates:
+        by_folder.setdefault(candidate.place.resolve(), candidate)
+    return list(by_folder.values())

@@ -1,4 +1,4 @@
-"""The heap of a driver that is the whole of Spark: a share of the machine's memory, or of its container's."""
+"""The heap of a driver on a local master: a share of the memory of the machine, or of its container."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SHARE = 4
-"""A quarter, as the JVM takes by itself; Spark would tell it 1 GB, whatever the machine."""
+"""The heap is a quarter of the memory, as is the JVM's own default. Spark's default is 1 GB on every machine."""
 LEAST, MOST = 1 << 30, 16 << 30
 UNKNOWN = 2 << 30
-"""The heap where the machine does not tell its memory."""
+"""The heap if the machine's memory is unknown."""
 
 CGROUP = Path("/sys/fs/cgroup")
 LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
-"""A container's limit, in the files of cgroups version 2 and 1; the other one is missing."""
+"""The file with a container's limit: the first for cgroups version 2, the second for version 1."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Heap:
     """The heap of a driver on a local master.
 
     Attributes:
-        bytes: Its size.
-        why: Where the size comes from.
+        bytes: The size.
+        why: The reason for the size.
     """
 
     bytes: int
@@ -32,7 +32,7 @@ class Heap:
 
     @property
     def conf(self) -> str:
-        """The size as `spark.driver.memory` takes it."""
+        """The size in the format of `spark.driver.memory`."""
         return f"{self.bytes >> 20}m"
 
 
@@ -40,8 +40,8 @@ def local_heap(physical: int | None, limit: int | None) -> Heap:
     """The heap for a machine.
 
     Args:
-        physical: Bytes of its memory; None where that is unknown.
-        limit: Bytes that its container permits; None without a limit.
+        physical: The machine's memory in bytes; None if it is unknown.
+        limit: The container's limit in bytes; None without a limit.
 
     Examples:
         >>> local_heap(16 << 30, None)
@@ -53,12 +53,12 @@ def local_heap(physical: int | None, limit: int | None) -> Heap:
     """
     if physical is None and limit is None:
         return Heap(UNKNOWN, "the memory of this machine is unknown")
-    contained = limit is not None and (physical is None or limit < physical)
-    known = min(size for size in (physical, limit) if size is not None)
-    heap = min(max(known // SHARE, LEAST), MOST)
+    limited = limit is not None and (physical is None or limit < physical)
+    memory = min(size for size in (physical, limit) if size is not None)
+    heap = min(max(memory // SHARE, LEAST), MOST)
     bound = {LEAST: ", 1 GB at least", MOST: ", 16 GB at most"}.get(heap, "")
-    whose = "this container" if contained else "this machine"
-    return Heap(heap, f"a quarter of the {known / (1 << 30):.3g} GB of {whose}{bound}")
+    owner = "this container" if limited else "this machine"
+    return Heap(heap, f"a quarter of the {memory / (1 << 30):.3g} GB of {owner}{bound}")
 
 
 def driver_heap() -> Heap:
@@ -67,11 +67,11 @@ def driver_heap() -> Heap:
 
 
 def shown(master: str, conf: Mapping[str, str]) -> str:
-    """The heap that a driver gets, and where its size comes from.
+    """The size of a driver's heap and its reason, as one line.
 
     Args:
         master: Spark's master.
-        conf: The conf that the user gives.
+        conf: The user's conf.
 
     Examples:
         >>> shown("local[*]", {"spark.driver.memory": "3g"})
@@ -79,8 +79,9 @@ def shown(master: str, conf: Mapping[str, str]) -> str:
         >>> shown("spark://host:7077", {})
         "driver memory 1g (Spark's default on a cluster)"
     """
-    if (given := conf.get("spark.driver.memory")) is not None:
-        return f"driver memory {given} (spark.driver.memory in [spark.conf])"
+    declared = conf.get("spark.driver.memory")
+    if declared is not None:
+        return f"driver memory {declared} (spark.driver.memory in [spark.conf])"
     if not master.startswith("local"):
         return "driver memory 1g (Spark's default on a cluster)"
     heap = driver_heap()
@@ -95,15 +96,15 @@ def _physical() -> int | None:
 
 
 def container_limit(root: Path = CGROUP) -> int | None:
-    """The bytes that this process's container permits; None without a limit.
+    """The memory limit of this process's container, in bytes; None without a limit.
 
     Args:
-        root: Where the control groups are mounted; a container sees its own there.
+        root: The mount point of the control groups; a container sees its own group there.
     """
     for name in LIMITS:
         try:
             text = (root / name).read_text().strip()
         except OSError:
             continue
-        return int(text) if text.isdigit() else None  # "max"
+        return int(text) if text.isdigit() else None  # the text "max" stands for no limit
     return None

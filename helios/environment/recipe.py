@@ -1,12 +1,12 @@
-"""How a local JVM of Spark is started without Spark's scripts: its class path and options, noted once.
+"""Recipes: the class path and options that start a local JVM of Spark without Spark's scripts.
 
-Spark's `spark-submit` starts a JVM of its own to make up the command, then one that parses it again. What comes of it
-depends only on the installed Spark: the options that its launcher gives, and every jar of its folder. Both are noted
-beside the class archive when that is made, and are used as long as the folder has the same files.
+Spark's `spark-submit` starts one JVM that builds the command, and a second one that parses it. The final options and
+class path depend only on the installed Spark: on its launcher, and on the jars in its folder. A recipe records them.
+It is made together with the class archive, and used as long as the folder has the same files.
 
-Some jars are copied: without the signature, as classes of signed jars are not archived, and without the extension of
-Spark ML, which starts Scala's reflection for two functions in every session (`helios.spark.session.ml` adds them). One
-is our own: a class for Hadoop's local files.
+Some jars are copied without some of their entries. Signatures are left out, because classes of signed jars are not
+archived. The extension of Spark ML is left out, because it starts Scala's reflection for two functions in every session
+(`helios.spark.session.ml` adds them). One jar is compiled here: it has a class for Hadoop's local files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from helios.environment import jars
 from helios.environment.java import Java, environment
 
 ARCHIVED = ("iceberg", "sqlite")
-"""The components whose jars every recipe has: their classes are in the archive."""
+"""The components whose jars are in every recipe, and whose classes are in the archive."""
 
 PROVIDERS = "META-INF/services/org.apache.spark.sql.SparkSessionExtensionsProvider"
 ML_PROVIDER = "org.apache.spark.sql.ml.InternalFunctionRegistration"
@@ -35,10 +35,7 @@ _SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 _COMPILER_SECONDS = 60.0
 
 LOCAL_FILES = {"spark.hadoop.fs.file.impl": "helios.LocalFiles"}
-"""The conf with which Spark and Iceberg start no process (chmod) for each file that they make on a local disk.
-
-The class is in the class path of every recipe.
-"""
+"""The conf that uses the compiled class. Without it, Spark and Iceberg start a process (chmod) for each local file."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +44,9 @@ class Recipe:
 
     Attributes:
         folder: The folder of Spark's jars.
-        files: Its files when the recipe was made, as `name size mtime`.
+        files: The folder's files when the recipe was made, as `name size mtime`.
         options: The options of Spark's own launcher.
-        class_path: All jars, in the order in which the archive knows them.
+        class_path: All jars, in the same order as in the archive.
     """
 
     folder: str
@@ -59,10 +56,10 @@ class Recipe:
 
 
 def load(note: Path) -> Recipe | None:
-    """The recipe in a file; None without one, or if Spark was reinstalled or a jar removed since."""
+    """The recipe in a file; None without a file, or if Spark was reinstalled or a jar removed since."""
     try:
-        held = json.loads(note.read_bytes())
-        recipe = Recipe(held["folder"], *(tuple(held[key]) for key in ("files", "options", "class_path")))
+        stored = json.loads(note.read_bytes())
+        recipe = Recipe(stored["folder"], *(tuple(stored[key]) for key in ("files", "options", "class_path")))
         if _files(Path(recipe.folder)) != recipe.files:
             return None
     except (OSError, ValueError, TypeError, KeyError):
@@ -71,12 +68,12 @@ def load(note: Path) -> Recipe | None:
 
 
 def make(note: Path, copies: Path, java: Java, spark_version: str) -> None:
-    """Makes the recipe of the installed Spark, and the jars that it has copies of.
+    """Makes the recipe of the installed Spark, and the copies of jars that it needs.
 
     Args:
-        note: The file that will hold it.
+        note: The file of the recipe.
         copies: The folder of the copied jars.
-        java: The Java that it is for.
+        java: The Java that the recipe starts.
         spark_version: The version of Spark.
 
     Raises:
@@ -85,13 +82,14 @@ def make(note: Path, copies: Path, java: Java, spark_version: str) -> None:
     """
     folder = jars.installed_spark()[1].resolve()
     copies.mkdir(parents=True, exist_ok=True)
-    names = sorted(folder.glob("*.jar"), key=lambda jar: (not jar.name.startswith("slf4j-api-"), jar.name))
+    # slf4j-api first, the others by name.
+    spark_jars = sorted(folder.glob("*.jar"), key=lambda jar: (not jar.name.startswith("slf4j-api-"), jar.name))
     recipe = Recipe(
         folder=str(folder),
         files=_files(folder),
         options=_launcher_options(folder, java),
         class_path=(
-            *(str(_copied(jar, copies)) for jar in names),
+            *(str(_stripped(jar, copies)) for jar in spark_jars),
             *map(str, jars.ensure(ARCHIVED, spark_version=spark_version)),
             str(_compiled(folder, copies, java)),
         ),
@@ -102,31 +100,31 @@ def make(note: Path, copies: Path, java: Java, spark_version: str) -> None:
 
 
 def _files(folder: Path) -> tuple[str, ...]:
-    with os.scandir(folder) as found:
-        stats = [(entry.name, entry.stat()) for entry in found]
+    with os.scandir(folder) as entries:
+        stats = [(entry.name, entry.stat()) for entry in entries]
     return tuple(sorted(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats))
 
 
-def _copied(jar: Path, copies: Path) -> Path:
-    """A jar, or its copy without the entries that slow it down."""
-    with zipfile.ZipFile(jar) as held:
-        entries = held.infolist()
+def _stripped(jar: Path, copies: Path) -> Path:
+    """A copy of a jar without the entries that slow a start down; the jar itself if it has none of them."""
+    with zipfile.ZipFile(jar) as original:
+        entries = original.infolist()
         left_out = {entry.filename for entry in entries if _SIGNATURE.match(entry.filename)}
-        if PROVIDERS in held.namelist() and _providers(held.read(PROVIDERS).decode()) == [ML_PROVIDER]:
+        if PROVIDERS in original.namelist() and _providers(original.read(PROVIDERS).decode()) == [ML_PROVIDER]:
             left_out.add(PROVIDERS)
         if not left_out:
             return jar
         draft = copies / f".{jar.name}.{os.getpid()}.tmp"
-        with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as made:
+        with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as copy:
             for entry in entries:
                 if entry.filename not in left_out:
-                    made.writestr(entry, held.read(entry))
+                    copy.writestr(entry, original.read(entry))
     os.replace(draft, copies / jar.name)
     return copies / jar.name
 
 
 def _compiled(folder: Path, copies: Path, java: Java) -> Path:
-    """The jar of our own class, compiled."""
+    """Compiles LocalFiles.java into a jar."""
     here, jar = Path(__file__).parent, copies / "helios-local-files.jar"
     compiler = [str(java.path), "-cp", str(folder / "*"), "org.codehaus.janino.SimpleCompiler"]
     with tempfile.TemporaryDirectory(dir=copies) as out:
@@ -139,9 +137,9 @@ def _compiled(folder: Path, copies: Path, java: Java) -> Path:
             timeout=_COMPILER_SECONDS,
         )
         draft = Path(out, jar.name)
-        with zipfile.ZipFile(draft, "w") as made:
+        with zipfile.ZipFile(draft, "w") as archive:
             for path in sorted(Path(out).rglob("*.class")):
-                made.write(path, path.relative_to(out))
+                archive.write(path, path.relative_to(out))
         os.replace(draft, jar)
     return jar
 
@@ -153,11 +151,12 @@ def _providers(text: str) -> list[str]:
         >>> _providers("# licence\\n\\na.b.C  # one\\n")
         ['a.b.C']
     """
-    return [name for line in text.splitlines() if (name := line.partition("#")[0].strip())]
+    names = (line.partition("#")[0].strip() for line in text.splitlines())
+    return [name for name in names if name]
 
 
 def _launcher_options(folder: Path, java: Java) -> tuple[str, ...]:
-    """The JVM options that Spark's launcher gives a local driver, but for its class path and memory."""
+    """The JVM options that Spark's launcher gives a local driver, without the class path and the memory."""
     arguments = ("--conf", "spark.driver.memory=1g", "pyspark-shell")
     command = [
         str(java.path),
@@ -168,10 +167,11 @@ def _launcher_options(folder: Path, java: Java) -> tuple[str, ...]:
         _SUBMIT,
         *arguments,
     ]
-    own = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_", "HADOOP_"))}
+    # The user's settings of Spark must not enter the recipe.
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_", "HADOOP_"))}
     done = subprocess.run(
         command,
-        env={**own, **environment(java), "SPARK_HOME": str(folder.parent), "SPARK_SCALA_VERSION": "2.13"},
+        env={**env, **environment(java), "SPARK_HOME": str(folder.parent), "SPARK_SCALA_VERSION": "2.13"},
         check=True,
         capture_output=True,
         text=True,
@@ -181,12 +181,12 @@ def _launcher_options(folder: Path, java: Java) -> tuple[str, ...]:
 
 
 def launcher_options(printed: Sequence[str]) -> tuple[str, ...]:
-    """The options in what Spark's launcher prints: a first line, then a command, each part ended by a NUL.
+    """The options in the output of Spark's launcher. Its parts, a first line and a command, are separated by NULs.
 
     Examples:
         >>> launcher_options(["", "\\n/bin/java", "-cp", "a:b", "-Xmx1g", "-Dx=y", _SUBMIT, "pyspark-shell", ""])
         ('-Dx=y',)
     """
     words = list(printed[: printed.index(_SUBMIT)])
-    at = words.index("-cp")
-    return tuple(word for word in words[at + 2 :] if not word.startswith("-Xmx"))
+    after_class_path = words[words.index("-cp") + 2 :]
+    return tuple(word for word in after_class_path if not word.startswith("-Xmx"))

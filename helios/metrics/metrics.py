@@ -316,7 +316,7 @@ class Metrics(Figures):
     def scanned(
         self, *, matched: int, skipped: int, bytes: int = 0, partitions_matched: int = 0, partitions_skipped: int = 0
     ) -> None:
-        """Records the source files and source partitions that a batch's scan opened (matched) and left out (skipped)."""
+        """Records the source files and partitions that a scan opened (matched) and left out (skipped)."""
         with self._lock:
             self._series.add(
                 files_matched=matched,

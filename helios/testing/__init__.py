@@ -1,4 +1,4 @@
-"""Tests of pipelines: rows go in by source, the target is compared, and what breaks exactly once is found.
+"""Tests of pipelines: a test gives rows to sources, compares targets, and finds what breaks exactly-once.
 
     def test_totals(lake):
         test = lake.test(totals)
@@ -6,7 +6,7 @@
         test.expect([{"customer": "ann", "total": 12.5}])
         test.invariant()
 
-The fixture `lake` comes with the package; without pytest it is `with Lake() as lake:`. See docs/testing.md.
+The package has the pytest fixture `lake`; without pytest, write `with Lake() as lake:`. See docs/testing.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    # Each run of pytest loads the plugin, and with it this package: the rest is loaded at its first use.
+    # Each run of pytest loads the plugin and so this package. The modules are loaded at their first use.
     if name in _MODULES:
         return globals().setdefault(name, getattr(import_module(f"helios.testing.{_MODULES[name]}"), name))
     raise AttributeError(f"module 'helios.testing' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The test of pipelines: batches of rows go in, and the target, the rejected rows and the errors are compared."""
+"""The test of pipelines: it gives batches of rows, and compares the targets, the rejected rows and the errors."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 @dataclass
 class Log:
-    """What the runs of a test have told.
+    """The results of a test's runs.
 
     Attributes:
-        events: Their events.
-        error: The error of the last batch that no `expect_error` has asked for yet.
-        given: The batches.
+        events: The events of the runs.
+        error: The error of the last batch, until `expect_error` or the next call takes it.
+        batches: The batches that were given.
     """
 
     events: list[Event] = field(default_factory=list)
     error: HeliosError | None = None
-    given: list[Batch] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
 
 
 class PipelineTest:
@@ -47,67 +47,71 @@ class PipelineTest:
         pipelines: The pipelines, as their scripts declare them, in the order in which they run.
 
     Raises:
-        InputError: There is none, or one reads or writes what a test cannot replace.
+        InputError: There is no pipeline, or a pipeline has a source or target that a test cannot replace.
     """
 
     def __init__(self, lake: Lake, pipelines: Sequence[Pipeline]) -> None:
-        wrong = next((one for one in pipelines if not isinstance(one, Pipeline)), None)
+        wrong = next((value for value in pipelines if not isinstance(value, Pipeline)), None)
         if not pipelines or wrong is not None:
             raise InputError(
                 f"lake.test() takes pipelines, not {wrong!r}." if pipelines else "lake.test() needs a pipeline.",
-                fix="pass `source >> ... >> sink`, or a list of those that feed each other.",
+                fix="pass `source >> ... >> sink`, or a list of pipelines that feed each other.",
             )
         self.lake = lake
         self.pipelines = list(pipelines)
         self.stage = Stage(lake, pipelines)
         self.log = Log()
 
-    # what goes in
+    # batches
 
     def batch(self, rows: Any = None, /, *, kill: Kill | None = None, **sources: Any) -> PipelineTest:
-        """Gives each source new rows, and runs the pipelines until they have taken them: one batch.
+        """Gives new rows to the sources, and runs the pipelines until they have processed the rows as one batch.
 
         Args:
             rows: The rows of the only source, or a mapping from the names of sources to rows.
-            kill: Where the driver dies, and is started again: "after_rejects" when rejected rows are written,
-                "before_commit" when the files of the batch are, "after_commit" when the target has it.
-            sources: Rows by the name of a source: dicts of a table, of files and of memory; text or bytes of a file;
-                dicts, text, bytes or a `Record` of a topic; `(op, before, after)` of a database's changes.
+            kill: The moment at which the driver dies; it is started again. "after_rejects" is after the rejected rows
+                are written, "before_commit" after the batch's files are written, "after_commit" after the commit.
+            sources: Rows by the name of a source: dicts for a table, files or memory; text or bytes for a file; dicts,
+                text, bytes or a `Record` for a topic; `(op, before, after)` for a database's changes.
 
         Raises:
-            InputError: A name is no source, or a row does not fit; the message has the near miss.
+            InputError: A name is not a source, or a row does not fit; the message has the near miss.
         """
         self.settle()
         if kill is not None and kill not in KILLS:
-            raise InputError(f"kill={kill!r} is no moment of a batch. {near_miss(str(kill), KILLS)}")
+            raise InputError(f"kill={kill!r} is not a moment of a batch. {near_miss(str(kill), KILLS)}")
         prepared = self._prepared(rows, sources)
         self.give(prepared, kill=kill)
         return self
 
     def _prepared(self, rows: Any, sources: Mapping[str, Any]) -> Batch:
-        given = dict(sources)
+        by_source = dict(sources)
         if isinstance(rows, Mapping):
-            given = {**rows, **given}
+            by_source = {**rows, **by_source}
         elif rows is not None:
-            given[self._only()] = rows
-        return {feed.name: feed.prepare(rows) for name, rows in given.items() for feed in [self.stage.named(name)]}
+            by_source[self._only_source()] = rows
+        batch: Batch = {}
+        for name, source_rows in by_source.items():
+            feed = self.stage.named(name)
+            batch[feed.name] = feed.prepare(source_rows)
+        return batch
 
-    def _only(self) -> str:
+    def _only_source(self) -> str:
         if len(self.stage.feeds) != 1:
             known = ", ".join(self.stage.feeds) or "none"
-            raise InputError(f"the rows name no source, of {known}.", fix="write name=[...].")
+            raise InputError(f"the rows have no source's name; the sources are {known}.", fix="write name=[...].")
         return next(iter(self.stage.feeds))
 
     def give(self, batch: Batch, *, kill: Kill | None = None, strict: bool = True) -> None:
-        """Gives prepared rows, and runs.
+        """Gives prepared rows to the sources, and runs the pipelines.
 
         Args:
             batch: The rows.
-            kill: As for `batch`.
-            strict: Whether a batch that does not come to the moment of its kill is an error.
+            kill: The same as for `batch()`.
+            strict: Whether a batch that does not reach the moment of its kill is an error.
         """
-        again = batch in self.log.given
-        self.log.given.append(batch)
+        again = batch in self.log.batches
+        self.log.batches.append(batch)
         for name, records in batch.items():
             self.stage.named(name).deliver(records)
         try:
@@ -116,7 +120,7 @@ class PipelineTest:
             self.log.error = error
 
     def replay(self) -> PipelineTest:
-        """Has the last batch done again, as after a lost checkpoint entry: the targets must stay as they are.
+        """Runs the last batch again, as after a lost checkpoint entry: the targets must stay as they are.
 
         Raises:
             Different: A target has changed.
@@ -130,61 +134,62 @@ class PipelineTest:
             if plan.streaming:
                 forget_last(plan)
         self.stage.run(None, self.log.events.append)
-        for plan, held in zip(plans, before, strict=True):
+        for plan, old in zip(plans, before, strict=True):
             if plan.write.sink.iceberg is not None:
-                self._compare(plan.write.table.text, held, self.held(plan), plan, "is not the same after a replay")
+                self._compare(plan.write.table.text, old, self.held(plan), plan, "is not the same after a replay")
         return self
 
-    # what comes out
+    # results
 
     def expect(self, rows: Sequence[Mapping[str, Any]], table: str | None = None) -> PipelineTest:
-        """Compares the rows of a target: as a multiset, in any order, by the columns that are given.
+        """Compares the rows of a target as a multiset, by the columns of the expected rows.
 
         Args:
-            rows: The rows; values are cast to the types of the columns.
+            rows: The expected rows, in any order; values are cast to the types of the columns.
             table: A target, or any other table of the lake; by default the target of the last pipeline.
 
         Raises:
-            Different: They differ; the message says how, by key.
+            Different: The rows differ; the message shows the differences by key.
             InputError: A column or a type does not fit; the message has the near miss.
         """
         self.settle()
-        name, held, schema, keys = self._target(table)
-        given = cast_rows(list(rows), schema, name)
-        columns = [one for one in schema.columns if any(one.name in row for row in given)] or list(schema.columns)
-        uneven = next((n for n, row in enumerate(given, 1) if len(row) != len(columns)), None)
-        if uneven is not None and given:
-            lacking = [one.name for one in columns if one.name not in given[uneven - 1]]
-            raise InputError(
-                f"{name}, row {uneven} lacks the column {lacking[0]!r}, which other expected rows have.",
-                fix="give all rows the same columns.",
-            )
-        names = [one.name for one in columns]
-        wanted = [tuple(canonical(row[one.name], one.kind) for one in columns) for row in given]
-        found = [tuple(canonical(row.get(one.name), one.kind) for one in columns) for row in held]
-        lines = difference(wanted, found, names, keys)
+        name, actual_rows, schema, keys = self._target(table)
+        expected_rows = cast_rows(list(rows), schema, name)
+        columns = [column for column in schema.columns if any(column.name in row for row in expected_rows)]
+        columns = columns or list(schema.columns)
+        for number, row in enumerate(expected_rows, 1):
+            missing = [column.name for column in columns if column.name not in row]
+            if missing:
+                raise InputError(
+                    f"{name}, row {number} lacks the column {missing[0]!r}, which other expected rows have.",
+                    fix="give all rows the same columns.",
+                )
+        expected = [tuple(canonical(row[column.name], column.kind) for column in columns) for row in expected_rows]
+        actual = [tuple(canonical(row.get(column.name), column.kind) for column in columns) for row in actual_rows]
+        lines = difference(expected, actual, [column.name for column in columns], keys)
         if lines:
-            told = f"{name} is not as expected ({len(found)} rows, {len(wanted)} expected):"
-            raise Different("\n  ".join([told, *lines]))
+            title = f"{name} is not as expected ({len(actual)} rows, {len(expected)} expected):"
+            raise Different("\n  ".join([title, *lines]))
         return self
 
     def rows(self, table: str | None = None) -> list[dict[str, Any]]:
         """The rows of a target, or of any other table of the lake."""
         self.settle()
-        return self._target(table)[1]
+        _, rows, _, _ = self._target(table)
+        return rows
 
     def expect_rejected(
         self, rows: Sequence[str] | None = None, *, count: int | None = None, reason: str | None = None
     ) -> PipelineTest:
-        """Compares the rows that were kept out: those of the quarantine, or those that were dropped and counted.
+        """Compares the rejected rows: those of the quarantine, or without one the number of dropped rows.
 
         Args:
-            rows: Texts, each of which one rejected row has in its payload.
-            count: How many there are.
-            reason: A text that the reason of each counted row has, or its step; it needs a quarantine.
+            rows: Texts; each must be in the payload of a rejected row.
+            count: The number of rejected rows; by default the number of `rows`, and without them at least one.
+            reason: Counts only rows with this text in their reason or step. This needs a quarantine.
 
         Raises:
-            Different: There are others.
+            Different: The rejected rows differ.
         """
         self.settle()
         plans = [plan for plan in self.stage.plans() if plan.write.quarantine is not None]
@@ -196,18 +201,19 @@ class PipelineTest:
                 )
             self._expect_count(sum(event.rejected for event in self.log.events), count, "")
             return self
-        held = [row for plan in plans for row in self._quarantined(plan.write.quarantine)]
+        rejected = [row for plan in plans for row in self._quarantined(plan.write.quarantine)]
         if reason is not None:
-            others = sorted({str(row["reason"]) for row in held})
-            held = [row for row in held if reason in f"{row['reason']} {row['step']}"]
-            if not held and count != 0:
-                raise Different(f"no row was rejected because of {reason!r}; reasons: {', '.join(others) or 'none'}.")
-        payloads = [str(row["payload"]) for row in held]
-        lacking = next((text for text in rows or () if not any(text in payload for payload in payloads)), None)
-        if lacking is not None:
-            raise Different(f"no rejected row holds {lacking!r}:\n  " + "\n  ".join(payloads))
-        told = "".join(f"\n  {row['reason']}: {row['payload']}" for row in held)
-        self._expect_count(len(held), count if count is not None or rows is None else len(rows), told)
+            reasons = sorted({str(row["reason"]) for row in rejected})
+            rejected = [row for row in rejected if reason in f"{row['reason']} {row['step']}"]
+            if not rejected and count != 0:
+                raise Different(f"no row was rejected because of {reason!r}; reasons: {', '.join(reasons) or 'none'}.")
+        payloads = [str(row["payload"]) for row in rejected]
+        missing = next((text for text in rows or () if not any(text in payload for payload in payloads)), None)
+        if missing is not None:
+            raise Different(f"no rejected row holds {missing!r}:\n  " + "\n  ".join(payloads))
+        listed = "".join(f"\n  {row['reason']}: {row['payload']}" for row in rejected)
+        expected = len(rows) if count is None and rows is not None else count
+        self._expect_count(len(rejected), expected, listed)
         return self
 
     def _quarantined(self, table: TableName | None) -> list[dict[str, Any]]:
@@ -215,44 +221,48 @@ class PipelineTest:
             return []
         return list(table.catalog.load(table.within).iceberg.scan().to_arrow().to_pylist())
 
-    def _expect_count(self, found: int, count: int | None, told: str) -> None:
-        if (count is None and not found) or (count is not None and found != count):
-            expected = "some" if count is None else count
-            raise Different(f"{found} rows were rejected, expected {expected}.{told}")
+    def _expect_count(self, actual: int, expected: int | None, listed: str) -> None:
+        if expected is None and actual == 0:
+            raise Different(f"0 rows were rejected, expected some.{listed}")
+        if expected is not None and actual != expected:
+            raise Different(f"{actual} rows were rejected, expected {expected}.{listed}")
 
     def expect_error(self, text: str) -> PipelineTest:
-        """Has the last batch fail, or the pipelines fail to compile, with an error that holds a text.
+        """Expects that the last batch has failed, or before the first batch that the pipelines do not compile.
+
+        Args:
+            text: A part of the error's message, in any case.
 
         Raises:
-            Different: There was none, or another one.
+            Different: There was no error, or one without the text.
         """
         error, self.log.error = self.log.error, None
-        if error is None and not self.log.given:
+        if error is None and not self.log.batches:
             error = self._problems()
         if error is None:
-            raise Different(f"no error came, expected one with {text!r}.")
+            raise Different(f"there was no error, expected one with {text!r}.")
         if text.lower() not in str(error).lower():
-            raise Different(f"another error came than one with {text!r}:\n{error}") from error
+            raise Different(f"the error does not have the text {text!r}:\n{error}") from error
         return self
 
     def _problems(self) -> HeliosError | None:
-        problems = compile_pipelines(self.stage.pipelines(), self.stage.context)[1]
+        _, problems = compile_pipelines(self.stage.pipelines(), self.stage.context)
         return CheckFailed(problems) if problems else None
 
     def invariant(
         self, cuts: int = 5, replays: int = 2, shuffles: int = 2, *, ignore: Sequence[str] = (), seed: int = 0
     ) -> Invariant:
-        """Gives all rows of the test again in other ways, each in a lake of its own: the targets must be the same.
+        """Gives all rows of the test again in several ways, each in a new lake: the targets must be the same.
 
         Args:
-            cuts: In how many ways the rows are cut into other batches.
-            replays: In how many ways batches are killed and done again.
-            shuffles: In how many orders the rows of each batch come, of sources whose rows have none.
+            cuts: The number of ways that cut the rows into other batches.
+            replays: The number of ways that kill and repeat batches.
+            shuffles: The number of ways that shuffle the rows of each batch, for sources whose rows have no order.
             ignore: Columns that may differ, such as the time of a run.
-            seed: Where chance begins; another one cuts otherwise.
+            seed: The seed of the random cuts and shuffles.
 
         Raises:
-            Different: They differ; names the first row, and the step before which the ways still agree.
+            Different: The targets differ; the message shows the rows, and the step at which the difference begins.
         """
         from helios.testing.invariant import check
 
@@ -261,71 +271,74 @@ class PipelineTest:
 
     def schema(self) -> dict[str, str]:
         """The columns that reach the target of the last pipeline, with their Spark SQL types."""
-        found = self.stage.plans()[-1].schema
-        return {one.name: one.type for one in found.columns} if found is not None else {}
+        schema = self.stage.plans()[-1].schema
+        return {column.name: column.type for column in schema.columns} if schema is not None else {}
 
     def settle(self) -> None:
-        """Raises the error of the last batch, unless `expect_error` has asked for it."""
+        """Raises the error of the last batch, unless `expect_error` has taken it."""
         error, self.log.error = self.log.error, None
         if error is not None:
             raise error
 
-    # runs
-
-    # sources and targets
+    # targets
 
     def _target(self, table: str | None) -> tuple[str, list[dict[str, Any]], Schema, Sequence[str]]:
         """The name, rows, columns and keys of a target, or of another table."""
-        plan = self.stage.plans()[-1]
+        plans = self.stage.plans()
+        plan = plans[-1]
         if table is None and plan.write.sink.iceberg is None:
-            held = Memory.rows(plan.write.table.table)
-            return plan.write.table.text, held, plan.schema or inferred(held, plan.write.table.text), ()
-        if table is None:
-            return self._table(plan.write.table, plan.write.sink.branch_name, plan.write.mode.keys, plan.schema)
-        known = {one.write.table.text: one for one in self.stage.plans()}
-        fitting = [name for name in known if name == table or name.endswith(f".{table}") or short_name(name) == table]
-        if len(fitting) == 1:
-            plan = known[fitting[0]]
-            return self._table(plan.write.table, plan.write.sink.branch_name, plan.write.mode.keys, plan.schema)
-        return self._table(self.lake.named(table), None, (), None)
+            rows = Memory.rows(plan.write.table.table)
+            return plan.write.table.text, rows, plan.schema or inferred(rows, plan.write.table.text), ()
+        if table is not None:
+            by_name = {plan.write.table.text: plan for plan in plans}
+            fitting = [
+                name for name in by_name if name == table or name.endswith(f".{table}") or short_name(name) == table
+            ]
+            if len(fitting) != 1:
+                return self._table(self.lake.named(table), None, (), None)
+            plan = by_name[fitting[0]]
+        return self._table(plan.write.table, plan.write.sink.branch_name, plan.write.mode.keys, plan.schema)
 
     def _table(
         self, table: TableName, branch: str | None, keys: Sequence[str], columns: Schema | None
     ) -> tuple[str, list[dict[str, Any]], Schema, Sequence[str]]:
         if not table.catalog.exists(table.within):
             if columns is not None and not self.log.error:
-                return table.text, [], columns, keys  # no row has reached it yet
+                return table.text, [], columns, keys  # no row has reached the table yet
             namespace = table.within.rpartition(".")[0]
-            there = table.catalog.tables(namespace) if namespace in table.catalog.namespaces() else []
-            raise NotFound(f"there is no table {table.text} in the test's lake. {near_miss(table.within, there)}")
+            tables = table.catalog.tables(namespace) if namespace in table.catalog.namespaces() else []
+            raise NotFound(f"there is no table {table.text} in the test's lake. {near_miss(table.within, tables)}")
         schema = from_pyiceberg(table.catalog.load(table.within).iceberg.schema())
         return table.text, self.lake.rows_of(table, branch), schema, keys
 
     def held(self, plan: Plan) -> tuple[list[Row], Schema]:
-        """The rows of a target in a form that can be counted."""
+        """The rows of a target as hashable tuples, and its columns."""
         if plan.write.sink.iceberg is None:
             return [], Schema(())
         if plan.write.sink.many_tables:
             return self._held_of_many(plan.write.table)
-        _, held, schema, _ = self._table(plan.write.table, plan.write.sink.branch_name, (), plan.schema)
-        return [tuple(canonical(row.get(one.name), one.kind) for one in schema.columns) for row in held], schema
+        _, rows, schema, _ = self._table(plan.write.table, plan.write.sink.branch_name, (), plan.schema)
+        columns = schema.columns
+        return [tuple(canonical(row.get(column.name), column.kind) for column in columns) for row in rows], schema
 
     def _held_of_many(self, target: TableName) -> tuple[list[Row], Schema]:
-        """The rows of all tables of a routed target or a mirror, each as its table and a text."""
+        """The rows of all tables of a routed target or a mirror, each as the table's name and the row as text."""
         namespace = target.within.rpartition(".")[0]
-        there = target.catalog.tables(namespace) if namespace in target.catalog.namespaces() else []
+        tables = target.catalog.tables(namespace) if namespace in target.catalog.namespaces() else []
         prefix = target.prefix.partition(".")[2]
-        found = {
-            name: target.catalog.load(name).iceberg.scan().to_arrow().to_pylist()
-            for name in there
+        rows = [
+            (name, repr(sorted(row.items())))
+            for name in tables
             if name.startswith(prefix)
-        }
-        rows = [(name, repr(sorted(row.items()))) for name, held in found.items() for row in held]
+            for row in target.catalog.load(name).iceberg.scan().to_arrow().to_pylist()
+        ]
         return rows, Schema((Column("table", "string"), Column("row", "string")))
 
     def _compare(
         self, name: str, before: tuple[list[Row], Schema], after: tuple[list[Row], Schema], plan: Plan, what: str
     ) -> None:
-        lines = difference(before[0], after[0], after[1].names, plan.write.mode.keys)
+        old_rows, _ = before
+        new_rows, schema = after
+        lines = difference(old_rows, new_rows, schema.names, plan.write.mode.keys)
         if lines:
             raise Different("\n  ".join([f"{name} {what}:", *lines]))

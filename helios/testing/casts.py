@@ -1,4 +1,4 @@
-"""Values of a test as values of Spark SQL types: text and numbers are cast where nothing is lost."""
+"""Casts values of a test to Spark SQL types. Text and numbers are cast only if nothing is lost."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-DIGITS = 12
-"""Significant digits by which floating numbers are compared: their sums depend on the order."""
+FLOAT_DIGITS, DIGITS = 6, 12
+"""Floating-point numbers are compared to so many significant digits: sums depend on the order of the rows."""
 
 
 class Misfit(ValueError):
-    """A value that does not fit a type; the text says why."""
+    """A value that does not fit a type; the message says why."""
 
 
 def cast(value: Any, kind: SparkType) -> Any:
-    """A value as Arrow takes it for a type; null stays null.
+    """A value in the form in which Arrow takes it for a type; None stays None.
 
     Raises:
         Misfit: The value does not fit.
@@ -43,14 +43,14 @@ def cast(value: Any, kind: SparkType) -> Any:
 
 def _integer(value: Any, kind: SparkType) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
-        raise Misfit(f"{value!r} is no whole number")
+        raise Misfit(f"{value!r} is not a whole number")
     try:
         number = int(value)
         exact = number == (Decimal(value) if isinstance(value, str) else value)
     except (ValueError, OverflowError, InvalidOperation):
         exact = False
     if not exact:
-        raise Misfit(f"{value!r} is no whole number")
+        raise Misfit(f"{value!r} is not a whole number")
     if not -(1 << BITS[kind.name] - 1) <= number < 1 << BITS[kind.name] - 1:
         raise Misfit(f"{value!r} is out of the range of {kind}")
     return number
@@ -58,43 +58,43 @@ def _integer(value: Any, kind: SparkType) -> int:
 
 def _float(value: Any, kind: SparkType) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
-        raise Misfit(f"{value!r} is no number")
+        raise Misfit(f"{value!r} is not a number")
     try:
         return float(value)
     except ValueError:
-        raise Misfit(f"{value!r} is no number") from None
+        raise Misfit(f"{value!r} is not a number") from None
 
 
 def _decimal(value: Any, kind: SparkType) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
-        raise Misfit(f"{value!r} is no number")
+        raise Misfit(f"{value!r} is not a number")
     precision, scale = kind.numbers or (10, 0)
     try:
-        given = Decimal(repr(value) if isinstance(value, float) else value)
-        fitted = given.quantize(Decimal(1).scaleb(-scale))
+        exact = Decimal(repr(value) if isinstance(value, float) else value)
+        rounded = exact.quantize(Decimal(1).scaleb(-scale))
     except InvalidOperation:
-        raise Misfit(f"{value!r} is no number that fits {kind}") from None
-    if fitted != given or abs(fitted) >= Decimal(10) ** (precision - scale):
+        raise Misfit(f"{value!r} is not a number that fits {kind}") from None
+    if rounded != exact or abs(rounded) >= Decimal(10) ** (precision - scale):
         raise Misfit(f"{value!r} has more digits than {kind}")
-    return fitted
+    return rounded
 
 
 def _boolean(value: Any, kind: SparkType) -> bool:
-    found = {"true": True, "false": False}.get(value.lower()) if isinstance(value, str) else value
-    if not isinstance(found, bool):
+    flag = {"true": True, "false": False}.get(value.lower()) if isinstance(value, str) else value
+    if not isinstance(flag, bool):
         raise Misfit(f"{value!r} is neither True nor False")
-    return found
+    return flag
 
 
 def _string(value: Any, kind: SparkType) -> str:
     if not isinstance(value, str):
-        raise Misfit(f"{value!r} is no text; did you mean {str(value)!r}?")
+        raise Misfit(f"{value!r} is not text; did you mean {str(value)!r}?")
     return value
 
 
 def _binary(value: Any, kind: SparkType) -> bytes:
     if not isinstance(value, bytes | bytearray):
-        raise Misfit(f"{value!r} is no bytes")
+        raise Misfit(f"{value!r} is not bytes")
     return bytes(value)
 
 
@@ -104,51 +104,52 @@ def _date(value: Any, kind: SparkType) -> date:
     try:
         return date.fromisoformat(value)
     except (TypeError, ValueError):
-        raise Misfit(f"{value!r} is no date; write '2026-01-01'") from None
+        raise Misfit(f"{value!r} is not a date; write '2026-01-01'") from None
 
 
-def _moment(value: Any) -> datetime:
+def _datetime(value: Any) -> datetime:
     try:
         return value if isinstance(value, datetime) else datetime.fromisoformat(value)
     except (TypeError, ValueError):
-        raise Misfit(f"{value!r} is no time; write '2026-01-01T09:00Z'") from None
+        raise Misfit(f"{value!r} is not a time; write '2026-01-01T09:00Z'") from None
 
 
 def _timestamp(value: Any, kind: SparkType) -> datetime:
-    """A moment; without a zone it is of UTC."""
-    found = _moment(value)
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    """A time in UTC; a time without a zone is taken as UTC."""
+    time = _datetime(value)
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
 def _timestamp_ntz(value: Any, kind: SparkType) -> datetime:
-    found = _moment(value)
-    if found.tzinfo is not None:
+    time = _datetime(value)
+    if time.tzinfo is not None:
         raise Misfit(f"{value!r} has a zone, and {kind} has none")
-    return found
+    return time
 
 
 def _array(value: Any, kind: SparkType) -> list[Any]:
     if not isinstance(value, list | tuple):
-        raise Misfit(f"{value!r} is no list")
-    return [cast(one, kind.parts[0]) for one in value]
+        raise Misfit(f"{value!r} is not a list")
+    return [cast(element, kind.parts[0]) for element in value]
 
 
 def _map(value: Any, kind: SparkType) -> list[tuple[Any, Any]]:
     pairs = list(value.items()) if isinstance(value, Mapping) else value
     if not isinstance(pairs, list) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-        raise Misfit(f"{value!r} is no mapping")
-    return [(cast(key, kind.parts[0]), cast(one, kind.parts[1])) for key, one in pairs]
+        raise Misfit(f"{value!r} is not a mapping")
+    key_type, value_type = kind.parts
+    return [(cast(key, key_type), cast(mapped, value_type)) for key, mapped in pairs]
 
 
 def _struct(value: Any, kind: SparkType) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise Misfit(f"{value!r} is no struct; write a dict of {', '.join(kind.fields)}")
+        raise Misfit(f"{value!r} is not a struct; write a dict of {', '.join(kind.fields)}")
     known = {name.lower(): name for name in kind.fields}
     for name in value:
         if name.lower() not in known:
             raise Misfit(f"{value!r} has the field {name!r}, and {kind} does not. {near_miss(name, kind.fields)}")
-    given = {known[name.lower()]: one for name, one in value.items()}
-    return {name: cast(given.get(name), part) for name, part in zip(kind.fields, kind.parts, strict=True)}
+    by_name = {known[name.lower()]: field for name, field in value.items()}
+    return {name: cast(by_name.get(name), part) for name, part in zip(kind.fields, kind.parts, strict=True)}
 
 
 CASTERS: Mapping[str, Callable[[Any, SparkType], Any]] = {
@@ -168,40 +169,40 @@ CASTERS: Mapping[str, Callable[[Any, SparkType], Any]] = {
     "map": _map,
     "struct": _struct,
 }
-"""By the name of a type; a value of any other type is taken as it is."""
+"""The cast for each name of a type. Values for other types are not cast."""
 
 
 def cast_rows(rows: Sequence[Mapping[str, Any]], schema: Schema, what: str) -> list[dict[str, Any]]:
-    """Rows cast to the types of columns. A column that a row lacks stays away.
+    """Rows cast to the types of columns. A column that a row lacks is not added.
 
     Args:
         rows: The rows, by column.
         schema: The columns.
-        what: What the rows are of, for errors: `orders`.
+        what: The table or source of the rows, for errors, such as "orders".
 
     Raises:
-        InputError: A row is no mapping, has an unknown column, or a value that does not fit; names the near miss.
+        InputError: A row is not a mapping, has an unknown column, or a value that does not fit.
     """
     return [_cast_row(row, schema, f"{what}, row {number}") for number, row in enumerate(rows, 1)]
 
 
 def _cast_row(row: Any, schema: Schema, what: str) -> dict[str, Any]:
     if not isinstance(row, Mapping):
-        raise InputError(f"{what}: {row!r} is no row.", fix='write a dict: {"id": 1}.')
-    made: dict[str, Any] = {}
+        raise InputError(f"{what}: {row!r} is not a row.", fix='write a dict: {"id": 1}.')
+    values: dict[str, Any] = {}
     for name, value in row.items():
         column = schema.get(str(name))
         if column is None:
             raise InputError(f"{what} has no column {name!r}. {near_miss(str(name), schema.names)}")
         try:
-            made[column.name] = cast(value, column.kind)
+            values[column.name] = cast(value, column.kind)
         except Misfit as misfit:
             raise InputError(f"{what}, column {column.name!r} ({column.type}): {misfit}.") from None
-    return made
+    return values
 
 
 def canonical(value: Any, kind: SparkType) -> Any:
-    """A cast value in a form that can be compared and counted: floating numbers to twelve digits.
+    """A cast value in a hashable form that can be compared; floating-point numbers are rounded to `DIGITS`.
 
     Examples:
         >>> from helios.plan.typing.types import parse_type
@@ -211,11 +212,13 @@ def canonical(value: Any, kind: SparkType) -> Any:
     if value is None:
         return None
     if kind.name in ("float", "double"):
-        return "NaN" if math.isnan(value) else float(f"{value:.{DIGITS if kind.name == 'double' else 6}g}")
+        digits = DIGITS if kind.name == "double" else FLOAT_DIGITS
+        return "NaN" if math.isnan(value) else float(f"{value:.{digits}g}")
     if kind.name == "array":
-        return tuple(canonical(one, kind.parts[0]) for one in value)
+        return tuple(canonical(element, kind.parts[0]) for element in value)
     if kind.name == "map":
-        return tuple(sorted((canonical(k, kind.parts[0]), canonical(v, kind.parts[1])) for k, v in value))
+        key_type, value_type = kind.parts
+        return tuple(sorted((canonical(key, key_type), canonical(mapped, value_type)) for key, mapped in value))
     if kind.name == "struct":
         return tuple(canonical(value.get(name), part) for name, part in zip(kind.fields, kind.parts, strict=True))
     return str(value) if kind.name in ("variant", "unknown") else value
@@ -229,7 +232,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     """
     import pyarrow as pa
 
-    return pa.schema([pa.field(one.name, _arrow(one), nullable=one.nullable) for one in schema.columns])
+    return pa.schema([pa.field(column.name, _arrow(column), nullable=column.nullable) for column in schema.columns])
 
 
 def _arrow(column: Column) -> pa.DataType:
@@ -237,8 +240,8 @@ def _arrow(column: Column) -> pa.DataType:
         return arrow_type(column.kind)
     except KeyError:
         raise InputError(
-            f"column {column.name!r}: the kit makes no column of type {column.type}.",
-            fix='say its type: lake.table("shop.orders", "id bigint, ...").',
+            f"column {column.name!r}: a test cannot make a column of type {column.type}.",
+            fix='declare another type: lake.table("shop.orders", "id bigint, ...").',
         ) from None
 
 
@@ -246,7 +249,7 @@ def arrow_type(kind: SparkType) -> pa.DataType:
     """The Arrow type of a Spark SQL type.
 
     Raises:
-        KeyError: There is none.
+        KeyError: Arrow has no such type.
     """
     import pyarrow as pa
 
@@ -257,7 +260,8 @@ def arrow_type(kind: SparkType) -> pa.DataType:
     if kind.name == "map":
         return pa.map_(arrow_type(kind.parts[0]), arrow_type(kind.parts[1]))
     if kind.name == "struct":
-        return pa.struct([pa.field(n, arrow_type(t)) for n, t in zip(kind.fields, kind.parts, strict=True)])
+        fields = zip(kind.fields, kind.parts, strict=True)
+        return pa.struct([pa.field(name, arrow_type(part)) for name, part in fields])
     plain = {
         "tinyint": pa.int32(), "smallint": pa.int32(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(),
         "double": pa.float64(), "boolean": pa.bool_(), "string": pa.string(), "char": pa.string(),
@@ -268,31 +272,32 @@ def arrow_type(kind: SparkType) -> pa.DataType:
 
 
 def inferred(rows: Sequence[Mapping[str, Any]], what: str) -> Schema:
-    """The columns of rows without a declared schema, by their values.
+    """The columns of rows without a declared schema, inferred from the values.
 
     Raises:
         InputError: A column has no values, or values of several types.
     """
     names = tuple(dict.fromkeys(str(name) for row in rows for name in row))
-    found = from_rows(names, [tuple(_plain(row.get(name)) for name in names) for row in rows])
-    made = Schema(tuple(Column(one.name, _of_structs(rows, one)) for one in found.columns))
-    unclear = next((one for one in made.columns if "void" in one.type or one.type == "unknown"), None)
+    plain = from_rows(names, [tuple(_no_mapping(row.get(name)) for name in names) for row in rows])
+    schema = Schema(tuple(Column(column.name, _type_with_structs(rows, column)) for column in plain.columns))
+    unclear = next((column for column in schema.columns if "void" in column.type or column.type == "unknown"), None)
     if unclear is not None:
         raise InputError(
             f"{what}: the type of column {unclear.name!r} is not clear from its values.",
             fix='declare the columns: lake.table("shop.orders", "id bigint, ...").',
         )
-    return made
+    return schema
 
 
-def _plain(value: Any) -> Any:
-    """A value whose mappings are structs: in a test a dict stands for one, unless a schema says a map."""
+def _no_mapping(value: Any) -> Any:
+    """None for a mapping, whose struct type `_type_with_structs` infers; any other value unchanged."""
     return None if isinstance(value, Mapping) else value
 
 
-def _of_structs(rows: Sequence[Mapping[str, Any]], column: Column) -> str:
+def _type_with_structs(rows: Sequence[Mapping[str, Any]], column: Column) -> str:
+    """The type of a column: a struct if its values are mappings. Only a declared schema makes a mapping a map."""
     nested = [row[column.name] for row in rows if isinstance(row.get(column.name), Mapping)]
     if not nested:
         return column.type
-    inner = inferred(nested, column.name)
-    return str(struct((one.name, one.kind) for one in inner.columns))
+    fields = inferred(nested, column.name).columns
+    return str(struct((field.name, field.kind) for field in fields))

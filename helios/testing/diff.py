@@ -1,4 +1,4 @@
-"""Two multisets of rows, and how they differ, by key and for a reader."""
+"""The difference of two multisets of rows, by key, as text."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from typing import Any
 
 SHOWN = 10
-"""How many rows of each kind a difference shows."""
+"""The number of rows that a difference shows, for each of changed, missing and extra rows."""
 
 Row = tuple[Any, ...]
 
 
 class Different(AssertionError):
-    """A table that is not as a test expects it; the text names the rows."""
+    """A test's failure: a table or a text is not as expected; the message shows the difference."""
 
 
 @dataclass(frozen=True)
 class Words:
-    """How the two sides are called.
+    """The words for the two sides.
 
     Attributes:
-        changed: What is said of a value: "is {0}, expected {1}", of the actual and the expected one.
-        missing: What rows are that only the expected side has.
-        extra: What rows are that only the actual side has.
+        changed: The words for a changed value; {0} is the actual value, {1} the expected one.
+        missing: The word for rows that only the expected side has.
+        extra: The word for rows that only the actual side has.
     """
 
     changed: str = "is {0}, expected {1}"
@@ -43,14 +43,14 @@ def difference(
     keys: Sequence[str] = (),
     words: Words = EXPECTED,
 ) -> list[str]:
-    """The lines that tell how two multisets of rows differ; none where they are the same.
+    """The lines that show how two multisets of rows differ; empty if they are equal.
 
     Args:
-        expected: Rows, as tuples in the order of the columns.
-        actual: The same.
-        columns: The columns.
-        keys: Those by which rows are told apart; by default the first one whose values do.
-        words: How the two sides are called.
+        expected: Rows as tuples in the order of the columns.
+        actual: Rows in the same form.
+        columns: The names of the columns.
+        keys: The key columns; by default the first column with distinct values.
+        words: The words for the two sides.
 
     Examples:
         >>> for line in difference([("ann", 12.5), ("bob", 3)], [("ann", 12.0)], ["customer", "total"]):
@@ -58,75 +58,79 @@ def difference(
         customer='ann': total is 12.0, expected 12.5
         missing: customer='bob', total=3
     """
-    wanted, found = Counter(expected), Counter(actual)
-    lacking, extra = wanted - found, found - wanted
-    if not lacking and not extra:
+    expected_counts, actual_counts = Counter(expected), Counter(actual)
+    missing, extra = expected_counts - actual_counts, actual_counts - expected_counts
+    if not missing and not extra:
         return []
-    by = _key_of(columns, keys, lacking, extra)
+    key_places = _key_places(columns, keys, missing, extra)
     changed: list[str] = []
-    left, right = _by_key(lacking, by), _by_key(extra, by)
-    for key in sorted(left.keys() & right.keys(), key=_order) if by else ():
-        if len(left[key]) == len(right[key]) == 1:
-            row, other = left[key][0], right[key][0]
-            changed.append(_changed(row, other, columns, by, words))
-            lacking[row] -= 1
-            extra[other] -= 1
+    if key_places:
+        missing_by_key, extra_by_key = _by_key(missing, key_places), _by_key(extra, key_places)
+        for key in sorted(missing_by_key.keys() & extra_by_key.keys(), key=_order):
+            if len(missing_by_key[key]) == len(extra_by_key[key]) == 1:
+                old, new = missing_by_key[key][0], extra_by_key[key][0]
+                changed.append(_changed(old, new, columns, key_places, words))
+                missing[old] -= 1
+                extra[new] -= 1
+    # The unary plus drops rows whose count is now zero.
     return [
-        *_some(changed),
-        *_some(_named(words.missing, +lacking, wanted, found, columns)),
-        *_some(_named(words.extra, +extra, wanted, found, columns)),
+        *_first_lines(changed),
+        *_first_lines(_listed(words.missing, +missing, expected_counts, actual_counts, columns)),
+        *_first_lines(_listed(words.extra, +extra, expected_counts, actual_counts, columns)),
     ]
 
 
-def _key_of(columns: Sequence[str], keys: Sequence[str], lacking: Counter[Row], extra: Counter[Row]) -> list[int]:
-    """The places of the key columns; none where nothing tells rows apart."""
+def _key_places(columns: Sequence[str], keys: Sequence[str], missing: Counter[Row], extra: Counter[Row]) -> list[int]:
+    """The positions of the key columns; without keys, of the first column that is unique on each side, else empty."""
     lowered = [name.lower() for name in columns]
     if keys and all(key.lower() in lowered for key in keys):
         return [lowered.index(key.lower()) for key in keys]
-    for place in range(len(columns) if len(columns) > 1 else 0):
-        sides = [[row[place] for row in side.elements()] for side in (lacking, extra)]
+    if len(columns) == 1:  # its value is the whole row
+        return []
+    for place in range(len(columns)):
+        sides = [[row[place] for row in side.elements()] for side in (missing, extra)]
         if all(len(set(map(repr, values))) == len(values) and None not in values for values in sides):
             return [place]
     return []
 
 
-def _by_key(rows: Counter[Row], by: Sequence[int]) -> dict[Row, list[Row]]:
-    found: dict[Row, list[Row]] = {}
+def _by_key(rows: Counter[Row], key_places: Sequence[int]) -> dict[Row, list[Row]]:
+    grouped: dict[Row, list[Row]] = {}
     for row in rows.elements():
-        found.setdefault(tuple(row[place] for place in by), []).append(row)
-    return found
+        grouped.setdefault(tuple(row[place] for place in key_places), []).append(row)
+    return grouped
 
 
-def _changed(row: Row, other: Row, columns: Sequence[str], by: Sequence[int], words: Words) -> str:
-    key = ", ".join(f"{columns[place]}={shown(row[place])}" for place in by)
-    told = [
+def _changed(old: Row, new: Row, columns: Sequence[str], key_places: Sequence[int], words: Words) -> str:
+    key = ", ".join(f"{columns[place]}={shown(old[place])}" for place in key_places)
+    changes = [
         f"{name} {words.changed.format(shown(actual), shown(expected))}"
-        for name, expected, actual in zip(columns, row, other, strict=True)
+        for name, expected, actual in zip(columns, old, new, strict=True)
         if expected != actual
     ]
-    return f"{key}: {'; '.join(told)}"
+    return f"{key}: {'; '.join(changes)}"
 
 
-def _named(
-    what: str, rows: Counter[Row], wanted: Counter[Row], found: Counter[Row], columns: Sequence[str]
+def _listed(
+    what: str, rows: Counter[Row], expected: Counter[Row], actual: Counter[Row], columns: Sequence[str]
 ) -> list[str]:
     lines = []
     for row in sorted(rows, key=_order):
         values = ", ".join(f"{name}={shown(value)}" for name, value in zip(columns, row, strict=True))
         times = f" ({rows[row]} times)" if rows[row] > 1 else ""
-        if wanted[row] and found[row]:
-            times = f" ({found[row]} of it, and not {wanted[row]})"
+        if expected[row] and actual[row]:
+            times = f" ({actual[row]} times, expected {expected[row]})"
         lines.append(f"{what}: {values}{times}")
     return lines
 
 
-def _some(lines: list[str]) -> list[str]:
+def _first_lines(lines: list[str]) -> list[str]:
     more = len(lines) - SHOWN
-    return [*lines[:SHOWN], *([f"... and {more} more"] if more > 0 else [])]
+    return [*lines[:SHOWN], f"... and {more} more"] if more > 0 else lines
 
 
 def _order(row: Row) -> list[tuple[bool, str, Any]]:
-    """An order of rows whose values may be of several types."""
+    """The sort key of a row whose values may be of several types."""
     return [(value is not None, type(value).__name__, value if _sortable(value) else repr(value)) for value in row]
 
 
@@ -135,7 +139,7 @@ def _sortable(value: Any) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A value as a difference shows it: times as ISO text, decimals as numbers."""
+    """The text of a value in a difference: times in ISO format, decimals as numbers."""
     if hasattr(value, "isoformat"):
         return str(value.isoformat()).replace("+00:00", "Z")
     return repr(value) if isinstance(value, str | bytes | tuple) or value is None else str(value)

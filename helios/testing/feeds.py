@@ -1,4 +1,4 @@
-"""What stands in for each source of a pipeline in a test: a table, a folder, a topic or rows of the test's own lake."""
+"""Feeds: each replaces a source of a pipeline in a test by a table, a folder, a topic or rows of the test's lake."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from helios.testing.names import short_name
 from helios.testing.records import Record, as_bytes, envelope
 
 MEMORY = "memory"
-"""The name of rows in memory in a test."""
+"""The name of a source of rows in memory in a test."""
 LOG_BEGIN = 1000
-"""The position in the log of a test's database before its first change."""
+"""The position in the log of a test's database before the first change; any number will do."""
 
 
 class Feed:
-    """What a test gives to a source.
+    """Replaces a source in a test, and takes the rows that the test gives to the source.
 
     Attributes:
         name: The source's full name in the test.
-        ordered: Whether its rows have an order that means something, so that they are not shuffled.
-        followed: Whether a pipeline follows it.
+        ordered: Whether the order of the rows matters, so that they are not shuffled.
+        followed: Whether a pipeline follows the source.
     """
 
     ordered: ClassVar[bool] = False
@@ -51,7 +51,7 @@ class Feed:
         self.followed = False
 
     def prepare(self, rows: Any) -> list[Any]:
-        """The rows of a batch, checked and cast; nothing is delivered yet.
+        """Checks and casts the rows of a batch, without delivering them.
 
         Raises:
             InputError: A row does not fit.
@@ -59,22 +59,22 @@ class Feed:
         raise NotImplementedError
 
     def deliver(self, records: Sequence[Any]) -> None:
-        """Gives prepared rows to the source, as one commit, file or range of offsets."""
+        """Delivers prepared rows, as one commit, file or range of offsets."""
         raise NotImplementedError
 
     def stand_in(self, source: Source) -> Source:
-        """The source that is read instead of a declared one."""
+        """The source that a pipeline reads instead of the declared source."""
         raise NotImplementedError
 
     def ensure_readable(self) -> None:
-        """Refuses a source that could not be read, as the test has said nothing of it.
+        """Refuses a source that cannot be read yet.
 
         Raises:
-            NotFound: Its columns are not known.
+            NotFound: The test has given neither rows nor columns.
         """
 
     def at(self, record: Any, column: str) -> Any:
-        """The value of a column of a prepared row; None where it is not known."""
+        """The value of a column of a prepared row; None if it is unknown."""
         return record.get(column) if isinstance(record, Mapping) else None
 
 
@@ -91,13 +91,13 @@ class TableFeed(Feed):
         return self._table.catalog
 
     def schema(self) -> Schema | None:
-        """The columns: the declared ones, those of the table, or those of the first rows."""
+        """The columns: the declared ones, else those of the table or of the first rows; None while unknown."""
         if self._schema is None and self.catalog.exists(self._table.within):
             self._schema = from_pyiceberg(self.catalog.load(self._table.within).iceberg.schema())
         return self._schema
 
     def declare(self, schema: Schema | None) -> None:
-        """Sets the columns, where nothing else says them."""
+        """Sets the columns, unless they are known."""
         self._schema = self._schema or schema
 
     def prepare(self, rows: Any) -> list[Any]:
@@ -115,7 +115,7 @@ class TableFeed(Feed):
             table.append(pa.Table.from_pylist(list(records), schema=arrow_schema(self.schema() or Schema(()))))
 
     def create(self) -> None:
-        """Makes the table, if its columns are known and it is not there."""
+        """Creates the table, if the columns are known and the table does not exist."""
         schema = self._schema
         if schema is None or self.catalog.exists(self._table.within):
             return
@@ -140,7 +140,7 @@ class TableFeed(Feed):
                 where=source.origin,
                 fix="test the steps behind it over the table itself.",
             )
-        # A name, or None for the default catalog, means a catalog of the lake already: see `Lake.context`.
+        # A name (or None, the default catalog) already refers to a catalog of the lake: see `Lake.context`.
         catalog = self.catalog if isinstance(source.catalog, Catalog) else source.catalog
         return replace(source, catalog=catalog, start=None, at=None, max_rows=None, max_files=None)
 
@@ -159,14 +159,13 @@ class FilesFeed(Feed):
         if isinstance(rows, str | bytes):
             return [rows]
         declared = self._source.declared_schema
-        texts = [one for one in rows if isinstance(one, str | bytes)]
-        if texts or declared is None:
+        if declared is None or any(isinstance(row, str | bytes) for row in rows):
             return list(rows)
         return list(cast_rows(rows, from_ddl(declared), self.name))
 
     def deliver(self, records: Sequence[Any]) -> None:
-        rows = [one for one in records if not isinstance(one, str | bytes)]
-        texts = [one for one in records if isinstance(one, str | bytes)]
+        rows = [record for record in records if not isinstance(record, str | bytes)]
+        texts = [record for record in records if isinstance(record, str | bytes)]
         contents = [rows, *texts] if rows else texts  # one file with all rows, then a file for each text
         for content in contents:
             self._files += 1
@@ -180,7 +179,7 @@ class FilesFeed(Feed):
 class WebhookFeed(Feed):
     """Deliveries that a receiver has stored.
 
-    Their bodies are verified as the receiver verifies them; a signature is not asked for.
+    The receiver's own function checks the bodies. Signatures are not needed.
     """
 
     def __init__(self, source: WebhookSource, folder: Path) -> None:
@@ -191,15 +190,16 @@ class WebhookFeed(Feed):
         folder.mkdir(parents=True, exist_ok=True)
 
     def prepare(self, rows: Any) -> list[Any]:
-        return [self._verified(body) for body in ([rows] if isinstance(rows, str | bytes) else rows)]
+        bodies = [rows] if isinstance(rows, str | bytes) else rows
+        return [self._verified(body) for body in bodies]
 
-    def _verified(self, given: Any) -> bytes:
-        source, body = self._source, as_bytes(given) or b""
+    def _verified(self, content: Any) -> bytes:
+        source, body = self._source, as_bytes(content) or b""
         declared = from_ddl(source.declared_schema) if source.declared_schema is not None else None
         try:
             return verified(body, declared, source.extra, source.fraction)
         except Refused as refused:
-            raise InputError(f"{self.name}: the receiver refuses {given!r}: {refused.reason}.") from None
+            raise InputError(f"{self.name}: the receiver refuses {content!r}: {refused.reason}.") from None
 
     def deliver(self, records: Sequence[Any]) -> None:
         if not records:
@@ -221,7 +221,7 @@ class WebhookFeed(Feed):
 
 
 class MemoryFeed(Feed):
-    """Rows in memory: each batch has its own. Until the test gives some, they are those of the script."""
+    """Rows in memory. Each batch replaces the rows. Before the first batch they are the rows of the script."""
 
     def __init__(self, source: MemorySource, name: str) -> None:
         super().__init__(name)
@@ -242,7 +242,7 @@ class MemoryFeed(Feed):
             return source
         names = self._schema.names
         rows = tuple(tuple(row.get(name) for name in names) for row in self._rows)
-        ddl = source.declared_schema or ", ".join(f"`{c.name}` {c.type}" for c in self._schema.columns)
+        ddl = source.declared_schema or ", ".join(f"`{column.name}` {column.type}" for column in self._schema.columns)
         return replace(source, columns=names, rows=rows, declared_schema=ddl)
 
 
@@ -251,9 +251,9 @@ class Topics:
     """The topics of a lake.
 
     Attributes:
-        broker: The address under which their stand-in is found.
-        logs: By topic and partition, the records.
-        changes: How many changes of databases there are.
+        broker: The address of the broker that the lake replaces.
+        logs: The records, by topic and partition.
+        changes: The number of changes of databases so far.
     """
 
     broker: str
@@ -261,12 +261,12 @@ class Topics:
     changes: int = 0
 
     def make(self, name: str) -> list[list[Record]]:
-        """The partitions of a topic, which is made if it is not there."""
+        """The partitions of a topic; a missing topic is created with one partition."""
         return self.logs.setdefault(name, [[]])
 
 
 class TopicFeed(Feed):
-    """A topic whose records are the test's."""
+    """A topic whose records the test gives."""
 
     ordered = True
 
@@ -278,16 +278,16 @@ class TopicFeed(Feed):
         topics.make(topic)
 
     def prepare(self, rows: Any) -> list[Any]:
-        given = [rows] if isinstance(rows, bytes | str) else rows
-        return [self._record(one) for one in given]
+        contents = [rows] if isinstance(rows, bytes | str) else rows
+        return [self._record(content) for content in contents]
 
-    def _record(self, given: Any) -> Record:
+    def _record(self, content: Any) -> Record:
         if not isinstance(self._source, CdcSource):
-            return Record.of(given)
+            return Record.of(content)
         self._topics.changes += 1
         with_schema = self._source.declared_schema is None
         position = LOG_BEGIN + self._topics.changes
-        return envelope(given, keys=self._keys, topic=self.name, number=position, with_schema=with_schema)
+        return envelope(content, keys=self._keys, topic=self.name, number=position, with_schema=with_schema)
 
     def deliver(self, records: Sequence[Any]) -> None:
         log = self._topics.make(self.name)
@@ -309,10 +309,10 @@ class TopicFeed(Feed):
 
 
 def with_broker(source: Source, broker: str) -> Source:
-    """The same source of topics, or of their changes, read from the beginning, from the test's broker at an address."""
+    """The same source of topics or of changes, but it reads from the test's broker, from the beginning."""
     if isinstance(source, TopicChanges):
-        changed = replace(source, kafka=_of_broker(source.kafka, broker), max_rows=None)
-        return replace(changed, replication=None) if isinstance(changed, CdcSource) else changed
+        changes = replace(source, kafka=_of_broker(source.kafka, broker), max_rows=None)
+        return replace(changes, replication=None) if isinstance(changes, CdcSource) else changes
     assert isinstance(source, KafkaSource)
     return _of_broker(source, broker)
 
@@ -320,16 +320,16 @@ def with_broker(source: Source, broker: str) -> Source:
 def _of_broker(source: KafkaSource, broker: str) -> KafkaSource:
     if source.values.registry is not None:
         raise InputError(
-            f"{source.label()} asks a schema registry, which a test does not have.",
+            f"{source.label()} uses a schema registry, which a test does not have.",
             where=source.origin,
             fix="test the pipeline with .value(...) without registry=.",
         )
-    plain = replace(source, brokers=(broker,), login=None, encryption=None, client=())
-    return replace(plain, first="earliest", max_rows=None)
+    unsecured = replace(source, brokers=(broker,), login=None, encryption=None, client=())
+    return replace(unsecured, first="earliest", max_rows=None)
 
 
 def kafka_source_of(source: Source) -> KafkaSource | None:
-    """The Kafka source: the source itself, or the one from which it reads changes; None if there is none."""
+    """The Kafka source that a source is, or from which it reads changes; None for other sources."""
     kafka = source.kafka if isinstance(source, TopicChanges) else source
     return kafka if isinstance(kafka, KafkaSource) else None
 
@@ -341,12 +341,12 @@ def is_topic(name: str, source: Source) -> bool:
 
 
 def feed_of(source: Source, folder: Path, memory: str) -> Feed | None:
-    """What stands in for a source of files, of deliveries or of rows in memory; None for any other.
+    """The feed for a source of files, of deliveries or of rows in memory; None for other sources.
 
     Args:
         source: The source.
-        folder: Where its files are put, in a folder of their own.
-        memory: The name of rows in memory, which have none of their own.
+        folder: The parent of the folder for the source's files.
+        memory: The name for a source of rows in memory, since its declaration has none.
     """
     match source:
         case FilesSource():
@@ -359,5 +359,5 @@ def feed_of(source: Source, folder: Path, memory: str) -> Feed | None:
 
 
 def _folder_of(path: str) -> str:
-    """The name of the folder for a path; the checksum keeps paths with the same last part apart."""
+    """The name of the folder for a path; the checksum makes it unique for paths with the same last part."""
     return f"{short_name(path)}-{crc32(path.encode()):08x}"

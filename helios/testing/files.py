@@ -1,4 +1,4 @@
-"""The files that a test puts into a folder: rows in the format of the source, or the text that it gives."""
+"""Writes the files of a test: rows in the format of the source, or the given text."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from helios.testing.casts import arrow_schema, inferred
 
 
 def write_file(folder: Path, name: str, source: FilesSource, content: Any) -> None:
-    """Writes one file, which readers see when it is whole.
+    """Writes one file. Readers see the file only when it is complete.
 
     Args:
         folder: The folder.
-        name: Its name, without ending.
-        source: The source, whose format and options the file has.
+        name: The file's name without its extension.
+        source: The source, with the format and its options.
         content: Text, bytes, or rows as dicts.
     """
     data = content.encode() if isinstance(content, str) else content
     if not isinstance(data, bytes):
         data = _bytes(source, data)
-    ending = "txt" if source.format == "text" else source.format
-    hidden = folder / f".{name}.{ending}"
+    extension = "txt" if source.format == "text" else source.format
+    hidden = folder / f".{name}.{extension}"
     hidden.write_bytes(data)
-    hidden.rename(folder / f"{name}.{ending}")
+    hidden.rename(folder / f"{name}.{extension}")
 
 
 def _bytes(source: FilesSource, rows: Sequence[dict[str, Any]]) -> bytes:
@@ -73,9 +73,10 @@ def _columnar(format: str, rows: Sequence[dict[str, Any]], schema: Schema) -> by
     else:
         import pyarrow.orc
 
-        # A time with a zone is a type that Spark's reader of ORC lacks; without one it is of the session's, UTC.
-        plain = [f.with_type(pa.timestamp("us")) if pa.types.is_timestamp(f.type) else f for f in table.schema]
-        pyarrow.orc.write_table(table.cast(pa.schema(plain)), sink)
+        # Spark cannot read an ORC timestamp with a zone. It reads one without a zone in the session's zone, UTC.
+        zoneless = pa.timestamp("us")
+        fields = [field.with_type(zoneless) if pa.types.is_timestamp(field.type) else field for field in table.schema]
+        pyarrow.orc.write_table(table.cast(pa.schema(fields)), sink)
     return bytes(sink.getvalue())
 
 
@@ -92,4 +93,4 @@ def _json(value: Any) -> Any:
         return float(value)
     if isinstance(value, date):
         return value.isoformat().replace("+00:00", "Z")
-    raise InputError(f"{value!r} is nothing that JSON has.", fix="give the text of a file.")
+    raise InputError(f"JSON has no value for {value!r}.", fix="give the text of a file.")

@@ -1,4 +1,4 @@
-"""Gives the same rows in other ways: cut otherwise, killed and done again, shuffled; the targets must be the same."""
+"""Gives the same rows in several ways (other batches, kills and replays, shuffled): the targets must be the same."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from helios.plan.typing.schema import Schema, from_ddl
 from helios.steps.watermark import Watermark
 from helios.testing.casts import CASTERS, Misfit
 from helios.testing.diff import WAYS, Different, Row, difference
+from helios.testing.feeds import Feed
 from helios.testing.names import sources_of
 from helios.testing.stage import KILLS, Batch, Kill
 
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from helios.testing.case import PipelineTest
 
 PIECES = 4
-"""Into how many batches rows are cut at the most."""
+"""The largest number of batches into which rows are cut."""
 
-Result = dict[str, tuple[list[Row], Schema]]
+Target = tuple[list[Row], Schema]
+Result = dict[str, Target]
 """The rows and columns of each target."""
 
 
@@ -34,10 +36,10 @@ class Way:
     """A way in which the rows are given.
 
     Attributes:
-        text: What it is, for a reader.
+        text: A description for the messages.
         batches: The batches.
-        killed: Whether each batch is killed once, at one moment after the other, and done again.
-        twice: Whether each batch is given once more: a MERGE and an upsert must not count it twice.
+        killed: Whether the driver dies once in each batch, at each moment of `KILLS` in turn; the batch is replayed.
+        twice: Whether each batch is given twice: a MERGE or an upsert must not count its rows twice.
     """
 
     text: str
@@ -48,12 +50,12 @@ class Way:
 
 @dataclass(frozen=True)
 class Invariant:
-    """What was compared.
+    """The result of `PipelineTest.invariant`.
 
     Attributes:
-        ways: The ways, as text.
-        left_out: How many rows were left out, as they lie behind a watermark in some way.
-        notes: What was not done, and why.
+        ways: The ways that were compared, as text.
+        left_out: The number of rows that were left out, because they are behind a watermark in some way.
+        notes: The ways that were not possible, and why.
     """
 
     ways: tuple[str, ...]
@@ -61,203 +63,214 @@ class Invariant:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        late = f"{self.left_out} rows behind a watermark were left out" if self.left_out else ""
-        return "; ".join(one for one in (f"{len(self.ways)} ways give the same", late, *self.notes) if one)
+        late = [f"{self.left_out} rows behind a watermark were left out"] if self.left_out else []
+        return "; ".join([f"{len(self.ways)} ways give the same", *late, *self.notes])
 
 
 def check(test: PipelineTest, *, cuts: int, replays: int, shuffles: int, ignore: Sequence[str], seed: int) -> Invariant:
-    """See `PipelineTest.invariant`."""
-    if not any(batch for batch in test.log.given):
+    """Compares the targets of all ways, as `PipelineTest.invariant` describes it."""
+    if not any(test.log.batches):
         raise InputError("invariant() has no rows.", fix="give some first: test.batch(orders=[...]).")
-    if test.lake.touched:
+    if test.lake.changed_by_sql:
         raise InputError(
-            "invariant() gives the rows again in other lakes, which lack what lake.sql() has changed.",
-            fix="leave out lake.sql(); lake.table(name, schema, rows) is done again.",
+            "invariant() gives the rows again in other lakes, which lack the changes of lake.sql().",
+            fix="leave out lake.sql(); lake.table(name, schema, rows) is repeated in each lake.",
         )
     plans, chance = test.stage.plans(), random.Random(seed)
-    batches, left_out = _in_time(test, _standing_first(test, plans))
+    batches, left_out = _without_late_rows(test, _unfollowed_first(test, plans))
     notes: list[str] = []
     first = Way("the batches of the test", batches)
     ways: list[Way] = []
-    why = _uncut(plans, test)
-    if cuts and why:
-        notes.append(f"not cut otherwise: {why}")
+    why_not_cut = _why_not_cut(plans)
+    if cuts and why_not_cut:
+        notes.append(f"not cut into other batches: {why_not_cut}")
     elif cuts:
         ways += _cuts(test, batches, cuts, chance)
-    twice = all(plan.write.mode.merge or plan.write.mode.traits.idempotent for plan in plans) and all(
-        plan.path is ReadPath.RANGES for plan in plans
+    twice = all(
+        (plan.write.mode.merge or plan.write.mode.traits.idempotent) and plan.path is ReadPath.RANGES for plan in plans
     )
     ways += [_killed(batches, number, twice=twice) for number in range(replays)]
-    shuffled = [feed for feed in test.stage.feeds.values() if not feed.ordered and not _changes(test, feed.name)]
-    if shuffles and not shuffled:
+    unordered = [feed for feed in test.stage.feeds.values() if not _has_order(test, feed)]
+    if shuffles and not unordered:
         notes.append("not shuffled: the rows of its sources have an order")
-    whole = batches if why else next(_cuts(test, batches, 1, chance)).batches
-    ways += [
-        _shuffled(test, batches if number % 2 else whole, chance, number)
-        for number in range(shuffles if shuffled else 0)
-    ]
+    elif shuffles:
+        one_batch = batches if why_not_cut else next(_cuts(test, batches, 1, chance)).batches
+        ways += [_shuffled(test, batches if number % 2 else one_batch, chance, number) for number in range(shuffles)]
     expected, comparison = result(test, test.pipelines, first), _Comparison(test, first, ignore)
-    if batches == test.log.given and test.lake.clocks < 2:
-        comparison.same({plan.write.table.text: test.held(plan) for plan in plans}, expected, first)
+    # The test's own targets count too, unless rows were left out or the clock was set between batches.
+    if batches == test.log.batches and test.lake.clock_changes < 2:
+        comparison.require_equal({plan.write.table.text: test.held(plan) for plan in plans}, expected, first)
     for way in ways:
-        comparison.same(expected, comparison.found(way), way)
+        comparison.require_equal(expected, comparison.targets_after(way), way)
     return Invariant(tuple(way.text for way in ways), left_out, tuple(notes))
 
 
 # the ways
 
 
-def _standing_first(test: PipelineTest, plans: Sequence[Plan]) -> list[Batch]:
-    """The batches of the test; rows of sources that are not followed, beside one that is, come with the first."""
+def _unfollowed_first(test: PipelineTest, plans: Sequence[Plan]) -> list[Batch]:
+    """The batches of the test. If a pipeline is streaming, all rows of unfollowed sources move to the first batch."""
     if not any(plan.streaming for plan in plans):
-        return [dict(batch) for batch in test.log.given]
-    standing: Batch = {}
-    moving: list[Batch] = []
-    for batch in test.log.given:
-        moving.append({name: rows for name, rows in batch.items() if test.stage.feeds[name].followed})
+        return [dict(batch) for batch in test.log.batches]
+    unfollowed: Batch = {}
+    followed: list[Batch] = []
+    for batch in test.log.batches:
+        followed.append({name: rows for name, rows in batch.items() if test.stage.feeds[name].followed})
         for name, rows in batch.items():
             if not test.stage.feeds[name].followed:
-                standing.setdefault(name, []).extend(rows)
-    moving = [batch for batch in moving if batch] or [{}]
-    return [{**standing, **moving[0]}, *moving[1:]]
+                unfollowed.setdefault(name, []).extend(rows)
+    followed = [batch for batch in followed if batch] or [{}]
+    return [{**unfollowed, **followed[0]}, *followed[1:]]
 
 
-def _uncut(plans: Sequence[Plan], test: PipelineTest) -> str:
-    """Why the rows are not cut into other batches; empty where they are."""
+def _why_not_cut(plans: Sequence[Plan]) -> str:
+    """The reason why the rows cannot be cut into other batches; "" if they can."""
     for plan in plans:
         if plan.write.mode.traits.erases:
-            return f"each batch of {plan.write.mode.text()} replaces rows of the one before"
+            return f"each batch of {plan.write.mode.text()} replaces rows of the batch before"
         if plan.path is ReadPath.BATCH and any(read.table is not None for read in plan.reads):
             return f"{plan.pipeline} reads whole tables, and follows none"
     return ""
 
 
-def _followed(test: PipelineTest, batches: Sequence[Batch]) -> tuple[Batch, Batch]:
-    """The rows that stand in the first batch, and all that come over time."""
-    moves = any(feed.followed for feed in test.stage.feeds.values())
-    standing: Batch = {}
-    coming: Batch = {}
+def _split_followed(test: PipelineTest, batches: Sequence[Batch]) -> tuple[Batch, Batch]:
+    """All rows of unfollowed and of followed sources. If no source is followed, all count as followed."""
+    none_followed = not any(feed.followed for feed in test.stage.feeds.values())
+    unfollowed: Batch = {}
+    followed: Batch = {}
     for batch in batches:
         for name, rows in batch.items():
-            side = coming if test.stage.feeds[name].followed or not moves else standing
+            side = followed if none_followed or test.stage.feeds[name].followed else unfollowed
             side.setdefault(name, []).extend(rows)
-    return standing, coming
+    return unfollowed, followed
 
 
 def _cuts(test: PipelineTest, batches: Sequence[Batch], cuts: int, chance: random.Random) -> Iterator[Way]:
-    """All rows in one batch, each in its own, and what chance gives."""
-    standing, coming = _followed(test, batches)
-    longest = max((len(rows) for rows in coming.values()), default=0)
+    """Ways with other batches: first one batch, then up to `PIECES` batches of equal size, then random batches."""
+    unfollowed, followed = _split_followed(test, batches)
+    longest = max((len(rows) for rows in followed.values()), default=0)
     for number in range(cuts):
-        pieces = 1 if number == 0 else min(longest, PIECES) if number == 1 else chance.randint(2, PIECES)
+        if number == 0:
+            pieces = 1
+        elif number == 1:
+            pieces = PIECES
+        else:
+            pieces = chance.randint(2, PIECES)
         pieces = max(1, min(pieces, longest))
-        made: list[Batch] = [{} for _ in range(pieces)]
-        for name, rows in coming.items():
+        cut: list[Batch] = [{} for _ in range(pieces)]
+        for name, rows in followed.items():
             places = _places(len(rows), pieces, chance, even=number == 1)
-            for batch, (start, end) in zip(made, pairwise(places), strict=True):
+            for batch, (start, end) in zip(cut, pairwise(places), strict=True):
                 if end > start:
                     batch[name] = rows[start:end]
-        made = [batch for batch in made if batch] or [{}]
-        made[0] = {**standing, **made[0]}
-        sizes = ", ".join(str(sum(map(len, batch.values()))) for batch in made)
-        yield Way(f"cut into {len(made)} batch{'es' if len(made) > 1 else ''} (rows: {sizes})", made)
+        cut = [batch for batch in cut if batch] or [{}]
+        cut[0] = {**unfollowed, **cut[0]}
+        sizes = ", ".join(str(sum(map(len, batch.values()))) for batch in cut)
+        yield Way(f"cut into {len(cut)} batch{'es' if len(cut) > 1 else ''} (rows: {sizes})", cut)
 
 
 def _places(count: int, pieces: int, chance: random.Random, *, even: bool) -> list[int]:
-    """Where rows are cut: `pieces + 1` ascending places."""
+    """The positions at which so many rows are cut: `pieces + 1` ascending numbers, from 0 to `count`."""
     if even:
         return [count * number // pieces for number in range(pieces + 1)]
-    inner = sorted(chance.sample(range(1, count), min(pieces - 1, max(0, count - 1)))) if count > 1 else []
+    inner = sorted(chance.sample(range(1, count), min(pieces - 1, count - 1))) if count > 1 else []
     return [0, *inner, *[count] * (pieces - len(inner))]
 
 
 def _killed(batches: list[Batch], number: int, *, twice: bool) -> Way:
-    once_more = twice and number % 2 == 1
-    text = "each batch killed, done again and replayed" + (", and given twice" if once_more else "")
-    return Way(text, batches, killed=True, twice=once_more)
+    given_twice = twice and number % 2 == 1
+    text = "each batch killed, run again and replayed" + (", and given twice" if given_twice else "")
+    return Way(text, batches, killed=True, twice=given_twice)
 
 
-def _changes(test: PipelineTest, name: str) -> bool:
-    """True if a source is read as changes, whose commits have an order."""
-    sources = [source for one in test.pipelines for source in sources_of(one)]
-    return any(
-        source.reads_changes and str(source.reference[0] if source.reference else "") in name for source in sources
+def _has_order(test: PipelineTest, feed: Feed) -> bool:
+    """True if the rows of a feed have an order: those of a topic, and those of a table that is read as changes."""
+    sources = [source for pipeline in test.pipelines for source in sources_of(pipeline)]
+    return feed.ordered or any(
+        source.reads_changes and str(source.reference[0] if source.reference else "") in feed.name for source in sources
     )
 
 
 def _shuffled(test: PipelineTest, batches: Sequence[Batch], chance: random.Random, number: int) -> Way:
-    made = []
+    """A way with the rows of each batch in another order: reversed in the first way, random in the others."""
+    shuffled = []
     for batch in batches:
-        mixed: Batch = {}
+        mixed = dict(batch)
         for name, rows in batch.items():
-            keeps = test.stage.feeds[name].ordered or _changes(test, name)
-            mixed[name] = rows if keeps else rows[::-1] if number == 0 else chance.sample(rows, len(rows))
-        made.append(mixed)
-    return Way(f"its rows in another order, in {len(made)} batch{'es' if len(made) > 1 else ''}", made)
+            if not _has_order(test, test.stage.feeds[name]):
+                mixed[name] = rows[::-1] if number == 0 else chance.sample(rows, len(rows))
+        shuffled.append(mixed)
+    return Way(f"its rows in another order, in {len(shuffled)} batch{'es' if len(shuffled) > 1 else ''}", shuffled)
 
 
 # late rows
 
 
-def _in_time(test: PipelineTest, batches: list[Batch]) -> tuple[list[Batch], int]:
-    """The batches without rows that are behind a watermark if each row is a batch of its own; and how many."""
-    marks = [
-        (flow.source, step)
-        for one in test.pipelines
-        for flow in flows(one.stream)
+def _without_late_rows(test: PipelineTest, batches: list[Batch]) -> tuple[list[Batch], int]:
+    """The batches without late rows, and the number of late rows.
+
+    A row is late if a watermark would drop it when each row is a batch of its own.
+    """
+    watermarks = [
+        step
+        for pipeline in test.pipelines
+        for flow in flows(pipeline.stream)
         for step in flow.steps
         if isinstance(step, Watermark)
     ]
-    if not marks:
+    if not watermarks:
         return batches, 0
-    delay = min(step.delay for _, step in marks)
-    columns = {step.column for _, step in marks}
+    delay = min(step.delay for step in watermarks)
+    columns = {step.column for step in watermarks}
     newest: float | None = None
-    made, left_out = [], 0
+    on_time, left_out = [], 0
     for batch in batches:
         kept: Batch = {}
         for name, rows in batch.items():
             feed = test.stage.feeds[name]
             kept[name] = []
             for row in rows:
-                times = [_seconds(feed.at(row, column)) for column in columns]
-                time = next((one for one in times if one is not None), None)
-                if time is not None and newest is not None and time < newest - delay:
-                    left_out += 1
-                    continue
-                newest = time if newest is None else max(newest, time if time is not None else newest)
+                times = (_seconds(feed.at(row, column)) for column in columns)
+                time = next((seconds for seconds in times if seconds is not None), None)
+                if time is not None:
+                    if newest is not None and time < newest - delay:
+                        left_out += 1
+                        continue
+                    newest = time if newest is None else max(newest, time)
                 kept[name].append(row)
-        made.append({name: rows for name, rows in kept.items() if rows})
-    return [batch for batch in made if batch], left_out
+        on_time.append({name: rows for name, rows in kept.items() if rows})
+    return [batch for batch in on_time if batch], left_out
 
 
 def _seconds(value: object) -> float | None:
+    """The seconds since 1970 of a value; None if it is not a time."""
     if not isinstance(value, datetime | str):
         return None
     try:
-        found: datetime = CASTERS["timestamp"](value, from_ddl("t timestamp").columns[0].kind)
+        time: datetime = CASTERS["timestamp"](value, from_ddl("t timestamp").columns[0].kind)
     except Misfit:
         return None
-    return found.timestamp()
+    return time.timestamp()
 
 
 # running and comparing
 
 
 def result(test: PipelineTest, pipelines: Sequence[Pipeline], way: Way) -> Result:
-    """The targets of pipelines after their rows came in a way, in a lake of its own."""
+    """The targets of pipelines after their rows were given in a way, in a new lake."""
     with test.lake.fresh() as lake:
-        for table, schema, rows in test.lake.given:
+        for table, schema, rows in test.lake.created:
             lake.table(table.text, schema, rows)
         lake.declared.update(test.lake.declared)
-        other = lake.test(pipelines)
+        copy = lake.test(pipelines)
         for name, feed in test.stage.feeds.items():
-            other.stage.like(name, feed)
+            copy.stage.take_over(name, feed)
         for number, batch in enumerate(way.batches):
-            known = {source: rows for source, rows in batch.items() if other.stage.reads(source)}
+            known = {source: rows for source, rows in batch.items() if copy.stage.reads(source)}
+            kill = KILLS[number % len(KILLS)] if way.killed else None
             for _ in range(2 if way.twice else 1):
-                _give(other, known, KILLS[number % len(KILLS)] if way.killed else None)
-        return {plan.write.table.text: other.held(plan) for plan in other.stage.plans()}
+                _give(copy, known, kill)
+        return {plan.write.table.text: copy.held(plan) for plan in copy.stage.plans()}
 
 
 def _give(test: PipelineTest, batch: Batch, kill: Kill | None) -> None:
@@ -267,23 +280,24 @@ def _give(test: PipelineTest, batch: Batch, kill: Kill | None) -> None:
         test.replay()
 
 
-def _differ(
-    expected: tuple[list[Row], Schema], found: tuple[list[Row], Schema], keys: Sequence[str], ignore: Sequence[str]
-) -> list[str]:
-    """How two targets differ, by the columns that they have in common order, without ignored ones."""
-    names = list(dict.fromkeys((*expected[1].names, *found[1].names)))
-    kept = [name for name in names if name.lower() not in {one.lower() for one in ignore}]
+def _differences(expected: Target, actual: Target, keys: Sequence[str], ignore: Sequence[str]) -> list[str]:
+    """The lines that show how two targets differ, by the columns of both without the ignored ones."""
+    ignored = {name.lower() for name in ignore}
+    names = [name for _, schema in (expected, actual) for name in schema.names if name.lower() not in ignored]
+    columns = list(dict.fromkeys(names))
 
-    def rows(side: tuple[list[Row], Schema]) -> list[Row]:
-        places = [side[1].names.index(name) if name in side[1].names else None for name in kept]
-        return [tuple(row[place] if place is not None else None for place in places) for row in side[0]]
+    def aligned(target: Target) -> list[Row]:
+        """The rows of a target by `columns`; a column that it lacks is None."""
+        rows, schema = target
+        places = [schema.names.index(name) if name in schema.names else None for name in columns]
+        return [tuple(row[place] if place is not None else None for place in places) for row in rows]
 
-    return difference(rows(expected), rows(found), kept, keys, WAYS)
+    return difference(aligned(expected), aligned(actual), columns, keys, WAYS)
 
 
 @dataclass(frozen=True)
 class _Comparison:
-    """Compares the targets of ways with those of the first one.
+    """Compares the targets of ways with those of the first way.
 
     Attributes:
         test: The test.
@@ -295,58 +309,58 @@ class _Comparison:
     first: Way
     ignore: Sequence[str]
 
-    def found(self, way: Way) -> Result:
+    def targets_after(self, way: Way) -> Result:
         """The targets after a way.
 
         Raises:
-            Different: A run fails in this way, and in the first one none does.
+            Different: A run fails. No run has failed in the first way.
         """
         try:
             return result(self.test, self.test.pipelines, way)
         except HeliosError as error:
-            raise Different(f"a run fails by how its rows come: {way.text}.\n  {error}") from error
+            raise Different(f"a run fails when its rows come in another way: {way.text}.\n  {error}") from error
 
-    def same(self, expected: Result, found: Result, way: Way) -> None:
-        """Raises what differs.
+    def require_equal(self, expected: Result, actual: Result, way: Way) -> None:
+        """Compares the targets of a way with the expected ones.
 
         Raises:
-            Different: A target differs.
+            Different: A target differs; the message shows the rows and the first step that differs.
         """
         for number, plan in enumerate(self.test.stage.plans()):
             name = plan.write.table.text
-            lines = _differ(expected[name], found[name], plan.write.mode.keys, self.ignore)
+            lines = _differences(expected[name], actual[name], plan.write.mode.keys, self.ignore)
             if lines:
-                where = self._narrowed(number, way)
-                raise Different("\n  ".join([f"{name} depends on how its rows come: {way.text}.", *lines, where]))
+                title = f"{name} differs when its rows come in another way: {way.text}."
+                raise Different("\n  ".join([title, *lines, self._first_difference(number, way)]))
 
-    def _narrowed(self, number: int, way: Way) -> str:
-        """The step before which two ways still agree, found by cutting the pipeline in front of steps."""
+    def _first_difference(self, number: int, way: Way) -> str:
+        """A sentence with the first step whose rows differ. It is found by cutting the pipeline after fewer steps."""
         test, pipeline = self.test, self.test.pipelines[number]
         steps = pipeline.stream.steps
 
         def agree(count: int) -> bool:
-            cut = [*test.pipelines[:number], _cut(test, pipeline, count)]
+            pipelines = [*test.pipelines[:number], _cut(test, pipeline, count)]
             try:
-                one, two = result(test, cut, self.first), result(test, cut, replace(way, twice=False))
+                expected = result(test, pipelines, self.first)
+                actual = result(test, pipelines, replace(way, twice=False))
             except HeliosError:
-                return False  # it cannot be written as it is, such as an aggregate without a watermark
-            name = next(reversed(one))
-            return not _differ(one[name], two[name], (), self.ignore)
+                return False  # the cut pipeline is not valid, such as an aggregate without a watermark
+            name = next(reversed(expected))
+            return not _differences(expected[name], actual[name], (), self.ignore)
 
-        last = _last_that_agrees(len(steps), agree)
-        if last == len(steps):
+        same_steps = _last_that_agrees(len(steps), agree)
+        if same_steps == len(steps):
             write = self.test.stage.plans()[number].write.mode.text()
             opaque = [step.text() for step in steps if step.traits.opaque]
-            also = f", or in what {', '.join(opaque)} keeps between runs" if opaque else ""
-            return f"All steps agree; the ways part in the write ({write}){also}."
-        step = steps[last]
-        return (
-            f"The ways still agree in front of {step.text()} ({step.origin.file}:{step.origin.line}), and part there."
-        )
+            state = f", or in state that {', '.join(opaque)} keeps between runs" if opaque else ""
+            return f"The rows are the same after all steps: the difference begins in the write ({write}){state}."
+        step = steps[same_steps]
+        place = f"{step.origin.file}:{step.origin.line}"
+        return f"The rows are the same before {step.text()} ({place}): the difference begins there."
 
 
 def _last_that_agrees(count: int, agree: Callable[[int], bool]) -> int:
-    """The largest number of steps whose rows agree, by bisection.
+    """The largest number of steps after which the rows agree, by bisection.
 
     Examples:
         >>> _last_that_agrees(5, lambda steps: steps < 3)
@@ -360,7 +374,7 @@ def _last_that_agrees(count: int, agree: Callable[[int], bool]) -> int:
 
 
 def _cut(test: PipelineTest, pipeline: Pipeline, count: int) -> Pipeline:
-    """A pipeline that ends behind so many of its steps, in a table of its own."""
+    """A pipeline that ends after so many of its steps, in a table of its own."""
     from helios.iceberg import Iceberg
 
     stream = pipeline.stream

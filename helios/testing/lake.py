@@ -1,4 +1,4 @@
-"""A lake for a test: catalogs with the names of the real ones, in a folder that is thrown away."""
+"""A lake for a test: catalogs with the names of the real ones, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NUMBERS = itertools.count(1)
 
 
 class _Unset(UserDict[str, str]):
-    """The environment, in which each variable that a configuration names is set: a test needs none of its secrets."""
+    """The environment with a value for every missing variable: a test does not need the configuration's secrets."""
 
     def __contains__(self, name: object) -> bool:
         return True
@@ -48,11 +48,11 @@ class _Unset(UserDict[str, str]):
 
 
 class Lake:
-    """An empty lake. Tables of any catalog are made in a folder of the test; nothing of a real lake is touched.
+    """An empty lake. Tables of all catalogs are created in a folder of the test; real lakes are not touched.
 
     Args:
-        folder: Where its tables and files are; by default a temporary folder that `close` removes.
-        config: The configuration that applies instead of the script's.
+        folder: The folder of the tables and files; by default a temporary folder that `close` removes.
+        config: The configuration to use instead of the script's.
 
     Examples:
         >>> with Lake() as lake:
@@ -65,11 +65,11 @@ class Lake:
         self.folder = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="helios-lake-"))
         self.config = config
         self.topics = Topics(f"helios-test-{next(_NUMBERS)}:9092", {})
-        self.declared: dict[str, str] = {}
-        self.given: list[tuple[TableName, str | None, list[Mapping[str, Any]]]] = []
-        self.moment: str | None = None
-        self.touched = False
-        self.clocks = 0
+        self.declared: dict[str, str] = {}  # the schema of each table that `table` declared
+        self.created: list[tuple[TableName, str | None, list[Mapping[str, Any]]]] = []  # the calls of `table`
+        self.now: str | None = None  # the time that `clock` has set
+        self.changed_by_sql = False
+        self.clock_changes = 0
         self._catalogs: dict[str, Catalog] = {}
         self._spark: SparkSession | None = None
         self._tests: list[PipelineTest] = []
@@ -80,58 +80,61 @@ class Lake:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close(asked=kind is not None)
+        self.close(ignore_errors=kind is not None)
 
-    def close(self, *, asked: bool = False) -> None:
-        """Removes what the lake holds of the process, and its folder where that is temporary.
+    def close(self, *, ignore_errors: bool = False) -> None:
+        """Releases the lake's topics, and removes the lake's folder if it is temporary.
 
         Args:
-            asked: Whether errors of runs that no `expect_error` has asked for are let go.
+            ignore_errors: Whether errors of runs that no `expect_error` has taken are ignored.
 
         Raises:
-            HeliosError: A run has failed, and the test did not ask.
+            HeliosError: A run has failed, and no `expect_error` has taken the error.
         """
         STAND_INS.pop(self.topics.broker, None)
         if self._temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
-        for test in self._tests if not asked else ():
-            test.settle()
+        if not ignore_errors:
+            for test in self._tests:
+                test.settle()
 
     def fresh(self) -> Lake:
-        """Another lake, with the same configuration and the same clock."""
-        made = Lake(config=self.config)
-        made.moment = self.moment
+        """A new, empty lake with the same configuration, catalogs and clock."""
+        lake = Lake(config=self.config)
+        lake.now = self.now
         for name in self._catalogs:
-            made.catalog(name)
-        return made
+            lake.catalog(name)
+        return lake
 
-    # what it holds
+    # tests and tables
 
     def test(self, *pipelines: Pipeline | Iterable[Pipeline]) -> PipelineTest:
         """The test of a pipeline, or of several that feed each other, in the order in which they run.
 
         Raises:
-            InputError: There is none, or one reads or writes what a test cannot replace.
+            InputError: There is no pipeline, or a pipeline has a source or target that a test cannot replace.
         """
         from helios.testing.case import PipelineTest
 
-        flat = [one for given in pipelines for one in ([given] if isinstance(given, Pipeline) else given)]
-        made = PipelineTest(self, flat)
-        self._tests.append(made)
-        return made
+        flat: list[Pipeline] = []
+        for argument in pipelines:
+            flat += [argument] if isinstance(argument, Pipeline) else argument
+        test = PipelineTest(self, flat)
+        self._tests.append(test)
+        return test
 
     def table(self, name: str, schema: str | None = None, rows: Sequence[Mapping[str, Any]] = ()) -> TableName:
-        """Makes a table, such as one that a pipeline reads.
+        """Creates a table, such as one that a pipeline reads.
 
         Args:
-            name: "namespace.table", in the default catalog, or "catalog.namespace.table".
-            schema: Its columns and Spark SQL types: "id bigint, amount decimal(10,2)"; by default those of the rows.
-            rows: Rows to put into it.
+            name: "namespace.table" in the default catalog, or "catalog.namespace.table".
+            schema: The columns and Spark SQL types: "id bigint, amount decimal(10,2)"; by default those of the rows.
+            rows: The rows of the table.
         """
         table = self.named(name)
         if schema is not None:
             self.declared[table.text] = schema
-        self.given.append((table, schema, list(rows)))
+        self.created.append((table, schema, list(rows)))
         feed = TableFeed(table, self.declared.get(table.text))
         records = feed.prepare(list(rows)) if rows or schema is None else []
         feed.deliver(records)
@@ -142,35 +145,39 @@ class Lake:
 
         Args:
             name: The table.
-            branch: A branch of it; by default main.
+            branch: A branch of the table; by default main.
         """
         return self.rows_of(self.named(name), branch)
 
     def rows_of(self, table: TableName, branch: str | None = None) -> list[dict[str, Any]]:
-        """The rows of a resolved table."""
-        held = table.catalog.load(table.within).iceberg
-        at = held.refs()[branch].snapshot_id if branch is not None and branch in held.refs() else None
-        return list(held.scan(snapshot_id=at).to_arrow().to_pylist())
+        """The rows of a resolved table; those of main if the branch does not exist."""
+        iceberg = table.catalog.load(table.within).iceberg
+        ref = iceberg.refs().get(branch) if branch is not None else None
+        scan = iceberg.scan(snapshot_id=ref.snapshot_id if ref is not None else None)
+        return list(scan.to_arrow().to_pylist())
 
     def sql(self, text: str) -> list[dict[str, Any]]:
-        """Runs Spark SQL over the lake's tables, as another writer would: `DELETE FROM local.shop.orders ...`."""
-        self.touched = self.touched or text.split(maxsplit=1)[0].lower() not in ("select", "show", "describe", "with")
+        """Runs Spark SQL over the lake's tables, like another writer: `DELETE FROM local.shop.orders ...`."""
+        command = text.split(maxsplit=1)[0].lower()
+        if command not in ("select", "show", "describe", "with"):
+            self.changed_by_sql = True
         return [row.asDict() for row in self.spark.sql(text).collect()]
 
     def clock(self, moment: str | datetime) -> None:
-        """Sets the time that `current_timestamp()`, `now()` and `current_date()` give from now on.
+        """Sets the time that `current_timestamp()`, `now()` and `current_date()` return from now on.
 
         Args:
-            moment: A datetime or ISO text; without a zone it is of UTC.
+            moment: A datetime or ISO text; a time without a zone is taken as UTC.
         """
-        found = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
-        aware = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-        self.clocks += self.moment != aware.isoformat()
-        self.moment = aware.isoformat()
+        time = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+        utc = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+        if utc.isoformat() != self.now:
+            self.clock_changes += 1
+        self.now = utc.isoformat()
         if self._spark is not None:
             self._set_clock(self._spark)
 
-    # how it stands in for the real one
+    # catalogs and the session
 
     @property
     def spark(self) -> SparkSession:
@@ -180,67 +187,70 @@ class Lake:
         return self._spark
 
     def start(self, components: Sequence[str]) -> SparkSession:
-        """The lake's session, which starts Spark with jars for these components if none runs."""
+        """The lake's session. Spark is started with the jars of these components, unless it already runs."""
         if self._spark is None:
             from helios.testing.spark.runs import declare, new_session
 
-            wanted = ("iceberg", "sqlite", *(one for one in components if one not in ("kafka", "iceberg", "sqlite")))
-            spark = new_session(self.config or load(Path.cwd(), env=_Unset(os.environ)), wanted)
+            # Topics have no broker in a test, so Kafka's jars are not needed.
+            needed = [name for name in dict.fromkeys(("iceberg", "sqlite", *components)) if name != "kafka"]
+            spark = new_session(self.config or load(Path.cwd(), env=_Unset(os.environ)), needed)
             for catalog in self._catalogs.values():
                 declare(spark, catalog)
             self._spark = spark
-            if self.moment is not None:
+            if self.now is not None:
                 self._set_clock(spark)
         return self._spark
 
     def _set_clock(self, spark: SparkSession) -> None:
         from helios.testing.spark.runs import set_clock
 
-        set_clock(spark, str(self.moment))
+        set_clock(spark, str(self.now))
 
     def catalog(self, name: str) -> Catalog:
-        """The lake's catalog of a name."""
+        """The lake's catalog of a name; it is created at the first call."""
         if name not in self._catalogs:
-            made = Catalog.local(name, path=self.folder / "catalogs" / name)
-            self._catalogs[name] = made
+            catalog = Catalog.local(name, path=self.folder / "catalogs" / name)
+            self._catalogs[name] = catalog
             if self._spark is not None:
                 from helios.testing.spark.runs import declare
 
-                declare(self._spark, made)
+                declare(self._spark, catalog)
         return self._catalogs[name]
 
     def context(self, pipelines: Iterable[Pipeline] = ()) -> Context:
-        """The context in which the catalogs of configuration and scripts are the lake's, by their names."""
+        """The context of pipelines, in which each catalog of the configuration and the scripts is the lake's."""
         pipelines = list(pipelines)
-        origin = pipelines[0].origin.file if pipelines else ""
-        folder = Path(origin).resolve().parent if os.path.exists(origin) else Path.cwd()
+        script = pipelines[0].origin.file if pipelines else ""
+        folder = Path(script).resolve().parent if os.path.exists(script) else Path.cwd()
         config = self.config or load(folder, env=_Unset(os.environ))
-        names = [*self._catalogs, *config.catalogs, *(name for one in pipelines for name in _catalogs_of(one))]
-        catalogs = {name: self.catalog(name) for name in dict.fromkeys([config.default_catalog, *names])}
+        names = [config.default_catalog, *self._catalogs, *config.catalogs]
+        for pipeline in pipelines:
+            names += _catalogs_of(pipeline)
+        catalogs = {name: self.catalog(name) for name in dict.fromkeys(names)}
         return Context(config=replace(config, catalogs=catalogs), catalogs={})
 
     def sink(self, pipeline: Pipeline) -> Pipeline:
-        """A pipeline whose target is in the lake.
+        """The pipeline with its target in the lake.
 
         Raises:
-            InputError: The target is something that a test cannot replace.
+            InputError: A test cannot replace the target.
         """
         sink = pipeline.sink
         table = sink.iceberg
         if table is None and not getattr(sink, "lasting", True):
-            return pipeline  # it ends with the process
+            return pipeline  # a target in memory, which ends with the process
         if table is None:
             raise InputError(
-                f"{sink.label()} writes to the outside, which a test does not do.",
+                f"{sink.label()} writes to another system, which a test does not do.",
                 where=sink.origin,
                 fix='test the stream before it: `lake.test(stream >> Memory.sink("out"))`.',
             )
-        named = self.catalog(table.catalog.name) if isinstance(table.catalog, Catalog) else table.catalog
-        here = replace(table, catalog=named, checkpoint_location=None, flush_rows=None, maintenance=None)
-        return replace(pipeline, sink=here)
+        catalog = self.catalog(table.catalog.name) if isinstance(table.catalog, Catalog) else table.catalog
+        in_lake = replace(table, catalog=catalog, checkpoint_location=None, flush_rows=None, maintenance=None)
+        return replace(pipeline, sink=in_lake)
 
     def named(self, name: str) -> TableName:
-        """The table that a name means in the lake."""
+        """The table of the lake with a name."""
         tests = [pipeline for test in self._tests for pipeline in test.pipelines]
         identifier = Identifier.parse(name, caller())
         if len(identifier.parts) > 2:
@@ -249,10 +259,12 @@ class Lake:
 
 
 def _catalogs_of(pipeline: Pipeline) -> list[str]:
-    """The names of the catalogs that a pipeline, or its script, has as values."""
+    """The names of the `Catalog` values that a pipeline uses, or that its script has as variables."""
     references = [source.reference for source in sources_of(pipeline)]
-    given = [reference[1] for reference in references if reference is not None]
-    given.append(getattr(pipeline.sink, "catalog", None))
-    modules = [m for m in list(sys.modules.values()) if getattr(m, "__file__", None) == pipeline.origin.file]
-    declared = [value for module in modules for value in vars(module).values()]
-    return [value.name for value in (*given, *declared) if isinstance(value, Catalog)]
+    used = [reference[1] for reference in references if reference is not None]
+    used.append(getattr(pipeline.sink, "catalog", None))
+    variables: list[object] = []
+    for module in list(sys.modules.values()):
+        if getattr(module, "__file__", None) == pipeline.origin.file:
+            variables += vars(module).values()
+    return [value.name for value in (*used, *variables) if isinstance(value, Catalog)]

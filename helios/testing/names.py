@@ -1,4 +1,4 @@
-"""The sources and targets of pipelines, by the names that tests call them."""
+"""Finds and replaces the sources of pipelines, by the names that tests use."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from helios.model.flow import Flow, Pipeline, Source, Stream, flows
 from helios.model.step import Step
 
 T = TypeVar("T")
+_EXTENSION = r"\.(csv|json|parquet|orc|avro|txt|tsv|jsonl|ndjson)"
 
 
 def sources_of(pipeline: Pipeline) -> list[Source]:
-    """The sources of a pipeline, those of its joins and unions too."""
+    """The sources of a pipeline, including those of its joins and unions."""
     return [flow.source for flow in flows(pipeline.stream)]
 
 
@@ -23,10 +24,10 @@ def sources_of(pipeline: Pipeline) -> list[Source]:
 class Swap:
     """Replaces the sources of a flow, in the order of `sources_of`."""
 
-    by: list[Source]
+    replacements: list[Source]
 
     def flow(self, flow: Flow) -> Flow:
-        first = self.by.pop(0)
+        first = self.replacements.pop(0)
         if not isinstance(flow, Stream):
             return first
         return replace(flow, start=first, tail=tuple(map(self._step, flow.tail)))
@@ -44,7 +45,7 @@ def with_sources(pipeline: Pipeline, sources: Iterable[Source]) -> Pipeline:
 
 
 def short_name(text: str) -> str:
-    """The last telling part of a path, a table or a topic.
+    """A short name for a path, a table or a topic: its last part without wildcards and file extensions.
 
     Examples:
         >>> [short_name(text) for text in ("/in/orders/*.csv", "data/orders.csv", "shop.public.orders", "in")]
@@ -53,21 +54,21 @@ def short_name(text: str) -> str:
     parts = [part for part in re.split(r"/+", text.rstrip("/")) if part and not re.search(r"[*?\[\]{}]", part)]
     last = parts[-1] if parts else text
     if "/" in text:
-        return re.sub(r"\.(csv|json|parquet|orc|avro|txt|tsv|jsonl|ndjson)(\.\w+)?$", "", last)
-    known = re.sub(r"\.(csv|json|parquet|orc|avro|txt|tsv|jsonl|ndjson)$", "", last)
-    return known.rsplit(".", maxsplit=1)[-1].strip("`")
+        return re.sub(rf"{_EXTENSION}(\.\w+)?$", "", last)
+    without_extension = re.sub(f"{_EXTENSION}$", "", last)
+    return without_extension.rsplit(".", maxsplit=1)[-1].strip("`")
 
 
 def named(name: str, known: Mapping[str, T], what: str) -> T:
-    """What a name of a test means: a full name, or the end of one.
+    """The value with a name: the full name, its end, or the short name.
 
     Args:
-        name: The name.
-        known: By full name.
-        what: What it is a name of, for errors: "source".
+        name: The name in the test.
+        known: The values by full name.
+        what: The kind of the values, for errors, such as "source".
 
     Raises:
-        InputError: It is none of them, or the end of several; the message names them.
+        InputError: No value or several values have the name; the message has the known names.
 
     Examples:
         >>> named("orders", {"local.shop.orders": 1, "local.shop.users": 2}, "source")
@@ -82,4 +83,4 @@ def named(name: str, known: Mapping[str, T], what: str) -> T:
         raise InputError(f"{name!r} is the name of several {what}s.", fix=f"write one of {', '.join(fitting)}.")
     short = {short_name(full) for full in known}
     miss = near_miss(name, short if len(short) == len(known) else known)
-    raise InputError(f"{name!r} is no {what} of the pipeline. {miss}", fix=f"{what}s: {', '.join(known) or 'none'}.")
+    raise InputError(f"{name!r} is not a {what} of the pipeline. {miss}", fix=f"{what}s: {', '.join(known) or 'none'}.")

@@ -15,10 +15,10 @@ from helios.testing.lake import Lake
 
 
 def plan_of(pipeline: Pipeline) -> Plan:
-    """The plan of a pipeline over an empty lake: nothing of a real one is looked at.
+    """The plan of a pipeline over an empty lake; real lakes are not read.
 
     Raises:
-        CheckFailed: It does not compile.
+        CheckFailed: The pipeline does not compile.
     """
     from dataclasses import replace
 
@@ -31,39 +31,39 @@ def plan_of(pipeline: Pipeline) -> Plan:
 
 
 def assert_plan(pipeline: Pipeline, text: str) -> None:
-    """Compares the plan of a pipeline: each line of a text must be in a line of it, in this order.
+    """Compares the plan of a pipeline: each line of the text must be part of another line of the plan, in this order.
 
-    Each takes a line of its own. Spaces and empty lines do not count.
+    Repeated spaces and empty lines are ignored.
 
     Args:
         pipeline: The pipeline.
         text: One line or several.
 
     Raises:
-        Different: A line is not there; the message has the nearest one.
+        Different: A line is not in the plan; the message has the nearest line.
     """
     lines = [" ".join(line.split()) for line in str(plan_of(pipeline)).splitlines()]
-    rest, after = lines, ""
-    for wanted in (" ".join(line.split()) for line in text.splitlines() if line.strip()):
-        place = next((n for n, line in enumerate(rest) if wanted in line), None)
+    remaining, after = lines, ""
+    for expected in (" ".join(line.split()) for line in text.splitlines() if line.strip()):
+        place = next((number for number, line in enumerate(remaining) if expected in line), None)
         if place is None:
-            near = difflib.get_close_matches(wanted, lines, n=1, cutoff=0.3)
-            told = f"\n  nearest: {near[0]}" if near else ""
-            raise Different(f"the plan has no line {wanted!r}{after}:{told}\n\n{plan_of(pipeline)}")
-        rest, after = rest[place + 1 :], f" after {wanted!r}"
+            near = difflib.get_close_matches(expected, lines, n=1, cutoff=0.3)
+            hint = f"\n  nearest: {near[0]}" if near else ""
+            raise Different(f"the plan has no line {expected!r}{after}:{hint}\n\n{plan_of(pipeline)}")
+        remaining, after = remaining[place + 1 :], f" after {expected!r}"
 
 
 def schema(pipeline: Pipeline) -> dict[str, str]:
     """The columns that reach the target of a pipeline, by name, with their Spark SQL types.
 
     Raises:
-        InputError: They come from a source table, and are known only where a lake has it.
+        InputError: The columns depend on a source table, which the empty lake does not have.
     """
-    found = plan_of(pipeline).schema
-    if found is None:
+    columns = plan_of(pipeline).schema
+    if columns is None:
         raise InputError(
-            "the columns of the pipeline are known only with those of its source.",
+            "the columns of the pipeline depend on those of its source.",
             where=pipeline.origin,
-            fix='declare these: lake.table("shop.orders", "id bigint"), and ask lake.test(pipeline).schema().',
+            fix='declare the source: lake.table("shop.orders", "id bigint"), and call lake.test(pipeline).schema().',
         )
-    return {one.name: one.type for one in found.columns}
+    return {column.name: column.type for column in columns.columns}

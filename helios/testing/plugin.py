@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixture `lake`. Each run of pytest loads it, so it imports nothing before a test asks."""
+"""The pytest plugin with the fixture `lake`. Each run of pytest loads it, so it imports Helios only for the fixture."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """An empty lake for a test of pipelines; all tests of a run share one JVM."""
     from helios.testing.lake import Lake
 
-    made = Lake(tmp_path_factory.mktemp("lake"))
-    yield made
-    made.close()
+    lake = Lake(tmp_path_factory.mktemp("lake"))
+    yield lake
+    lake.close()

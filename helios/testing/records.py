@@ -1,4 +1,4 @@
-"""Records of topics: values as bytes, and the envelopes that Debezium writes."""
+"""Records of topics, and envelopes in the format of Debezium."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helios.errors import InputError, near_miss
 
 OPERATIONS = {"c": "c", "r": "r", "u": "u", "d": "d", "insert": "c", "snapshot": "r", "update": "u", "delete": "d"}
 CONNECT = {bool: "boolean", int: "int64", float: "double", str: "string", bytes: "bytes"}
-"""The types of Kafka Connect for values of Python, in the schema part of a record."""
+"""Kafka Connect's types for Python's, for the schema part of a record."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,11 +21,11 @@ class Record:
     """A record of a topic, as a producer would send it.
 
     Attributes:
-        value: Its value: bytes, text, a mapping that becomes JSON, or None for a tombstone.
-        key: Its key: the same.
-        partition: Its partition.
-        at: Its timestamp, a datetime or ISO text; by default the clock's.
-        headers: Names and bytes.
+        value: The value: bytes, text, a mapping that becomes JSON, or None for a tombstone.
+        key: The key, in the same forms.
+        partition: The number of the partition.
+        at: The timestamp, a datetime or ISO text; by default 1970-01-01.
+        headers: The headers, as names and bytes.
     """
 
     value: Any = None
@@ -35,19 +35,19 @@ class Record:
     headers: tuple[tuple[str, bytes], ...] = ()
 
     @classmethod
-    def of(cls, given: Any) -> Record:
-        """A record of what a test gives: a record, or the value of one; both become bytes.
+    def of(cls, content: Any) -> Record:
+        """A record with its key and value as bytes, from a record or from its value.
 
         Examples:
             >>> Record.of({"id": 1}).value, Record.of(None).value
             (b'{"id": 1}', None)
         """
-        record = given if isinstance(given, Record) else cls(value=given)
+        record = content if isinstance(content, Record) else cls(value=content)
         return replace(record, value=as_bytes(record.value), key=as_bytes(record.key))
 
 
 def as_bytes(value: Any) -> bytes | None:
-    """A value as bytes: text in UTF-8, anything else than bytes as JSON."""
+    """A value as bytes: bytes and None stay, text becomes UTF-8, any other value JSON."""
     if value is None or isinstance(value, bytes):
         return value
     return value.encode() if isinstance(value, str) else json.dumps(value, default=_json).encode()
@@ -58,7 +58,7 @@ def _json(value: Any) -> Any:
         return float(value)
     if isinstance(value, date):  # a datetime too
         return value.isoformat().replace("+00:00", "Z")
-    raise InputError(f"{value!r} is nothing that JSON has.", fix="give text, numbers, lists and dicts, or raw bytes.")
+    raise InputError(f"JSON has no value for {value!r}.", fix="give text, numbers, lists and dicts, or raw bytes.")
 
 
 def envelope(change: Any, *, keys: Sequence[str], topic: str, number: int, with_schema: bool) -> Record:
@@ -69,22 +69,24 @@ def envelope(change: Any, *, keys: Sequence[str], topic: str, number: int, with_
         keys: The key columns; by default the first column.
         topic: The topic; its last two parts are the table's schema and name.
         number: The position in the database's log.
-        with_schema: Whether the record has a schema part, from which the columns come.
+        with_schema: Whether the record has a schema part with the columns.
 
     Raises:
-        InputError: It is no change.
+        InputError: The value is not a change.
     """
     if isinstance(change, Record | bytes) or change is None:
         return Record.of(change)
     if not isinstance(change, tuple | list) or len(change) != 3:
-        raise InputError(f"{topic}: {change!r} is no change.", fix='write (op, before, after): ("c", None, {"id": 1}).')
+        raise InputError(
+            f"{topic}: {change!r} is not a change.", fix='write (op, before, after): ("c", None, {"id": 1}).'
+        )
     op, before, after = change
     if op not in OPERATIONS:
-        raise InputError(f"{topic}: {op!r} is no operation of a change. {near_miss(str(op), OPERATIONS)}")
+        raise InputError(f"{topic}: {op!r} is not an operation of a change. {near_miss(str(op), OPERATIONS)}")
     row = after if after is not None else before
     if not isinstance(row, Mapping) or not row:
-        raise InputError(f"{topic}: the change {op!r} has neither a row before nor one after.")
-    named = keys or (next(iter(row)),)
+        raise InputError(f"{topic}: the change {op!r} has neither a row before nor a row after.")
+    key_columns = keys or (next(iter(row)),)
     prefix, _, rest = topic.partition(".")
     schema, _, table = rest.rpartition(".")
     source = {
@@ -96,11 +98,11 @@ def envelope(change: Any, *, keys: Sequence[str], topic: str, number: int, with_
         "before": before, "after": after, "source": source, "transaction": None, "op": OPERATIONS[op], "ts_ms": 1,
         "ts_us": 1000, "ts_ns": 1000000,
     }  # fmt: skip
-    key: dict[str, Any] = {name: row.get(name) for name in named}
+    key: dict[str, Any] = {name: row.get(name) for name in key_columns}
     if with_schema:
         fields = _fields({**(before or {}), **(after or {})}, topic)
-        own = [{**field, "optional": False} for field in fields if field["field"] in named]
-        key = {"schema": {"type": "struct", "fields": own, "optional": False, "name": "Key"}, "payload": key}
+        key_fields = [{**field, "optional": False} for field in fields if field["field"] in key_columns]
+        key = {"schema": {"type": "struct", "fields": key_fields, "optional": False, "name": "Key"}, "payload": key}
         value = {"schema": _schema(fields), "payload": value}
     return Record(value=as_bytes(value), key=as_bytes(key))
 

@@ -1,4 +1,4 @@
-"""The pipelines of a test in its lake: each source is one of the test's, each target one of the lake's."""
+"""The pipelines of a test, with their sources replaced by feeds and their targets by tables of the lake."""
 
 from __future__ import annotations
 
@@ -24,64 +24,66 @@ Kill: TypeAlias = Literal["after_rejects", "before_commit", "after_commit"]
 KILLS: tuple[Kill, ...] = ("after_rejects", "before_commit", "after_commit")
 
 Batch: TypeAlias = dict[str, list[Any]]
-"""The prepared rows of a batch, by the full name of their source."""
+"""The prepared rows of a batch, by the full name of the source."""
 
 
 class Stage:
-    """Pipelines whose sources and targets are those of a test.
+    """Pipelines with the sources and targets of a test.
 
     Args:
         lake: The lake.
         pipelines: The pipelines, as their scripts declare them.
 
     Raises:
-        InputError: One reads or writes what a test cannot replace.
+        InputError: A pipeline has a source or target that a test cannot replace.
     """
 
     def __init__(self, lake: Lake, pipelines: Sequence[Pipeline]) -> None:
         self.lake = lake
         self.declared = list(pipelines)
         self.context = lake.context(pipelines)
-        self._here = [lake.sink(one) for one in pipelines]
+        self._in_lake = [lake.sink(pipeline) for pipeline in pipelines]
         self.feeds: dict[str, Feed] = {}
-        self._slots = [[self._feed(source) for source in sources_of(one)] for one in pipelines]
-        self.pipelines()  # refuses what cannot be replaced
+        # For each pipeline the feed of each source; None as in `_feed`.
+        self._source_feeds = [[self._feed(source) for source in sources_of(pipeline)] for pipeline in pipelines]
+        self.pipelines()  # refuses sources that a test cannot replace
 
     def plans(self) -> list[Plan]:
         """The plans of the pipelines in the lake.
 
         Raises:
-            HeliosError: They do not compile.
+            HeliosError: The pipelines do not compile.
         """
         for feed in self.feeds.values():
             feed.ensure_readable()
         return runnable(*compile_pipelines(self.pipelines(), self.context, lenient=True))
 
     def pipelines(self) -> list[Pipeline]:
-        """The pipelines over what stands in for their sources, as it is now."""
-        return [
-            with_sources(one, [self._source(feed, source) for feed, source in zip(slots, sources_of(one), strict=True)])
-            for one, slots in zip(self._here, self._slots, strict=True)
-        ]
+        """The pipelines with their replaced sources, which may change with each batch."""
+        replaced = []
+        for pipeline, feeds in zip(self._in_lake, self._source_feeds, strict=True):
+            pairs = zip(feeds, sources_of(pipeline), strict=True)
+            replaced.append(with_sources(pipeline, [self._source(feed, source) for feed, source in pairs]))
+        return replaced
 
     def named(self, name: str) -> Feed:
-        """The source that a name of a test means.
+        """The feed of the source with a name.
 
         Raises:
-            InputError: It is none.
+            InputError: No source, or several sources, have the name.
         """
-        for slots, pipeline in zip(self._slots, self.declared, strict=True):
-            for feed, source in zip(slots, sources_of(pipeline), strict=True):
+        for feeds, pipeline in zip(self._source_feeds, self.declared, strict=True):
+            for feed, source in zip(feeds, sources_of(pipeline), strict=True):
                 if feed is None and name not in self.feeds and is_topic(name, source):
                     self.feeds[name] = TopicFeed(name, source, self.lake.topics)
         return named(name, self.feeds, "source")
 
     def reads(self, name: str) -> bool:
-        """True if a source of this full name is one of the test."""
+        """True if the test has a source with this full name."""
         return name in self.feeds
 
-    def like(self, name: str, feed: Feed) -> None:
-        """Takes over what another test knows of a source: the columns of its rows, and topics of a pattern."""
+    def take_over(self, name: str, feed: Feed) -> None:
+        """Takes the columns of a source, or a topic of a pattern, from the feed of another test."""
         own = self.feeds.get(name)
         if isinstance(own, TableFeed) and isinstance(feed, TableFeed):
             own.declare(feed.schema())
@@ -94,24 +96,26 @@ class Stage:
         """Runs each pipeline until it has drained its sources.
 
         Args:
-            kill: Where the driver of each dies once.
-            emit: Takes the events.
-            again: Whether a batch of the same rows came before.
-            strict: Whether a kill that is not reached is an error.
+            kill: The moment at which the driver of each pipeline dies once.
+            emit: Called with each event.
+            again: Whether the same rows were given in an earlier batch.
+            strict: Whether it is an error if no pipeline reaches the moment.
         """
         from helios.testing.spark import runs
 
         plans = self.plans()
-        spark = self.lake.start([one for plan in plans for one in plan.components])
+        spark = self.lake.start([component for plan in plans for component in plan.components])
         self._stand_in_topics()
         reached = False
         for plan in plans:
-            repeats = again and plan.path is ReadPath.BATCH
+            # A pipeline without a stream takes equal rows for the same batch, unless it is asked to run again.
+            run_again = again and plan.path is ReadPath.BATCH
             if kill is not None:
-                reached = runs.run_killed(plan, spark, emit, kill, repeats) or reached
-            runs.run(plan, spark, emit, again=repeats and kill is None)
+                killed = runs.run_killed(plan, spark, emit, kill, run_again)
+                reached = reached or killed
+            runs.run(plan, spark, emit, again=run_again and kill is None)
         if kill is not None and not reached and strict:
-            raise InputError(f"no batch came to the moment {kill!r}: it had no rows that reach the target.")
+            raise InputError(f"no batch reached the moment {kill!r}: no row reached the target.")
 
     def _stand_in_topics(self) -> None:
         from helios.testing.spark.topics import GivenTopics
@@ -127,43 +131,45 @@ class Stage:
         return TableFeed(self._table(source), None).stand_in(source)
 
     def _feed(self, source: Source) -> Feed | None:
-        """What the test gives to a source; None for a target of another pipeline, and for topics of a pattern."""
+        """The feed of a source; None for a target of another pipeline, and for topics of a pattern."""
         if source.reference is not None:
             table = self._table(source)
-            written = table.text in self._written()
-            return None if written else self._known(TableFeed(table, self.lake.declared.get(table.text)), source)
+            if table.text in self._target_names():
+                return None
+            return self._shared(TableFeed(table, self.lake.declared.get(table.text)), source)
         kafka = kafka_source_of(source)
         if kafka is not None:
-            topics = [self._known(self._topic(one, source), source) for one in kafka.topics]
+            topics = [self._shared(self._topic(name, source), source) for name in kafka.topics]
             return topics[0] if topics else None
         others = sum(name.startswith(MEMORY) for name in self.feeds)
-        made = feed_of(source, self.lake.folder / "files", f"{MEMORY}{others + 1 if others else ''}")
-        if made is None:
+        memory = f"{MEMORY}{others + 1}" if others else MEMORY
+        feed = feed_of(source, self.lake.folder / "files", memory)
+        if feed is None:
             raise InputError(
-                f"{source.label()} reads what a test cannot replace.",
+                f"{source.label()} cannot be replaced by a test.",
                 where=source.origin,
                 fix="test the steps behind it over a table or over Memory.source(...).",
             )
-        return self._known(made, source)
+        return self._shared(feed, source)
 
     def _topic(self, name: str, source: Source) -> TopicFeed:
-        keys = next(
-            (one.sink.mode.keys for one in self._here if source in sources_of(one) and hasattr(one.sink, "mode")), ()
-        )
+        readers = [pipeline for pipeline in self._in_lake if source in sources_of(pipeline)]
+        keys = next((pipeline.sink.mode.keys for pipeline in readers if hasattr(pipeline.sink, "mode")), ())
         return TopicFeed(name, source, self.lake.topics, keys)
 
-    def _known(self, feed: Feed, source: Source) -> Feed:
-        found = self.feeds.setdefault(feed.name, feed)
-        found.followed = found.followed or source.streaming
-        return found
+    def _shared(self, feed: Feed, source: Source) -> Feed:
+        """The feed that all sources with the same name share: the first one."""
+        shared = self.feeds.setdefault(feed.name, feed)
+        shared.followed = shared.followed or source.streaming
+        return shared
 
     def _table(self, source: Source) -> TableName:
         """The table of the lake that a source reads."""
         assert source.reference is not None
         table, catalog = source.reference
-        here = self.lake.catalog(catalog.name) if isinstance(catalog, Catalog) else catalog
-        return self.context.resolve(table, here, source.origin)
+        in_lake = self.lake.catalog(catalog.name) if isinstance(catalog, Catalog) else catalog
+        return self.context.resolve(table, in_lake, source.origin)
 
-    def _written(self) -> set[str]:
-        sinks = [one.sink.iceberg for one in self._here if one.sink.iceberg is not None]
-        return {self.context.resolve(one.table, one.catalog, one.origin).text for one in sinks}
+    def _target_names(self) -> set[str]:
+        sinks = [pipeline.sink.iceberg for pipeline in self._in_lake if pipeline.sink.iceberg is not None]
+        return {self.context.resolve(sink.table, sink.catalog, sink.origin).text for sink in sinks}

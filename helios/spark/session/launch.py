@@ -82,7 +82,7 @@ class Jvm:
     conf: Mapping[str, str]
     version: str
     log: IO[bytes] | None
-    starting: gateway.Starting | None = None
+    starting: gateway.StartingJvm | None = None
     slim: bool = False
 
 

@@ -1,1 +1,1 @@
-"""The part that needs Spark."""
+"""The part of `helios.testing` that needs Spark."""

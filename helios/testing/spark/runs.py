@@ -1,4 +1,4 @@
-"""Runs pipelines in a session of their own, kills them at a moment, and has the last batch done again."""
+"""Runs pipelines in a session of their own, kills them at a moment, and makes them repeat the last batch."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ from helios.spark.session import session
 from helios.spark.session.launch import DEFAULTS, EXTENSIONS, STATE
 
 SMALL = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
-"""A test has ten rows: one partition, and no plan that is made anew by their statistics."""
+"""Settings for few rows: one partition, and no adaptive plans."""
 
 AT_START = {"spark.sql.codegen.wholeStage": "false", **SMALL}
-QUICK = "-XX:TieredStopAtLevel=1"
-"""Code that sees ten rows is not worth compiling well."""
+"""Settings of the Spark that a test starts: for few rows, generated code is not worth its compilation."""
 
-PATIENCE = 300.0
-"""Seconds that a run may take."""
+RUN_SECONDS = 300.0
+"""The time limit of a run."""
 
 
 class Killed(Exception):
@@ -43,7 +42,7 @@ def new_session(config: Config, components: Sequence[str]) -> SparkSession:
     """A session of its own in the JVM of this process, which is started if there is none.
 
     Raises:
-        EnvironmentProblem: The running session has no Iceberg extensions, or none starts.
+        EnvironmentProblem: The running session has no Iceberg extensions, or Spark does not start.
     """
     if SparkContext._active_spark_context is None:
         conf = {**AT_START, **config.spark_conf}
@@ -56,16 +55,16 @@ def new_session(config: Config, components: Sequence[str]) -> SparkSession:
             fix=f'build it with .config("spark.sql.extensions", "{EXTENSIONS}") and Iceberg\'s runtime jar, or let '
             "helios.testing start it.",
         )
-    made = base.newSession()
+    spark = base.newSession()
     for key in ("spark.sql.session.timeZone", "spark.sql.variable.substitute"):
-        made.conf.set(key, DEFAULTS[key])
+        spark.conf.set(key, DEFAULTS[key])
     for key, value in {**STATE, **SMALL}.items():
-        made.conf.set(key, value)
-    return made
+        spark.conf.set(key, value)
+    return spark
 
 
 def declare(spark: SparkSession, catalog: Catalog) -> None:
-    """Makes a catalog of the lake known to a session."""
+    """Declares a catalog of the lake in a session."""
     from helios.catalog.connections import prepare
 
     prepare(catalog)
@@ -76,21 +75,21 @@ def run(plan: Plan, spark: SparkSession, emit: Callable[[Event], None], *, again
     """Runs a pipeline until it has drained its sources.
 
     Raises:
-        HeliosError: It failed.
+        HeliosError: The run failed.
     """
     session.declare_catalogs(spark, [plan])
     started = PipelineRun(plan, spark, once=True, again=again, emit=emit).start()
-    if not started.await_termination(PATIENCE):
+    if not started.await_termination(RUN_SECONDS):
         started.stop()
-        raise RunError(f"{plan.pipeline} has run for {PATIENCE:.0f} seconds, and has not ended.")
+        raise RunError(f"{plan.pipeline} has run for {RUN_SECONDS:.0f} seconds, and has not ended.")
     return started
 
 
 def run_killed(plan: Plan, spark: SparkSession, emit: Callable[[Event], None], moment: str, again: bool) -> bool:
-    """Runs a pipeline that dies at a moment of its first batch; False where it ends before.
+    """Runs a pipeline whose driver dies at a moment; False if the run ends without reaching the moment.
 
     Raises:
-        HeliosError: It failed of something else.
+        HeliosError: The run failed for another reason.
     """
     with dying(moment) as died:
         try:
@@ -106,29 +105,30 @@ MOMENTS: Mapping[str, tuple[object, str, bool]] = {
     "before_commit": (Job, "confirm", True),
     "after_commit": (batches, "execute", True),
 }
-"""By its name, where a driver dies: the owner of a function, the function, and whether it dies behind it.
+"""The moments at which a driver dies: the owner of a function, the function's name, and whether it dies after the call.
 
-Rejected rows are written when a batch is staged, and `_confirmed` comes next. A job confirms what it has read when the
-files of the batch are written. Behind `execute` the target has the batch, and Spark's log does not know it yet.
+After the rejected rows of a batch are written, `_confirmed` is called. After the files of a batch are written, a job
+confirms the rows that it has read. After `execute` the target has the batch, but Spark's log does not have it yet.
 """
 
 
 @contextmanager
 def dying(moment: str) -> Iterator[list[str]]:
-    """The driver dies once at a moment, of the runs inside; the list then holds it."""
-    owner, name, behind = MOMENTS[moment]
+    """Makes the driver die once at a moment of the runs in the block. After that, the list has the moment."""
+    owner, name, after_call = MOMENTS[moment]
     real = getattr(owner, name)
     died: list[str] = []
 
     @wraps(real)
-    def called(*given: object, **named: object) -> object:
-        made = real(*given, **named) if behind or died else None
-        if died or (moment == "after_commit" and made is None):
-            return made
+    def killing(*args: object, **kwargs: object) -> object:
+        result = real(*args, **kwargs) if after_call or died else None
+        # `execute` returns None if it has committed nothing.
+        if died or (moment == "after_commit" and result is None):
+            return result
         died.append(moment)
         raise Killed(f"the test killed the driver ({moment})")
 
-    setattr(owner, name, called)
+    setattr(owner, name, killing)
     try:
         yield died
     finally:
@@ -136,7 +136,7 @@ def dying(moment: str) -> Iterator[list[str]]:
 
 
 def forget_last(plan: Plan) -> bool:
-    """Removes the last batch from Spark's log of committed ones, so that it is done again; False if there is none."""
+    """Removes the last batch from Spark's log of commits, so that the batch is repeated; False if there is none."""
     folder = Path(plan.checkpoint.removeprefix("file://")) / "commits"
     numbers = sorted(int(file.name) for file in folder.glob("[0-9]*")) if folder.is_dir() else []
     if not numbers:
@@ -147,19 +147,19 @@ def forget_last(plan: Plan) -> bool:
 
 
 CLOCKS = {"current_timestamp": "TIMESTAMP", "now": "TIMESTAMP", "current_date": "DATE"}
-"""The functions of the current time, with the types that they give."""
+"""The functions of the current time, with the types of their results."""
 
 
 def set_clock(spark: SparkSession, moment: str) -> None:
-    """Has a session's functions of the current time give one that the test says.
+    """Replaces a session's functions of the current time by functions that return the given time.
 
     Args:
         spark: The session.
-        moment: The time, as ISO text.
+        moment: The time as ISO text.
     """
     state: JavaSessionState = spark._jsparkSession.sessionState()
     for name, kind in CLOCKS.items():
-        # Spark's own function of this session, or the one of the last call.
+        # Drops Spark's own function, or the function of the last call.
         state.functionRegistry().dropFunction(classes().org.apache.spark.sql.catalyst.FunctionIdentifier(name))
         value = moment if kind == "TIMESTAMP" else moment[:10]
         spark.sql(f"CREATE TEMPORARY FUNCTION {name}() RETURNS {kind} RETURN {kind} '{value}'").collect()

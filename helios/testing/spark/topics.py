@@ -1,4 +1,4 @@
-"""Topics without a broker: their records are those of a test, with the columns that Spark's reader of Kafka has."""
+"""Topics without a broker: the records of a test, with the columns of Spark's Kafka reader."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GivenTopics:
 
     Args:
         source: The source.
-        logs: By topic and partition, the records.
+        logs: The records, by topic and partition.
     """
 
     def __init__(self, source: KafkaSource, logs: Mapping[str, Sequence[Sequence[Record]]]) -> None:
@@ -55,9 +55,9 @@ class GivenTopics:
 
     def records(self, spark: SparkSession, at: TopicsPosition, wanted: Iterable[Range], headers: bool) -> DataFrame:
         rows = [
-            (one.topic, one.partition, offset, self._logs[one.topic][one.partition][offset])
-            for one in wanted
-            for offset in range(one.start, one.end)
+            (span.topic, span.partition, offset, self._logs[span.topic][span.partition][offset])
+            for span in wanted
+            for offset in range(span.start, span.end)
         ]
         columns: dict[str, list[object]] = {
             "key": [record.key for *_, record in rows],
@@ -65,7 +65,7 @@ class GivenTopics:
             "topic": [topic for topic, *_ in rows],
             "partition": [partition for _, partition, *_ in rows],
             "offset": [offset for *_, offset, _ in rows],
-            "timestamp": [_moment(record.at) for *_, record in rows],
+            "timestamp": [_timestamp(record.at) for *_, record in rows],
             "timestampType": [0 for _ in rows],
         }
         if headers:
@@ -75,6 +75,9 @@ class GivenTopics:
         return inline(spark, COLUMNS + (HEADERS if headers else ""), columns)
 
 
-def _moment(at: datetime | str | None) -> datetime:
-    found = datetime.fromisoformat(at) if isinstance(at, str) else at or datetime.fromtimestamp(0, UTC)
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+def _timestamp(at: datetime | str | None) -> datetime:
+    """The timestamp of a record with a zone; 1970 if the test gives none."""
+    if at is None:
+        return datetime.fromtimestamp(0, UTC)
+    time = datetime.fromisoformat(at) if isinstance(at, str) else at
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

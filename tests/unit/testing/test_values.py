@@ -55,22 +55,22 @@ def test_a_value_is_cast_where_nothing_is_lost(kind: str, value: Any, made: Any)
 @pytest.mark.parametrize(
     ("kind", "value", "why"),
     [
-        ("bigint", "x", "no whole number"),
-        ("bigint", 1.5, "no whole number"),
-        ("bigint", True, "no whole number"),
+        ("bigint", "x", "not a whole number"),
+        ("bigint", 1.5, "not a whole number"),
+        ("bigint", True, "not a whole number"),
         ("tinyint", 128, "out of the range"),
-        ("double", "much", "no number"),
+        ("double", "much", "not a number"),
         ("decimal(4,2)", "12.345", "more digits"),
         ("decimal(4,2)", 123, "more digits"),
         ("boolean", 1, "neither True nor False"),
         ("string", 1, "did you mean '1'"),
         ("date", "1.1.2026", "write '2026-01-01'"),
-        ("date", NOON, "no date"),
-        ("timestamp", "noon", "no time"),
+        ("date", NOON, "not a date"),
+        ("timestamp", "noon", "not a time"),
         ("timestamp_ntz", NOON, "has a zone"),
-        ("binary", "x", "no bytes"),
-        ("array<int>", 1, "no list"),
-        ("map<string,int>", 1, "no mapping"),
+        ("binary", "x", "not bytes"),
+        ("array<int>", 1, "not a list"),
+        ("map<string,int>", 1, "not a mapping"),
         ("struct<amount:int>", {"amont": 1}, "Did you mean 'amount'"),
     ],
 )
@@ -82,7 +82,7 @@ def test_a_value_that_does_not_fit_says_why(kind: str, value: Any, why: str) -> 
 def test_rows_name_their_place_and_the_near_miss() -> None:
     columns = from_ddl("id bigint, amount double")
     assert cast_rows([{"ID": "1"}], columns, "orders") == [{"id": 1}]
-    for row, said in (({"amont": 1}, "row 2 has no column 'amont'"), (7, "7 is no row"), ({"id": "x"}, "'id'")):
+    for row, said in (({"amont": 1}, "row 2 has no column 'amont'"), (7, "7 is not a row"), ({"id": "x"}, "'id'")):
         with pytest.raises(InputError, match=said):
             cast_rows([{"id": 1}, row], columns, "orders")  # type: ignore[list-item]
 
@@ -109,7 +109,7 @@ def test_differences_are_told_by_key_and_count() -> None:
     assert difference(rows, rows[::-1], ["name", "n"]) == []
     assert difference(rows, [("ann", 3), ("bob", 2)], ["name", "n"], ["name"]) == [
         "name='ann': n is 3, expected 1",
-        "missing: name='bob', n=2 (1 of it, and not 2)",
+        "missing: name='bob', n=2 (1 times, expected 2)",
     ]
     assert difference([("a", None)], [("b", NOON)], ["name", "at"]) == [
         "missing: name='a', at=None",
@@ -123,7 +123,7 @@ def test_names_mean_one_source() -> None:
     assert (named("users", known, "source"), named("web.orders", known, "source")) == (3, 2)
     with pytest.raises(InputError, match="several sources"):
         named("orders", known, "source")
-    with pytest.raises(InputError, match="'usrs' is no source of the pipeline"):
+    with pytest.raises(InputError, match="'usrs' is not a source of the pipeline"):
         named("usrs", known, "source")
 
 
@@ -143,7 +143,7 @@ def test_envelopes_have_keys_and_columns() -> None:
     assert (value["payload"]["op"], value["payload"]["source"]["table"]) == ("u", "t")
     assert [one["field"] for one in value["schema"]["fields"][0]["fields"]] == ["id", "name"]
     assert envelope(b"raw", keys=(), topic="t", number=1, with_schema=True) == Record(value=b"raw")
-    for change, said in ((("x", None, {}), "no operation"), (("c", None, None), "neither"), (7, "is no change")):
+    for change, said in ((("x", None, {}), "not an operation"), (("c", None, None), "neither"), (7, "is not a change")):
         with pytest.raises(InputError, match=said):
             envelope(change, keys=(), topic="t", number=1, with_schema=True)
 
