@@ -33,12 +33,14 @@ if TYPE_CHECKING:
 def why(name: str, condition: str, profile: str | None, as_json: bool) -> None:
     """Show where the rows of TABLE that match CONDITION come from.
 
-    Of each row, at most 20: the commit that wrote it, its batch, pipeline and
-    steps, what that batch read, and the row in the source where it is still
-    there; earlier versions of its key, rejected rows of it, and compactions
-    that moved it. What has expired is said. No JVM is started.
+    For each row (at most 20) it shows the commit that wrote the row, with
+    batch, pipeline and steps; the rows that the batch read, if the source
+    still has them; earlier versions and rejected rows of the key; and the
+    compactions that moved the row. Expired commits are reported. No JVM is
+    started.
 
-    CONDITION compares columns with values, with AND, OR and NOT.
+    CONDITION compares columns with values, and combines them with AND, OR
+    and NOT.
 
     \b
     Example:
@@ -86,7 +88,7 @@ def _lines(answer: Why) -> Iterator[str]:
     else:
         yield f"{answer.table}: no row matches {answer.condition}."
     if answer.key:
-        yield f"Versions of a row are known by {', '.join(answer.key)}: {answer.by}."
+        yield f"Versions of a row are known by {', '.join(answer.key)}: {answer.key_from}."
     for row in answer.rows:
         yield ""
         yield from _explained(answer, row)
@@ -96,7 +98,7 @@ def _lines(answer: Why) -> Iterator[str]:
         yield from _version(answer, version)
     if answer.rejected:
         yield ""
-    yield from _labelled("quarantine", [_aside(row) for row in answer.rejected])
+    yield from _labelled("quarantine", [_rejected(row) for row in answer.rejected])
     if not count and not answer.gone and not answer.rejected and answer.since is not None:
         yield "No earlier row matches either, as far as the history goes."
     if answer.since is not None and answer.before != "nothing":
@@ -111,85 +113,85 @@ def _explained(answer: Why, row: Explained) -> Iterator[str]:
     yield from _version(answer, version)
     reads = [line for read in row.reads for line in _read(read)]
     yield from _labelled("read", reads)
-    yield from _labelled("replayed", [line for one in row.replayed for line in (_aside(one), *_rejected_of(one))])
-    yield from _labelled("versions", [line for one in row.earlier for line in _earlier(answer, one)])
-    yield from _labelled("quarantine", [_aside(one) for one in row.rejected])
+    replayed = [line for rejected in row.replayed for line in (_rejected(rejected), *_read_by(rejected))]
+    yield from _labelled("replayed", replayed)
+    yield from _labelled("versions", [line for earlier in row.earlier for line in _earlier(answer, earlier)])
+    yield from _labelled("quarantine", [_rejected(rejected) for rejected in row.rejected])
 
 
 def _version(answer: Why, version: Version) -> Iterator[str]:
     yield from _labelled("written by", _origin(answer, version.origin))
-    made = [answer.commits[id] for id in version.origin.snapshots if id in answer.commits]
-    if len(made) == 1 and made[0].plan is not None:
-        yield from _labelled("steps", list(made[0].plan.plan["steps"]) or ["none"])
-    again = "; it may have written the same values again"
-    moved = [f"{_commit(answer, id)}{again if id in version.again else ''}" for id in version.moved]
+    commits = [answer.commits[id] for id in version.origin.snapshots if id in answer.commits]
+    if len(commits) == 1 and commits[0].plan is not None:
+        yield from _labelled("steps", list(commits[0].plan.plan["steps"]) or ["none"])
+    doubt = "; it may have written the same values again"
+    moved = [f"{_commit(answer, id)}{doubt if id in version.maybe_rewritten else ''}" for id in version.moved]
     yield from _labelled("moved by", moved)
-    yield from _labelled("removed by", [_commit(answer, version.ended)] if version.ended is not None else [])
+    yield from _labelled("removed by", [_commit(answer, version.removed)] if version.removed is not None else [])
 
 
 def _origin(answer: Why, origin: Origin) -> list[str]:
     if origin.unknown is not None:
         return [f"not known: {origin.unknown}"]
-    several = ["one of these, whose equal rows were moved together:"] if len(origin.snapshots) > 1 else []
-    return [*several, *(_commit(answer, id) for id in origin.snapshots)]
+    title = ["one of these, whose equal rows were moved together:"] if len(origin.snapshots) > 1 else []
+    return [*title, *(_commit(answer, id) for id in origin.snapshots)]
 
 
 def _commit(answer: Why, id: int) -> str:
-    made = answer.commits.get(id)
-    if made is None:
+    commit = answer.commits.get(id)
+    if commit is None:
         return f"snapshot {id}"
-    who = f"{made.pipeline}, batch {made.batch}" if made.pipeline is not None else "another writer"
-    with_steps = f", steps {made.steps}" if made.steps else ""
-    version = f", helios {made.version}" if made.version else ""
-    expired = " (expired; an earlier metadata file tells of it)" if id in answer.expired else ""
-    return f"snapshot {id}, {_time(made.committed)}, {made.operation}, by {who}{with_steps}{version}{expired}"
+    writer = f"{commit.pipeline}, batch {commit.batch}" if commit.pipeline is not None else "another writer"
+    steps = f", steps {commit.steps}" if commit.steps else ""
+    version = f", helios {commit.version}" if commit.version else ""
+    expired = " (expired; found in an earlier metadata file)" if id in answer.expired else ""
+    return f"snapshot {id}, {_time(commit.committed)}, {commit.operation}, by {writer}{steps}{version}{expired}"
 
 
 def _read(read: Read) -> Iterator[str]:
     yield f"{read.source}: {read.text}" if read.text else read.source
-    found = read.again
-    if found is None:
+    again = read.again
+    if again is None:
         return
-    if found.count:
-        more = f" (the first {len(found.rows)} of {found.count:,})" if found.count > len(found.rows) else ""
-        yield f"  its rows of the same {', '.join(found.by)}{more}:"
-        places = found.places or ("",) * len(found.rows)
-        yield from (f"    {place}{_text(row)}" for place, row in zip(places, found.rows, strict=True))
-    elif found.note is None:
-        yield f"  it has no row of the same {', '.join(found.by)}"
-    if found.note is not None:
-        yield f"  {found.note}"
+    if again.count:
+        more = f" (the first {len(again.rows)} of {again.count:,})" if again.count > len(again.rows) else ""
+        yield f"  its rows of the same {', '.join(again.by)}{more}:"
+        places = again.places or ("",) * len(again.rows)
+        yield from (f"    {place}{_text(row)}" for place, row in zip(places, again.rows, strict=True))
+    elif again.note is None:
+        yield f"  it has no row of the same {', '.join(again.by)}"
+    if again.note is not None:
+        yield f"  {again.note}"
 
 
 def _earlier(answer: Why, version: Version) -> Iterator[str]:
     yield _text(version.row.values)
     yield from (f"  written by {line}" for line in _origin(answer, version.origin))
-    if version.ended is not None:
-        yield f"  removed by {_commit(answer, version.ended)}"
+    if version.removed is not None:
+        yield f"  removed by {_commit(answer, version.removed)}"
     else:
         yield "  still there"
 
 
-def _aside(row: Rejected) -> str:
+def _rejected(row: Rejected) -> str:
     batch = f"batch {row.batch}" if row.batch is not None else "a replay"
     step = f", {row.step}" if row.step else ""
     return f"{row.table}: {_time(row.at)}, {row.pipeline}, {batch}{step}, {row.reason}: {_text(row.payload)}"
 
 
-def _rejected_of(row: Rejected) -> Iterator[str]:
-    """What the batch that rejected a row had read."""
+def _read_by(row: Rejected) -> Iterator[str]:
+    """The sources and positions that the batch that rejected a row had read."""
     from helios.table.positions import recorded
 
     for entry in recorded(row.position):
-        yield (
-            f"  of {entry.source}: {entry.position.text(None)}"
-            if entry.position is not None
-            else f"  of {entry.source}"
-        )
+        position = f": {entry.position.text(None)}" if entry.position is not None else ""
+        yield f"  of {entry.source}{position}"
 
 
 def _labelled(label: str, lines: list[str]) -> Iterator[str]:
-    yield from (f"  {label if not index else '':<11} {line}" for index, line in enumerate(lines))
+    """The lines behind a column with the label, which only the first line shows."""
+    for index, line in enumerate(lines):
+        yield f"  {label if index == 0 else '':<11} {line}"
 
 
 def _text(values: Mapping[str, Any]) -> str:
@@ -205,29 +207,29 @@ def _time(moment: Any) -> str:
 
 def _as_json(answer: Why) -> dict[str, Any]:
     @cache
-    def commit(id: int) -> dict[str, Any]:
-        made = answer.commits.get(id)
-        if made is None:
+    def commit_json(id: int) -> dict[str, Any]:
+        commit = answer.commits.get(id)
+        if commit is None:
             return {"snapshot": id}
-        plan = made.plan.plan if made.plan is not None else {}
+        plan = commit.plan.plan if commit.plan is not None else {}
         return {
-            **fields(made),
+            **fields(commit),
             "expired": id in answer.expired,
             "plan": {"declared_at": plan.get("declared_at"), "steps": plan.get("steps")},
         }
 
-    def version(one: Version) -> dict[str, Any]:
+    def version_json(version: Version) -> dict[str, Any]:
         return {
-            "row": one.row.values,
-            "file": one.row.place.file,
-            "position": one.row.place.position,
-            "row_id": one.row.id,
-            "last_updated_sequence_number": one.row.updated,
-            "commits": [commit(id) for id in one.origin.snapshots],
-            "unknown": one.origin.unknown,
-            "moved_by": [commit(id) for id in one.moved],
-            "written_again_maybe": list(one.again),
-            "removed_by": commit(one.ended) if one.ended is not None else None,
+            "row": version.row.values,
+            "file": version.row.place.file,
+            "position": version.row.place.position,
+            "row_id": version.row.id,
+            "last_updated_sequence_number": version.row.updated,
+            "commits": [commit_json(id) for id in version.origin.snapshots],
+            "unknown": version.origin.unknown,
+            "moved_by": [commit_json(id) for id in version.moved],
+            "written_again_maybe": list(version.maybe_rewritten),
+            "removed_by": commit_json(version.removed) if version.removed is not None else None,
         }
 
     return {
@@ -237,16 +239,16 @@ def _as_json(answer: Why) -> dict[str, Any]:
         "key": list(answer.key),
         "rows": [
             {
-                **version(row.version),
+                **version_json(row.version),
                 "read": [_read_json(read) for read in row.reads],
-                "earlier": [version(one) for one in row.earlier],
-                "replayed": [_aside_json(one) for one in row.replayed],
-                "quarantine": [_aside_json(one) for one in row.rejected],
+                "earlier": [version_json(version) for version in row.earlier],
+                "replayed": [_rejected_json(rejected) for rejected in row.replayed],
+                "quarantine": [_rejected_json(rejected) for rejected in row.rejected],
             }
             for row in answer.rows
         ],
-        "gone": [version(one) for one in answer.gone],
-        "quarantine": [_aside_json(one) for one in answer.rejected],
+        "gone": [version_json(version) for version in answer.gone],
+        "quarantine": [_rejected_json(rejected) for rejected in answer.rejected],
         "since": answer.since.isoformat() if answer.since is not None else None,
         "before": answer.before,
         "notes": answer.notes,
@@ -262,7 +264,7 @@ def _read_json(read: Read) -> dict[str, Any]:
     }
 
 
-def _aside_json(row: Rejected) -> dict[str, Any]:
+def _rejected_json(row: Rejected) -> dict[str, Any]:
     return {
         "table": row.table,
         "pipeline": row.pipeline,

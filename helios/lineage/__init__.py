@@ -1,1 +1,1 @@
-"""Where the rows of a table come from: by manifests, data files and the stamps of commits, without a JVM."""
+"""The lineage of a table's rows, read from manifests, data files and the stamps of commits, without a JVM."""

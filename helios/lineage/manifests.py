@@ -1,11 +1,12 @@
 """The files of a table's snapshots, each manifest read once.
 
-PyIceberg's reader leaves out what format v3 adds: the id of a file's first row, and where a deletion vector lies.
+PyIceberg's own reader leaves out the new fields of format v3: the id of a file's first row, and the location of a
+deletion vector.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.schema import Schema
 
-PATH = 2147483546
+FILE_PATH_ID = 2147483546
 """The field id of `file_path` in a file of position deletes."""
 
 
 class Vector(NamedTuple):
-    """Where a deletion vector lies."""
+    """The location of a deletion vector."""
 
     file: str
     offset: int
@@ -37,10 +38,10 @@ class Entry:
 
     Attributes:
         file: The file.
-        snapshot: The snapshot that added it.
-        sequence: The sequence number of its data: deletes of a higher one, or an equal one, apply to it.
-        file_sequence: The sequence number of the snapshot that added it.
-        first_row: The id of its first row; None before format v3.
+        snapshot: The snapshot that added the file.
+        sequence: The sequence number of the file's data; deletes with an equal or higher number apply to the file.
+        file_sequence: The sequence number of the snapshot that added the file.
+        first_row: The id of the file's first row; None before format v3.
     """
 
     file: DataFile
@@ -60,43 +61,41 @@ class Deletes:
 
     Attributes:
         path: The file.
-        sequence: Its sequence number.
-        vector: The place of the deletion vector; None for a file of positions.
-        only: The one data file whose rows it deletes; None where it may be several.
+        sequence: The file's sequence number.
+        vector: The location of the deletion vector; None for a file of position deletes.
+        data_file: The only data file whose rows are deleted; None if there may be several.
     """
 
     path: str
     sequence: int
     vector: Vector | None
-    only: str | None
+    data_file: str | None
 
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a snapshot: data files that may hold what is looked for, by path, and all deletes of positions."""
+    """The files of a snapshot: by path the data files that may have rows of the condition, and all position deletes."""
 
     data: dict[str, Entry]
     deletes: tuple[Deletes, ...]
 
 
 class Manifests:
-    """The files of the snapshots of a table that may hold rows of a condition.
+    """The files of a table's snapshots that may have rows of a condition.
 
     Args:
         table: The table.
-        wanted: The condition.
+        condition: The condition.
     """
 
-    def __init__(self, table: Table, wanted: BooleanExpression) -> None:
+    def __init__(self, table: Table, condition: BooleanExpression) -> None:
         from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
 
         self._table, self._io = table, table.iceberg.io
-        # Bounds of files that were registered are those of other writers, which say other things by them.
-        judged = table.iceberg.metadata.name_mapping() is None
-        schema = table.iceberg.schema()
-        self._may_hold = (
-            _InclusiveMetricsEvaluator(schema, wanted, case_sensitive=False).eval if judged else (lambda file: True)
-        )
+        # The bounds of registered files come from other writers and may have another meaning: they are not used.
+        self._may_match: Callable[[DataFile], bool] = lambda file: True
+        if table.iceberg.metadata.name_mapping() is None:
+            self._may_match = _InclusiveMetricsEvaluator(table.iceberg.schema(), condition, case_sensitive=False).eval
         self._data: dict[str, list[Entry]] = {}
         self._deletes: dict[str, list[Deletes]] = {}
 
@@ -104,26 +103,26 @@ class Manifests:
         """The files of a snapshot.
 
         Raises:
-            RunError: It has equality deletes, which tell no positions, or a manifest cannot be read.
+            RunError: The snapshot has equality deletes, which have no positions, or a manifest cannot be read.
         """
         data: dict[str, Entry] = {}
         deletes: list[Deletes] = []
         raw = self._table.iceberg.metadata.snapshot_by_id(snapshot)
-        assert raw is not None  # only retained ones are asked for
+        assert raw is not None  # callers ask for retained snapshots only
         for manifest, first_row in self._listed(raw.manifest_list):
             path = manifest.manifest_path
             if manifest.content:
                 if path not in self._deletes:
-                    self._deletes[path] = list(self._of_deletes(manifest))
+                    self._deletes[path] = list(self._delete_files(manifest))
                 deletes += self._deletes[path]
             else:
                 if path not in self._data:
-                    self._data[path] = list(self._of_data(manifest, first_row))
+                    self._data[path] = list(self._data_files(manifest, first_row))
                 data |= {entry.path: entry for entry in self._data[path]}
         return Files(data, tuple(deletes))
 
     def _listed(self, location: str) -> Iterator[tuple[Any, int | None]]:
-        """The manifests of a snapshot, each with the id of its first row."""
+        """The manifests of a snapshot, each with the id of its first row; None before format v3."""
         from pyiceberg.avro.file import AvroFile
         from pyiceberg.manifest import ManifestContent, ManifestFile, PartitionFieldSummary
 
@@ -133,7 +132,8 @@ class Manifests:
             read_types={-1: ManifestFile, 508: PartitionFieldSummary},
             read_enums={517: ManifestContent},
         ) as reader:
-            yield from ((manifest, manifest[15]) for manifest in reader)
+            for manifest in reader:
+                yield manifest, manifest[15]  # first_row_id, the field that `_list_schema` appends
 
     def _entries(self, manifest: Any) -> Iterator[Any]:
         from pyiceberg.avro.file import AvroFile
@@ -150,14 +150,17 @@ class Manifests:
                     entry.data_file.spec_id = manifest.partition_spec_id
                     yield entry
 
-    def _of_data(self, manifest: Any, first_row: int | None) -> Iterator[Entry]:
+    def _data_files(self, manifest: Any, first_row: int | None) -> Iterator[Entry]:
+        """The data files of a manifest. A value that an entry lacks is inherited from the manifest."""
         for entry in self._entries(manifest):
             file = entry.data_file
             first = None
             if first_row is not None:
-                first = file[16] if file[16] is not None else first_row
-                first_row += file.record_count if file[16] is None else 0
-            if self._may_hold(file):
+                first = file[_FIRST_ROW_ID]
+                if first is None:
+                    first = first_row
+                    first_row += file.record_count
+            if self._may_match(file):
                 yield Entry(
                     file,
                     entry.snapshot_id if entry.snapshot_id is not None else manifest.added_snapshot_id,
@@ -166,26 +169,31 @@ class Manifests:
                     first,
                 )
 
-    def _of_deletes(self, manifest: Any) -> Iterator[Deletes]:
+    def _delete_files(self, manifest: Any) -> Iterator[Deletes]:
         from pyiceberg.manifest import DataFileContent
 
         for entry in self._entries(manifest):
             file = entry.data_file
             if file.content == DataFileContent.EQUALITY_DELETES:
                 raise RunError(
-                    f"{self._table.name} has deletes by equality ({file.file_path}), which tell no positions: where "
-                    "its rows come from cannot be told.",
+                    f"{self._table.name} has equality deletes ({file.file_path}), which have no positions: the origin "
+                    "of its rows cannot be found.",
                     where=caller(),
-                    fix="rewrite its data files with another engine, which applies them; Flink's upserts write them.",
+                    fix="rewrite its data files with an engine that applies them; Flink's upserts write such deletes.",
                 )
             sequence = entry.sequence_number if entry.sequence_number is not None else manifest.sequence_number
-            vector = Vector(file.file_path, file[18], file[19]) if file[18] is not None else None
-            yield Deletes(file.file_path, sequence, vector, file[17] or _only(file))
+            offset, size = file[_CONTENT_OFFSET], file[_CONTENT_SIZE]
+            vector = Vector(file.file_path, offset, size) if offset is not None else None
+            yield Deletes(file.file_path, sequence, vector, file[_REFERENCED_DATA_FILE] or _only_data_file(file))
 
 
-def _only(file: DataFile) -> str | None:
-    """The data file whose rows a file of position deletes names, where it is one."""
-    low, high = ((bounds or {}).get(PATH) for bounds in (file.lower_bounds, file.upper_bounds))
+# Positions of the fields of v3 in a data file, as `_entry_schema` appends them.
+_FIRST_ROW_ID, _REFERENCED_DATA_FILE, _CONTENT_OFFSET, _CONTENT_SIZE = 16, 17, 18, 19
+
+
+def _only_data_file(file: DataFile) -> str | None:
+    """The data file of a file of position deletes, by the bounds of `file_path`; None if there may be several."""
+    low, high = ((bounds or {}).get(FILE_PATH_ID) for bounds in (file.lower_bounds, file.upper_bounds))
     return low.decode() if low is not None and low == high else None
 
 
@@ -211,5 +219,5 @@ def _entry_schema() -> Schema:
         NestedField(144, "content_offset", LongType(), required=False),
         NestedField(145, "content_size_in_bytes", LongType(), required=False),
     )
-    fields = (f for f in MANIFEST_ENTRY_SCHEMAS[2].fields if f.field_id != 2)
+    fields = (field for field in MANIFEST_ENTRY_SCHEMAS[2].fields if field.field_id != 2)
     return Schema(*fields, NestedField(2, "data_file", file, required=True))

@@ -1,4 +1,4 @@
-"""Commits that have expired, as far as earlier metadata files of their table still tell of them."""
+"""Expired commits, looked up in earlier metadata files of their table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Past:
-    """The earlier metadata files that a table's log names; a few are read for each commit that is looked up.
+    """The earlier metadata files in a table's metadata log. Looking a commit up reads a few of them, by bisection.
 
     Args:
         table: The table.
@@ -23,19 +23,22 @@ class Past:
         self._read: dict[str, TableMetadata | None] = {}
 
     def holding(self, sequence: int) -> tuple[TableMetadata, int] | None:
-        """The metadata that has the snapshot of a sequence number, and its id; None where no file has it any more."""
+        """The metadata with the snapshot of a sequence number, and the snapshot's id; None if no file has it."""
         low, high = 0, len(self._files)
         while low < high:
             middle = (low + high) // 2
             metadata = self._metadata(self._files[middle])
-            # A file that was deleted is older than all that are left.
+            # A deleted file is older than all remaining files.
             if metadata is None or _last_sequence(metadata) < sequence:
                 low = middle + 1
             else:
                 high = middle
         metadata = self._metadata(self._files[low]) if low < len(self._files) else None
-        ids = [raw.snapshot_id for raw in metadata.snapshots if raw.sequence_number == sequence] if metadata else []
-        return (metadata, ids[0]) if metadata is not None and ids else None
+        if metadata is None:
+            return None
+        ids = (snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.sequence_number == sequence)
+        id = next(ids, None)
+        return (metadata, id) if id is not None else None
 
     def _metadata(self, file: str) -> TableMetadata | None:
         from pyiceberg.serializers import FromInputFile
@@ -43,11 +46,11 @@ class Past:
         if file not in self._read:
             try:
                 self._read[file] = FromInputFile.table_metadata(self._io.new_input(file))
-            except (OSError, ValueError):  # it was deleted, or is damaged
+            except (OSError, ValueError):  # the file was deleted, or is damaged
                 self._read[file] = None
         return self._read[file]
 
 
 def _last_sequence(metadata: TableMetadata) -> int:
-    """The newest sequence number; 0 for tables of format v1, which have none."""
+    """The newest sequence number; 0 for format v1, which has no sequence numbers."""
     return int(getattr(metadata, "last_sequence_number", 0))

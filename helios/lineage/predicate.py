@@ -1,4 +1,4 @@
-"""Conditions as they are typed: parsed by PyIceberg, and checked against the columns of a table."""
+"""Conditions of a command: parsed by PyIceberg, and checked against the columns of a table."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|`([^`]+)`|\b(?:DATE|TIMESTAMP_NTZ|TIMESTAMP)\s+(?=')", re.IGNORECASE)
 HOW = (
     "write comparisons of columns with values, such as \"id = 42\", \"name = 'ann' AND day >= '2026-01-05'\", "
-    '"id IN (1, 2)" or "note IS NULL"; texts and times stand in single quotes.'
+    '"id IN (1, 2)" or "note IS NULL"; write texts and times in single quotes.'
 )
 MOST = 20
-"""Combinations of values that one condition names at most."""
+"""The largest number of combinations of values that `equal_to` returns."""
 
 
 def parsed(text: str, schema: Schema, table: str) -> BooleanExpression:
@@ -29,11 +29,11 @@ def parsed(text: str, schema: Schema, table: str) -> BooleanExpression:
 
     Args:
         text: Comparisons of columns with values, IN, BETWEEN, LIKE 'x%', IS NULL, AND, OR, NOT.
-        schema: The table's.
+        schema: The table's schema.
         table: The name of the table, for messages.
 
     Raises:
-        InputError: It does not parse, names no column, or compares with a value of another type.
+        InputError: The text does not parse, has an unknown column, or compares with a value of another type.
 
     Examples:
         >>> from pyiceberg.schema import Schema
@@ -47,31 +47,32 @@ def parsed(text: str, schema: Schema, table: str) -> BooleanExpression:
     from pyparsing import ParseBaseException
 
     try:
-        found = parser.parse(_TOKEN.sub(_plain, text))
+        condition = parser.parse(_TOKEN.sub(_pyiceberg_token, text))
     except ParseBaseException as error:
         raise InputError(f"the condition {text!r} does not parse.", where=caller(), fix=HOW) from error
     names = {str(schema.find_column_name(field.field_id)).lower() for field in schema.fields}
-    for name in columns_of(found):
+    for name in columns_of(condition):
         if name.split(".")[0].lower() not in names:
             hint = near_miss(name, [field.name for field in schema.fields])
             raise InputError(f"{text!r}: {table} has no column {name!r}. {hint}", where=caller())
     try:
-        bind(schema, found, case_sensitive=False)
+        bind(schema, condition, case_sensitive=False)
     except (ValueError, TypeError, ArithmeticError) as error:
         raise InputError(f"{text!r} does not fit the columns: {error}.", where=caller(), fix=HOW) from error
-    return found
+    return condition
 
 
-def _plain(token: re.Match[str]) -> str:
-    """A part of a condition as PyIceberg's parser takes it: names in double quotes, and no words before times."""
-    if token[1] is not None:
-        return f'"{token[1]}"'
-    return token[0] if token[0][0] in "'\"" else ""
+def _pyiceberg_token(token: re.Match[str]) -> str:
+    """A token for PyIceberg's parser: a name in backticks gets double quotes, a word such as DATE is left out."""
+    text, name = token[0], token[1]
+    if name is not None:
+        return f'"{name}"'
+    return text if text.startswith(("'", '"')) else ""
 
 
 def columns_of(condition: BooleanExpression) -> list[str]:
-    """The columns that a condition names, as they are written."""
-    return list(dict.fromkeys(str(one.term.name) for one in _comparisons(condition)))
+    """The columns of a condition, with their names as they are written."""
+    return list(dict.fromkeys(str(comparison.term.name) for comparison in _comparisons(condition)))
 
 
 def _comparisons(condition: BooleanExpression) -> Iterator[Any]:
@@ -88,7 +89,7 @@ def _comparisons(condition: BooleanExpression) -> Iterator[Any]:
 
 
 def equal_to(condition: BooleanExpression) -> list[dict[str, Any]]:
-    """The values that a condition asks for by name; none where it asks for others too.
+    """The combinations of values that a condition lists; empty if rows with other values match too.
 
     Examples:
         >>> from pyiceberg.expressions.parser import parse
@@ -115,31 +116,30 @@ def equal_to(condition: BooleanExpression) -> list[dict[str, Any]]:
 
 
 def having(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> BooleanExpression:
-    """The condition for rows that have the values of some rows in some columns."""
+    """The condition for rows with the same values as some rows in some columns."""
     from pyiceberg.expressions import And, Or
 
-    several = list(rows)
     if len(columns) > 1:
-        each = (reduce(And, (having([row], [name]) for name in columns)) for row in several)
-        return reduce(Or, each)
-    name, values = columns[0], [row[columns[0]] for row in several]
-    numbers = [value for value in values if not (isinstance(value, float) and isnan(value))]
-    plain = {value for value in numbers if value is not None}
-    parts = [compared("In", name, plain)] if plain else []
+        return reduce(Or, (reduce(And, (having([row], [name]) for name in columns)) for row in rows))
+    name = columns[0]
+    values = [row[name] for row in rows]
+    without_nan = [value for value in values if not (isinstance(value, float) and isnan(value))]
+    comparable_values = {value for value in without_nan if value is not None}
+    parts = [compared("In", name, comparable_values)] if comparable_values else []
     parts += [compared("IsNull", name)] if None in values else []
-    parts += [compared("IsNaN", name)] if len(numbers) < len(values) else []
+    parts += [compared("IsNaN", name)] if len(without_nan) < len(values) else []
     return reduce(Or, parts)
 
 
 def compared(kind: str, *parts: Any) -> BooleanExpression:
-    """A comparison of PyIceberg, whose signatures a type checker does not understand."""
+    """A comparison of PyIceberg by its class name: a type checker does not understand the class's signature."""
     from pyiceberg import expressions
 
     return getattr(expressions, kind)(*parts)  # type: ignore[no-any-return]
 
 
 def comparable(schema: Schema) -> list[str]:
-    """The columns of a table that have single values."""
+    """The columns of a table that can be compared with a value: all but structs, lists and maps."""
     from pyiceberg.types import PrimitiveType
 
     return [field.name for field in schema.fields if isinstance(field.field_type, PrimitiveType)]

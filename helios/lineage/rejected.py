@@ -1,4 +1,4 @@
-"""The rows of a key that quarantines hold, or held at a snapshot."""
+"""The rejected rows of a key in quarantines, now or at a snapshot."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from helios.table.refs import talking
 from helios.table.snapshots import Table
 
 MOST = 5
-"""Rejected rows of one key that are shown, the newest ones."""
+"""The largest number of rejected rows that are shown for a key, the newest first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rejected:
-    """A row that a quarantine holds.
+    """A row in a quarantine.
 
     Attributes:
         table: The quarantine.
-        pipeline: The pipeline that set it aside.
-        batch: The batch; None where a replay has rejected it once more.
-        step: The step that it failed in.
-        reason: Why.
-        at: When.
-        payload: Its columns in front of that step.
-        position: What the batch read.
+        pipeline: The pipeline that rejected the row.
+        batch: The batch; None if a replay has rejected the row again.
+        step: The step that rejected the row.
+        reason: The reason.
+        at: The time of the rejection.
+        payload: The row's columns before the step.
+        position: The position that the batch read.
     """
 
     table: str
@@ -51,16 +51,16 @@ def rejected(
 
     Args:
         quarantine: The quarantine.
-        pipelines: The pipelines whose rows are meant.
-        keys: The columns of each key.
-        snapshot: The snapshot of the quarantine that is read; None for the current one.
+        pipelines: Only rows that these pipelines have rejected are returned.
+        keys: The values of each key, by column.
+        snapshot: The snapshot of the quarantine; None for the current one.
 
     Raises:
-        RunError: Its files cannot be read.
+        RunError: The quarantine's files cannot be read.
     """
-    found: list[list[Rejected]] = [[] for _ in keys]
+    by_key: list[list[Rejected]] = [[] for _ in keys]
     if not is_quarantine(quarantine):
-        return found
+        return by_key
     with talking(quarantine, "reading it"):
         scan = quarantine.iceberg.scan(
             compared("In", "pipeline", set(pipelines)), selected_fields=COLUMNS, snapshot_id=snapshot
@@ -70,23 +70,24 @@ def rejected(
                 payload = _payload(row["payload"])
                 for index, key in enumerate(keys):
                     if has(payload, key):
-                        found[index].append(_rejected(quarantine.name, row, payload))
-    return [sorted(rows, key=lambda row: row.at, reverse=True) for rows in found]
+                        by_key[index].append(_rejected(quarantine.name, row, payload))
+    return [newest_first([rows]) for rows in by_key]
 
 
 def _rejected(table: str, row: Mapping[str, Any], payload: Mapping[str, Any]) -> Rejected:
-    known = {name: row[name] for name in ("pipeline", "batch", "step", "reason", "at")}
-    return Rejected(table=table, payload=payload, position=position_in(row["position"]), **known)
+    same_fields = {name: row[name] for name in ("pipeline", "batch", "step", "reason", "at")}
+    return Rejected(table=table, payload=payload, position=position_in(row["position"]), **same_fields)
 
 
 def _payload(text: str | None) -> Mapping[str, Any]:
+    """The columns of a payload; empty if it is not a JSON object."""
     try:
-        found = json.loads(text) if text else None
+        payload = json.loads(text) if text else None
     except ValueError:
-        found = None
-    return found if isinstance(found, dict) else {}
+        payload = None
+    return payload if isinstance(payload, dict) else {}
 
 
-def newest(found: Iterable[Sequence[Rejected]]) -> list[Rejected]:
-    """The rows of several quarantines, newest first."""
-    return sorted((row for rows in found for row in rows), key=lambda row: row.at, reverse=True)
+def newest_first(groups: Iterable[Sequence[Rejected]]) -> list[Rejected]:
+    """The rows of several groups in one list, newest first."""
+    return sorted((row for rows in groups for row in rows), key=lambda row: row.at, reverse=True)

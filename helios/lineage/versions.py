@@ -1,8 +1,8 @@
-"""The versions of rows through the history of a table: which commit wrote each, which moved it, which removed it.
+"""The versions of rows in the history of a table: the commits that wrote, moved and removed each version.
 
-The retained snapshots of main are looked at from the oldest to the newest, each with the rows that fulfil a condition.
-What a snapshot has and the one before lacks was written by its commit, or moved by it: in format v3 a row that is moved
-keeps its id and its sequence number, in format v2 a compaction moves rows as they are.
+The rows that match a condition are compared from snapshot to snapshot, from the oldest retained one of main to the
+newest. The commit of a snapshot has written or moved the rows that are new at their place. In format v3 a moved row
+keeps its id and its sequence number. In format v2 a moved row is found by its values.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 MOST_COMMITS = 1000
-"""Commits of which the history is looked at, the newest ones."""
+"""The largest number of commits that are read, the newest ones."""
 MOST_FILES = 2000
-"""Data files that are opened for it."""
+"""The largest number of data files that are read."""
 REPLACE, APPEND = "replace", "append"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Which commit wrote a row.
+    """The commit that wrote a row.
 
     Attributes:
-        snapshots: The snapshot; several where equal rows of theirs were moved together; none where it is not known.
-        unknown: Why it is not known; None where it is.
+        snapshots: The commit's snapshot; several if equal rows of several commits were moved together; empty if the
+            commit is unknown.
+        unknown: The reason why the commit is unknown; None if it is known.
     """
 
     snapshots: tuple[int, ...] = ()
@@ -41,50 +42,50 @@ class Origin:
 
 @dataclass(eq=False)
 class Version:
-    """A row from the commit that wrote it to the one that removed it.
+    """A row, from the commit that wrote it to the commit that removed it.
 
     Attributes:
-        row: The row, where it lay last.
-        origin: Which commit wrote it.
-        moved: The snapshots that moved it into another file, oldest first.
-        again: Those of them that may have written the same values once more.
-        ended: The snapshot that removed it; None while it is there.
+        row: The row at its last place.
+        origin: The commit that wrote it.
+        moved: The snapshots that moved the row into another file, oldest first.
+        maybe_rewritten: The snapshots of `moved` that may have written the same values again instead.
+        removed: The snapshot that removed the row; None if the table has it.
     """
 
     row: Row
     origin: Origin
     moved: list[int] = field(default_factory=list)
-    again: list[int] = field(default_factory=list)
-    ended: int | None = None
+    maybe_rewritten: list[int] = field(default_factory=list)
+    removed: int | None = None
 
 
 @dataclass(frozen=True)
 class Node:
-    """A snapshot as far as it tells of rows.
+    """A snapshot, with the facts that decide on the origin of its rows.
 
     Attributes:
-        id: Its id.
-        sequence: Its sequence number; 0 in format v1.
+        id: The snapshot's id.
+        sequence: The sequence number; 0 in format v1.
         operation: append, overwrite, delete or replace.
-        drops_files: Whether it removed data files.
-        traces: Whether it is of format v3, whose rows have a lineage.
-        erases: Whether all rows that it has are of its batch: an overwrite of Helios.
-        first: Whether it is the table's first.
+        drops_files: Whether the snapshot removed data files.
+        has_lineage: Whether the snapshot is of format v3, whose rows have a lineage.
+        erases: Whether all rows of the snapshot are of its batch, as after Helios's overwrite.
+        first: Whether the snapshot is the table's first.
     """
 
     id: int
     sequence: int
     operation: str
     drops_files: bool
-    traces: bool
+    has_lineage: bool
     erases: bool
     first: bool
 
 
 def node_of(metadata: TableMetadata, snapshot: int, commit: Commit | None) -> Node:
-    """A snapshot of some metadata, with its commit where that is of main."""
+    """The node of a snapshot in a table's metadata; `commit` is the snapshot's commit on main, if it is on main."""
     raw = metadata.snapshot_by_id(snapshot)
-    assert raw is not None  # callers ask for those that are there
+    assert raw is not None  # callers ask for snapshots that the metadata has
     summary = raw.summary.additional_properties if raw.summary is not None else {}
     sequence = raw.sequence_number or 0
     return Node(
@@ -92,21 +93,27 @@ def node_of(metadata: TableMetadata, snapshot: int, commit: Commit | None) -> No
         sequence=sequence,
         operation=raw.summary.operation.value if raw.summary is not None else "",
         drops_files=summary.get("deleted-data-files", "0") != "0",
-        traces=getattr(raw, "first_row_id", None) is not None,
+        has_lineage=getattr(raw, "first_row_id", None) is not None,
         erases=commit is not None and erases(commit.plan),
         first=raw.parent_snapshot_id is None and sequence <= 1,
     )
 
 
 class Walk:
-    """The versions of the rows that fulfil a condition.
+    """The versions of the rows that match a condition, found by walking through the history.
 
     Args:
         known: The retained snapshots, by id.
-        main: Those of main, oldest first.
-        manifests: Their files.
-        rows: The rows of these.
-        past: Looks up a snapshot that has expired, by its sequence number; None where nothing tells of it.
+        main: The retained snapshots of main, oldest first.
+        manifests: The files of the snapshots.
+        rows: The rows of the files.
+        past: Looks up an expired snapshot by its sequence number; returns None if no metadata file has it.
+
+    Attributes:
+        start: The oldest snapshot that was read; None if there is none.
+        cut: Whether older snapshots of main were not read.
+        versions: All versions, oldest first.
+        state: The versions that the newest snapshot has, by place.
     """
 
     def __init__(
@@ -119,51 +126,51 @@ class Walk:
     ) -> None:
         self._known, self._rows, self._past = known, rows, past
         self._by_sequence = {node.sequence: node for node in known.values() if node.sequence}
-        self._files = list(self._bounded(main, manifests))
-        self.start = known[self._files[0][0]] if self._files else None
-        self.cut = len(self._files) < len(main)
+        history = list(self._newest(main, manifests))
+        self.start = known[history[0][0]] if history else None
+        self.cut = len(history) < len(main)
         self.versions: list[Version] = []
         self.state: dict[Place, Version] = {}
-        for index, (snapshot, files) in enumerate(self._files):
+        for index, (snapshot, files) in enumerate(history):
             if index == 0:
-                self._begin(known[snapshot], files)
+                self._begin(files)
             else:
                 self._step(known[snapshot], rows.live(files))
 
-    def _bounded(self, main: Sequence[int], manifests: Manifests) -> Iterable[tuple[int, Files]]:
-        """The snapshots that are looked at, oldest first, with their files."""
-        opened: set[str] = set()
-        looked: list[tuple[int, Files]] = []
+    def _newest(self, main: Sequence[int], manifests: Manifests) -> Iterable[tuple[int, Files]]:
+        """The newest snapshots within the limits, oldest first, with their files."""
+        paths: set[str] = set()
+        newest: list[tuple[int, Files]] = []
         for snapshot in [*reversed(main)][:MOST_COMMITS]:
             files = manifests.files(snapshot)
-            opened |= files.data.keys()
-            if looked and len(opened) > MOST_FILES:
+            paths |= files.data.keys()
+            if newest and len(paths) > MOST_FILES:
                 break
-            looked.append((snapshot, files))
-        return reversed(looked)
+            newest.append((snapshot, files))
+        return reversed(newest)
 
     @property
-    def why(self) -> str:
-        """Why nothing is known of before the first snapshot that is looked at."""
+    def before_start(self) -> str:
+        """The reason why the history before `start` is unknown."""
         return "not looked at" if self.cut else "expired"
 
     # the first snapshot
 
-    def _begin(self, node: Node, files: Files) -> None:
+    def _begin(self, files: Files) -> None:
         for place, row in self._rows.live(files).items():
             entry = files.data[place.file]
             self.state[place] = Version(row, self._by_lineage(row) or self._by_file(entry))
         self.versions += self.state.values()
 
     def _by_lineage(self, row: Row) -> Origin | None:
-        """The commit that wrote a row last, by its sequence number; None for a row without one."""
+        """The commit that last wrote a row, by the row's sequence number; None for a row without one."""
         if row.updated is None:
             return None
         node = self._by_sequence.get(row.updated) or self._past(row.updated)
         if node is None:
             return Origin(unknown=f"the commit of sequence number {row.updated} has expired")
-        if not node.traces or node.operation == REPLACE:
-            # Its number is that of the files that were moved, as before format v3, or that of the move.
+        if not node.has_lineage or node.operation == REPLACE:
+            # The number is that of a file from before format v3, or of a compaction: not of the commit of the row.
             return Origin(unknown="it was moved without its row lineage, as it was before format v3")
         return Origin((node.id,))
 
@@ -174,85 +181,96 @@ class Walk:
             return Origin(unknown=f"snapshot {entry.snapshot}, which added its file, has expired")
         if node.operation == APPEND or not node.drops_files or node.erases or node.first:
             return Origin((node.id,))
-        return Origin(unknown=f"snapshot {node.id} moved it into another file, and the files before are {self.why}")
+        earlier = f"the files before are {self.before_start}"
+        return Origin(unknown=f"snapshot {node.id} moved it into another file, and {earlier}")
 
-    # each later one
+    # each later snapshot
 
     def _step(self, node: Node, live: Mapping[Place, Row]) -> None:
+        """Compares the rows of a snapshot with those of the snapshot before."""
         gone = [version for place, version in self.state.items() if place not in live]
-        came = [row for place, row in live.items() if place not in self.state]
-        here = {place: version for place, version in self.state.items() if place in live}
-        left = self._moved_by_lineage(node, came, gone, here)
-        left = self._moved_by_content(node, left, gone, here)
-        for row in left:
-            here[row.place] = Version(row, self._written(node, row))
-            self.versions.append(here[row.place])
+        new = [row for place, row in live.items() if place not in self.state]
+        state = {place: version for place, version in self.state.items() if place in live}
+        written = self._match_by_lineage(node, new, gone, state)
+        written = self._match_by_content(node, written, gone, state)
+        for row in written:
+            state[row.place] = Version(row, self._written_by(node, row))
+            self.versions.append(state[row.place])
         for version in gone:
-            version.ended = node.id
-        self.state = here
+            version.removed = node.id
+        self.state = state
 
-    def _written(self, node: Node, row: Row) -> Origin:
-        """The commit of a row that was not there before."""
+    def _written_by(self, node: Node, row: Row) -> Origin:
+        """The commit of a row that the snapshot before does not have."""
         if row.updated is not None and row.updated != node.sequence:
             return self._by_lineage(row) or Origin((node.id,))
         if node.operation == REPLACE:
             return Origin(unknown=f"snapshot {node.id} moved it, and no file before has it")
         return Origin((node.id,))
 
-    def _moved_by_lineage(
-        self, node: Node, came: list[Row], gone: list[Version], here: dict[Place, Version]
+    def _match_by_lineage(
+        self, node: Node, new: list[Row], gone: list[Version], state: dict[Place, Version]
     ) -> list[Row]:
-        """Takes those that were moved out of what is gone; returns the rows that were not there before."""
-        left = []
-        traced = {(v.row.id, v.row.updated): v for v in gone if v.row.updated is not None}
-        for row in came:
-            version = traced.pop((row.id, row.updated), None) if row.updated is not None else None
+        """Moves versions from `gone` to `state` whose lineage a new row has; returns the other new rows."""
+        unmatched = []
+        by_lineage = {
+            (version.row.id, version.row.updated): version for version in gone if version.row.updated is not None
+        }
+        for row in new:
+            version = by_lineage.pop((row.id, row.updated), None) if row.updated is not None else None
             if version is None:
-                left.append(row)
+                unmatched.append(row)
                 continue
             gone.remove(version)
             version.moved.append(node.id)
             version.row = row
-            here[row.place] = version
-        return left
+            state[row.place] = version
+        return unmatched
 
-    def _moved_by_content(
-        self, node: Node, came: list[Row], gone: list[Version], here: dict[Place, Version]
+    def _match_by_content(
+        self, node: Node, new: list[Row], gone: list[Version], state: dict[Place, Version]
     ) -> list[Row]:
         """The same for rows without a lineage, by their values."""
-        if not came or node.erases or not node.drops_files:
-            return came
-        moved = node.operation == REPLACE
-        dropped = [v for v in gone if v.row.updated is None or moved]
-        equal: dict[str, list[Version]] = {}
-        for version in dropped:
-            equal.setdefault(version.row.content, []).append(version)
-        wanted = Counter(row.content for row in came)
-        # Equal rows of several commits cannot be told apart any more.
-        joined = {content: _joined(versions, node, wanted[content]) for content, versions in equal.items()}
-        left = []
-        for row in came:
-            versions = equal.get(row.content) or []
-            if not versions or (row.updated is not None and not moved):
-                left.append(row)
+        if not new or node.erases or not node.drops_files:
+            return new
+        only_moves = node.operation == REPLACE
+        by_content: dict[str, list[Version]] = {}
+        for version in gone:
+            if version.row.updated is None or only_moves:
+                by_content.setdefault(version.row.content, []).append(version)
+        counts = Counter(row.content for row in new)
+        # After the move, equal rows of several commits can no longer be distinguished.
+        origins = {content: _shared_origin(versions, node, counts[content]) for content, versions in by_content.items()}
+        unmatched = []
+        for row in new:
+            versions = by_content.get(row.content) or []
+            if not versions or (row.updated is not None and not only_moves):
+                unmatched.append(row)
                 continue
             version = versions.pop()
             gone.remove(version)
-            version.row, version.origin = row, joined[row.content]
+            version.row, version.origin = row, origins[row.content]
             version.moved.append(node.id)
-            if not moved:
-                version.again.append(node.id)
-            here[row.place] = version
-        return left
+            if not only_moves:
+                version.maybe_rewritten.append(node.id)
+            state[row.place] = version
+        return unmatched
 
 
-def _joined(versions: Sequence[Version], node: Node, wanted: int) -> Origin:
-    """The origin of equal rows that were moved together."""
+def _shared_origin(versions: Sequence[Version], node: Node, count: int) -> Origin:
+    """The origin of equal rows that were moved together.
+
+    Args:
+        versions: The versions before the move.
+        node: The snapshot that moved them.
+        count: The number of equal new rows; more than `versions` if the snapshot has also written some.
+    """
     origins = {version.origin for version in versions}
-    more = {node.id} if wanted > len(versions) and node.operation != REPLACE else set[int]()
-    if len(origins) == 1 and not more:
+    also_written = count > len(versions) and node.operation != REPLACE
+    if len(origins) == 1 and not also_written:
         return versions[0].origin
     unknown = next((origin.unknown for origin in origins if origin.unknown), None)
     if unknown is not None:
         return Origin(unknown=f"equal rows were moved together, and of one of them {unknown}")
-    return Origin(tuple(sorted({id for origin in origins for id in origin.snapshots} | more)))
+    snapshots = {id for origin in origins for id in origin.snapshots}
+    return Origin(tuple(sorted(snapshots | {node.id} if also_written else snapshots)))

@@ -196,7 +196,7 @@ def test_a_row_tells_its_commit_its_batch_and_its_source(world: Any) -> None:
     assert (read.source, read.text) == ("local.a.s", f"after snapshot {first} to {second}")
     assert read.again is not None
     assert (read.again.rows, read.again.by) == (({"id": id, "n": n},), ("id",))
-    assert earlier.ended == journal.made[1][0]
+    assert earlier.removed == journal.made[1][0]
 
     told = told_by("why", "a.t", f"id = {id}")
     assert f"by copy, batch 1, steps {world.plan(journal.pipeline()).fingerprint}, helios" in told

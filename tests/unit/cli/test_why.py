@@ -102,7 +102,7 @@ def test_what_has_expired_is_said_and_told_by_earlier_metadata(cli: Run, folder:
     [row] = asked(cli, "id = 3")["rows"]
     assert (wrote(row), "the files before are expired" in row["unknown"]) == ([], True)
     told = cli("why", "shop.orders", "id = 4").output
-    assert "(expired; an earlier metadata file tells of it)" in told
+    assert "(expired; found in an earlier metadata file)" in told
     assert told.splitlines()[-1].endswith("UTC: expired.")
     for entry in table.iceberg.metadata.metadata_log:
         Path(entry.metadata_file.removeprefix("file://")).unlink()
