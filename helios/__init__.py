@@ -132,7 +132,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # What tables are is loaded at its first use: it takes a quarter of the time of `import helios`.
+    # These two classes are loaded at their first use: they would take a quarter of the time of `import helios`.
     if name in ("Snapshot", "Table"):
         from helios.table import snapshots
 
@@ -143,14 +143,14 @@ def __getattr__(name: str) -> object:
 def _load_engine() -> DefaultEngine:
     from helios.engine import DefaultEngine
 
-    atexit.unregister(_at_exit)  # somebody checks, plans or runs
+    atexit.unregister(_at_exit)  # the script checks, plans or runs a pipeline
     return DefaultEngine()
 
 
 def _at_exit() -> None:
-    from helios.script import tell_of_unrun
+    from helios.script import note_unrun_pipelines
 
-    tell_of_unrun()
+    note_unrun_pipelines()
 
 
 def _load_operations() -> Operations:

@@ -25,20 +25,22 @@ if TYPE_CHECKING:
 
 
 def context_for(origin_file: str, catalogs: dict[str, Catalog] | None = None, profile: str | None = None) -> Context:
-    """The configuration that applies to a script, from its folder or above."""
+    """The context of a script, with the configuration of its folder or of the nearest folder above."""
     folder = Path(origin_file).resolve().parent if os.path.exists(origin_file) else Path.cwd()
     return Context(config=load(folder, profile), catalogs=catalogs or {})
 
 
 def catalogs_in(flow: Flow, sink: IcebergSink | None = None) -> dict[str, Catalog]:
-    """The catalogs that a pipeline names by value."""
+    """The `Catalog` values in the sources and the sink of a pipeline, by name."""
     references = [inner.source.reference for inner in flows(flow)]
-    given = [reference[1] for reference in references if reference is not None] + ([sink.catalog] if sink else [])
-    return {catalog.name: catalog for catalog in given if isinstance(catalog, Catalog)}
+    catalogs = [reference[1] for reference in references if reference is not None]
+    if sink is not None:
+        catalogs.append(sink.catalog)
+    return {catalog.name: catalog for catalog in catalogs if isinstance(catalog, Catalog)}
 
 
 def module_catalogs() -> dict[str, Catalog]:
-    """The catalogs that are values of the module whose code called Helios: a notebook, or a plain script."""
+    """The `Catalog` variables of the module that called Helios (a notebook, or a plain script), by catalog name."""
     package = os.path.dirname(os.path.abspath(__file__)) + os.sep
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename.startswith(package):
@@ -48,19 +50,19 @@ def module_catalogs() -> dict[str, Catalog]:
 
 
 def runnable(plans: list[Plan], problems: list[HeliosError]) -> list[Plan]:
-    """The plans, if all problems are doubts, which only the run itself can settle.
+    """The plans, unless there is a problem that makes a run impossible.
 
     Raises:
-        CheckFailed: With the problems.
+        CheckFailed: There are such problems.
     """
-    real = [p for p in problems if not isinstance(p, NOT_FATAL)]
-    if real:
-        raise CheckFailed(real)
+    fatal = [problem for problem in problems if not isinstance(problem, NOT_FATAL)]
+    if fatal:
+        raise CheckFailed(fatal)
     return plans
 
 
 def held(plan: Plan) -> list[HeliosError]:
-    """The problem of a checkpoint that another driver holds, where that can be read without Spark."""
+    """The problem that another driver holds the checkpoint, as far as this can be read without Spark; else empty."""
     from helios.catalog.conf import pyiceberg_properties
     from helios.table.lease import second_driver
 
@@ -114,7 +116,7 @@ class DefaultEngine:
         from helios.iceberg import Iceberg
 
         context = self._flow_context(flow)
-        # This pipeline never runs: it only provides the reads and the conf.
+        # This pipeline never runs: the preview needs only its reads and its conf.
         pipeline = flow >> Iceberg.sink("helios.preview", catalog=Catalog.memory("helios_preview"))
         plans, problems = compile_pipelines([pipeline], context, lenient=True)
         plan = runnable(plans, problems)[0]

@@ -7,7 +7,7 @@ HeliosError                 what happened, where in the script, the fix
 │   ├── ConfigError         helios.toml, a profile, a `${NAME}`
 │   ├── CheckFailed         everything that `helios check` found, at once
 │   ├── NotFound            a table, catalog, namespace, snapshot or column that is not there
-│   ├── EngineNeeded        a change that only Spark can make, by a `helios` command
+│   ├── EngineNeeded        a change of a table that only Spark can make
 │   └── CheckpointError     a checkpoint that is not this pipeline's, or cannot be trusted
 └── RunError                the run failed or a service is away: exit status 1
     ├── EnvironmentProblem  Java, Spark or jars are missing
@@ -37,8 +37,8 @@ class HeliosError(Exception):
 
     Args:
         what: One sentence that says what is wrong.
-        where: The line of the user's script, when one is to blame.
-        fix: What to do about it, in the imperative.
+        where: The line of the user's script, if a line causes the error.
+        fix: The fix, in the imperative.
     """
 
     exit_status = 1
@@ -52,9 +52,9 @@ class HeliosError(Exception):
         self.fix = fix
 
     def __str__(self) -> str:
-        place = f"{self.where}: " if self.where else ""
-        remedy = f" Fix: {self.fix}" if self.fix else ""
-        return f"{place}{self.what}{remedy}"
+        where = f"{self.where}: " if self.where else ""
+        fix = f" Fix: {self.fix}" if self.fix else ""
+        return f"{where}{self.what}{fix}"
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -92,7 +92,7 @@ class ConfigError(InputError):
 
 
 class NotFound(InputError):
-    """Something that is named and does not exist."""
+    """A table, catalog, namespace, snapshot or column that does not exist."""
 
     code = "H104"
 
@@ -102,7 +102,7 @@ class EngineNeeded(InputError):
 
     Args:
         table: The table's name.
-        fix: The command that makes it.
+        fix: The command that makes the change.
         where: The line of the user's script.
     """
 
@@ -134,7 +134,7 @@ class CheckFailed(InputError):
         self.problems = tuple(problems)
 
     def as_json(self) -> dict[str, object]:
-        return {"error": "CheckFailed", "problems": [p.as_json() for p in self.problems]}
+        return {"error": "CheckFailed", "problems": [problem.as_json() for problem in self.problems]}
 
 
 class RunError(HeliosError):
@@ -162,7 +162,7 @@ class LeaseError(RunError):
 
 
 def near_miss(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the nearest known one, or all of them.
+    """The end of a message about an unknown name: the nearest known name, else the first twelve known names.
 
     Examples:
         >>> near_miss("oders", ["orders", "users"])
@@ -173,7 +173,7 @@ def near_miss(name: str, known: Iterable[str]) -> str:
         'There are none.'
     """
     names = sorted(set(known))
-    lowered = {n.lower(): n for n in names}
+    lowered = {known_name.lower(): known_name for known_name in names}
     import difflib
 
     matches = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)

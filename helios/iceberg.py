@@ -41,8 +41,8 @@ class Iceberg:
         """A table to write, created from the stream's schema when it is missing.
 
         Args:
-            table: As for `source`.
-            catalog: As for `source`.
+            table: The same as for `source`.
+            catalog: The same as for `source`.
 
         Raises:
             DeclarationError: The name has a bad part.
@@ -60,15 +60,15 @@ class Iceberg:
     ) -> MirrorSink:
         """The tables of a database, after `Cdc.debezium(...)`: one table for each, with its own columns and key.
 
-        Tables are made when their first change comes, and new columns are added as the changes bring them.
+        A table is created with its first change. New columns are added with the first change that has them.
 
         Args:
             namespace: `namespace` in the default catalog, or `catalog.namespace` with a declared catalog.
             catalog: The catalog, or its name; then all parts of `namespace` are namespace.
-            names: How a table is called, by the `{table}`, `{schema}`, `{db}` and `{prefix}` (of Debezium's topics)
-                that it comes from: `"{schema}_{table}"`. Two tables of one name stop the run.
+            names: The pattern of the tables' names, such as `"{schema}_{table}"`, from the database's `{table}`,
+                `{schema}`, `{db}` and `{prefix}` (of Debezium's topics). Two tables with the same name stop the run.
             atomic: Whether all tables of a batch change in one commit of the catalog.
-            tombstones: How long a delete is remembered, so that an older change does not bring the key back.
+            tombstones: The time for which a delete is remembered, so that an older change does not restore the key.
 
         Raises:
             DeclarationError: The namespace has a bad part, or the names have no `{table}`.

@@ -32,9 +32,9 @@ class Script:
 
     Attributes:
         path: The file.
-        pipelines: Its pipelines by variable name; an item of a list or dict is `name[0]` or `name[key]`.
-        catalogs: The catalogs that are its module-level values, by catalog name.
-        module: The module, for whoever must ship its functions to executors.
+        pipelines: The pipelines by variable name; an item of a list or dict is `name[0]` or `name[key]`.
+        catalogs: The catalogs among the module's variables, by catalog name.
+        module: The module, whose functions are shipped to executors.
     """
 
     path: Path
@@ -43,10 +43,10 @@ class Script:
     module: ModuleType
 
     def choose(self, name: str | None) -> list[Pipeline]:
-        """All pipelines, each once, or those of one variable.
+        """All pipelines, each once, or those with a name: a variable's, else a pipeline's.
 
         Raises:
-            ScriptError: There is no pipeline, or none of that name.
+            ScriptError: There is no pipeline, or no pipeline of that name.
         """
         if not self.pipelines:
             raise ScriptError(
@@ -56,43 +56,47 @@ class Script:
             )
         if name is None:
             return _each_once(self.pipelines.values())
-        chosen = {key: p for key, p in self.pipelines.items() if key == name or key.startswith(f"{name}[")}
-        named = [p for p in self.pipelines.values() if p.name == name]
-        if not chosen and not named:
-            known = [*self.pipelines, *(p.name for p in self.pipelines.values() if p.name)]
+        of_variable = [
+            pipeline
+            for variable, pipeline in self.pipelines.items()
+            if variable == name or variable.startswith(f"{name}[")
+        ]
+        chosen = of_variable or [pipeline for pipeline in self.pipelines.values() if pipeline.name == name]
+        if not chosen:
+            known = [*self.pipelines, *(pipeline.name for pipeline in self.pipelines.values() if pipeline.name)]
             raise ScriptError(
                 f"{self.path} has no pipeline called {name!r}. {near_miss(name, known)}",
                 where=Origin(str(self.path), 1),
             )
-        return _each_once(chosen.values() or named)
+        return _each_once(chosen)
 
 
 def _each_once(pipelines: Iterable[Pipeline]) -> list[Pipeline]:
-    return list({id(p): p for p in pipelines}.values())
+    return list({id(pipeline): pipeline for pipeline in pipelines}.values())
 
 
-def load_script(path: str | Path, parameters_given: Mapping[str, str] | None = None) -> Script:
+def load_script(path: str | Path, values: Mapping[str, str] | None = None) -> Script:
     """Runs a script's top level and collects its pipelines and catalogs.
 
     Args:
         path: The script.
-        parameters_given: What `--set` gave, for `helios.param`.
+        values: The values of `--set`, for `helios.param`.
 
     Raises:
-        ScriptError: It is missing, has a syntax error, raises, or a parameter is unknown to it.
-        HeliosError: A declaration in it is wrong.
+        ScriptError: The script is missing, has a syntax error or raises one, or does not have a parameter of `values`.
+        HeliosError: A declaration in the script is wrong.
     """
     file = Path(path)
     if file.is_dir():
         raise ScriptError(f"{file} is a folder, not a script.", fix=f"pass a file in it: {file / 'pipeline.py'}.")
     if not file.is_file():
-        near = near_miss(file.name, [p.name for p in file.parent.glob("*.py")]) if file.parent.is_dir() else ""
+        near = near_miss(file.name, [other.name for other in file.parent.glob("*.py")]) if file.parent.is_dir() else ""
         raise ScriptError(f"there is no script {file}. {near}".rstrip(), fix="pass the path of a Python file.")
     parameters.PARAMETERS.clear()
-    parameters.PARAMETERS.update(parameters_given or {})
+    parameters.PARAMETERS.update(values or {})
     parameters.USED_PARAMETERS.clear()
     module = _execute(file)
-    _refuse_unkept(file, vars(module))
+    _refuse_unassigned(file, vars(module))
     unknown = sorted(set(parameters.PARAMETERS) - parameters.USED_PARAMETERS)
     if unknown:
         raise ScriptError(
@@ -100,10 +104,10 @@ def load_script(path: str | Path, parameters_given: Mapping[str, str] | None = N
             fix=f'read it in the script: helios.param("{unknown[0]}", default).',
         )
     public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
-    pipelines = {name: p for key, value in public.items() for name, p in _pipelines(key, value)}
+    pipelines = {name: pipeline for key, value in public.items() for name, pipeline in _pipelines(key, value)}
     catalogs = {value.name: value for value in public.values() if isinstance(value, Catalog)}
     if not pipelines:
-        _explain_none(file, public)
+        _refuse_unfinished(file, public)
     return Script(path=file, pipelines=pipelines, catalogs=catalogs, module=module)
 
 
@@ -134,23 +138,24 @@ def _execute(file: Path) -> ModuleType:
             f"the script called exit({error.code!r}) while it was loaded.", where=_line(error, file)
         ) from error
     except Exception as error:
-        said = f"{type(error).__name__}: {error}".rstrip(" .:")
-        raise ScriptError(f"the script raised {said}. {_hint(error)}".rstrip(" ."), where=_line(error, file)) from error
+        raised = f"{type(error).__name__}: {error}".rstrip(" .:")
+        what = f"the script raised {raised}. {_hint(error)}".rstrip(" .")
+        raise ScriptError(what, where=_line(error, file)) from error
     return module
 
 
 def _later_errors(file: Path, values: dict[str, Any], first: HeliosError) -> list[HeliosError]:
-    """The wrong declarations of a script after the first one, without those that need an undefined name."""
+    """The errors of the declarations after the first wrong one, without declarations that need a missing name."""
     body = ast.parse(file.read_bytes()).body
     frames = traceback.extract_tb(first.__traceback__)
     line = next((frame.lineno for frame in frames if frame.name == "<module>" and frame.filename == str(file)), None)
-    at = next((n for n, node in enumerate(body) if _spans(node, line)), len(body))
+    failed = next((number for number, node in enumerate(body) if _spans(node, line)), len(body))
     flags = compile(file.read_bytes(), str(file), "exec", dont_inherit=True).co_flags & FUTURE
     errors: list[HeliosError] = []
-    missing = _assigned(body[at]) if at < len(body) else set()
-    for node in body[at + 1 :]:
+    missing = _assigned(body[failed]) if failed < len(body) else set()
+    for node in body[failed + 1 :]:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
-            missing |= _assigned(node)  # they may act; what needs them is left out
+            missing |= _assigned(node)  # these statements are not run, so their names are missing
             continue
         if not _declares(node, values):
             break
@@ -164,7 +169,7 @@ def _later_errors(file: Path, values: dict[str, Any], first: HeliosError) -> lis
             errors.append(error)
             missing |= _assigned(node)
         except Exception:
-            break  # it may be due to what is missing
+            break  # a missing name may be the cause
     return errors
 
 
@@ -180,21 +185,22 @@ def _declares(node: ast.stmt, values: Mapping[str, Any]) -> bool:
 
 
 def _is_declaration(call: ast.expr, values: Mapping[str, Any]) -> bool:
-    """True if a call is one of Helios's that gives a value, and does nothing else."""
+    """True if a call is one of Helios's that only declares a value."""
     root = _root(call, values)
-    home = getattr(root, "__name__", "") if isinstance(root, ModuleType) else getattr(root, "__module__", None)
+    module = getattr(root, "__name__", "") if isinstance(root, ModuleType) else getattr(root, "__module__", None)
     acts = isinstance(call, ast.Attribute) and call.attr in ACTS
-    return not acts and (home == "helios" or str(home).startswith(LANGUAGE))
+    return not acts and (module == "helios" or str(module).startswith(LANGUAGE))
 
 
 LANGUAGE = ("helios.model.", "helios.steps.", "helios.sources.", "helios.iceberg")
-"""Modules of what scripts declare with."""
+"""The modules of the functions and classes with which scripts declare."""
 
 ACTS = ("run", "preview", "plan", "check", "schema")
-"""Calls of Helios that do more than declare."""
+"""Methods of Helios that do more than declare."""
 
 
 FUTURE = reduce(or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names))
+"""The compiler's flags of all `from __future__` imports."""
 
 
 def _spans(node: ast.stmt, line: int | None) -> bool:
@@ -202,22 +208,23 @@ def _spans(node: ast.stmt, line: int | None) -> bool:
 
 
 def _assigned(node: ast.stmt) -> set[str]:
-    """The names that a statement of a script gives values to."""
+    """The names that a statement of a script assigns."""
     names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
-    return names | ({node.name} if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) else set())
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        names.add(node.name)
+    return names
 
 
 def _hint(error: Exception) -> str:
-    """A hint about an unknown name, or about a call of Spark while the script loads."""
+    """A hint about an unknown name, or about a call of Spark while the script is loaded; "" without a hint."""
     if isinstance(error, ImportError) and error.name == "helios":
         missing = str(error).split("'")[1]
         return near_miss(missing, helios_names())
     if isinstance(error, NameError) and error.name:
         return near_miss(error.name, helios_names())
-    if isinstance(error, TypeError) and (
-        match := re.match(r"(?:(\w+)\.)?(\w+)\(\) got an unexpected keyword argument '(\w+)'", str(error))
-    ):
-        return _argument(*match.groups())
+    argument = re.match(r"(?:(\w+)\.)?(\w+)\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    if isinstance(error, TypeError) and argument is not None:
+        return _argument(*argument.groups())
     if isinstance(error, AttributeError) and error.name and error.obj is not None:
         return near_miss(error.name, [name for name in dir(error.obj) if not name.startswith("_")])
     frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
@@ -241,19 +248,28 @@ ARGUMENTS = {
     "order": "order_by",
     "ttl": "tombstones",
 }
-"""Names of arguments that others have, and Helios's."""
+"""Arguments of other tools, each with Helios's name of the argument or a sentence."""
 
 
 def _argument(owner: str | None, call: str, name: str) -> str:
-    """A hint about an argument that a call does not have."""
-    homes = [value for module in list(sys.modules) if module.startswith(LANGUAGE) for value in _classes(module)]
-    functions = [getattr(home, call, None) for home in homes if owner in (None, home.__name__)]
-    functions += [getattr(sys.modules["helios"], call, None)] if owner is None else []
-    known = [p for function in functions if callable(function) for p in inspect.signature(function).parameters]
-    other = ARGUMENTS.get(name)
-    if other in known or (other and " " in other):
-        return f"Write {other}=" if other in known else f"Write {other}"
-    return near_miss(name, [p for p in known if p != "self"]) if known else ""
+    """A hint about an argument that a call does not have.
+
+    Args:
+        owner: The name of the method's class; None for a function, or if the error does not have it.
+        call: The name of the method or function.
+        name: The name of the argument.
+    """
+    classes = [value for module in list(sys.modules) if module.startswith(LANGUAGE) for value in _classes(module)]
+    functions = [getattr(value, call, None) for value in classes if owner in (None, value.__name__)]
+    if owner is None:
+        functions.append(getattr(sys.modules["helios"], call, None))
+    known = [name for function in functions if callable(function) for name in inspect.signature(function).parameters]
+    instead = ARGUMENTS.get(name)
+    if instead in known:
+        return f"Write {instead}="
+    if instead is not None and " " in instead:  # a sentence
+        return f"Write {instead}"
+    return near_miss(name, [parameter for parameter in known if parameter != "self"]) if known else ""
 
 
 def _classes(module: str) -> list[type]:
@@ -265,26 +281,27 @@ def helios_names() -> list[str]:
 
 
 def _line(error: BaseException, file: Path) -> Origin:
-    """The deepest line of the script, or of a module beside it, in a traceback."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == file.name]
+    """The innermost line of the script in a traceback; line 1 if the traceback has none."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).name == file.name]
     return Origin(str(file), (frames[-1].lineno or 1) if frames else 1)
 
 
 def _pipelines(name: str, value: Any) -> list[tuple[str, Pipeline]]:
+    """The pipelines of a variable: its value, or the items of its list or dict, each with a name."""
     if isinstance(value, Pipeline):
         return [(name, value)]
     if isinstance(value, (list, tuple)):
-        return [(f"{name}[{i}]", item) for i, item in enumerate(value) if isinstance(item, Pipeline)]
+        return [(f"{name}[{index}]", item) for index, item in enumerate(value) if isinstance(item, Pipeline)]
     if isinstance(value, dict):
         return [(f"{name}[{key}]", item) for key, item in value.items() if isinstance(item, Pipeline)]
     return []
 
 
-def _refuse_unkept(file: Path, values: Mapping[str, Any]) -> None:
+def _refuse_unassigned(file: Path, values: Mapping[str, Any]) -> None:
     """Refuses a pipeline that is not assigned to a variable: nothing would run it.
 
     Raises:
-        ScriptError: There is one.
+        ScriptError: There is such a pipeline.
     """
     for node in ast.parse(file.read_bytes()).body:
         if isinstance(node, ast.Expr) and _is_pipeline(node.value, values):
@@ -296,7 +313,7 @@ def _refuse_unkept(file: Path, values: Mapping[str, Any]) -> None:
 
 
 def _is_pipeline(value: ast.expr, values: Mapping[str, Any]) -> bool:
-    """True if the text of an expression is a chain of `>>` from a source to a sink, or names such a chain."""
+    """True if an expression is a chain of `>>` from a source to a sink, possibly followed by `.named(...)`."""
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "named":
         value = value.func.value
     if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.RShift):
@@ -321,11 +338,12 @@ def _root(value: ast.expr, values: Mapping[str, Any]) -> Any:
     return values.get(value.id)
 
 
-def tell_of_unrun() -> None:
-    """At the end of `python script.py`: prints a note if it has declared pipelines and run none."""
-    main, file = sys.modules.get("__main__"), sys.argv[0]  # Python has taken `__file__` away by now
+def note_unrun_pipelines() -> None:
+    """Prints a note at the end of `python script.py`, if the script has declared pipelines and run none."""
+    main, file = sys.modules.get("__main__"), sys.argv[0]  # Python has already removed `__file__`
     interactive = hasattr(sys, "ps1") or "IPython" in sys.modules
-    if main is None or not file.endswith(".py") or interactive or hasattr(sys, "last_type"):  # it has died
+    raised = hasattr(sys, "last_type")
+    if main is None or not file.endswith(".py") or interactive or raised:
         return
     names = [name for key, value in vars(main).items() if not key.startswith("_") for name, _ in _pipelines(key, value)]
     if names:
@@ -334,14 +352,17 @@ def tell_of_unrun() -> None:
         print(f"{declared}: `helios run {name}` does, and so does {names[0]}.run().", file=sys.stderr)
 
 
-def _explain_none(file: Path, public: Mapping[str, Any]) -> None:
-    """The error for a script without a pipeline: often only the sink is missing."""
+def _refuse_unfinished(file: Path, public: Mapping[str, Any]) -> None:
+    """Refuses a script without a pipeline that has a stream or steps: the sink is missing.
+
+    Raises:
+        ScriptError: A variable is a stream or steps.
+    """
     for name, value in public.items():
         if isinstance(value, (Flow, Transform)):
-            kind = "a stream" if isinstance(value, Flow) else "steps"
+            kind = "a stream without a sink" if isinstance(value, Flow) else "steps without a source and a sink"
             raise ScriptError(
-                f"{file} declares no pipeline: {name!r} is {kind} without "
-                f"{'a sink' if isinstance(value, Flow) else 'a source and a sink'}.",
+                f"{file} declares no pipeline: {name!r} is {kind}.",
                 where=value.origin,
                 fix='end it with a sink: ... >> Iceberg.sink("namespace.table").',
             )

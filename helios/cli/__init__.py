@@ -29,7 +29,7 @@ INTERRUPTED = 130
 
 
 class Helios(click.Group):
-    """The command group: lists commands in the order of use, and prints each error as one paragraph."""
+    """The command group. It lists commands in the order of `COMMANDS`, and prints each error as one paragraph."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -69,7 +69,7 @@ COMMANDS = (
     maintain.expire, maintain.rollback, maintain.tag, maintain.branch, maintain.compact, maintain.orphans,
     rename.rename, quarantine.quarantine, backfill.backfill, status.status,
 )  # fmt: skip
-"""In the order of use."""
+"""All commands, in the order of `helios --help`."""
 
 for _command in COMMANDS:
     main.add_command(_command)

@@ -16,10 +16,10 @@ TEMPLATE = {
     "helios.toml": "helios.toml",
     "orders.csv": "data/orders.csv",
 }
-"""Package data, and the file that `helios init` writes from it."""
+"""Files of the package, each with the file that `helios init` writes from it."""
 IGNORED = ".helios/"
 DIFFERS = 2
-"""The exit status of `helios plan --exit-code` where something has changed."""
+"""The exit status of `helios plan --exit-code` if a plan has changed."""
 
 
 @click.command()
@@ -56,7 +56,7 @@ def init(folder: Path) -> None:
 
 
 def _ignore(file: Path) -> bool:
-    """Adds the catalog's folder to .gitignore, creating the file if needed; whether anything was written."""
+    """Adds the catalog's folder to .gitignore. Returns False if .gitignore already has the folder."""
     text = file.read_text("utf-8") if file.exists() else ""
     if IGNORED in text.splitlines():
         return False
@@ -99,8 +99,9 @@ def check(target: Target, offline: bool, values: dict[str, str], profile: str | 
     else:
         unread = " (catalogs were not read)" if offline else ""
         click.echo(f"{target.path}: no problems{unread}: {', '.join(names)}")
-        for name, note in ((pipeline, note) for pipeline in names for note in notes[pipeline]):
-            click.echo(f"note: {name}: {note}.")
+        for name in names:
+            for note in notes[name]:
+                click.echo(f"note: {name}: {note}.")
 
 
 @click.command()
@@ -115,8 +116,9 @@ def plan(
 ) -> None:
     """Show what a script will run, and what that changes.
 
-    What is read and how, what waits for the next run, the steps, the target and its schema, the rhythm, where progress
-    is kept, the jars; of a pipeline that has run, the differences to that run's plan and what they mean.
+    It shows the sources and how they are read, the data that waits for the next run, the steps, the target and its
+    schema, the trigger, the checkpoint and the jars. For a pipeline that has run, it also shows the differences to the
+    plan of the last run, and what they mean.
 
     \b
     Example:
@@ -136,17 +138,17 @@ def plan(
     refused = [problem for _, problems in noted for problem in problems]
     changes = [None if offline else changed.changed(compiled) for compiled in plans]
     if as_json:
-        told_changes = zip(plans, map(changed.as_json, changes), strict=True)
-        output.to_json([{**compiled.as_json(), "changed": found} for compiled, found in told_changes])
+        with_changes = zip(plans, map(changed.as_json, changes), strict=True)
+        output.to_json([{**compiled.as_json(), "changed": change} for compiled, change in with_changes])
     else:
         config = loaded.context.config
-        shown_plans = zip(map(str, plans), map(changed.as_text, changes), strict=True)
-        texts = ["\n".join(filter(None, parts)) for parts in shown_plans]
+        plan_and_changes = zip(map(str, plans), map(changed.as_text, changes), strict=True)
+        texts = ["\n".join(filter(None, parts)) for parts in plan_and_changes]
         texts += [f"spark {config.master}: {shown(config.master, config.spark_conf)}"]
         click.echo("\n\n".join(texts))
     for problem in refused:
         output.say("note", f"a run is refused: {output.paragraph(problem)}", "yellow")
-    if exit_code and any(found is not None and found[1] for found in changes):
+    if exit_code and any(change is not None and change[1] for change in changes):
         click.get_current_context().exit(DIFFERS)
 
 

@@ -1,4 +1,4 @@
-"""The command `diff`: two states of a table, or two tables, beside each other."""
+"""The command `diff`: the difference of two states of a table, or of two tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DIFFERS = 2
 CELL = 40
-"""The most characters of a value in a table."""
+"""The largest number of characters of a value in the printed table."""
 
 
 @click.command()
@@ -53,8 +53,8 @@ def diff(
 ) -> None:
     """Show how two states of TABLE differ: columns and rows.
 
-    By default its last commit. With OTHER, TABLE is compared with that table. Files that
-    both states have are not read; Spark starts where files differ.
+    By default it shows the last commit of TABLE. With OTHER, TABLE is compared with that
+    table. Files that both states have are not read. Spark starts only if files differ.
 
     \b
     Example:
@@ -89,13 +89,14 @@ def _compared(
     """The rows that differ, found with Spark."""
     from helios.table import compared_columns
 
-    before, after = old[1], new[1]
+    old_table, before = old
+    new_table, after = new
     fields = compared_columns.read_fields(before, after)
-    with spark_of(config, old[0], new[0]) as spark:
+    with spark_of(config, old_table, new_table) as spark:
         from helios.spark.diff.rows import Compared, Side, compare_rows
 
         how = Compared(columns=fields, keys=keys, same=before.same_table(after), samples=samples)
-        return compare_rows(spark, Side(old[0], before.snapshot), Side(new[0], after.snapshot), how)
+        return compare_rows(spark, Side(old_table, before.snapshot), Side(new_table, after.snapshot), how)
 
 
 def _fields(
@@ -122,8 +123,10 @@ def _fields(
 def _print(old: State, new: State, columns: Sequence[ColumnChange], keys: Sequence[str], rows: RowDiff) -> None:
     from helios.table.compared_columns import not_compared
 
-    both = f"{old.table.name}: {old.text} -> {new.text}"
-    click.echo(both if old.same_table(new) else f"{old.table.name}, {old.text} -> {new.table.name}, {new.text}")
+    if old.same_table(new):
+        click.echo(f"{old.table.name}: {old.text} -> {new.text}")
+    else:
+        click.echo(f"{old.table.name}, {old.text} -> {new.table.name}, {new.text}")
     for change in columns:
         click.echo(f"column {change.text()}")
     without = not_compared(old, new) if not old.same_table(new) else []
@@ -135,20 +138,19 @@ def _print(old: State, new: State, columns: Sequence[ColumnChange], keys: Sequen
         click.echo(f"rows: no difference{by}.")
         return
     click.echo(f"rows: {', '.join(f'{count:,} {what}' for count, what in counts)}{by}.")
-    shown = [*(("+", row) for row in rows.sample_added), *(("-", row) for row in rows.sample_removed)]
-    lines = [[sign, *map(_cell, row.values())] for sign, row in shown]
-    lines += [["~", *(_both(before[name], after[name]) for name in after)] for before, after in rows.sample_changed]
+    lines = [["+", *map(_cell, row.values())] for row in rows.sample_added]
+    lines += [["-", *map(_cell, row.values())] for row in rows.sample_removed]
+    lines += [["~", *(_change(before[name], after[name]) for name in after)] for before, after in rows.sample_changed]
     if lines:
-        rows_shown = [*(row for _, row in shown), *(after for _, after in rows.sample_changed)]
-        columns_shown = rows_shown[0].keys()
+        samples = [*rows.sample_added, *rows.sample_removed, *(after for _, after in rows.sample_changed)]
         click.echo()
-        output.table(("", *columns_shown), lines)
-    left = rows.added + rows.removed + rows.changed - len(lines)
-    if left and lines:
-        click.echo(f"\n{left:,} more; --rows N shows N of each kind.")
+        output.table(("", *samples[0]), lines)
+    more = rows.added + rows.removed + rows.changed - len(lines)
+    if more and lines:
+        click.echo(f"\n{more:,} more; --rows N shows N of each kind.")
 
 
-def _both(before: object, after: object) -> str:
+def _change(before: object, after: object) -> str:
     return _cell(after) if before == after else f"{_cell(before)} -> {_cell(after)}"
 
 

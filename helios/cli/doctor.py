@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,10 +43,10 @@ def doctor(
 ) -> None:
     """Look at Java, Spark, the jars, the catalogs and the topics.
 
-    Looks at the catalogs of the script, else of helios.toml: their addresses, which credentials are used (never their
-    values), their namespaces. A small file is put on each catalog's storage, read back and deleted. Of a script's Kafka
-    sources it looks at the brokers, the topics with their offsets and the schema registry; it starts Spark for that. No
-    look takes more than 10 s.
+    It checks the catalogs of the script, else those of helios.toml: their addresses, the credentials that are used
+    (never their values) and their namespaces. It writes a small file to each catalog's storage, reads it and deletes
+    it. For a script's Kafka sources it checks the brokers, the topics with their offsets and the schema registry, and
+    starts Spark for that. No check takes more than 10 s.
 
     \b
     Example:
@@ -69,8 +70,13 @@ def doctor(
         output.table(
             ("check", "result", "time", "detail"),
             [
-                (c.name, marks[c.ok], "" if c.milliseconds is None else f"{c.milliseconds:.0f} ms", c.detail)
-                for c in checks
+                (
+                    check.name,
+                    marks[check.ok],
+                    f"{check.milliseconds:.0f} ms" if check.milliseconds is not None else "",
+                    check.detail,
+                )
+                for check in checks
             ],
             numbers=("time",),
         )
@@ -114,7 +120,7 @@ def jars(target: Target | None, values: dict[str, str], profile: str | None, as_
 
 
 def _catalogs(loaded: Loaded | None, profile: str | None, name: str | None = None) -> list[Catalog]:
-    """The catalogs that the script uses, else those of helios.toml; with a name, one that either declares."""
+    """The catalogs that the script uses, else those of helios.toml; with a name, the declared catalog of that name."""
     config = loaded.context.config if loaded else options.configured(profile)
     used = options.catalogs_of(loaded) if loaded else list(config.catalogs.values())
     if name is None:
@@ -133,14 +139,15 @@ def _components(catalogs: Iterable[Catalog]) -> list[str]:
     from helios.catalog.conf import checkpoint_components, components, warehouse
 
     needed = [(*components(catalog), *checkpoint_components(warehouse(catalog) or "")) for catalog in catalogs]
-    return list(dict.fromkeys(component for several in needed for component in several))
+    return list(dict.fromkeys(chain.from_iterable(needed)))
 
 
 def _java() -> Check:
     from helios.environment.java import find_java
 
     def shown(java: Java) -> str:
-        return f"{java.version} at {java.path}" + (f" ({java.notice})" if java.notice else "")
+        notice = f" ({java.notice})" if java.notice else ""
+        return f"{java.version} at {java.path}{notice}"
 
     return timed("java", lambda: shown(find_java()))
 
@@ -161,16 +168,14 @@ def _spark(catalogs: list[Catalog]) -> list[Check]:
         if absent:
             raise EnvironmentProblem(
                 f"missing in {cache_folder(versions[0])}: {', '.join(absent)}.",
-                fix="run `helios jars` where there is a network; `helios run` also fetches them.",
+                fix="run `helios jars` on a machine with network; `helios run` also fetches them.",
             )
         return f"{', '.join(needed)} in {cache_folder(versions[0])}"
 
-    first = timed("spark", spark)
-    return (
-        [first, timed("jars", jars)]
-        if first.ok
-        else [first, Check("jars", None, "not checked: Spark's version decides which are needed")]
-    )
+    spark_check = timed("spark", spark)
+    if spark_check.ok:
+        return [spark_check, timed("jars", jars)]
+    return [spark_check, Check("jars", None, "not checked: the needed jars depend on Spark's version")]
 
 
 def _memory(target: Target | None, profile: str | None) -> Check:
@@ -191,9 +196,10 @@ def _catalog(catalog: Catalog) -> list[Check]:
     name = f"catalog {catalog.name}"
     reached = _addresses(name, addresses(catalog))
     checks = [*reached, *_credentials(name, lambda: probe.catalog_credentials(catalog))]
-    away = [check for check in reached if not check.ok]
+    failed = [check for check in reached if not check.ok]
+    has_replicas = isinstance(catalog.option("uri"), tuple)
     # One reachable replica is enough.
-    if (away and len(away) == len(reached)) or (away and not isinstance(catalog.option("uri"), tuple)):
+    if failed and (len(failed) == len(reached) or not has_replicas):
         listed = Check(name, None, "not checked: see its address")
     else:
         remedy = f"check the settings of [catalogs.{catalog.name}], and that its server is up."
@@ -215,21 +221,22 @@ def _addresses(name: str, addresses: Iterable[str]) -> list[Check]:
     return [look(address) for address in addresses]
 
 
-def _credentials(name: str, kind: Callable[[], str | None]) -> list[Check]:
-    check = timed(f"{name}: credentials", lambda: kind() or "")
+def _credentials(name: str, credentials: Callable[[], str | None]) -> list[Check]:
+    """The check of credentials; empty if none are needed."""
+    check = timed(f"{name}: credentials", lambda: credentials() or "")
     return [check] if check.detail else []
 
 
 def _namespaces(catalog: Catalog) -> str:
     names = catalog.namespaces()
-    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-    return f"{catalog.type}; " + (
-        f"{len(names)} namespaces: {shown}" if len(names) > 1 else shown or "no namespaces yet"
-    )
+    shown = ", ".join([*names[:5], "..."] if len(names) > 5 else names)
+    if len(names) > 1:
+        return f"{catalog.type}; {len(names)} namespaces: {shown}"
+    return f"{catalog.type}; {shown or 'no namespaces yet'}"
 
 
 def _histories(catalog: Catalog) -> list[Check]:
-    """The tables of pipelines whose history is long; none where all are short."""
+    """A check with the pipelines' tables whose history is long; empty if all are short."""
     from helios.table.growth import growth
     from helios.table.refs import LEDGER
 
@@ -247,7 +254,7 @@ def _histories(catalog: Catalog) -> list[Check]:
 
 
 def _storage(catalog: Catalog, *, listed: bool) -> list[Check]:
-    """Puts, gets and deletes a small file in the warehouse, through PyIceberg."""
+    """The checks of a storage: writes, reads and deletes a small file in the warehouse, through PyIceberg."""
     from helios.catalog import probe
     from helios.catalog.conf import storage_of, warehouse
 
@@ -268,13 +275,13 @@ def _storage(catalog: Catalog, *, listed: bool) -> list[Check]:
         places.extend([place] if place else [])
         return ""
 
-    client = timed(name, connect)  # separate from put, so that put's time is its own
-    if not client.ok:
-        return [*checks, client]
+    connected = timed(name, connect)  # a check of its own, so that the time of put does not include it
+    if not connected.ok:
+        return [*checks, connected]
     if not places:
         return [
             *checks,
-            Check(name, None, "its server does not say where tables are: create a table in it, then run this again"),
+            Check(name, None, "its server names no folder for tables: create a table in it, then run this again"),
         ]
     remedy = f"check the address, the keys and the rights of the storage of [catalogs.{catalog.name}]."
     return [*checks, *_round_trip(name, *places[0], remedy)]
@@ -285,7 +292,7 @@ def _round_trip(name: str, place: str, io: FileIO, remedy: str) -> Iterable[Chec
     content = os.urandom(64)
 
     def put() -> str:
-        # The name is new. A check whether it exists would fail without a reason where rights are missing.
+        # The name is new, so its existence is not checked: without rights, that check would fail without a reason.
         with io.new_output(location).create(overwrite=True) as stream:
             stream.write(content)
         return place
@@ -293,7 +300,7 @@ def _round_trip(name: str, place: str, io: FileIO, remedy: str) -> Iterable[Chec
     def get() -> str:
         with io.new_input(location).open() as stream:
             if stream.read() != content:
-                raise EnvironmentProblem(f"{location} returned other bytes than were written.")
+                raise EnvironmentProblem(f"the bytes read from {location} differ from those written.")
         return f"{len(content)} bytes, the same"
 
     def delete() -> str:

@@ -31,16 +31,18 @@ def look_at_sources(loaded: Loaded) -> list[Check]:
     checks: list[Check] = []
     pending: list[Look] = []
     jars: list[str] = []
-    for source, (without, within) in looks:
-        made = [timed(look.name, look.what, look.where, look.remedy) for look in without]
-        checks += made
-        needed = [check for check, look in zip(made, without, strict=True) if look.needed]
+    for source, (without_spark, with_spark) in looks:
+        done = [timed(look.name, look.what, look.where, look.remedy) for look in without_spark]
+        checks += done
+        needed = [check for check, look in zip(done, without_spark, strict=True) if look.needed]
         if needed and not any(check.ok for check in needed):
-            checks += [Check(look.name, None, f"not checked: {needed[0].name} does not answer") for look in within]
+            checks += [Check(look.name, None, f"not checked: {needed[0].name} does not answer") for look in with_spark]
         else:
-            pending += within
+            pending += with_spark
             jars += _jars(source)
-    return [*checks, *(_with_spark(loaded, pending, jars) if pending else [])]
+    if pending:
+        checks += _with_spark(loaded, pending, jars)
+    return checks
 
 
 def _jars(source: Source) -> Iterable[str]:

@@ -21,7 +21,7 @@ LONGEST_LABEL = 100
 
 @dataclass(frozen=True)
 class Box:
-    """One box; `kind` is source, step or sink."""
+    """A box of the graph; `kind` is source, step or sink."""
 
     id: str
     kind: str
@@ -30,7 +30,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Edge:
-    """An arrow; dashed from a table that is written to where the same table is read."""
+    """An arrow; a dashed arrow links the sink of a table with a source of the same table."""
 
     start: str
     end: str
@@ -68,10 +68,10 @@ class _Drawing:
     def __init__(self, context: Context) -> None:
         self.graph = Graph()
         self.context = context
-        self.sources: list[tuple[Source, str]] = []
-        self.steps: dict[tuple[str, int], str] = {}
-        self.read: list[tuple[str, str]] = []
-        self.written: list[tuple[str, str]] = []
+        self.sources: list[tuple[Source, str]] = []  # sources with their boxes
+        self.steps: dict[tuple[str, int], str] = {}  # the box of a step behind another box
+        self.read: list[tuple[str, str]] = []  # names of tables with the boxes of their sources
+        self.written: list[tuple[str, str]] = []  # names of tables with the boxes of their sinks
 
     def pipeline(self, pipeline: Pipeline) -> None:
         label = pipeline.sink.label() + (f"\n{pipeline.name}" if pipeline.name else "")
@@ -105,7 +105,7 @@ class _Drawing:
             from helios.steps.join import Join
             from helios.steps.union import Union
 
-            label = " ".join(step.text().split())  # SQL of several lines is one box, not a page
+            label = " ".join(step.text().split())  # SQL of several lines on one line
             if isinstance(step, Join):
                 label = step.short
             elif isinstance(step, Union):
@@ -120,12 +120,13 @@ class _Drawing:
         try:
             return self.context.resolve(name, catalog, where).text
         except NotFound:
-            return str(name)  # a picture may show what `helios check` refuses
+            return str(name)  # a name that `helios check` refuses may be drawn
 
     def link_tables(self) -> None:
         for table, sink in self.written:
             for name, source in self.read:
-                if name == table or (table.endswith(".*") and name.startswith(table[:-1])):  # one of a mirror's
+                of_mirror = table.endswith(".*") and name.startswith(table.removesuffix("*"))
+                if name == table or of_mirror:
                     self.graph.connect(sink, source, dashed=True)
 
 
@@ -151,7 +152,8 @@ def mermaid(graph: Graph) -> str:
         lines.append(f"    {node.id}{left}{label}{right}")
     for edge in graph.edges:
         arrow = "-.->" if edge.dashed else "-->"
-        lines.append(f"    {edge.start} {arrow}{f'|{edge.label}|' if edge.label else ''} {edge.end}")
+        label = f"|{edge.label}|" if edge.label else ""
+        lines.append(f"    {edge.start} {arrow}{label} {edge.end}")
     return "\n".join(lines)
 
 

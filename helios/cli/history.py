@@ -1,4 +1,4 @@
-"""The command `history`: who committed what into a table, what each batch read, and how its steps changed."""
+"""The command `history`: a table's commits, what each batch read, and how the steps changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helios.cli import options, output
 from helios.cli.tables import opened, table_argument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
     from helios.table.commits import Commit
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def history(name: str, last: int, profile: str | None, as_json: bool) -> None:
     """Show who committed what into TABLE, newest first.
 
-    Of each commit of a pipeline: the batch, what it read of its sources, the
-    rows that it added and removed, and how the steps of the pipeline changed
-    since its commit before. No JVM is started.
+    For each commit of a pipeline it shows the batch, the spans that the batch
+    read, the rows that were added and removed, and how the pipeline's steps
+    changed since its last commit. No JVM is started.
 
     \b
     Example:
@@ -36,80 +36,85 @@ def history(name: str, last: int, profile: str | None, as_json: bool) -> None:
     from helios.table.readers import warehouses
 
     config, _, table = opened(name, profile)
-    every = commits(table, warehouses(config.catalogs.values()))
-    found = every[:last]
-    compared = ((made, _changed(made, every[index:])) for index, made in enumerate(found, start=1))
-    changes = {made.snapshot: change for made, change in compared if change is not None}
+    newest_first = commits(table, warehouses(config.catalogs.values()))
+    shown = newest_first[:last]
+    changes: dict[int, list[str]] = {}
+    for number, commit in enumerate(shown, start=1):
+        changed = _changed_steps(commit, newest_first[number:])
+        if changed is not None:
+            changes[commit.snapshot] = changed
     if as_json:
-        output.to_json([{**fields(made), "steps_changed": changes.get(made.snapshot)} for made in found])
-    elif not found:
+        output.to_json([{**fields(commit), "steps_changed": changes.get(commit.snapshot)} for commit in shown])
+    elif not shown:
         click.echo(f"table {table.name} has no commits.", err=True)
     else:
         output.table(
             ("snapshot", "committed", "operation", "pipeline", "batch", "added", "removed", "read"),
             [
                 (
-                    made.snapshot,
-                    f"{made.committed:%Y-%m-%d %H:%M:%S} UTC",
-                    made.operation,
-                    made.pipeline or "",
-                    made.batch if made.batch is not None else "",
-                    counted(made, made.added),
-                    counted(made, made.removed),
-                    f"(moved {made.moved:,} rows)" if made.moved else "; ".join(_read(made)),
+                    commit.snapshot,
+                    f"{commit.committed:%Y-%m-%d %H:%M:%S} UTC",
+                    commit.operation,
+                    commit.pipeline or "",
+                    commit.batch if commit.batch is not None else "",
+                    _row_count(commit, commit.added),
+                    _row_count(commit, commit.removed),
+                    f"(moved {commit.moved:,} rows)" if commit.moved else "; ".join(_read(commit)),
                 )
-                for made in found
+                for commit in shown
             ],
             numbers=("added", "removed"),
         )
-        for made in found:
-            for line in _told(made, changes):
-                click.echo(line)
-        if len(found) == len(every) and (oldest := expired_before(table)) is not None:
+        for commit in shown:
+            if commit.snapshot in changes:
+                version = f"helios {commit.version}"
+                click.echo(f"\n{commit.pipeline} has other steps from snapshot {commit.snapshot} on ({version}):")
+                for line in changes[commit.snapshot]:
+                    click.echo(f"  {line}")
+        oldest = expired_before(table)
+        if len(shown) == len(newest_first) and oldest is not None:
             click.echo(f"\nBefore {oldest:%Y-%m-%d %H:%M:%S} UTC: expired.")
 
 
-def _told(made: Commit, changes: Mapping[int, Sequence[str]]) -> Iterator[str]:
-    if made.snapshot in changes:
-        yield f"\n{made.pipeline} has other steps from snapshot {made.snapshot} on (helios {made.version}):"
-        yield from (f"  {line}" for line in changes[made.snapshot])
+def _row_count(commit: Commit, rows: int) -> str:
+    """A number of rows of a commit; "~" marks an estimate."""
+    return f"{'' if commit.exact else '~'}{rows:,}"
 
 
-def counted(made: Commit, rows: int) -> str:
-    """A number of rows, with a sign where it is near."""
-    return f"{'' if made.exact else '~'}{rows:,}"
-
-
-def _read(made: Commit) -> list[str]:
-    """What a commit read of each source, for people."""
-    texts = zip(made.reads, made.read_texts, strict=True)
+def _read(commit: Commit) -> list[str]:
+    """The span that a commit read from each source, as text."""
+    texts = zip(commit.reads, commit.read_texts, strict=True)
     return [f"{entry.source}: {text}" if text else entry.source for entry, text in texts]
 
 
-def _changed(made: Commit, older: Sequence[Commit]) -> list[str] | None:
-    """The steps that a commit's pipeline lost and got since its commit before; None where they are the same."""
-    before = next((one for one in older if one.pipeline == made.pipeline), None)
-    if made.pipeline is None or before is None or before.steps == made.steps:
+def _changed_steps(commit: Commit, older: Sequence[Commit]) -> list[str] | None:
+    """The difference to the steps of the pipeline's commit before, line by line; None if the steps are the same."""
+    before = next((other for other in older if other.pipeline == commit.pipeline), None)
+    if commit.pipeline is None or before is None or before.steps == commit.steps:
         return None
-    if made.plan is None or before.plan is None:
+    if commit.plan is None or before.plan is None:
         return ["(the steps are not known: no checkpoint has the plan any more)"]
-    lines = ndiff(before.plan.plan["steps"], made.plan.plan["steps"])
+    lines = ndiff(before.plan.plan["steps"], commit.plan.plan["steps"])
     return [line for line in lines if not line.startswith("?")]
 
 
-def fields(made: Commit) -> dict[str, Any]:
+def fields(commit: Commit) -> dict[str, Any]:
+    """A commit in the JSON output."""
     return {
-        "snapshot": made.snapshot,
-        "committed": made.committed.isoformat(),
-        "operation": made.operation,
-        "pipeline": made.pipeline,
-        "batch": made.batch,
-        "added": made.added,
-        "removed": made.removed,
-        "moved": made.moved,
-        "exact": made.exact,
-        "read": [{"source": s.source, "start": s.start, "end": s.end, "entry": dict(s.entry)} for s in made.spans],
-        "steps": made.steps,
-        "version": made.version,
-        "plan": made.plan.plan if made.plan is not None else None,
+        "snapshot": commit.snapshot,
+        "committed": commit.committed.isoformat(),
+        "operation": commit.operation,
+        "pipeline": commit.pipeline,
+        "batch": commit.batch,
+        "added": commit.added,
+        "removed": commit.removed,
+        "moved": commit.moved,
+        "exact": commit.exact,
+        "read": [
+            {"source": span.source, "start": span.start, "end": span.end, "entry": dict(span.entry)}
+            for span in commit.spans
+        ],
+        "steps": commit.steps,
+        "version": commit.version,
+        "plan": commit.plan.plan if commit.plan is not None else None,
     }

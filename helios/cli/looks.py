@@ -1,4 +1,4 @@
-"""One check of the doctor, with its duration and a time limit."""
+"""Checks of the doctor, each with a time limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helios.errors import HeliosError
 
 @dataclass(frozen=True)
 class Check:
-    """One check of the doctor; `ok` is None where the check could not be made."""
+    """The result of a check of the doctor; `ok` is None if the check was not possible."""
 
     name: str
     ok: bool | None
@@ -24,20 +24,20 @@ def timed(name: str, look: Callable[[], str], where: str = "", otherwise: str | 
     """Runs a check with a time limit.
 
     Args:
-        name: What is checked.
+        name: The name of the check.
         look: The check; it returns the detail to show.
-        where: The address or location that it checks.
-        otherwise: The fix of a failure whose cause is unknown.
+        where: The address or location that is checked.
+        otherwise: The fix for a failure of unknown cause.
     """
     from helios.catalog.diagnosis import brief, diagnose, evidence
     from helios.catalog.probe import bounded
 
-    began = time.perf_counter()
+    start = time.perf_counter()
     fix: str | None = None
     try:
         detail, ok = bounded(look), True
     except Exception as error:
-        # Clients of storages and catalogs raise the errors of their libraries, which have no common root.
+        # The libraries of storages and catalogs have no common base class for errors.
         ok = False
         cause = error.__cause__ if isinstance(error, HeliosError) else error
         diagnosis = diagnose(cause) if cause is not None else None
@@ -48,4 +48,4 @@ def timed(name: str, look: Callable[[], str], where: str = "", otherwise: str | 
         else:
             detail, fix = brief(error), otherwise
         detail = f"{where}: {detail}" if where else detail
-    return Check(name, ok, detail, (time.perf_counter() - began) * 1000, fix)
+    return Check(name, ok, detail, (time.perf_counter() - start) * 1000, fix)

@@ -37,20 +37,21 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Splits at a colon only where a file stands before it: paths may hold colons, and so may names."""
+        """Splits at the colon behind an existing file: paths and names may have colons too."""
         if Path(text).is_file():
             return cls(text)
-        heads = [text[:at] for at in range(len(text) - 1, 0, -1) if text[at] == ":"]
-        # For a missing script, the error names the file without the pipeline.
-        head = next((h for h in heads if Path(h).is_file()), None) or next(
-            (h for h in heads if h.endswith(".py")), None
-        )
-        return cls(text) if head is None else cls(head, text[len(head) + 1 :])
+        paths = [text[:at] for at in range(len(text) - 1, 0, -1) if text[at] == ":"]
+        existing = [path for path in paths if Path(path).is_file()]
+        # A missing script is split too, so that the error names the file without the pipeline.
+        scripts = existing or [path for path in paths if path.endswith(".py")]
+        if not scripts:
+            return cls(text)
+        return cls(scripts[0], text.removeprefix(f"{scripts[0]}:"))
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A script, its chosen pipelines, and what compiling them needs."""
+    """A script, its chosen pipelines, and the context for compiling them."""
 
     script: Script
     pipelines: list[Pipeline]
@@ -73,10 +74,10 @@ def load(target: Target, profile: str | None, values: dict[str, str], *, offline
 
 
 def only_plan(loaded: Loaded, command: str) -> Plan:
-    """The plan of the one pipeline that was chosen, for a command that takes one.
+    """The plan of the only chosen pipeline, for a command that takes one pipeline.
 
     Raises:
-        InputError: Several were chosen.
+        InputError: Several pipelines were chosen.
         CheckFailed: The pipeline has problems.
     """
     from helios.engine import runnable
@@ -85,7 +86,7 @@ def only_plan(loaded: Loaded, command: str) -> Plan:
 
     if len(loaded.pipelines) > 1:
         chosen, path = set(map(id, loaded.pipelines)), loaded.script.path
-        names = [name for name, one in loaded.script.pipelines.items() if id(one) in chosen]
+        names = [name for name, pipeline in loaded.script.pipelines.items() if id(pipeline) in chosen]
         raise InputError(
             f"{path} has several pipelines: {', '.join(names)}.",
             fix=f"{command} one of them: helios {command} {path}:{names[0]}.",
@@ -95,16 +96,16 @@ def only_plan(loaded: Loaded, command: str) -> Plan:
 
 
 def catalogs_of(loaded: Loaded) -> list[Catalog]:
-    """The catalogs that the chosen pipelines read and write; none of them is contacted."""
+    """The catalogs that the chosen pipelines read and write; no catalog is contacted."""
     from helios.model.flow import flows
 
     catalogs: dict[str, Catalog] = {}
     for pipeline in loaded.pipelines:
-        sink, sources = pipeline.sink.iceberg, [inner.source for inner in flows(pipeline.stream)]
-        named = [(*source.reference, source.origin) for source in sources if source.reference is not None]
-        named += [(sink.table, sink.catalog, sink.origin)] if sink is not None else []
-        for reference in named:
-            catalog = loaded.context.resolve(*reference).catalog
+        sink, sources = pipeline.sink.iceberg, [flow.source for flow in flows(pipeline.stream)]
+        tables = [(*source.reference, source.origin) for source in sources if source.reference is not None]
+        tables += [(sink.table, sink.catalog, sink.origin)] if sink is not None else []
+        for table in tables:
+            catalog = loaded.context.resolve(*table).catalog
             catalogs[catalog.name] = catalog
     return list(catalogs.values())
 
@@ -138,7 +139,7 @@ def _values(ctx: click.Context, param: click.Parameter, given: Iterable[str]) ->
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
-    # Kept at the root context, which reports the errors of every command.
+    # The root context reports the errors of every command, and needs these settings.
     if value:
         setattr(ctx.find_root().ensure_object(Settings), str(param.name).removeprefix("as_"), True)
     return value

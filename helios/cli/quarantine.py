@@ -1,4 +1,4 @@
-"""The command `quarantine`: shows rejected rows, discards an audited batch, replays rows through fixed steps."""
+"""The command `quarantine`: shows, replays and deletes rejected rows, and sets an audited batch aside."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class Quarantine(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words = {*self.commands, "-h", "--help"}
-        return super().parse_args(ctx, [*([] if not args or args[0] in words else [SHOW]), *args])
+        if args and args[0] not in words:
+            args = [SHOW, *args]
+        return super().parse_args(ctx, args)
 
 
 @click.group(cls=Quarantine, subcommand_metavar="TABLE | replay SCRIPT[:name] | clear TABLE")
@@ -60,10 +62,11 @@ def quarantine() -> None:
 def show(
     name: str, *, count: int | None, batch: int | None, pipeline: str | None, profile: str | None, as_json: bool
 ) -> None:
-    """Show what TABLE holds, or set a batch of it aside.
+    """Show the rejected rows of TABLE, or set a batch of it aside.
 
-    TABLE is a quarantine; with --batch it is the target of a pipeline, with a batch that failed its audit. It
-    stays readable under a tag, its rows in the quarantine go with it, and its pipeline continues with the next one.
+    TABLE is a quarantine. With --batch it is the target of a pipeline, and N is a batch that failed its audit. The
+    batch stays readable under a tag. Its rejected rows leave the quarantine, and the pipeline continues with the next
+    batch.
 
     \b
     Example:
@@ -77,7 +80,8 @@ def show(
     config, found, table = opened(name, profile)
     if batch is not None:
         discarded = _set_aside(config, found, table, batch, pipeline)
-        _print_aside(table, replace(discarded, quarantined=_take_along(config, table, discarded)), as_json)
+        quarantined = _clear_quarantines(config, table, discarded)
+        _print_set_aside(table, replace(discarded, quarantined=quarantined), as_json)
     elif count is not None:
         _print_rows(table, count, as_json)
     else:
@@ -95,7 +99,17 @@ def _print_groups(table: Table, as_json: bool) -> None:
     else:
         output.table(
             ("pipeline", "reason", "rows", "batches", "newest", "step"),
-            [(g.pipeline, g.reason, f"{g.rows:,}", _ranges(g.batches), shown_time(g.newest), g.step) for g in rejected],
+            [
+                (
+                    group.pipeline,
+                    group.reason,
+                    f"{group.rows:,}",
+                    _ranges(group.batches),
+                    shown_time(group.newest),
+                    group.step,
+                )
+                for group in rejected
+            ],
             numbers=("rows",),
         )
 
@@ -111,7 +125,10 @@ def _print_rows(table: Table, count: int, as_json: bool) -> None:
     else:
         output.table(
             ("pipeline", "batch", "reason", "at", "payload"),
-            [(r["pipeline"], r["batch"], r["reason"], shown_time(r["at"]), json.dumps(r["payload"])) for r in rejected],
+            [
+                (row["pipeline"], row["batch"], row["reason"], shown_time(row["at"]), json.dumps(row["payload"]))
+                for row in rejected
+            ],
             numbers=("batch",),
         )
 
@@ -130,32 +147,31 @@ def _set_aside(config: Config, found: TableName, table: Table, batch: int, pipel
         return discarded
 
 
-def _take_along(config: Config, target: Table, discarded: DiscardedBatch) -> int:
-    """Removes the batch's rows from its quarantine, a table of a declared catalog."""
+def _clear_quarantines(config: Config, target: Table, discarded: DiscardedBatch) -> int:
+    """Removes the batch's rows from quarantines of all declared catalogs, and returns their number."""
     from helios.table.quarantine import clear_discarded
 
-    taken = 0
+    removed = 0
     for catalog in config.catalogs.values():
         try:
             names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
-            taken += sum(clear_discarded(target, discarded, catalog.load(name)) for name in names)
+            removed += sum(clear_discarded(target, discarded, catalog.load(name)) for name in names)
         except HeliosError as error:  # the batch itself is set aside, and the command may be repeated
-            what = (
-                f"what catalog {catalog.name} has of the batch in a quarantine stays there: {output.paragraph(error)}"
-            )
-            output.say("note", what, "yellow")
-    return taken
+            problem = output.paragraph(error)
+            note = f"rejected rows of the batch in quarantines of catalog {catalog.name} stay there: {problem}"
+            output.say("note", note, "yellow")
+    return removed
 
 
-def _print_aside(table: Table, discarded: DiscardedBatch, as_json: bool) -> None:
+def _print_set_aside(table: Table, discarded: DiscardedBatch, as_json: bool) -> None:
     if as_json:
         output.to_json({"table": table.name, **asdict(discarded)})
         return
-    was = "was set aside before" if discarded.again else f"is set aside ({progress.counted(discarded.rows, 'row')})"
-    click.echo(f"{table.name}: batch {discarded.batch} of {discarded.pipeline} {was}, under the tag {discarded.tag}.")
+    done = "was set aside before" if discarded.again else f"is set aside ({progress.counted(discarded.rows, 'row')})"
+    click.echo(f"{table.name}: batch {discarded.batch} of {discarded.pipeline} {done}, under the tag {discarded.tag}.")
     if discarded.quarantined:
-        rows = progress.counted(discarded.quarantined, "quarantined row")
-        click.echo(f"{rows} of it went with it, under the same tag of the quarantine table.")
+        rows = progress.counted(discarded.quarantined, "rejected row")
+        click.echo(f"{rows} of the batch left the quarantine table, and can be read under the same tag of that table.")
     if not discarded.again:
         click.echo("A pipeline that follows its sources continues with the next batch.")
 
@@ -180,8 +196,8 @@ def clear(
 ) -> None:
     """Delete rejected rows that were repaired elsewhere.
 
-    A replay takes its rows out by itself. This is for those that came again in another way, as from a repaired file, or
-    that nobody wants. They stay readable in the snapshots of TABLE, a quarantine, until those expire.
+    A replay removes its rows itself. This command is for rows that were delivered again, such as in a repaired file,
+    and for rows that nobody needs. They stay readable in the snapshots of TABLE, a quarantine, until these expire.
 
     \b
     Example:
@@ -220,8 +236,8 @@ def replay(
 ) -> None:
     """Replay rejected rows through the fixed steps of a script.
 
-    They begin at the expectation that they failed; those that fail it again stay where they are. The pipeline must not
-    run meanwhile.
+    Each row begins at the expectation that it failed. Rows that fail it again stay in the quarantine. The pipeline must
+    not run meanwhile.
 
     \b
     Example:
@@ -246,8 +262,9 @@ def replay(
         session.stop()
     if as_json:
         output.to_json([*map(asdict, done), *({"pipeline": name, **output.as_json(error)} for name, error in failed)])
-    for _, failure in failed if debug or not as_json else ():
-        output.report(failure, output.Settings(debug=debug))
+    if debug or not as_json:
+        for _, failure in failed:
+            output.report(failure, output.Settings(debug=debug))
     if failed:
         ctx.exit(min(failure.exit_status for _, failure in failed))
 
@@ -264,7 +281,7 @@ def _replay_each(
         try:
             done.append(Replay(plan, session, step).run())
         except HeliosError as error:
-            failed.append((plan.pipeline, error))  # the others are pipelines of their own
+            failed.append((plan.pipeline, error))  # the other pipelines are independent of this one
             continue
         if echo:
             click.echo(_summary(done[-1]))
@@ -273,20 +290,20 @@ def _replay_each(
 
 def _summary(done: Replayed) -> str:
     if not done.taken and not done.stayed:
-        return f"{done.pipeline}: {done.quarantine} holds nothing to replay{_left(done)}."
-    again = " by a replay that did not finish" if done.resumed else ""
+        return f"{done.pipeline}: {done.quarantine} holds nothing to replay{_not_replayed(done)}."
+    resumed = " by a replay that did not finish" if done.resumed else ""
     where = f", snapshot {done.snapshot}" if done.snapshot is not None else ""
     rows = progress.counted(done.taken - done.moved, "row")
-    parts = [f"{done.pipeline}: {rows} replayed into {done.target}{again}{where}"]
+    parts = [f"{done.pipeline}: {rows} replayed into {done.target}{resumed}{where}"]
     if done.moved:
         parts.append(f"{progress.counted(done.moved, 'row')} rejected by another step now")
     if done.stayed:
         parts.append(f"{progress.counted(done.stayed, 'row')} of {done.quarantine} would fail again")
-    return f"{'; '.join(parts)}{_left(done)}."
+    return f"{'; '.join(parts)}{_not_replayed(done)}."
 
 
-def _left(done: Replayed) -> str:
-    """The rows that this replay, or any replay, leaves in the quarantine."""
+def _not_replayed(done: Replayed) -> str:
+    """The end of a summary: the rows that a replay does not take, and what to do about them."""
     parts = []
     if done.waiting:
         rows = progress.counted(done.waiting, "row")
@@ -294,7 +311,7 @@ def _left(done: Replayed) -> str:
     if done.of_sources:
         rows = progress.counted(done.of_sources, "row")
         parts.append(
-            f"; {rows} that its source set aside stay: repair them where they come from, and delete them here with "
+            f"; {rows} that its source rejected stay: repair them at their origin, and delete them here with "
             "`helios quarantine clear`"
         )
     return "".join(parts)
@@ -308,16 +325,16 @@ def _iso(moment: Any) -> str:
 
 
 def _ranges(numbers: tuple[int, ...]) -> str:
-    """Batches in few words.
+    """Ascending numbers as text, with ranges.
 
     Examples:
         >>> _ranges((1, 2, 3, 7)), _ranges(())
         ('1-3, 7', '')
     """
-    spans: list[list[int]] = []
+    ranges: list[tuple[int, int]] = []
     for number in numbers:
-        if spans and number == spans[-1][-1] + 1:
-            spans[-1][1:] = [number]
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], number)
         else:
-            spans.append([number])
-    return ", ".join("-".join(map(str, span)) for span in spans)
+            ranges.append((number, number))
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)

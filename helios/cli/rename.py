@@ -17,11 +17,11 @@ from helios.errors import InputError
 @options.common
 @options.json_option
 def rename(old: str, new: str, *, profile: str | None, as_json: bool) -> None:
-    """Rename the table OLD to NEW, with what knows it by name.
+    """Rename the table OLD to NEW, with records of its name.
 
-    The records and default checkpoints of pipelines that go by the table's name, and the rows that they have set aside,
-    go along; those that read the table, or have a name of their own, know it by its UUID. Where a part fails, what was
-    done is undone. The scripts are changed by hand, before the next run.
+    The records, default checkpoints and rejected rows of pipelines that have the table's name are renamed too.
+    Pipelines that read the table, or have another name, know the table by its UUID. If a part fails, the other parts
+    are undone. Change the scripts by hand before the next run.
 
     \b
     Example:
@@ -39,7 +39,7 @@ def rename(old: str, new: str, *, profile: str | None, as_json: bool) -> None:
             fix=f"name one in {catalog.name}, or copy it with a pipeline.",
         )
     if not catalog.exists(before.within) and not catalog.exists(after.within):
-        catalog.load(before.within)  # its error names the near miss
+        catalog.load(before.within)  # raises an error with the near miss
     names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
     others = [resolve(Identifier.parse(f"{catalog.name}.{name}"), None, {}, config, caller()) for name in names]
     with spark_of(config, before) as spark:
@@ -54,4 +54,4 @@ def rename(old: str, new: str, *, profile: str | None, as_json: bool) -> None:
         click.echo(f"its checkpoint is {location}.")
     for name in done.quarantines:
         click.echo(f"rejected rows in {name} have its new name.")
-    click.echo(f"Write {after.within} in the scripts that read and write it; they continue where they stopped.")
+    click.echo(f"Write {after.within} in the scripts that read and write the table; they continue where they stopped.")

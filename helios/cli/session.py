@@ -1,4 +1,4 @@
-"""The Spark session of a command, with the catalogs of the tables that it is about."""
+"""The Spark session of a command, with the catalogs of the command's tables."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ table_argument = click.argument("name", metavar="TABLE")
 
 
 def opened(name: str, profile: str | None) -> tuple[Config, TableName, Table]:
-    """The configuration, and a table of its catalogs."""
+    """The configuration, the resolved name of a table, and the table."""
     from helios.config import resolve
     from helios.model.values import Identifier, caller
 
@@ -34,28 +34,28 @@ def opened(name: str, profile: str | None) -> tuple[Config, TableName, Table]:
 @options.common
 @options.json_option
 def tables(catalog: str | None, profile: str | None, as_json: bool) -> None:
-    """List the tables of CATALOG, by default the default one.
+    """List the tables of CATALOG, or of the default catalog.
 
     \b
     Example:
       helios tables
     """
     config = options.configured(profile)
-    wanted = catalog or config.default_catalog
-    chosen = config.catalogs.get(wanted)
-    if chosen is None:
+    catalog = catalog or config.default_catalog
+    declared = config.catalogs.get(catalog)
+    if declared is None:
         raise NotFound(
-            f"catalog {wanted!r} is not declared. {near_miss(wanted, config.catalogs)}",
-            fix=f"declare [catalogs.{wanted}] in helios.toml.",
+            f"catalog {catalog!r} is not declared. {near_miss(catalog, config.catalogs)}",
+            fix=f"declare [catalogs.{catalog}] in helios.toml.",
         )
-    names = [name for namespace in chosen.namespaces() for name in chosen.tables(namespace)]
+    names = [name for namespace in declared.namespaces() for name in declared.tables(namespace)]
     if as_json:
-        output.to_json([{"catalog": chosen.name, "table": name} for name in names])
+        output.to_json([{"catalog": catalog, "table": name} for name in names])
     elif not names:
-        click.echo(f"catalog {chosen.name!r} has no tables.", err=True)
+        click.echo(f"catalog {catalog!r} has no tables.", err=True)
     else:
         for name in names:
-            click.echo(f"{chosen.name}.{name}")
+            click.echo(f"{catalog}.{name}")
 
 
 @click.command()
@@ -93,22 +93,24 @@ def schema(name: str, profile: str | None, as_json: bool) -> None:
         return
     output.table(
         ("id", "column", "type", "required", "doc"),
-        [(c["id"], c["name"], c["type"], "yes" if c["required"] else "", c["doc"]) for c in columns],
+        [
+            (column["id"], column["name"], column["type"], "yes" if column["required"] else "", column["doc"])
+            for column in columns
+        ],
         numbers=("id",),
     )
     click.echo(f"partitioned by {', '.join(partitioning)}" if partitioning else "unpartitioned")
 
 
 def _partitioning(table: Table) -> list[str]:
-    """The partition fields, written as in `partition_by`."""
+    """The partition fields in the syntax of `partition_by`."""
     columns = table.iceberg.schema()
     shown = []
     for field in table.iceberg.spec().fields:
-        column = columns.find_column_name(field.source_id)
+        column = str(columns.find_column_name(field.source_id))
         transform, _, width = str(field.transform).rstrip("]").partition("[")
-        shown.append(
-            str(column) if transform == "identity" else f"{transform}({f'{width}, ' if width else ''}{column})"
-        )
+        arguments = f"{width}, {column}" if width else column
+        shown.append(column if transform == "identity" else f"{transform}({arguments})")
     return shown
 
 
@@ -119,7 +121,7 @@ def _partitioning(table: Table) -> list[str]:
 def snapshots(name: str, profile: str | None, as_json: bool) -> None:
     """List the snapshots of TABLE, oldest first.
 
-    The current one has a star.
+    The current snapshot has a star.
 
     \b
     Example:
@@ -170,11 +172,11 @@ def _fields(snapshot: Any) -> dict[str, Any]:
 
 
 def _rows(summary: Mapping[str, str], *, exact: bool) -> str:
-    """The rows of a snapshot: those of its data files, without those that its delete files name.
+    """The number of rows of a snapshot: the rows of its data files minus the deleted ones; "~" marks an estimate.
 
     Args:
-        summary: Of the snapshot.
-        exact: Whether a deleted row is counted once, and no more when its data file goes, as in format 3.
+        summary: The summary of the snapshot.
+        exact: Whether the count of deleted rows is exact, as in format v3: each row once, in existing data files only.
 
     Examples:
         >>> _rows({"total-records": "1200", "total-position-deletes": "100"}, exact=True)
@@ -184,11 +186,16 @@ def _rows(summary: Mapping[str, str], *, exact: bool) -> str:
         >>> _rows({"total-records": "1200", "total-equality-deletes": "0"}, exact=False), _rows({}, exact=False)
         ('1,200', '')
     """
-    counts = [summary.get(f"total-{name}") or "" for name in ("records", "position-deletes", "equality-deletes")]
-    rows, positions, equalities = (int(text) if text.isdigit() else 0 for text in counts)
-    about = "~" if equalities or (positions and not exact) else ""
-    return f"{about}{max(0, rows - positions):,}" if counts[0].isdigit() else counts[0]
+    names = ("total-records", "total-position-deletes", "total-equality-deletes")
+    records, *deletes = (summary.get(name) or "" for name in names)
+    if not records.isdigit():
+        return records
+    positions, equalities = (int(text) if text.isdigit() else 0 for text in deletes)
+    estimate = "~" if equalities or (positions and not exact) else ""
+    return f"{estimate}{max(0, int(records) - positions):,}"
 
 
 def _number(text: str | None) -> str:
-    return f"{int(text):,}" if text and text.isdigit() else text or ""
+    if not text:
+        return ""
+    return f"{int(text):,}" if text.isdigit() else text

@@ -1,4 +1,4 @@
-"""`webhook`: receives the deliveries of a script's webhooks, without Spark."""
+"""The command `webhook`: receives the deliveries of a script's webhooks, without Spark."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from helios.cli.options import Target
 def webhook(target: Target, values: dict[str, str], profile: str | None, as_json: bool) -> None:
     """Receive the deliveries of a script's webhooks, without Spark.
 
-    Deliveries are kept in files, the segments, until `helios run` has committed them. A run at the same time receives
-    none itself: it leaves that to this command.
-    Ctrl-C and SIGTERM answer what is under way, and end.
+    Deliveries are kept in files, called segments, until `helios run` has committed them. A run at the same time does
+    not receive deliveries itself. Ctrl-C and SIGTERM end the command after it has answered the current requests.
 
     \b
     Example:
@@ -35,13 +34,13 @@ def webhook(target: Target, values: dict[str, str], profile: str | None, as_json
     from helios.sources.webhook.receiving import RECEIVING, receiving
 
     loaded = options.load(target, profile, values, offline=True)
-    found: Iterator[Any] = (flow.source for pipeline in loaded.pipelines for flow in flows(pipeline.stream))
-    sources = {source.folder: source for source in found if source_kind(source).beside == RECEIVING}
+    declared: Iterator[Any] = (flow.source for pipeline in loaded.pipelines for flow in flows(pipeline.stream))
+    sources = {source.folder: source for source in declared if source_kind(source).beside == RECEIVING}
     if not sources:
         raise InputError(f"{target.path} has no Webhook.source.", fix="name a script that has one.")
-    ended = threading.Event()
+    stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
+        signal.signal(number, lambda *_: stop.set())
 
     def say(line: str) -> None:
         click.echo(line, err=True)
@@ -51,6 +50,6 @@ def webhook(target: Target, values: dict[str, str], profile: str | None, as_json
             output.to_json([{"url": url, "segments": folder} for url, folder in zip(urls, sources, strict=True)])
         for url, folder in zip(urls, sources, strict=True):
             click.echo(f"receiving {url} into {folder}", err=as_json)
-        while not ended.wait(0.5):
+        while not stop.wait(0.5):
             pass
     click.echo("stopped", err=as_json)

@@ -238,7 +238,10 @@ def test_the_quarantined_rows_of_the_batch_go_with_it(cli: Run, catalog: Catalog
     shown = cli("quarantine", "shop.orders", "--batch", "3", "--pipeline", "one")
     assert shown.exit_code == 0, shown.stderr
     assert "batch 3 of one is set aside (2 rows), under the tag helios_quarantine_one_3." in shown.output
-    assert "1 quarantined row of it went with it, under the same tag of the quarantine table." in shown.output
+    assert (
+        "1 rejected row of the batch left the quarantine table, and can be read under the same tag of that table."
+        in shown.output
+    )
     rejected.iceberg.refresh()
     assert rejected.tags() == {"helios_quarantine_one_3": before}
     left = rejected.iceberg.scan().to_arrow().to_pylist()

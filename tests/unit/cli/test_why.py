@@ -132,7 +132,7 @@ def test_rows_by_the_thousand_are_counted_and_some_shown(
         ("id = ", "does not parse"),
         ("", "does not parse"),
         ("lower(customer) = 'ann'", "does not parse"),
-        ('customer = "ann"', "texts and times stand in single quotes"),
+        ('customer = "ann"', "write texts and times in single quotes"),
         ("id = 'x'", "does not fit the columns"),
     ],
 )
