@@ -152,10 +152,10 @@ class _ClientReader:
         # A missing table is not cached: a pipeline waits for it, and must see it at once.
         if _fresh(_SEEN.get(key)) or _fresh(_LOADED.get(key)):
             return True
-        found = ask(self._catalog, lambda connection: connection.table_exists(table))
-        if found:
+        exists = ask(self._catalog, lambda connection: connection.table_exists(table))
+        if exists:
             _SEEN[key] = (time.monotonic(), None)
-        return found
+        return exists
 
     def load(self, table: Name) -> PyTable | None:
         from pyiceberg.exceptions import NoSuchTableError

@@ -11,7 +11,7 @@ class Diagnosis(NamedTuple):
     """A symptom with its likely cause and its fix.
 
     Args:
-        name: Its name, for programs.
+        name: A name for programs.
         symptom: A regular expression, searched without regard to case in an error's message and class name.
         cause: The likely cause, as the end of a sentence.
         fix: The fix, in the imperative.

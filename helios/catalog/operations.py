@@ -66,12 +66,12 @@ def load(catalog: Catalog, table: str) -> Table:
         NotFound: There is no such table.
     """
     name = Identifier.parse(table).parts
-    found = reader(catalog).load(name)
-    if found is None:
+    iceberg = reader(catalog).load(name)
+    if iceberg is None:
         raise missing_table(catalog, table, caller())
     from helios.table.snapshots import Table
 
-    return Table(_dotted((catalog.name, *name)), found)
+    return Table(_dotted((catalog.name, *name)), iceberg)
 
 
 def create_namespace(catalog: Catalog, namespace: str) -> None:
@@ -89,7 +89,7 @@ def create_namespace(catalog: Catalog, namespace: str) -> None:
         raise InputError(
             f"namespace {_dotted(name)!r} already exists in catalog {catalog.name!r}.",
             where=caller(),
-            fix="use it as it is.",
+            fix="use the existing namespace.",
         ) from error
 
 

@@ -19,7 +19,7 @@ def partition_spec(table: str, schema: Schema, fields: Sequence[PartitionField |
 
     Args:
         table: The table's name, for messages.
-        schema: Its columns, with their ids.
+        schema: The table's columns, with their ids.
         fields: Transforms, or bare column names.
 
     Raises:

@@ -167,19 +167,20 @@ def place_of(catalog: Catalog) -> tuple[str, FileIO] | None:
     Raises:
         RunError: The catalog cannot be reached.
     """
-    known = warehouse(catalog)
-    if known is not None and not vends_credentials(catalog):
-        return known, file_io(catalog, known)
-    return ask(catalog, lambda connection: _place_from(catalog, connection, known))
+    declared = warehouse(catalog)
+    if declared is not None and not vends_credentials(catalog):
+        return declared, file_io(catalog, declared)
+    return ask(catalog, lambda connection: _place_from(catalog, connection, declared))
 
 
-def _place_from(catalog: Catalog, connection: Any, known: str | None) -> tuple[str, FileIO] | None:
+def _place_from(catalog: Catalog, connection: Any, declared: str | None) -> tuple[str, FileIO] | None:
+    """The folder of the first table, else the first known folder for tables, with file access."""
     namespaces = list(connection.list_namespaces())
     for namespace in namespaces:
         for name in connection.list_tables(namespace):
             table = connection.load_table(name)  # the response has the credentials, if the server vends any
             return table.location(), table.io
-    candidates = [known, connection.properties.get("warehouse"), connection.properties.get("default-base-location")]
+    candidates = [declared, connection.properties.get("warehouse"), connection.properties.get("default-base-location")]
     candidates += [connection.load_namespace_properties(namespace).get("location") for namespace in namespaces]
     place = next((str(location) for location in candidates if location and kind_of(str(location))), None)
     return (place, file_io(catalog, place)) if place else None
@@ -235,8 +236,8 @@ def _aws_chain() -> str:
 
 
 def _from_environment(cloud: str, variables: tuple[str, ...]) -> str:
-    set_ones = [name for name in variables if os.environ.get(name)]
-    suffix = f": {', '.join(set_ones)} in the environment" if set_ones else ""
+    present = [name for name in variables if os.environ.get(name)]
+    suffix = f": {', '.join(present)} in the environment" if present else ""
     return f"{cloud}'s default chain{suffix}"
 
 

@@ -17,9 +17,9 @@ _DELEGATION = "header.X-Iceberg-Access-Delegation"
 
 def _token_uri(catalog: Catalog) -> Setting | None:
     """The token endpoint. The default is explicit, since Spark and PyIceberg warn when they have to derive it."""
-    given = catalog.option("oauth2_server_uri")
-    if given or not catalog.option("credential"):
-        return given
+    declared = catalog.option("oauth2_server_uri")
+    if declared or not catalog.option("credential"):
+        return declared
     return f"{str(catalog.option('uri')).rstrip('/')}/v1/oauth/tokens"
 
 
@@ -54,8 +54,9 @@ def _has_keys(catalog: Catalog) -> bool:
 
 
 def _warehouse(catalog: Catalog) -> str | None:
-    given = str(catalog.option("warehouse") or "")
-    return given if kind_of(given) else None
+    """The declared warehouse if it is a URI; None for the name of a warehouse of the server."""
+    declared = str(catalog.option("warehouse") or "")
+    return declared if kind_of(declared) else None
 
 
 def _fault(given: Given) -> Fault | None:

@@ -21,9 +21,9 @@ def _region(storage: Storage) -> Setting | None:
 
 def _path_style(storage: Storage) -> Setting | None:
     """True if the bucket is in the path, as most servers other than Amazon's need; None leaves the default."""
-    given = storage.option("path_style")
+    declared = storage.option("path_style")
     default = True if storage.option("endpoint") else None
-    return default if given is None else given
+    return default if declared is None else declared
 
 
 def _keys(storage: Storage, prefix: str = "s3.") -> dict[str, Setting | None]:

@@ -117,7 +117,7 @@ class Catalog:
             oauth2_server_uri: The token endpoint; by default the catalog's own `v1/oauth/tokens`.
             scope: The OAuth2 scope to request; by default "catalog".
             token: A bearer token instead; it is not renewed.
-            storage: Where its tables are; without keys there, the server is asked for credentials.
+            storage: The storage of its tables; if the storage has no keys, the server is asked for credentials.
             properties: Passed through to Iceberg.
             allow_http: Whether `http://` to other machines is allowed.
 

@@ -121,16 +121,16 @@ def resolve(
     declared = {**config.catalogs, **script_catalogs}
     parts = identifier.parts
     if isinstance(catalog, Catalog):
-        found = catalog
+        owner = catalog
     elif catalog is not None:
-        found = _declared(catalog, declared, where, f"catalog={catalog!r}: ")
+        owner = _declared(catalog, declared, where, f"catalog={catalog!r}: ")
     elif len(parts) > 2:
         if_namespace = f' If it is a namespace, pass catalog="{config.default_catalog}".'
-        found = _declared(parts[0], declared, where, f"{identifier}: ", if_namespace)
+        owner = _declared(parts[0], declared, where, f"{identifier}: ", if_namespace)
         parts = parts[1:]
     else:
-        found = _declared(config.default_catalog, declared, where, f"{identifier}: the default ")
-    return TableName(found, parts[:-1], parts[-1])
+        owner = _declared(config.default_catalog, declared, where, f"{identifier}: the default ")
+    return TableName(owner, parts[:-1], parts[-1])
 
 
 def _declared(name: str, declared: Mapping[str, Catalog], where: Origin, what: str, fix: str = "") -> Catalog:

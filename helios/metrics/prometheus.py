@@ -25,11 +25,17 @@ COUNTERS = {
     "records_failed": ("iceberg_records_failed_total", "Rows that were kept out of the target."),
     "records_late": ("iceberg_records_late_total", "Rows that a watermark dropped."),
     "files_matched": ("iceberg_source_files_matched_total", "Source files that scans opened."),
-    "files_skipped": ("iceberg_source_files_skipped_total", "Source files that scans ruled out unopened."),
+    "files_skipped": ("iceberg_source_files_skipped_total", "Source files that scans did not open."),
     "bytes_read": ("iceberg_source_bytes_read_total", "Bytes of the source files that scans opened."),
-    "files_gone": ("iceberg_source_files_gone_total", "Planned files that were gone and were left out."),
-    "partitions_matched": ("iceberg_source_partitions_matched_total", "Source partitions that scans opened files of."),
-    "partitions_skipped": ("iceberg_source_partitions_skipped_total", "Source partitions that scans ruled out."),
+    "files_gone": ("iceberg_source_files_gone_total", "Planned files that were left out because they were deleted."),
+    "partitions_matched": (
+        "iceberg_source_partitions_matched_total",
+        "Source partitions with a file that scans opened.",
+    ),
+    "partitions_skipped": (
+        "iceberg_source_partitions_skipped_total",
+        "Source partitions without a file that scans opened.",
+    ),
 }
 """The metric of each field of `Counts`, and its help text."""
 COMMIT_SECONDS = "iceberg_commit_duration_seconds"
@@ -37,7 +43,7 @@ WRITE_SECONDS = "iceberg_write_duration_seconds"
 BATCH_RECORDS = "iceberg_records_per_batch"
 HISTOGRAMS: Mapping[str, tuple[str, tuple[float, ...]]] = {
     COMMIT_SECONDS: ("Seconds per successful commit.", (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)),
-    WRITE_SECONDS: ("Seconds per writing of a batch's data files.", (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900)),
+    WRITE_SECONDS: ("Seconds to write a batch's data files.", (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900)),
     BATCH_RECORDS: ("Rows per committed batch.", (1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8)),
 }
 """The help text of each metric, and the inclusive upper bounds of its buckets."""
