@@ -186,7 +186,7 @@ def test_a_bad_namespace_is_refused(catalog: Catalog, name: str, tmp_path: Path)
 def test_what_exists_is_not_made_again(sales: Catalog) -> None:
     with pytest.raises(InputError) as error:
         sales.create_namespace("sales")
-    assert told(error) == "namespace 'sales' already exists in catalog 'dev'. | use it as it is."
+    assert told(error) == "namespace 'sales' already exists in catalog 'dev'. | use the existing namespace."
     with pytest.raises(InputError) as error:
         sales.create_table("sales.orders", IDS)
     assert told(error) == "table sales.orders already exists in catalog 'dev'. | use .load(\"sales.orders\")."
