@@ -122,11 +122,11 @@ def why(table: Table, condition: str, view: View) -> Why:
 class _Question:
     """Finds the answer for one condition."""
 
-    def __init__(self, table: Table, text: str, wanted: BooleanExpression, view: View) -> None:
-        self._table, self._wanted, self._view = table, wanted, view
-        newest_first = commits(table, view.places, view.checkpoints)
-        self._main = [commit.snapshot for commit in reversed(newest_first)]
-        by_id = {commit.snapshot: commit for commit in newest_first}
+    def __init__(self, table: Table, text: str, condition: BooleanExpression, view: View) -> None:
+        self._table, self._condition, self._view = table, condition, view
+        on_main = commits(table, view.places, view.checkpoints)  # newest first
+        self._main = [commit.snapshot for commit in reversed(on_main)]
+        by_id = {commit.snapshot: commit for commit in on_main}
         metadata = table.iceberg.metadata
         ids = [raw.snapshot_id for raw in metadata.snapshots]
         self._known: dict[int, Node] = {id: node_of(metadata, id, by_id.get(id)) for id in ids}
@@ -137,8 +137,8 @@ class _Question:
         answer = self._answer
         if not self._main:
             return answer
-        rows = Rows(self._table, self._wanted, self._without_lineage())
-        files = Manifests(self._table, self._wanted).files(self._main[-1])
+        rows = Rows(self._table, self._condition, self._without_lineage())
+        files = Manifests(self._table, self._condition).files(self._main[-1])
         answer.matches, first = rows.count(files, MOST)
         self._choose_key()
         if answer.matches:
@@ -160,14 +160,14 @@ class _Question:
         self._answer.expired.add(id)
         return node_of(metadata, id, commit)
 
-    def _walk(self, wanted: BooleanExpression) -> Walk:
+    def _walk(self, condition: BooleanExpression) -> Walk:
         """The history of the rows that match a condition.
 
         Raises:
             TooMany: Too many rows match.
         """
-        rows = Rows(self._table, wanted, self._without_lineage())
-        walk = Walk(self._known, self._main, Manifests(self._table, wanted), rows, self._expired)
+        rows = Rows(self._table, condition, self._without_lineage())
+        walk = Walk(self._known, self._main, Manifests(self._table, condition), rows, self._expired)
         assert walk.start is not None  # main has snapshots
         self._answer.since = self._answer.commits[walk.start.id].committed
         self._answer.before = "nothing" if walk.start.first and not walk.cut else walk.before_start
@@ -233,7 +233,7 @@ class _Question:
             answer.notes.append(error.what)
         ids = [str(schema.find_column_name(id)) for id in schema.identifier_field_ids]
         candidates.append(("the table's identifier fields", ids))
-        compared = {tuple(values) for values in equal_to(self._wanted)}
+        compared = {tuple(values) for values in equal_to(self._condition)}
         candidates.append(("the columns that the condition compares", compared.pop() if len(compared) == 1 else ()))
         allowed = set(comparable(schema))
         for key_from, names in candidates:
@@ -247,12 +247,12 @@ class _Question:
     def _explain_missing(self) -> None:
         answer = self._answer
         try:
-            walk = self._walk(self._wanted)
+            walk = self._walk(self._condition)
         except TooMany:
             answer.notes.append("too many rows matched the condition earlier: ask for fewer of them.")
         else:
             answer.gone = [version for version in reversed(walk.versions) if version.removed is not None][:MOST]
-        keys = equal_to(self._wanted)
+        keys = equal_to(self._condition)
         answer.rejected = newest_first(self._rejected(keys)) if keys else []
 
     # sources and quarantines
@@ -289,12 +289,12 @@ class _Question:
 
     def _replayed(self, version: Version, key: Mapping[str, Any]) -> list[Rejected]:
         """The row in the quarantine from which a replay wrote it; empty for other rows."""
-        commits = [self._answer.commits[id] for id in version.origin.snapshots if id in self._answer.commits]
-        if len(commits) != 1 or not key or not (commits[0].pipeline or "").endswith(REPLAY):
+        writers = [self._answer.commits[id] for id in version.origin.snapshots if id in self._answer.commits]
+        if len(writers) != 1 or not key or not (writers[0].pipeline or "").endswith(REPLAY):
             return []
-        pipeline = str(commits[0].pipeline).removesuffix(REPLAY)
+        pipeline = str(writers[0].pipeline).removesuffix(REPLAY)
         replayed: list[Rejected] = []
-        for entry in commits[0].reads:
+        for entry in writers[0].reads:
             at = entry.position.snapshot if entry.position is not None else None
             [rows] = self._in_quarantine(entry.source, [pipeline], [key], at)
             replayed += rows
