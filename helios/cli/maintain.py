@@ -15,6 +15,8 @@ from helios.cli.tables import opened, table_argument
 from helios.errors import EngineNeeded, RunError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from helios.catalog.names import TableName
     from helios.config import Config
     from helios.model.values import Point
@@ -177,8 +179,8 @@ def _left_behind(pipeline: str, table: Table, back: str) -> str:
     )
 
 
-def _ref_command(kind: str, about: str) -> click.Command:
-    """The command `tag` or `branch`: they differ only in this word."""
+def _ref_command(kind: str, about: str, *own_options: Callable[[Any], Any]) -> click.Command:
+    """The command `tag` or `branch`: they differ in this word, and in the options that only one of them has."""
 
     @click.command(kind, help=about)
     @table_argument
@@ -193,16 +195,24 @@ def _ref_command(kind: str, about: str) -> click.Command:
         ref: str | None,
         snapshot: str | None,
         delete: bool,
+        publish: bool = False,
         profile: str | None,
         as_json: bool,
     ) -> None:
         from helios.table import refs
 
+        if publish and (snapshot is not None or ref is None or delete):
+            raise click.UsageError("--publish takes a NAME, no --snapshot and no --delete.")
         if delete and (snapshot is not None or ref is None):
             raise click.UsageError("--delete takes a NAME, and no --snapshot.")
         config, found, table = opened(name, profile)
         if ref is None:
             _list_refs(kind, table, as_json)
+            return
+        if publish:
+            from helios.cli.publish import publish as run
+
+            run(config, found, table, ref, as_json=as_json)
             return
         at = point(snapshot) if snapshot is not None else None
         change = (
@@ -215,6 +225,8 @@ def _ref_command(kind: str, about: str) -> click.Command:
         where = f"snapshot {named.id} of {_time(named.timestamp)}"
         click.echo(f"{table.name}: {kind} {ref} {'removed; it was' if delete else 'is'} at {where}.")
 
+    for option in own_options:
+        command = option(command)
     return command
 
 
@@ -225,8 +237,10 @@ tag = _ref_command(
 )
 branch = _ref_command(
     "branch",
-    "Make a branch of TABLE; without a NAME, list the branches.\n\n"
-    "\b\nExample:\n  helios branch shop.orders audit --snapshot end-of-2026",
+    "Make or publish a branch of TABLE.\n\nWithout a NAME, list the branches.\n\n"
+    "\b\nExample:\n  helios branch shop.orders audit --snapshot end-of-2026\n"
+    "  helios branch shop.orders staged --publish",
+    click.option("--publish", is_flag=True, help="Move main to the branch, if main has not moved since it began."),
 )
 
 

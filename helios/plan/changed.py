@@ -17,7 +17,7 @@ from helios.version import VERSION
 REFILL = "`helios run --full-refresh` writes the table again; a new name and a new target keep this table"
 TARGET = {
     "mode": "later batches are written in the new mode",
-    "branch": "refused: the record of the pipeline is on the other branch",
+    "branch": "refused unless that branch was published: `helios branch TABLE NAME --publish`",
     "format_version": "an existing table keeps its format",
     "partitioning": "only new files; `helios compact` rewrites the others",
     "properties": "set at the next run",

@@ -36,7 +36,7 @@ def lost_checkpoint(plan: Plan, table: str, record: Record) -> CheckpointError |
         table: The name of the table.
         record: The record.
     """
-    if record.position is None and record.start is None:
+    if record.published is not None or (record.position is None and record.start is None):
         return None
     position, state = "at the target's position", f"{table} holds rows of {plan.pipeline}"
     if record.only_began:

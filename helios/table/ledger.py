@@ -47,6 +47,8 @@ class Record:
         quarantines: The quarantine tables that may have its rows, by their full names.
         keys: The folder of the keys that its upserts remember, for other pipelines; None if it is in the checkpoint.
         audited: Whether its batches have ever waited for an audit: someone may publish such a batch by hand.
+        published: The pipeline of the published branch whose record this is a copy of, until the first run after it;
+            None otherwise.
     """
 
     checkpoint: str
@@ -65,6 +67,7 @@ class Record:
     quarantines: Sequence[str] = ()
     keys: str | None = None
     audited: bool = False
+    published: str | None = None
 
     def renamed(self, was: str) -> Record:
         """The record under another name of the pipeline.
@@ -95,7 +98,7 @@ class Record:
         for name in ("aside", "beside", "formerly", "quarantines", "audited"):
             if not values[name]:
                 del values[name]
-        for name in ("appended", "branch", "start", "upserts", "keys"):
+        for name in ("appended", "branch", "start", "upserts", "keys", "published"):
             if values[name] is None:
                 del values[name]
         return json.dumps({"v": VERSION, **values}, separators=(",", ":"))
@@ -136,6 +139,15 @@ def records(properties: Mapping[str, str], table: str) -> dict[str, Record]:
     """
     entries = sorted((key, text) for key, text in properties.items() if key.startswith(LEDGER))
     return {key.removeprefix(LEDGER): parse(text, key, table) for key, text in entries}
+
+
+def has_same_sources(one: Record, other: Record) -> bool:
+    """True if the last batches of two pipelines have read a source in common."""
+    named = [
+        {entry.get("uuid") or entry.get("source") for entry in (record.position or {}).get("sources") or ()}
+        for record in (one, other)
+    ]
+    return bool(named[0] & named[1])
 
 
 def has_written(get: Callable[[str], str | None], pipelines: Iterable[str], table: str) -> bool:

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from helios.errors import HeliosError, LedgerError
-from helios.table.ancestry import Landing, Node, Presence, presence
+from helios.table.ancestry import Landing, Presence
 from helios.table.growth import growth
 from helios.table.ledger import Record, parse, staged, stamps_of
 from helios.table.positions import Lag, recorded
+from helios.table.presence import presence_in
 from helios.table.refs import BACKFILL, LEDGER, MAIN, REPLAY, talking
 from helios.table.snapshots import Table, as_snapshot
 from helios.table.view import View
@@ -206,39 +206,12 @@ def _lost(table: Table, record: Record, branch: str | None) -> Iterator[str]:
     landing = Landing(batch=record.batch, snapshot=record.snapshot, sequence=record.sequence)
     branch = branch or record.branch or MAIN
     heads = {name: ref.snapshot_id for name, ref in metadata.refs.items() if ref.snapshot_ref_type.value == "branch"}
-    with talking(table, "reading its earlier metadata"):
-        present = presence(heads.get(branch), landing, _Version(metadata), partial(_read, table))
+    present = presence_in(table, heads.get(branch), landing)
     what = f"batch {record.batch}" if record.batch >= 0 else f"snapshot {record.snapshot}"
     if present is Presence.UNKNOWN:
         yield f"nothing proves that {what} is still in its history: the next run looks further"
     elif present is Presence.GONE:
         yield f"rolled back: {what} is no longer in its history, and the next run stops"
-
-
-class _Version:
-    """A table's metadata as a `Version`."""
-
-    def __init__(self, metadata: TableMetadata) -> None:
-        self._metadata = metadata
-
-    def node(self, snapshot: int) -> Node | None:
-        raw = self._metadata.snapshot_by_id(snapshot)
-        if raw is None:
-            return None
-        return Node(raw.snapshot_id, raw.parent_snapshot_id, raw.sequence_number or 0, raw.timestamp_ms)
-
-    def earlier(self) -> Sequence[tuple[int, str]]:
-        return [(entry.timestamp_ms, entry.metadata_file) for entry in self._metadata.metadata_log]
-
-
-def _read(table: Table, file: str) -> _Version | None:
-    """An earlier metadata file; None where it was deleted."""
-    from pyiceberg.serializers import FromInputFile
-
-    try:
-        return _Version(FromInputFile.table_metadata(table.iceberg.io.new_input(file)))
-    except FileNotFoundError:
-        return None
 
 
 def _files(table: Table) -> list[tuple[str, int]]:

@@ -82,6 +82,7 @@ SECTIONS: dict[str, dict[str, Promise]] = {
         "layout": Promise("partitions, properties, codecs and file sizes are those declared, or refused before a run"),
         "evolve": Promise("columns follow the stream, and nothing is dropped silently"),
         "branch": Promise("rows of a branch leave main untouched"),
+        "publish": Promise("a published branch is in main once, and its pipelines go on behind it"),
         "audit": Promise("main shows only batches whose audit passed"),
         "route": Promise("one table per value, each batch once in each"),
         "backfill": Promise("history is repaired beside the running pipeline: each row once, other rows untouched"),

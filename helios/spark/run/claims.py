@@ -33,6 +33,7 @@ def first_claim(plan: Plan, identity: Identity, old: Record | None, beside: Coll
     claim = claim.renamed(plan.was) if old is not None and plan.was is not None else claim
     accepted = tuple(dict.fromkeys((*claim.beside, *beside)))
     claim = replace(claim, checkpoint=identity.id, batch=-1, aside=False, upserts=upsert_terms(plan), beside=accepted)
+    claim = replace(claim, published=None)
     claim = replace(claim, audited=claim.audited or bool(plan.write.iceberg.audits))
     return with_quarantine(plan, claim)
 

@@ -10,8 +10,22 @@ from helios.errors import InputError
 from helios.model.columns import CHANGE_COLUMNS
 from helios.plan.nodes import Plan, ReadPlan
 from helios.plan.notes import lost_checkpoint
+from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.upsert_state import UpsertState
 from helios.table.ledger import Record
+
+
+def resumes_after_publication(checkpoint: Checkpoint, record: Record | None) -> bool:
+    """True if a pipeline starts for the first time after a branch was published, at the position of the copied record.
+
+    Args:
+        checkpoint: The pipeline's checkpoint.
+        record: Its record in the target; None without one.
+    """
+    if record is None or record.published is None:
+        return False
+    identity = checkpoint.identity()
+    return identity is None or identity.id != record.checkpoint
 
 
 def refuse_lost(plan: Plan, table: TableName, record: Record | None) -> None:

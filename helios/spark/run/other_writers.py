@@ -63,6 +63,9 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
     if others[other].branch != branch:
         follow = f"to add only newer rows to {branch or 'main'}, follow with .incremental(start=SNAPSHOT_ID)"
         choices = [f"{follow}, and run once with `helios run {accepted}`"]
+        if other == f"{plan.pipeline}@{others[other].branch}":
+            hand_over = f"`helios branch {name.text} {others[other].branch} --publish`"
+            choices.insert(0, f"to go on after them, run {hand_over}, which says how")
     elif renaming is not None and not plan.write.sink.many_tables:
         choices.insert(0, f"if it is the same pipeline under a new name, write {renaming}")
     raise CheckpointError(

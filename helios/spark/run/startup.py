@@ -28,7 +28,12 @@ from helios.spark.run.identity import (
     renamed_with_its_table,
     with_renamed_sources,
 )
-from helios.spark.run.new_checkpoint import refuse_lost, refuse_lost_order, refuse_new_checkpoint
+from helios.spark.run.new_checkpoint import (
+    refuse_lost,
+    refuse_lost_order,
+    refuse_new_checkpoint,
+    resumes_after_publication,
+)
 from helios.spark.run.other_writers import (
     refuse_rows_of_others,
     refuse_same_sources,
@@ -48,6 +53,7 @@ from helios.spark.sinks.protocol import Sink
 from helios.spark.sinks.quarantine import QuarantineSink
 from helios.spark.sinks.records import newest_record
 from helios.spark.sinks.rollbacks import RollbackGuard, forget_lost_replay
+from helios.spark.sinks.stored_records import known_records
 from helios.spark.sinks.table import create, has_written, shape
 from helios.table.ledger import Record
 
@@ -126,6 +132,12 @@ class StartupValidator:
             )
         # A table that is named by values in rows is opened when its first row comes.
         table = tables.load_table(self.spark, plan.write.table) if self.other_sink is None else None
+        if (
+            table is not None
+            and not self.full_refresh
+            and resumes_after_publication(self.checkpoint, self._last_record(table))
+        ):
+            self.new_checkpoint = True
         if self.new_checkpoint or self.full_refresh:
             self._refuse_unresumable(table)
         if table is not None:
@@ -288,7 +300,7 @@ class StartupValidator:
         ledger = context.ledger(table, self.branch, plan.write.table)
         write_claim(self.spark, plan, ledger, identity, claim, old=old)
         if upserts:
-            drop_former(context, record_before, ledger.load())
+            drop_former(context, record_before, ledger.load(), known_records(table).values())
         if identity.pipeline != plan.pipeline or not identity.target_uuid:
             self.checkpoint.create(replace(identity, pipeline=plan.pipeline, target_uuid=str(table.uuid())))
         if self.followed:

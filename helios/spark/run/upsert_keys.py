@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from helios.catalog.conf import keys_folder
@@ -53,15 +54,20 @@ def take_over(context: SinkContext, checkpoint: str, record: Record | None) -> N
     state.take_over(context.spark, former, record.batch if record is not None else -1)
 
 
-def drop_former(context: SinkContext, replaced: Record | None, record: Record | None) -> None:
+def drop_former(
+    context: SinkContext, replaced: Record | None, record: Record | None, others: Collection[Record]
+) -> None:
     """Deletes the keys of a former checkpoint once the record names another folder.
 
     Args:
         context: The pipeline, under its new checkpoint.
         replaced: Its record until now; None if it had no record.
         record: Its current record. If that names another checkpoint, another driver has taken over: nothing is deleted.
+        others: All records of the target: the pipeline of a published branch goes on with its keys.
     """
     if replaced is None or record is None or record.checkpoint != context.checkpoint_id:
+        return
+    if replaced.keys is not None and any(other.keys == replaced.keys for other in others):
         return
     former, state = upsert_state(context, replaced), _state(context, context.keys)
     if replaced.checkpoint != context.checkpoint_id and former.path("") != state.path("") and former.remembers:

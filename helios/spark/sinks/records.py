@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.ledger import Ledger
-from helios.table.ledger import Record
+from helios.table.ledger import Record, parse
 from helios.table.refs import LEDGER
 
 
@@ -22,13 +22,17 @@ def newest_record(table: JavaTable, pipelines: Iterable[str], branch: str | None
 
 
 def names_of(table: JavaTable, names: Iterable[str | None], record: Record | None) -> set[str]:
-    """The names in the stamps of a pipeline; a former name counts unless another pipeline has a record by that name.
+    """The names in the stamps of a pipeline, with its former names that no other pipeline of its branch has.
 
     Args:
         table: The table.
         names: The pipeline's own name, and the former name that it declares.
         record: The pipeline's record; None without one.
     """
-    formerly = record.formerly if record is not None else ()
-    free = (name for name in formerly if table.properties().get(LEDGER + name) is None)
-    return {name for name in (*names, *free) if name}
+    former: set[str] = set()
+    for name in record.formerly if record is not None else ():
+        text = table.properties().get(LEDGER + name)
+        # The pipeline of a branch that was published goes on there under that name.
+        if record is not None and (text is None or parse(text, LEDGER + name, table.name()).branch != record.branch):
+            former.add(name)
+    return {name for name in names if name} | former

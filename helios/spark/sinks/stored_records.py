@@ -27,7 +27,7 @@ def newest_stamp(table: JavaTable, head: JavaSnapshot | None, pipeline: str, bra
         pipeline: The pipeline.
         branch: The branch; None for main.
     """
-    if any(pipeline in record.formerly for record in known_records(table).values()):
+    if any(pipeline in record.formerly and record.branch == branch for record in known_records(table).values()):
         return None  # the stamps are of a pipeline that has another name now
     for snapshot in History(table, head):
         summary = snapshot.summary()

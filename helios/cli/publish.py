@@ -1,0 +1,68 @@
+"""`helios branch TABLE NAME --publish`: main moves to the head of a branch, with the records of its pipelines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from helios.cli import output
+from helios.cli.output import counted
+from helios.cli.session import spark_of
+from helios.errors import EngineNeeded
+
+if TYPE_CHECKING:
+    from helios.catalog.names import TableName
+    from helios.config import Config
+    from helios.table.publish import Publication
+    from helios.table.snapshots import Table
+
+
+def publish(config: Config, found: TableName, table: Table, branch: str, *, as_json: bool) -> None:
+    """Publishes a branch, and prints what main has now and which pipelines go on in main."""
+    from helios.table import publish as publications
+
+    try:
+        done = publications.publish(table, branch)
+    except EngineNeeded:
+        with spark_of(config, found) as spark:
+            from helios.spark.maintenance.publish import publish as run
+
+            done = publications.plan_publication(table, branch)
+            run(spark, found, done)
+    if not as_json:
+        _print(table.name, done)
+        return
+    output.to_json(
+        {
+            "table": table.name,
+            "branch": branch,
+            "snapshot": done.snapshot,
+            "former": done.former,
+            "commits": done.commits,
+            "pipelines": list(done.pipelines),
+            "changed": done.changes,
+        }
+    )
+
+
+def _print(table: str, done: Publication) -> None:
+    if not done.changes:
+        click.echo(f"{table}: main has all commits of {done.branch} already.")
+    elif not done.moves:
+        click.echo(f"{table}: main has all commits of {done.branch} already, and now has the records of its pipelines.")
+    else:
+        before = f"was at {done.former}" if done.former is not None else "was empty"
+        commits = counted(done.commits, "commit")
+        click.echo(
+            f"{table}: {done.branch} is published with {commits}. Main is at snapshot {done.snapshot}, and {before}."
+        )
+    for pipeline in done.pipelines:
+        click.echo(f"{pipeline} goes on in main after these commits if the script has no .branch({done.branch!r}).")
+    for pipeline in done.stateful if done.changes else ():
+        output.say(
+            "note",
+            f"{pipeline} has state in its checkpoint. To go on in main, replace .branch({done.branch!r}) in the script "
+            f"by .named(NAME, was={pipeline!r}).",
+            "yellow",
+        )

@@ -1,0 +1,58 @@
+"""Publishes a branch through Iceberg's Java API, for tables whose metadata PyIceberg cannot write."""
+
+from __future__ import annotations
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from helios.catalog.names import TableName
+from helios.errors import RunError
+from helios.spark.jvm.errors import CONFLICTS, java_class
+from helios.spark.maintenance.compact import failed, opened
+from helios.table.publish import Publication
+from helios.table.refs import MAIN
+
+
+def publish(spark: SparkSession, name: TableName, planned: Publication) -> None:
+    """Moves main to the head of a branch and sets the records, in one commit.
+
+    Args:
+        spark: A session with the table's catalog.
+        name: The table.
+        planned: The change.
+
+    Raises:
+        RunError: The table was changed meanwhile, or the commit failed.
+    """
+    changed = RunError(
+        f"table {name.text} was changed by another writer meanwhile; nothing was done.",
+        fix="check the table, and repeat the command.",
+    )
+    table = opened(spark, name)
+    # Begin first: later commits make the transaction fail, and earlier ones are checked below.
+    transaction = table.newTransaction()
+    branch, main = table.refs().get(planned.branch), table.refs().get(MAIN)
+    heads = [int(ref.snapshotId()) if ref is not None else None for ref in (branch, main)]
+    properties = table.properties()
+    if heads != [planned.snapshot, planned.former] or any(
+        properties.get(key) != text for key, text in planned.known.items()
+    ):
+        raise changed
+    try:
+        # Iceberg applies changes of branches only to the metadata that they were made from. Not fastForwardBranch:
+        # snapshots between main and the branch may have expired.
+        refs = transaction.manageSnapshots()
+        if planned.former is None:
+            refs.createBranch(MAIN, planned.snapshot).commit()
+        else:
+            refs.replaceBranch(MAIN, planned.snapshot if planned.moves else planned.former).commit()
+        if planned.records:
+            update = transaction.updateProperties()
+            for key, text in planned.records.items():
+                update = update.set(key, text)
+            update.commit()
+        transaction.commitTransaction()
+    except Py4JJavaError as error:
+        if java_class(error) in CONFLICTS:
+            raise changed from error
+        raise failed(name, f"publishing {planned.branch}", error) from error

@@ -1,0 +1,345 @@
+"""Publishing a branch: main moves to its head, and main's pipelines go on after the last batch on the branch.
+
+One commit does both. It fails if main, the branch or one of the records has changed since they were read.
+
+A pipeline with a name of its own keeps its record, which becomes a record of main. A pipeline that is named after its
+table and branch keeps its record for later batches on the branch, and main's pipeline gets a copy: at its next start it
+makes its checkpoint at the position of the copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from helios.errors import InputError, NotFound, near_miss
+from helios.model.values import caller
+from helios.table.ancestry import Landing, Presence
+from helios.table.ledger import AUDIT, Record, has_same_sources, main_had, records, stamps_of
+from helios.table.presence import presence_in
+from helios.table.refs import LEDGER, MAIN, OWN_ENDS, ancestors, refresh, refuse_unwritable, talking
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.update import TableRequirement
+
+    from helios.table.snapshots import Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publication:
+    """The change that publishes a branch.
+
+    Attributes:
+        branch: The branch.
+        snapshot: Its head, the next snapshot of main.
+        former: The snapshot of main until now; None for an empty main.
+        moves: Whether main moves; otherwise main has all commits of the branch already.
+        commits: The number of retained commits that main gets.
+        records: The properties that are set: the records of main's pipelines.
+        known: The properties by which these were chosen, as they were read; None for one that did not exist.
+        pipelines: The pipelines that go on in main after the branch.
+        stateful: The branch's pipelines with state in their checkpoints: these go on in main only under a new name.
+    """
+
+    branch: str
+    snapshot: int
+    former: int | None
+    moves: bool
+    commits: int = 0
+    records: Mapping[str, str] = field(default_factory=dict)
+    known: Mapping[str, str | None] = field(default_factory=dict)
+    pipelines: Sequence[str] = ()
+    stateful: Sequence[str] = ()
+
+    @property
+    def changes(self) -> bool:
+        """True if there is something to commit."""
+        return self.moves or bool(self.records)
+
+
+def publish(table: Table, branch: str) -> Publication:
+    """Moves main to the head of a branch, and gives main the records of the branch's pipelines.
+
+    Raises:
+        NotFound: There is no such branch.
+        InputError: Main has moved since the branch was made, or main's pipelines could not go on after it.
+        EngineNeeded: PyIceberg cannot write the table's metadata.
+        RunError: The table was changed meanwhile, or the catalog cannot be reached.
+    """
+    planned = plan_publication(table, branch)
+    if planned.changes:
+        refuse_unwritable(table, f"run `helios branch {table.name} {branch} --publish`, which then uses Spark.")
+        with talking(table, f"publishing {branch}"):
+            _commit(table, planned)
+    return planned
+
+
+def plan_publication(table: Table, branch: str) -> Publication:
+    """The change that publishes a branch; raises as `publish`, and writes nothing."""
+    refresh(table)
+    metadata = table.iceberg.metadata
+    head = _head(table, branch)
+    main = metadata.refs.get(MAIN)
+    former = main.snapshot_id if main is not None else None
+    history = list(ancestors(metadata, head))
+    moves = former is None or head not in ancestors(metadata, former)
+    if moves and former is not None:
+        _refuse_moved(table, branch, history, former)
+    known = records(metadata.properties, table.name)
+    for name, record in known.items():
+        if record.branch == branch and not _belongs(name, known):
+            _refuse_unready(table, branch, head, name, record)
+    changed = _records_of_main(table, branch, known, moves=moves)
+    read = {*changed, *(record.published for record in changed.values() if record.published is not None)}
+    return Publication(
+        branch=branch,
+        snapshot=head,
+        former=former,
+        moves=moves,
+        commits=len(history[: history.index(former)] if former in history else history) if moves else 0,
+        records={LEDGER + name: record.as_json() for name, record in changed.items()},
+        known={LEDGER + name: metadata.properties.get(LEDGER + name) for name in read},
+        pipelines=sorted(name for name in changed if not _belongs(name, known)),
+        stateful=sorted(
+            name for name, record in known.items() if record.branch == branch and _needs_checkpoint(name, record)
+        ),
+    )
+
+
+def _head(table: Table, branch: str) -> int:
+    """The newest snapshot of a branch that can be published."""
+    branches, tags = table.branches(), table.tags()
+    if branch == MAIN:
+        raise InputError("main is the branch that others are published to.", where=caller(), fix="name another branch.")
+    if branch in tags:
+        raise InputError(
+            f"{branch} is a tag of {table.name}, and only a branch can be published.",
+            where=caller(),
+            fix=f"if main was at that tag before, set it back with `helios rollback {table.name} {branch}`.",
+        )
+    if branch not in branches:
+        raise NotFound(f"table {table.name} has no branch {branch!r}. {near_miss(branch, branches)}", where=caller())
+    if branch.startswith(AUDIT):
+        pipeline = branch.removeprefix(AUDIT)
+        raise InputError(
+            f"{branch} of {table.name} has a batch of {pipeline} that waits for its audit.",
+            where=caller(),
+            fix=f"run {pipeline} again, which audits and publishes the batch; `helios quarantine` discards it.",
+        )
+    return branches[branch]
+
+
+# records
+
+
+def _refuse_unready(table: Table, branch: str, head: int, name: str, record: Record) -> None:
+    """Refuses a pipeline of the branch whose rows or remembered deletes main would not have.
+
+    Raises:
+        InputError: The branch lacks its last batch, or its deletes are in its checkpoint.
+    """
+    if record.snapshot is not None:
+        landing = Landing(batch=record.batch, snapshot=record.snapshot, sequence=record.sequence)
+        if presence_in(table, head, landing) is Presence.GONE:
+            raise InputError(
+                f"{branch} of {table.name} was set back or replaced: it lacks snapshot {record.snapshot}, with batch "
+                f"{record.batch} of {name}, which would go on in main after that batch; nothing was published.",
+                where=caller(),
+                fix=f"set {branch} to a snapshot that has it, or run {name} once with --new-checkpoint, which accepts "
+                "the branch as it is; then publish.",
+            )
+    if record.upserts is not None and record.upserts.get("remembers") and record.keys is None:
+        raise InputError(
+            f"{name} keeps its deleted keys in its checkpoint for {branch}, where a run on main does not look; nothing "
+            "was published.",
+            where=caller(),
+            fix=f"run {name} once with --new-checkpoint, which moves them into the warehouse if the client can reach "
+            "it; then publish.",
+        )
+
+
+def _records_of_main(table: Table, branch: str, known: Mapping[str, Record], *, moves: bool) -> dict[str, Record]:
+    """The records that change, by pipeline.
+
+    Raises:
+        InputError: A pipeline of main has read the same source up to another position.
+    """
+    changed: dict[str, Record] = {}
+    for name, record in known.items():
+        if record.branch != branch:
+            continue  # below, replays and backfills of the branch's pipeline stay with it: their names end otherwise
+        main = name.removesuffix(f"@{branch}")
+        if "@" not in name:
+            changed[name] = replace(record, branch=None)
+        elif main != name and record.position is not None and not _needs_checkpoint(name, record):
+            own = known.get(main)
+            copy = replace(record, branch=None, published=name, formerly=tuple(dict.fromkeys((*record.formerly, name))))
+            if own is None or own.position is None:
+                changed[main] = copy
+            elif own.position == record.position:
+                continue
+            elif (own.published or "").endswith(f"@{branch}") or _only_began(table, own, branch):
+                changed[main] = copy
+            elif moves and has_same_sources(own, record) and (own.upserts is None or own.upserts != record.upserts):
+                raise _two_positions(table, main, name)  # rows of equal upserts replace themselves
+    return changed
+
+
+def _belongs(name: str, known: Iterable[str]) -> bool:
+    """True if a record is that of the replays or backfills of a pipeline."""
+    return any(end and name.endswith(end) and name.removesuffix(end) in known for end in OWN_ENDS)
+
+
+def _only_began(table: Table, own: Record, branch: str) -> bool:
+    """True if main's pipeline has started after the last publication of a branch, and written nothing since."""
+    stamps = stamps_of(table.iceberg.metadata, own.snapshot) if own.snapshot is not None else {}
+    return own.batch < 0 and stamps.get("helios.pipeline", "").endswith(f"@{branch}")
+
+
+def _needs_checkpoint(name: str, record: Record) -> bool:
+    """True if a pipeline that is named after its branch has state: no other checkpoint can go on after it."""
+    return "@" in name and any(
+        "place" not in entry and "to" in entry for entry in (record.position or {}).get("sources") or ()
+    )
+
+
+def _two_positions(table: Table, main: str, name: str) -> InputError:
+    return InputError(
+        f"{main} has read the same source as {name} up to another position: after the publication it would write the "
+        f"rows of the branch to {table.name} once more, or skip rows; nothing was published.",
+        where=caller(),
+        fix=f"give the pipeline of the branch a name of its own with .named(new, was={name!r}), run it once and "
+        f"publish; and do not run {main} again.",
+    )
+
+
+# main that has moved
+
+
+def _refuse_moved(table: Table, branch: str, history: Sequence[int], former: int) -> None:
+    """Refuses a branch that does not begin at main as it is.
+
+    Args:
+        table: The table.
+        branch: The branch.
+        history: The retained snapshots of the branch, from its head backwards.
+        former: The newest snapshot of main.
+
+    Raises:
+        InputError: Main has commits that the branch lacks, was rolled back, or nothing shows where the branch begins.
+    """
+    metadata = table.iceberg.metadata
+    if former in history:
+        ahead = next((id for id in history[: history.index(former)] if main_had(metadata, id)), None)
+        if ahead is not None:
+            raise InputError(
+                f"main of {table.name} was rolled back from snapshot {ahead}, which {branch} has, to {former}: "
+                "publishing would bring those commits back; nothing was published.",
+                where=caller(),
+                fix=f"if main is to have them again, run `helios rollback {table.name} {ahead}` and publish; else "
+                "stage again on a new branch, with a pipeline of a new name.",
+            )
+        return
+    raw = metadata.snapshot_by_id(former)
+    sequence = (raw.sequence_number or 0) if raw is not None else 0
+    present = presence_in(table, history[0], Landing(batch=-1, snapshot=former, sequence=sequence))
+    if present is Presence.GONE:
+        raise _moved(table, branch, history, former)
+    if present is Presence.UNKNOWN:
+        raise InputError(
+            f"nothing proves that {branch} of {table.name} begins at main: snapshots between them have expired, and so "
+            "have the metadata files that named them; nothing was published.",
+            where=caller(),
+            fix=f"compare them with `helios diff {table.name} --to {branch}`, and stage again on a new branch.",
+        )
+
+
+def _moved(table: Table, branch: str, history: Sequence[int], former: int) -> InputError:
+    """The error where main has commits that the branch lacks, with the choices."""
+    metadata = table.iceberg.metadata
+    ours = list(ancestors(metadata, former))
+    fork = next((snapshot for snapshot in ours if snapshot in history), None)
+    newer = ours[: ours.index(fork)] if fork is not None else ours
+    raw = [metadata.snapshot_by_id(one) for one in newer]
+    compacted = fork is not None and all(
+        one is not None and one.summary is not None and one.summary.operation.value == "replace" for one in raw
+    )
+    count = f"{len(newer)} {'commit' if len(newer) == 1 else 'commits'}"
+    again = "stage again on main as it is, with .branch() of a new name and a pipeline of a new name"
+    back = f"`helios rollback {table.name} {fork}`"
+    if compacted:
+        what, fix = f"{count} that only rewrote files", f"undo them with {back}, which loses no row, and publish."
+    else:
+        writers = sorted({stamps_of(metadata, one).get("helios.pipeline", "another writer") for one in newer})
+        what, fix = f"{count} by {', '.join(writers)}", f"{again}."
+        if fork is not None:
+            seen = f"see them with `helios diff {table.name} --from {fork}`"
+            fix = f"{seen}; then remove them with {back} and publish, or {fix}"
+    at = f", at snapshot {fork}" if fork is not None else ""
+    return InputError(
+        f"main of {table.name} has moved since {branch} began{at}: {what}; nothing was published.",
+        where=caller(),
+        fix=fix,
+    )
+
+
+# the commit
+
+
+def _commit(table: Table, planned: Publication) -> None:
+    from pyiceberg.catalog.rest import RestCatalog
+    from pyiceberg.table.update import (
+        AssertRefSnapshotId,
+        AssertTableUUID,
+        SetPropertiesUpdate,
+        SetSnapshotRefUpdate,
+        TableUpdate,
+    )
+
+    metadata, catalog = table.iceberg.metadata, table.iceberg.catalog
+    heads: Mapping[str, int | None] = {planned.branch: planned.snapshot, MAIN: planned.former}
+    expected: list[TableRequirement] = [AssertTableUUID(uuid=metadata.table_uuid)]
+    expected += [AssertRefSnapshotId.model_validate({"ref": ref, "snapshot-id": id}) for ref, id in heads.items()]
+    if not isinstance(catalog, RestCatalog):  # a server knows no requirement for properties: there, heads must do
+        expected.append(_same_records()(known=dict(planned.known)))
+    updates: list[TableUpdate] = []
+    if planned.moves:
+        updates.append(SetSnapshotRefUpdate.model_validate(_main_at(metadata, planned.snapshot)))
+    if planned.records:
+        updates.append(SetPropertiesUpdate(updates=dict(planned.records)))
+    catalog.commit_table(table.iceberg, tuple(expected), tuple(updates))
+    table.iceberg.refresh()
+
+
+@cache
+def _same_records() -> type[Any]:
+    """A requirement of a commit: the records are as they were read."""
+    from pyiceberg.exceptions import CommitFailedException
+    from pyiceberg.table.update import ValidatableTableRequirement
+
+    class AssertRecords(ValidatableTableRequirement):
+        type: Literal["assert-records"] = "assert-records"
+        known: dict[str, str | None]
+
+        def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
+            properties = base_metadata.properties if base_metadata is not None else {}
+            if any(properties.get(key) != text for key, text in self.known.items()):
+                raise CommitFailedException("a record of a pipeline has changed")
+
+    AssertRecords.model_rebuild(_types_namespace={"Literal": Literal, "TableMetadata": Any})
+    return AssertRecords
+
+
+def _main_at(metadata: TableMetadata, snapshot: int) -> dict[str, object]:
+    """Main at a snapshot, with the retention that it declares."""
+    main = metadata.refs.get(MAIN)
+    kept = {
+        "max-ref-age-ms": main.max_ref_age_ms if main is not None else None,
+        "max-snapshot-age-ms": main.max_snapshot_age_ms if main is not None else None,
+        "min-snapshots-to-keep": main.min_snapshots_to_keep if main is not None else None,
+    }
+    named = {"ref-name": MAIN, "type": "branch", "snapshot-id": snapshot}
+    return {**named, **{key: value for key, value in kept.items() if value is not None}}
