@@ -54,6 +54,12 @@ class Lake:
             command, cwd=self.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=1
         )
 
+    def ended(self, *arguments: str) -> int:
+        """Runs a command to its end."""
+        with self.start(*arguments) as running:
+            running.communicate()
+            return running.returncode
+
     def backfill(self) -> subprocess.Popen[str]:
         until = FIRST + timedelta(days=self.days)
         return self.start("backfill", "new.py", "--where", f"day < '{until}'", "--by", "day")
@@ -93,29 +99,36 @@ class Lake:
 def test_kills_beside_a_running_pipeline(tmp_path: Path, days: int, kills: int) -> None:
     lake = Lake(tmp_path, days, seed=7)
     lake.land(days * 6)
-    assert lake.start("run", "old.py", "--once").wait() == 0
+    assert lake.ended("run", "old.py", "--once") == 0
     before = dict(lake.rows)
     with lake.coming():
         for kill in range(kills + 1):
-            running = lake.backfill()
-            assert running.stdout is not None
-            after = lake.chance.randrange(1, max(3, days // kills))  # slices until it is killed
-            told = []
-            for line in running.stdout:
-                told.append(line)
-                after -= " of " in line and " rows " in line
-                if kill < kills and after <= 0:
-                    threading.Event().wait(lake.chance.random())
-                    running.kill()
-                    break
-            code = running.wait()
+            with lake.backfill() as running:
+                assert running.stdout is not None
+                after = lake.chance.randrange(1, max(3, days // kills))  # slices until it is killed
+                told = []
+                for line in running.stdout:
+                    told.append(line)
+                    if not kill and len(told) == 1 and days > 100:  # many slices are left
+                        with lake.backfill() as second:
+                            refused, _ = second.communicate()
+                        assert second.returncode, refused
+                        assert "is running already" in refused
+                    after -= " of " in line and " rows " in line
+                    if kill < kills and after <= 0:
+                        threading.Event().wait(lake.chance.random())
+                        running.kill()
+                        break
+                code = running.wait()
             assert code == (-signal.SIGKILL if kill < kills else 0), "".join(told)
-    assert lake.start("run", "old.py", "--once").wait() == 0
+    assert lake.ended("run", "old.py", "--once") == 0
     until, values = str(FIRST + timedelta(days=days)), lake.values()
     assert set(values) == set(lake.rows)
     untouched = {i for i, day in lake.rows.items() if day >= until}
     assert {values[i] // max(i, 1) for i in untouched} <= {0, 2}
     assert {i for i in before.keys() - untouched if values[i] != 3 * i} == set()
-    done = lake.backfill()  # what came behind its slice was written by the steps of the running pipeline
-    assert done.wait() == 0
+    with lake.backfill() as done:  # what came behind its slice was written by the steps of the running pipeline
+        done.communicate()
+    assert done.returncode == 0
     assert lake.values() == {i: i * (2 if i in untouched else 3) for i in lake.rows}
+    print(f"{days} days, {kills} kills, {len(before):,} rows before and {len(lake.rows) - len(before):,} meanwhile")
