@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from helios import (
+    Iceberg,
     Memory,
     aggregate,
     cast,
@@ -29,6 +30,7 @@ from helios import (
     where,
     with_columns,
 )
+from helios.errors import InputError
 
 pytestmark = [pytest.mark.promise("steps"), pytest.mark.short]
 
@@ -99,6 +101,17 @@ def test_a_step_in_a_batch(world: Any, transform: Any, expected: dict[tuple[Any,
     assert world.rows("a.t") == Counter(expected)
     if known is not None:
         assert list(known.names) == world.catalog.load("a.t").iceberg.scan().to_arrow().column_names
+
+
+@pytest.mark.promise("memory")
+def test_rows_that_do_not_fit_their_columns_are_wrong_input(world: Any) -> None:
+    rows = Memory.source([("2026-01-05 09:00",)], "at timestamp")
+    with pytest.raises(
+        InputError, match=r"test_steps\.py:\d+: the rows of Memory\.source do not fit .*at.*Fix: give values"
+    ):
+        world.run(rows >> Iceberg.sink("a.t"))
+    world.run(Memory.source([("2026-01-05 09:00",)], "at string") >> cast(at="timestamp") >> Iceberg.sink("a.t"))
+    assert world.rows("a.t") == Counter([(datetime(2026, 1, 5, 9, tzinfo=UTC),)])
 
 
 @pytest.mark.promise("joins")

@@ -6,10 +6,12 @@ import hashlib
 from datetime import UTC, datetime
 from typing import Any
 
+from pyspark.errors import PySparkTypeError, PySparkValueError
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from typing_extensions import override
 
+from helios.errors import InputError
 from helios.model.columns import POSITION
 from helios.sources.common.spark.spans import SpanSource
 from helios.sources.memory.declare import MemorySource
@@ -34,7 +36,14 @@ class MemoryReader(SpanSource):
     @override
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame:
         schema: Any = self._source.declared_schema or list(self._source.columns)
-        df = spark.createDataFrame([_in_utc(row) for row in self._source.rows], schema)
+        try:
+            df = spark.createDataFrame([_in_utc(row) for row in self._source.rows], schema)
+        except (PySparkTypeError, PySparkValueError) as error:
+            raise InputError(
+                f"the rows of Memory.source do not fit its columns: {error}",
+                where=self._source.origin,
+                fix='give values of the declared types, or declare text and cast it: `>> cast(at="timestamp")`.',
+            ) from error
         # Spark gives its tasks the rows of a list in their order, so the ids follow it.
         return df.withColumn(POSITION, F.monotonically_increasing_id()) if positioned else df
 
