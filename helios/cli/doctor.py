@@ -66,23 +66,17 @@ def doctor(
     if as_json:
         output.to_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
     else:
-        marks = {True: "ok", False: "FAILED", None: "-"}
-        output.table(
-            ("check", "result", "time", "detail"),
-            [
-                (
-                    check.name,
-                    marks[check.ok],
-                    f"{check.milliseconds:.0f} ms" if check.milliseconds is not None else "",
-                    check.detail,
-                )
-                for check in checks
-            ],
-            numbers=("time",),
-        )
+        output.table(("check", "result", "time", "detail"), [_row(check) for check in checks], numbers=("time",))
         for check in failed:
             output.say_error(output.paragraph(HeliosError(f"{check.name}: {check.detail}", fix=check.fix)))
     ctx.exit(1 if failed else 0)
+
+
+def _row(check: Check) -> tuple[str, ...]:
+    """A check in the printed table."""
+    result = {True: "ok", False: "FAILED", None: "-"}[check.ok]
+    duration = f"{check.milliseconds:.0f} ms" if check.milliseconds is not None else ""
+    return check.name, result, duration, check.detail
 
 
 @click.command()

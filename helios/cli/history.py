@@ -48,23 +48,8 @@ def history(name: str, last: int, profile: str | None, as_json: bool) -> None:
     elif not shown:
         click.echo(f"table {table.name} has no commits.", err=True)
     else:
-        output.table(
-            ("snapshot", "committed", "operation", "pipeline", "batch", "added", "removed", "read"),
-            [
-                (
-                    commit.snapshot,
-                    f"{commit.committed:%Y-%m-%d %H:%M:%S} UTC",
-                    commit.operation,
-                    commit.pipeline or "",
-                    commit.batch if commit.batch is not None else "",
-                    _row_count(commit, commit.added),
-                    _row_count(commit, commit.removed),
-                    f"(moved {commit.moved:,} rows)" if commit.moved else "; ".join(_read(commit)),
-                )
-                for commit in shown
-            ],
-            numbers=("added", "removed"),
-        )
+        columns = ("snapshot", "committed", "operation", "pipeline", "batch", "added", "removed", "read")
+        output.table(columns, [_row(commit) for commit in shown], numbers=("added", "removed"))
         for commit in shown:
             if commit.snapshot in changes:
                 version = f"helios {commit.version}"
@@ -74,6 +59,20 @@ def history(name: str, last: int, profile: str | None, as_json: bool) -> None:
         oldest = expired_before(table)
         if len(shown) == len(newest_first) and oldest is not None:
             click.echo(f"\nBefore {oldest:%Y-%m-%d %H:%M:%S} UTC: expired.")
+
+
+def _row(commit: Commit) -> tuple[object, ...]:
+    """A commit in the printed table."""
+    return (
+        commit.snapshot,
+        f"{commit.committed:%Y-%m-%d %H:%M:%S} UTC",
+        commit.operation,
+        commit.pipeline or "",
+        commit.batch if commit.batch is not None else "",
+        _row_count(commit, commit.added),
+        _row_count(commit, commit.removed),
+        f"(moved {commit.moved:,} rows)" if commit.moved else "; ".join(_read(commit)),
+    )
 
 
 def _row_count(commit: Commit, rows: int) -> str:
