@@ -108,7 +108,7 @@ def _tell_changed(plan: Plan) -> None:
     from helios.plan.changed import changed
 
     found = changed(plan)
-    steps = [change for change in found[1] if change.part == "step"] if found is not None else []
+    steps = [change for change in found.changes if change.part == "step"] if found is not None else []
     for change in steps:
         lines = "\n".join(f"  {line}" for line in change.lines)
         output.say(

@@ -148,7 +148,7 @@ def plan(
         click.echo("\n\n".join(texts))
     for problem in refused:
         output.say("note", f"a run is refused: {output.paragraph(problem)}", "yellow")
-    if exit_code and any(change is not None and change[1] for change in changes):
+    if exit_code and any(found is not None and found.changes for found in changes):
         click.get_current_context().exit(DIFFERS)
 
 

@@ -263,7 +263,7 @@ def _confirm_changes(plans: list[Plan]) -> None:
 
     for plan in plans:
         found = changed(plan)
-        if found is None or all(change.additive for change in found[1]):
+        if found is None or all(change.additive for change in found.changes):
             continue
         click.echo(f"pipeline {plan.pipeline}\n{as_text(found)}", err=True)
         if not sys.stdin.isatty():
@@ -271,7 +271,7 @@ def _confirm_changes(plans: list[Plan]) -> None:
                 f"{plan.pipeline}: --confirm asks, and there is no terminal to ask on; nothing was run.",
                 fix="look at the change with `helios plan`, and run without --confirm.",
             )
-        if not click.confirm(f"Run {plan.pipeline} so?", err=True):
+        if not click.confirm(f"Run {plan.pipeline} with these changes?", err=True):
             raise InputError(f"{plan.pipeline} was not confirmed; nothing was run.", fix="put the script back.")
 
 

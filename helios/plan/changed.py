@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from difflib import ndiff
-from typing import Any
+from textwrap import wrap
+from typing import Any, TypeVar
 
 from helios.catalog.conf import pyiceberg_properties
-from helios.errors import HeliosError
-from helios.plan.nodes import Plan
-from helios.table.plans import KeptPlan, lasting
+from helios.errors import HeliosError, InputError
+from helios.model.flow import flows
+from helios.model.maintenance import Maintenance
+from helios.model.retry import Retry
+from helios.plan.backfills import refuse_backfill
+from helios.plan.checks.rehearsal import refused
+from helios.plan.native.engine import Engine
+from helios.plan.nodes import Plan, Trigger
+from helios.plan.text import maintenance_text, retry_text, trigger_text
+from helios.table.plans import KeptPlan, last_plan, lasting
 from helios.version import VERSION
 
-REFILL = "`helios run --full-refresh` writes the table again; a new name and a new target keep this table"
+T = TypeVar("T")
+REFILL = "`helios run --full-refresh` writes the table again; or give the script a new name and a new target"
+ANEW = "give the script a new name and a new target"
+REFUSED = "refused"
+"""The consequence of a change with which no run starts begins so."""
 TARGET = {
-    "mode": "later batches are written in the new mode",
-    "branch": "refused unless that branch was published: `helios branch TABLE NAME --publish`",
-    "format_version": "an existing table keeps its format",
-    "partitioning": "only new files; `helios compact` rewrites the others",
-    "properties": "set at the next run",
+    "mode": "later batches are written so; earlier rows stay as they are",
+    "branch": "later batches go to the other branch; refused where that lacks the last batch, which "
+    "`helios branch TABLE NAME --publish` brings",
+    "properties": "set at the next run; a removed one stays set",
+    "snapshot_properties": "only later commits",
     "writer": "only new files",
     "routed_by": "only later batches",
     "quarantine": "only rows that are rejected later",
@@ -31,6 +43,12 @@ TARGET = {
 """The settings of a target in the script, each with the consequence of a change for an existing table."""
 BREAKING = ("mode", "branch", "routed_by")
 """Settings whose change leaves rows that the new setting would not have written."""
+
+HARMLESS = (
+    "batch_size", "extra", "format_version", "metadata", "on_bad_file", "on_bad_row", "on_change", "on_expired",
+    "on_missing", "on_overwrite", "rescued", "sasl", "servers", "start", "tls",
+)  # fmt: skip
+"""Settings of a source whose change leaves no row that the new setting would have read otherwise."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +69,27 @@ class Change:
     additive: bool = True
 
 
-def changed(plan: Plan) -> tuple[KeptPlan, list[Change]] | None:
+@dataclass(frozen=True)
+class Changed:
+    """The last run's plan and the differences to it.
+
+    Attributes:
+        kept: The last run's plan.
+        changes: The differences.
+        unseen: Steps whose code is not compared.
+    """
+
+    kept: KeptPlan
+    changes: tuple[Change, ...]
+    unseen: tuple[str, ...] = ()
+
+
+def changed(plan: Plan) -> Changed | None:
     """The last run's plan and the differences to it; None if no run has stored a plan that can be read.
 
     Args:
         plan: The plan of the next run.
     """
-    if not plan.write.exists:
-        return None  # saves the import of the readers of checkpoints
-    from helios.table.plans import last_plan
-
     properties = pyiceberg_properties(plan.write.table.catalog)
     for location in (plan.checkpoint, plan.former_checkpoint):
         try:
@@ -68,30 +97,89 @@ def changed(plan: Plan) -> tuple[KeptPlan, list[Change]] | None:
         except HeliosError:
             continue
         if kept is not None:
-            return kept, list(differences(kept, plan))
+            steps = (step for flow in flows(plan.stream) for step in flow.steps)
+            unseen = tuple(step.text() for step in steps if step.traits.opaque and not step.sql_texts)
+            return Changed(kept, tuple(differences(kept, plan)), unseen)
     return None
 
 
 def differences(kept: KeptPlan, plan: Plan) -> Iterator[Change]:
     """The differences between a kept plan and a plan."""
     before, after = kept.plan, json.loads(json.dumps(lasting(plan.as_json(), plan.state), default=str))
+    sink = plan.write.sink.iceberg
+    refill = ANEW if sink is None or sink.many_tables else REFILL
+    others = [*_sources(before["sources"], after["sources"], refill), *_beside_steps(kept, before, after, plan, refill)]
     if before["steps"] != after["steps"]:
         steps = tuple(line for line in ndiff(before["steps"], after["steps"]) if not line.startswith("?"))
-        yield Change("step", steps, f"only later batches; {REFILL}", additive=False)
-    yield from _sources(before["sources"], after["sources"])
+        goes_on = not any(change.means.startswith(REFUSED) for change in others)
+        yield Change(
+            "step", steps, _later_steps(plan) if goes_on else "the next run is refused, see below", additive=False
+        )
+    yield from others
+
+
+def _beside_steps(
+    kept: KeptPlan, before: Mapping[str, Any], after: Mapping[str, Any], plan: Plan, refill: str
+) -> Iterator[Change]:
+    """The changes of state, path, columns, target, engine, trigger and version."""
     if before.get("state", after["state"]) != after["state"]:
         lines = (f"- {'; '.join(before['state']) or 'none'}", f"+ {'; '.join(after['state']) or 'none'}")
-        means = f"refused: the checkpoint has the state of the last run's steps; {REFILL}"
+        means = f"{REFUSED}: the checkpoint has the state of the last run's steps; {refill}"
         yield Change("state", lines, means, additive=False)
-    yield from _columns(before["schema"], after["schema"])
-    for part, means in TARGET.items():
-        yield from _part(
-            part, before["target"].get(part), after["target"].get(part), means, additive=part not in BREAKING
-        )
-    yield from _part("path", before["path"], after["path"], "from the next run on")
-    yield from _part("engine", before["engine"], after["engine"], "the rows are the same")
-    yield from _part("trigger", before["trigger"], after["trigger"], "from the next run on")
+    means = f"{REFUSED}: the positions in the checkpoint are those of the other path; {refill}"
+    yield from _part("path", before["path"], after["path"], means, additive=False)
+    yield from _columns(before["schema"], after["schema"], plan.write.changes)
+    yield from _target(before["target"], after["target"], plan)
+    yield from _part("engine", _engine(before["engine"]), _engine(after["engine"]), "the rows are the same")
+    trigger, now = (_said(Trigger, trigger_text, one["trigger"]) for one in (before, after))
+    yield from _part("trigger", trigger, now, "from the next run on")
     yield from _part("version", kept.version, VERSION, "checkpoint and tables go on")
+
+
+def _later_steps(plan: Plan) -> str:
+    """The consequence of other steps, with the commands that show and repair earlier rows."""
+    ways = ["the checkpoint goes on, and earlier rows stay as they are"]
+    if plan.write.sink.iceberg is not None and not plan.write.sink.many_tables:
+        if refused(plan) is None:
+            ways.append("`helios rehearse` shows how they would differ")
+        repairs = "`helios backfill` or `helios run --full-refresh`"
+        try:
+            refuse_backfill(plan)
+        except InputError:
+            repairs = "`helios run --full-refresh`"
+        ways.append(f"{repairs} repairs them")
+    return "; ".join(ways)
+
+
+def _target(before: Mapping[str, Any], after: Mapping[str, Any], plan: Plan) -> Iterator[Change]:
+    """The changes of the target, and those that the next run makes in the table beside its columns."""
+    means = f"{REFUSED}, unless it is the same table, renamed: the checkpoint is of {before['table']}; {ANEW}"
+    yield from _part("table", before["table"], after["table"], means, additive=False)
+    texts: Mapping[str, Callable[[Any], Any]] = {
+        "maintenance": lambda values: _said(Maintenance, maintenance_text, values),
+        "retry": lambda values: _said(Retry, retry_text, values),
+    }
+    for part, consequence in TARGET.items():
+        text = texts.get(part, lambda values: values)
+        old, new = (text(one.get(part)) for one in (before, after))
+        yield from _part(part, old, new, consequence, additive=part not in BREAKING)
+    others = tuple(f"+ {one}" for one in plan.write.changes if "COLUMN " not in one and not one.startswith("branch "))
+    if others:
+        yield Change("layout", others, "only new files; `helios compact` rewrites the others")
+
+
+def _said(kind: type[T], text: Callable[[T], str], values: Mapping[str, Any] | None) -> str | None:
+    """Settings as a plan shows them, from their JSON values."""
+    if values is None:
+        return None
+    known = {field.name: values[field.name] for field in fields(kind) if field.name in values}  # type: ignore[arg-type]
+    return text(kind(**known))
+
+
+def _engine(values: Mapping[str, Any]) -> str:
+    """The engine as a plan shows it, from its JSON values."""
+    setting = "auto" if values.get("from_bytes") else "require"
+    return str(Engine(native=values["native"], why=values.get("why") or "", setting=setting))
 
 
 def _part(part: str, before: Any, after: Any, means: str, *, additive: bool = True) -> Iterator[Change]:
@@ -107,36 +195,64 @@ def _part(part: str, before: Any, after: Any, means: str, *, additive: bool = Tr
         yield Change(part, (f"- {_text(before)}", f"+ {_text(after)}"), means, additive)
 
 
-def _sources(before: list[Mapping[str, Any]], after: list[Mapping[str, Any]]) -> Iterator[Change]:
+def _sources(before: list[Mapping[str, Any]], after: list[Mapping[str, Any]], refill: str) -> Iterator[Change]:
     """The changes of sources: added, removed, or read in another way."""
     old, new = ({source["name"]: source for source in sources} for sources in (before, after))
     removed, added = [name for name in old if name not in new], [name for name in new if name not in old]
+    both = [name for name in new if name in old]
+    turned = [name for name in both if old[name]["followed"] != new[name]["followed"]]
+    means = f"{REFUSED}: the checkpoint follows other sources; {refill}"
     if removed or added:
         followed = any(source["followed"] for source in (*before, *after))
-        means = f"refused: the checkpoint follows other sources; {REFILL}" if followed else "read at the next run"
         lines = (*(f"- {name}" for name in removed), *(f"+ {name}" for name in added))
-        yield Change("source", lines, means, additive=not followed)
-    for name in new:
-        if name in old:
-            for change in _part("source", _settings(old[name]), _settings(new[name]), "for later batches"):
-                yield Change("source", (name, *change.lines), change.means)
+        yield Change("source", lines, means if followed else "read at the next run", additive=not followed)
+    for name in turned:
+        ways = ("read once", "followed")
+        lines = (name, *(f"{sign} {ways[one[name]['followed']]}" for sign, one in (("-", old), ("+", new))))
+        yield Change("source", lines, means, additive=False)
+    for name in both:
+        was, now = _settings(old[name]), _settings(new[name])
+        additive = all(key in HARMLESS for key in dict(was.items() ^ now.items()))
+        for change in _part("source", was, now, "for later batches", additive=additive):
+            yield Change("source", (name, *change.lines), change.means, additive)
 
 
 def _settings(source: Mapping[str, Any]) -> Mapping[str, Any]:
     """The settings of a source, without the parts that the script does not decide."""
-    return {key: value for key, value in source.items() if key not in ("schema", "uuid", "pushed")}
+    undecided = ("schema", "uuid", "pushed", "followed")
+    read = {key: _text(value) for key, value in source.items() if key not in undecided}
+    if source.get("uuid") is None and source.get("schema"):  # no table's own columns, but declared ones
+        read["schema"] = ", ".join(f"{column['name']} {column['type']}" for column in source["schema"])
+    return read
 
 
-def _columns(before: Any, after: Any) -> Iterator[Change]:
-    """The change of columns: added, removed, or of another type; none if they are known only at run."""
+def _columns(before: Any, after: Any, alters: Sequence[str]) -> Iterator[Change]:
+    """The change of columns: added, removed, or of another type; none if they are known only at run.
+
+    Args:
+        before: The columns of the last run.
+        after: Those of the next one.
+        alters: The changes that the next run makes in the table.
+    """
     if before is None or after is None:
         return
     old, new = ({column["name"]: str(column["type"]) for column in columns} for columns in (before, after))
-    removed = [f"- {name} {kind}" for name, kind in old.items() if new.get(name) != kind]
-    added = [f"+ {name} {kind}" for name, kind in new.items() if old.get(name) != kind]
-    if removed or added:
-        means = "the table gets new columns, null in earlier rows; it keeps missing columns, null in later rows"
-        yield Change("column", (*removed, *added), means, additive=not removed)
+    removed = [name for name in old if name not in new]
+    added = [name for name in new if name not in old]
+    retyped = [name for name in new if name in old and old[name] != new[name]]
+    lines = (
+        *(f"- {name} {old[name]}" for name in (*removed, *retyped)),
+        *(f"+ {name} {new[name]}" for name in (*added, *retyped)),
+    )
+    means = [change for change in alters if "COLUMN " in change]
+    if added:
+        means.append("new columns are null in earlier rows")
+    if removed:
+        means.append("the table keeps the column, which is null in later rows")
+    if retyped and not any(change.startswith("ALTER COLUMN") for change in alters):
+        means.append("the table keeps its type")
+    if lines:
+        yield Change("column", lines, "; ".join(means), additive=not (removed or retyped))
 
 
 def _text(value: Any) -> str:
@@ -145,26 +261,26 @@ def _text(value: Any) -> str:
     return json.dumps(value) if value not in (None, [], {}) else "none"
 
 
-def as_json(found: tuple[KeptPlan, list[Change]] | None) -> dict[str, Any] | None:
+def as_json(found: Changed | None) -> dict[str, Any] | None:
     """The result of `changed` as JSON values."""
     if found is None:
         return None
-    kept, changes = found
-    return {"run": kept.at.isoformat(), "version": kept.version, "changes": [asdict(change) for change in changes]}
+    changes = [asdict(change) for change in found.changes]
+    return {"run": found.kept.at.isoformat(), "version": found.kept.version, "changes": changes}
 
 
-def as_text(found: tuple[KeptPlan, list[Change]] | None) -> str:
+def as_text(found: Changed | None) -> str:
     """The result of `changed` as `helios plan` prints it below a plan."""
     if found is None:
         return ""
-    kept, changes = found
-    since = f"the plan of {kept.at:%Y-%m-%d %H:%M:%S} UTC, with which it last ran"
+    since = f"the plan of {found.kept.at:%Y-%m-%d %H:%M:%S} UTC, with which it last ran"
     label_width = 20
-    if not changes:
-        return f"  changed   nothing since {since}"
-    lines = [f"  changed   since {since}:"]
-    for change in changes:
+    lines = [f"  changed   since {since}:" if found.changes else f"  changed   nothing since {since}"]
+    for change in found.changes:
         labels = [change.part] + [""] * (len(change.lines) - 1)
         lines += [f"{label:>{label_width}}  {line}" for label, line in zip(labels, change.lines, strict=True)]
-        lines.append(f"{'':>{label_width}}  => {change.means}")
+        indent = " " * (label_width + 2)
+        lines += wrap(change.means, 110, initial_indent=f"{indent}=> ", subsequent_indent=f"{indent}   ")
+    if found.unseen:
+        lines.append(f"{'':>{label_width}}  not compared: the code of {', '.join(found.unseen)}")
     return "\n".join(lines)

@@ -9,7 +9,7 @@ from helios.model.retry import Retry
 from helios.model.sink import IcebergSink
 from helios.model.values import show_seconds
 from helios.plan.formats import show_format
-from helios.plan.nodes import Plan, ReadPlan, WritePlan
+from helios.plan.nodes import Plan, ReadPlan, Trigger, WritePlan
 from helios.plan.properties import created
 from helios.plan.scans import Backlog, Scan
 from helios.plan.spill import Spill
@@ -53,7 +53,7 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     unknown = "each table's own" if plan.write.sink.mirrors else KNOWN_AT_RUN
     yield "schema", ", ".join(f"{c.name} {c.type}" for c in known) if known is not None else unknown
     if plan.trigger is not None:
-        yield "trigger", f"every {show_seconds(plan.trigger.every)} ({plan.trigger.why}){_bounds(plan)}"
+        yield "trigger", trigger_text(plan.trigger)
         yield from _history(plan)
     temporary = (
         "the catalog is in memory" if plan.write.sink.iceberg is not None else "each run starts from the beginning"
@@ -157,9 +157,9 @@ def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
     for name, condition in sink.audits:
         yield "audit", f"{name}: {condition}, before main shows the batch"
     if sink.maintenance is not None:
-        yield "maintain", ", ".join(_maintenance(sink.maintenance))
+        yield "maintain", maintenance_text(sink.maintenance)
     if sink.retrying != Retry():
-        yield "retry", ", ".join(_retries(sink.retrying))
+        yield "retry", retry_text(sink.retrying)
     yield from (("note", note) for note in write.notes)
 
 
@@ -193,6 +193,9 @@ def _format(write: WritePlan) -> str:
     shown = show_format(write.format_version)
     if write.sink.many_tables:
         return f"new ones of {shown}"
+    declared = write.iceberg.format
+    if write.exists and declared not in (None, write.format_version):
+        return f"{shown} (.format_version({declared}) is for new tables)"
     return shown if write.exists is not None else f"{shown} if it is created"
 
 
@@ -229,14 +232,24 @@ def _settings(sink: IcebergSink) -> Iterator[str]:
         yield f"changes {sink.row_changes}"
 
 
-def _bounds(plan: Plan) -> str:
-    """The bounds on the size of a batch."""
-    assert plan.trigger is not None
-    rows, bound = plan.trigger.max_rows, plan.trigger.bound
-    parts = [f"at most about {counted(rows, 'row')} a batch ({bound})"] if rows is not None else []
-    if plan.trigger.max_files is not None:
-        parts.append(f"at most {counted(plan.trigger.max_files, 'file')} a batch (incremental(max_files=))")
-    return "".join(f", {text}" for text in parts)
+def trigger_text(trigger: Trigger) -> str:
+    """The time between batches, and the bounds on their size."""
+    parts = [f"every {show_seconds(trigger.every)} ({trigger.why})"]
+    if trigger.max_rows is not None:
+        parts.append(f"at most about {counted(trigger.max_rows, 'row')} a batch ({trigger.bound})")
+    if trigger.max_files is not None:
+        parts.append(f"at most {counted(trigger.max_files, 'file')} a batch (incremental(max_files=))")
+    return ", ".join(parts)
+
+
+def maintenance_text(settings: Maintenance) -> str:
+    """The maintenance of a table by its writer."""
+    return ", ".join(_maintenance(settings))
+
+
+def retry_text(retry: Retry) -> str:
+    """The retries of a sink."""
+    return ", ".join(_retries(retry))
 
 
 def _maintenance(settings: Maintenance) -> Iterator[str]:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.promise("kept-plans")
 def parts(world: Any, pipeline: Any) -> dict[str, tuple[tuple[str, ...], bool]]:
     found = changed(world.plan(pipeline))
     assert found is not None
-    return {one.part: (one.lines, one.additive) for one in found[1]}
+    return {one.part: (one.lines, one.additive) for one in found.changes}
 
 
 @pytest.mark.landing
@@ -65,7 +65,7 @@ def test_a_state_that_does_not_fit_is_told_before_the_run(world: Any) -> None:
     world.run(hourly("1h"))
     found = changed(world.plan(hourly("2h")))
     assert found is not None
-    (state,) = (one for one in found[1] if one.part == "state")
+    (state,) = (one for one in found.changes if one.part == "state")
     assert state.means.startswith("refused: the checkpoint has the state of the last run")
     assert not state.additive
     assert "=> refused" in as_text(found)

@@ -299,6 +299,7 @@ class IcebergSource(Source):
             "start": self.start,
             "state": found["state"],
             "span": found["span"],
+            "where": list(self.conditions),
             "columns": list(self.columns),
             "changes": {"keys": list(self.changed.keys)} if self.changed is not None else None,
             "on_overwrite": self.overwrites,
