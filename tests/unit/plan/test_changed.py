@@ -139,7 +139,11 @@ TARGETS = {
         SINK.upsert("id"),
         Change("mode", ("- append", "+ upsert by id"), "later batches are written so; earlier", additive=False),
     ),
-    "branch": (SINK, SINK.branch("b"), Change("branch", ("- none", "+ b"), "later batches go to the other", additive=False)),
+    "branch": (
+        SINK,
+        SINK.branch("b"),
+        Change("branch", ("- none", "+ b"), "later batches go to the other", additive=False),
+    ),
 }
 """The target of the last run and of the next, with a difference and how its meaning begins."""
 
