@@ -95,7 +95,7 @@ class Manifests:
         # The bounds of registered files come from other writers and may have another meaning: they are not used.
         self._may_match: Callable[[DataFile], bool] = lambda file: True
         if table.iceberg.metadata.name_mapping() is None:
-            self._may_match = _InclusiveMetricsEvaluator(table.iceberg.schema(), condition, case_sensitive=False).eval
+            self._may_match = _InclusiveMetricsEvaluator(table.iceberg.schema(), condition, case_sensitive=True).eval
         self._data: dict[str, list[Entry]] = {}
         self._deletes: dict[str, list[Deletes]] = {}
 

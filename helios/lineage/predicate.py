@@ -8,7 +8,8 @@ from functools import reduce
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
-from helios.errors import InputError, near_miss
+from helios.errors import InputError
+from helios.lineage.fitted import check_like, compared, fitted
 from helios.model.values import caller
 
 if TYPE_CHECKING:
@@ -46,17 +47,14 @@ def parsed(text: str, schema: Schema, table: str) -> BooleanExpression:
     from pyiceberg.expressions.visitors import bind
     from pyparsing import ParseBaseException
 
+    check_like(text)
     try:
         condition = parser.parse(_TOKEN.sub(_pyiceberg_token, text))
-    except ParseBaseException as error:
+    except (ParseBaseException, ValueError) as error:
         raise InputError(f"the condition {text!r} does not parse.", where=caller(), fix=HOW) from error
-    names = {str(schema.find_column_name(field.field_id)).lower() for field in schema.fields}
-    for name in columns_of(condition):
-        if name.split(".")[0].lower() not in names:
-            hint = near_miss(name, [field.name for field in schema.fields])
-            raise InputError(f"{text!r}: {table} has no column {name!r}. {hint}", where=caller())
+    condition = fitted(condition, schema, text, table)
     try:
-        bind(schema, condition, case_sensitive=False)
+        bind(schema, condition, case_sensitive=True)
     except (ValueError, TypeError, ArithmeticError) as error:
         raise InputError(f"{text!r} does not fit the columns: {error}.", where=caller(), fix=HOW) from error
     return condition
@@ -71,7 +69,7 @@ def _pyiceberg_token(token: re.Match[str]) -> str:
 
 
 def columns_of(condition: BooleanExpression) -> list[str]:
-    """The columns of a condition, with their names as they are written."""
+    """The columns of a condition."""
     return list(dict.fromkeys(str(comparison.term.name) for comparison in _comparisons(condition)))
 
 
@@ -129,13 +127,6 @@ def having(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> Boolean
     parts += [compared("IsNull", name)] if None in values else []
     parts += [compared("IsNaN", name)] if len(without_nan) < len(values) else []
     return reduce(Or, parts)
-
-
-def compared(kind: str, *parts: Any) -> BooleanExpression:
-    """A comparison of PyIceberg by its class name: a type checker does not understand the class's signature."""
-    from pyiceberg import expressions
-
-    return getattr(expressions, kind)(*parts)  # type: ignore[no-any-return]
 
 
 def comparable(schema: Schema) -> list[str]:

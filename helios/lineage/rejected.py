@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from helios.lineage.predicate import compared
+from helios.lineage.fitted import compared
 from helios.sources.common.again import has
 from helios.table.positions import Position, position_in
 from helios.table.quarantine import COLUMNS, is_quarantine

@@ -71,7 +71,7 @@ class Rows:
 
         self._table, self._condition, self._without_lineage = table, condition, frozenset(without_lineage)
         self._schema = table.iceberg.schema()
-        bound = bind(self._schema, condition, case_sensitive=False)
+        bound = bind(self._schema, condition, case_sensitive=True)
         self._mask = expression_to_pyarrow(bound, self._schema)
         names = {str(self._schema.find_column_name(id)).split(".")[0] for id in extract_field_ids(bound)}
         self._condition_fields = [field for field in self._schema.fields if field.name in names]

@@ -223,7 +223,7 @@ class _Question:
     def _choose_key(self) -> None:
         """Sets the key: the keys of a pipeline, else the identifier fields, else the columns of the condition."""
         answer, schema = self._answer, self._table.iceberg.schema()
-        columns = {field.name.lower(): field.name for field in schema.fields}
+        columns = {name.lower(): name for name in schema.column_names} | {name: name for name in schema.column_names}
         candidates: list[tuple[str, Sequence[str]]] = []
         try:
             for pipeline, record in records(self._table.iceberg.properties, self._table.name).items():
@@ -237,7 +237,9 @@ class _Question:
         candidates.append(("the columns that the condition compares", compared.pop() if len(compared) == 1 else ()))
         allowed = set(comparable(schema))
         for key_from, names in candidates:
-            key = tuple(columns[name.lower()] for name in names if name.lower() in columns)
+            # The exact name first: a table may have both `A` and `a`.
+            found = [columns.get(name, columns.get(name.lower())) for name in names]
+            key = tuple(name for name in found if name is not None)
             if key and len(key) == len(names) and set(key) <= allowed:
                 answer.key, answer.key_from = key, key_from
                 return

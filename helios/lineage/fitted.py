@@ -1,0 +1,207 @@
+"""The comparisons of a condition, fitted to the columns of a table: exact names, and values of the columns' types."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any
+
+from helios.errors import InputError, near_miss
+from helios.model.values import caller
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import NestedField
+
+INT, LONG = 32, 64
+"""Bits of the two types of whole numbers."""
+
+NANOS = re.compile(r"\.\d{7,}")
+"""Digits behind microseconds, which `fromisoformat` leaves out without a word."""
+
+LIKE = re.compile(r"\bLIKE\s+'((?:[^']|'')*)'", re.IGNORECASE)
+
+
+def check_like(text: str) -> None:
+    """Refuses a LIKE that is not a prefix: PyIceberg compares other patterns letter by letter, or fails.
+
+    Raises:
+        InputError: A pattern has `_`, or a `%` that is not at its end.
+    """
+    for pattern in LIKE.findall(text):
+        plain = pattern.replace(r"\%", "")
+        if "_" in plain or "%" in plain[:-1]:
+            raise InputError(
+                f"LIKE '{pattern}': only prefixes are compared, such as LIKE 'ann%'.",
+                where=caller(),
+                fix="write a prefix, or compare other columns.",
+            )
+
+
+def fitted(condition: BooleanExpression, schema: Schema, text: str, table: str) -> BooleanExpression:
+    """A condition with the exact names of columns, and with values of their types.
+
+    A value between two values of a column's type, such as 1.5 beside whole numbers, becomes the nearest comparison with
+    the same rows: `id < 1.5` is `id <= 1`, and no row has `id = 1.5`.
+
+    Args:
+        condition: An unbound condition.
+        schema: The table's schema.
+        text: The condition as the user wrote it.
+        table: The name of the table.
+
+    Raises:
+        InputError: A column is unknown, ambiguous or nested, or a value does not fit its type.
+    """
+    from pyiceberg.expressions.visitors import rewrite_not
+
+    return _fitted(rewrite_not(condition), _Columns(schema, text, table).compared)
+
+
+def _fitted(condition: Any, fit: Callable[[str, str, Any], BooleanExpression]) -> BooleanExpression:
+    from pyiceberg.expressions import And, LiteralPredicate, Or, SetPredicate, UnboundPredicate
+
+    if isinstance(condition, (And, Or)):
+        return type(condition)(_fitted(condition.left, fit), _fitted(condition.right, fit))
+    if isinstance(condition, LiteralPredicate):
+        return fit(condition.term.name, type(condition).__name__, [condition.literal.value])  # type: ignore[attr-defined]
+    if isinstance(condition, SetPredicate):
+        values = [literal.value for literal in condition.literals]
+        return fit(condition.term.name, type(condition).__name__, values)  # type: ignore[attr-defined]
+    if isinstance(condition, UnboundPredicate):
+        return fit(condition.term.name, type(condition).__name__, [])  # type: ignore[attr-defined]
+    return condition  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of a table, for one condition."""
+
+    schema: Schema
+    text: str
+    table: str
+
+    def compared(self, name: str, op: str, values: list[Any]) -> BooleanExpression:
+        field = self._field(name)
+        try:
+            return _of_type(field, op, values)
+        except (ValueError, TypeError, ArithmeticError) as error:
+            raise InputError(f"{self.text!r} does not fit the columns: {error}", where=caller()) from error
+
+    def _field(self, name: str) -> NestedField:
+        """The column of a name: the exact one first, then the only one that differs by case."""
+        fields = {field.name: field for field in self.schema.fields}
+        if name in fields:
+            return fields[name]
+        alike = [field for other, field in fields.items() if other.lower() == name.lower()]
+        if len(alike) == 1:
+            return alike[0]
+        what = f"{self.text!r}: {self.table} has no column {name!r}. {near_miss(name, list(fields))}"
+        if alike:
+            names = ", ".join(field.name for field in alike)
+            what = f"{self.text!r}: {self.table} has the columns {names}, and none is {name!r}."
+        elif name.partition(".")[0] in fields:
+            what = f"{self.text!r}: {name!r} is inside of a column, and only whole columns are compared."
+        raise InputError(what, where=caller())
+
+
+def _of_type(field: NestedField, op: str, values: list[Any]) -> BooleanExpression:
+    from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, TimestampType, TimestamptzType
+
+    kind, name = field.field_type, field.name
+    if isinstance(kind, (IntegerType, LongType)):
+        most = 2 ** ((INT if isinstance(kind, IntegerType) else LONG) - 1)
+        return _Numbers(Decimal(1), Decimal(-most), Decimal(most - 1)).compared(name, op, values)
+    if isinstance(kind, DecimalType):
+        unit = Decimal(1).scaleb(-kind.scale)
+        largest = Decimal(10**kind.precision - 1).scaleb(-kind.scale)
+        return _Numbers(unit, -largest, largest).compared(name, op, values)
+    if isinstance(kind, DateType):
+        values = [_day(value) for value in values]
+    elif isinstance(kind, (TimestampType, TimestamptzType)):
+        values = [_moment(value, zoned=isinstance(kind, TimestamptzType)) for value in values]
+    return _made(op, name, values)
+
+
+def _made(op: str, name: str, values: list[Any]) -> BooleanExpression:
+    """The comparison of an operator, by the name of its class."""
+    if op == "NotIn":  # to PyIceberg, null is not in a list
+        return compared("And", compared("NotNull", name), compared("NotIn", name, set(values)))
+    return compared(op, name, set(values)) if op == "In" else compared(op, name, *values)
+
+
+def compared(kind: str, *parts: Any) -> BooleanExpression:
+    """A comparison of PyIceberg by its class name: a type checker does not understand the class's signature."""
+    from pyiceberg import expressions
+
+    return getattr(expressions, kind)(*parts)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """The values of a column of numbers: the multiples of a unit between two bounds."""
+
+    unit: Decimal
+    least: Decimal
+    most: Decimal
+
+    def compared(self, name: str, op: str, values: list[Any]) -> BooleanExpression:
+        from pyiceberg.expressions import AlwaysFalse
+
+        given = [_number(value) for value in values]
+        exact = [value for value in given if value % self.unit == 0 and self.least <= value <= self.most]
+        if op in {"In", "EqualTo"}:
+            return _made("In", name, self._stored(exact)) if exact else AlwaysFalse()
+        if op in {"NotIn", "NotEqualTo"}:
+            return _made("NotIn", name, self._stored(exact)) if exact else _made("NotNull", name, [])
+        if not given:
+            return _made(op, name, [])
+        (value,) = given
+        below = op.startswith("Less")
+        if value < self.least or value > self.most:
+            return _made("NotNull", name, []) if below == (value > self.most) else AlwaysFalse()
+        if exact:
+            return _made(op, name, self._stored(exact))
+        nearest = (value / self.unit).to_integral_value(ROUND_FLOOR if below else ROUND_CEILING) * self.unit
+        return _made("LessThanOrEqual" if below else "GreaterThanOrEqual", name, self._stored([nearest]))
+
+    def _stored(self, values: list[Decimal]) -> list[Any]:
+        return [int(value) if self.unit == 1 else value.quantize(self.unit) for value in values]
+
+
+def _number(value: Any) -> Decimal:
+    if isinstance(value, bool):
+        raise TypeError(f"{value} is not a number.")
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation as error:
+        raise ValueError(f"{value!r} is not a number.") from error
+    if not number.is_finite():
+        raise ValueError(f"{value!r} is not a number of this column's type.")
+    return number
+
+
+def _day(value: Any) -> str:
+    try:
+        return date.fromisoformat(value).isoformat()
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{value!r} is not a date such as '2026-01-05'.") from error
+
+
+def _moment(value: Any, *, zoned: bool) -> str:
+    """A time as PyIceberg parses it; without an offset it is in UTC."""
+    try:
+        moment = datetime.fromisoformat(value)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{value!r} is not a time such as '2026-01-05 09:30:00'.") from error
+    if NANOS.search(value):
+        raise ValueError(f"{value!r} has digits behind microseconds, which the column has not.")
+    if zoned:
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
+    if moment.tzinfo is not None:
+        raise ValueError(f"{value!r} has an offset, and the column has no zone.")
+    return moment.isoformat()
