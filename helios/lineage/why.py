@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from helios.errors import HeliosError
 from helios.lineage.manifests import Manifests
+from helios.lineage.passed import key_in_source
 from helios.lineage.past import Past
 from helios.lineage.predicate import comparable, equal_to, having, parsed
 from helios.lineage.rejected import Rejected, newest_first, rejected
@@ -270,12 +271,13 @@ class _Question:
         if (commit.pipeline or "").endswith(REPLAY) or commit.repairs is not None:
             key = {}
         declared = {source["name"]: source for source in commit.plan.plan["sources"]} if commit.plan is not None else {}
+        key, unknown = key_in_source(commit.plan.plan["steps"] if commit.plan is not None else None, key)
         return [
             Read(
                 source=entry.source,
                 text=text,
                 entry=span.entry,
-                again=self._again(entry.kind, span, key, declared.get(entry.source, {})),
+                again=unknown or self._again(entry.kind, span, key, declared.get(entry.source, {})),
             )
             for entry, text, span in zip(commit.reads, commit.read_texts, commit.spans, strict=True)
         ]

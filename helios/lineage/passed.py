@@ -1,0 +1,138 @@
+"""Columns that the steps of a kept plan pass on unchanged from the source, by the texts of the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from helios.sources.common.again import Again
+
+OPEN, CLOSE, QUOTES = "([{", ")]}", "'\"`"
+
+
+def source_column(steps: Sequence[str], column: str) -> tuple[str, None] | tuple[None, str]:
+    """The column of the source that the steps pass on as a column of the table.
+
+    Args:
+        steps: The steps as the plan shows them, from the source to the sink.
+        column: The column of the table.
+
+    Returns:
+        The column of the source and None; or None and the step that may compute the column.
+
+    Examples:
+        >>> source_column(["where(id > 0)", "select(other_id AS id, name)"], "id")
+        ('other_id', None)
+        >>> source_column(["with_columns(id=id + 1)"], "id")
+        (None, 'with_columns(id=id + 1)')
+    """
+    for step in reversed(steps):
+        call, _, rest = step.partition("(")
+        before = RULES.get(call, _unknown)(list(_parts(rest.removesuffix(")"))), column)
+        if before is None:
+            return None, step
+        column = before
+    return column, None
+
+
+def key_in_source(steps: Sequence[str] | None, key: Mapping[str, Any]) -> tuple[Mapping[str, Any], Again | None]:
+    """A key by the columns of the source, or why its rows are not looked up there.
+
+    Args:
+        steps: The steps as the plan shows them; None where no plan is kept.
+        key: The values of the key, by the columns of the table.
+    """
+    if not key:
+        return key, None
+    if steps is None:
+        return {}, Again(by=tuple(key), note="the plan of its steps is not kept: its rows are not looked up.")
+    by_source: dict[str, Any] = {}
+    for column, value in key.items():
+        source, step = source_column(steps, column)
+        if source is None:
+            return {}, Again(by=(column,), note=f"its rows are not looked up: {step} may compute {column}.")
+        by_source[source] = value
+    return by_source, None
+
+
+def _parts(text: str) -> Iterator[str]:
+    """The arguments of a step; commas in brackets and quotes divide none."""
+    start, depth, quote = 0, 0, ""
+    for place, sign in enumerate(text):
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in QUOTES:
+            quote = sign
+        elif sign in OPEN:
+            depth += 1
+        elif sign in CLOSE:
+            depth -= 1
+        elif sign == "," and not depth:
+            yield text[start:place].strip()
+            start = place + 1
+    yield text[start:].strip()
+
+
+def _same(parts: list[str], column: str) -> str | None:
+    return column
+
+
+def _unknown(parts: list[str], column: str) -> str | None:
+    return None
+
+
+def _assigned(parts: list[str], column: str) -> str | None:
+    """Of `with_columns`: a column that is not assigned, or is another column under this name."""
+    for part in parts:
+        name, _, expression = part.partition("=")
+        if name == column:
+            return expression if expression.isidentifier() else None
+    return column
+
+
+def _cast(parts: list[str], column: str) -> str | None:
+    return None if any(part.partition("=")[0] == column for part in parts) else column
+
+
+def _selected(parts: list[str], column: str) -> str | None:
+    for part in parts:
+        plain = part.strip("`")
+        if plain == column:
+            return column
+        words = part.split()
+        if words[1:2] and words[-2].upper() == "AS" and words[-1].strip("`") == column:
+            source = " ".join(words[:-2]).strip("`")
+            return source if source.isidentifier() else None
+    return column if "*" in parts else None
+
+
+def _renamed(parts: list[str], column: str) -> str | None:
+    names = {new: old for old, new in (part.split(" -> ") for part in parts if " -> " in part)}
+    # A name that was given away belongs to no column behind the step.
+    return names.get(column, None if column in names.values() else column)
+
+
+def _exploded(parts: list[str], column: str) -> str | None:
+    return None if f"as_={column}" in parts else column
+
+
+def _grouped(parts: list[str], column: str) -> str | None:
+    keys = list(_parts(parts[0].strip("[]"))) if parts else []
+    return column if column in keys else None
+
+
+RULES: Mapping[str, Callable[[list[str], str], str | None]] = {
+    "where": _same,
+    "expect": _same,
+    "dedupe": _same,
+    "sample": _same,
+    "watermark": _same,
+    "drop": _same,
+    "cast": _cast,
+    "with_columns": _assigned,
+    "select": _selected,
+    "rename": _renamed,
+    "explode": _exploded,
+    "aggregate": _grouped,
+}
+"""What each step does to a column, by its name; of any other step, also a callable, nothing is known."""
