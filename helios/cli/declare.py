@@ -128,6 +128,7 @@ def plan(
     from helios.plan import changed, compile_pipelines
     from helios.plan.backlog import looked_ahead
     from helios.plan.notes import with_notes
+    from helios.plan.together import render_all
 
     loaded = options.load(target, profile, values, offline=offline)
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context)
@@ -142,10 +143,10 @@ def plan(
         output.to_json([{**compiled.as_json(), "changed": change} for compiled, change in with_changes])
     else:
         config = loaded.context.config
-        plan_and_changes = zip(map(str, plans), map(changed.as_text, changes), strict=True)
-        texts = ["\n".join(filter(None, parts)) for parts in plan_and_changes]
-        texts += [f"spark {config.master}: {shown(config.master, config.spark_conf)}"]
-        click.echo("\n\n".join(texts))
+        common, texts = render_all(plans)
+        texts = ["\n".join(filter(None, parts)) for parts in zip(texts, map(changed.as_text, changes), strict=True)]
+        spark = f"spark {config.master}: {shown(config.master, config.spark_conf)}"
+        output.paragraphs("\n\n".join(filter(None, [common, *texts, spark])))
     for problem in refused:
         output.say("note", f"a run is refused: {output.paragraph(problem)}", "yellow")
     if exit_code and any(found is not None and found.changes for found in changes):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import textwrap
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +17,8 @@ import click
 from helios.errors import CheckFailed, HeliosError, Origin
 
 _CLICK = os.path.dirname(os.path.abspath(click.__file__)) + os.sep
+LABELS = 12
+"""The columns that the labels of a plan take."""
 _SENTENCE_ENDS = (".", "!", "?", ":", ";")
 
 
@@ -122,6 +126,28 @@ def counted(number: int, what: str) -> str:
         ('1 file', '1,200 files')
     """
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def paragraphs(text: str) -> None:
+    """Prints lines of labels and texts; on a terminal, a long text goes on below its beginning."""
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        text = "\n".join(folded(line, width) for line in text.splitlines())
+    click.echo(text)
+
+
+def folded(line: str, width: int) -> str:
+    """A line as lines of at most so many columns; a word is never cut.
+
+    Examples:
+        >>> print(folded("  schema    id bigint, name string", 24))
+          schema    id bigint,
+                    name string
+    """
+    begun = len(line) - len(line.lstrip())
+    indent = " " * (LABELS if 0 < begun <= LABELS else begun)
+    lines = textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines)
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[object]], numbers: Sequence[str] = ()) -> None:

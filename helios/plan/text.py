@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from helios.model.maintenance import Maintenance
 from helios.model.retry import Retry
@@ -16,12 +16,24 @@ from helios.plan.spill import Spill
 from helios.table.growth import DAY, REMEDY
 
 KNOWN_AT_RUN = "known at run"
+FORMAT, FILES, ROWS, MORE = "_format", "_files", "_rows of ", "_more"
+"""Labels that are not shown, of lines below that of a target or a source; `ROWS` with the kind of the source."""
 
 
 def render(plan: Plan) -> str:
     """The plan as `helios plan` prints it."""
-    head = f"pipeline {plan.pipeline}  ({plan.origin})"
-    return "\n".join([head, *(f"  {label:<10}{text}" for label, text in _lines(plan))])
+    return text_of(head(plan), lines(plan))
+
+
+def head(plan: Plan) -> str:
+    """The first line of a plan."""
+    return f"pipeline {plan.pipeline}  ({plan.origin})"
+
+
+def text_of(head: str, lines: Iterable[tuple[str, str]]) -> str:
+    """A first line, and below it lines of labels and texts."""
+    shown = (("" if label.startswith("_") else label, text) for label, text in lines)
+    return "\n".join([head, *(f"  {label:<10}{text}" for label, text in shown)])
 
 
 MIRROR_CHANGES = {
@@ -32,7 +44,7 @@ MIRROR_CHANGES = {
 """The part of a mirror's line that says its `.on_schema_change`."""
 
 
-def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
+def lines(plan: Plan) -> Iterator[tuple[str, str]]:
     """Every line as a label and a text; the label is empty where it continues the line above."""
     for index, read in enumerate(plan.reads):
         yield "read", read.source.label()
@@ -40,7 +52,11 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
             yield "", f"{read.table.text}, {_place(read)}"
         if read.joined is not None:
             yield "", f"joined {read.joined}"
-        yield from (("", text) for text in (*_settings_of_read(read, plan.pushed(index)), *_next_scan(read)))
+        if pushed := plan.pushed(index):
+            yield "", "pushed: " + ", ".join(pushed)
+        for number, text in enumerate(read.source.details(read.format_version)):
+            yield "" if number else ROWS + read.kind, text
+        yield from ((MORE, text) for text in _next_scan(read))
     yield "path", f"{plan.path.value}: {plan.why}"
     if plan.engine.setting != "off":
         yield "engine", str(plan.engine)
@@ -74,13 +90,6 @@ def _place(read: ReadPlan) -> str:
         later = f", then every later commit; now at {read.snapshot}" if followed else ""
         return f"{branch}state of snapshot {read.state}{later}"
     return branch + (f"snapshot {read.snapshot}" if read.snapshot is not None else "empty")
-
-
-def _settings_of_read(read: ReadPlan, pushed: tuple[str, ...]) -> Iterator[str]:
-    """Predicates, columns and other settings of a read."""
-    if pushed:
-        yield "pushed: " + ", ".join(pushed)
-    yield from read.source.details(read.format_version)
 
 
 def _next_scan(read: ReadPlan) -> Iterator[str]:
@@ -129,15 +138,15 @@ def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
         return
     branch = f", branch {sink.branch_name}" if sink.branch_name else ""
     yield "write", f"{write.table.text}{branch}, {write.mode.text()}, exactly once; {_existence(write)}"
-    yield "", f"{_format(write)}, {_partitioning(write)}"
+    yield FORMAT, f"{_format(write)}, {_partitioning(write)}"
     if write.unreadable_by:
         advice = "; .format_version(2) keeps to v2" if write.makes_tables else ""
         yield "", f"not read by {', '.join(write.unreadable_by)}{advice}"
-    yield "", ", ".join(_files(write))
+    yield FILES, ", ".join(_files(write))
     if sink.properties:
-        yield "", "properties " + ", ".join(f"{k}={v}" for k, v in sink.properties)
+        yield MORE, "properties " + ", ".join(f"{k}={v}" for k, v in sink.properties)
     if sink.stamps:
-        yield "", "snapshot properties " + ", ".join(f"{k}={v}" for k, v in sink.stamps)
+        yield MORE, "snapshot properties " + ", ".join(f"{k}={v}" for k, v in sink.stamps)
     for change in write.changes:
         yield "change", change
     if write.left_out:

@@ -1,0 +1,101 @@
+"""Renders the plans of a script: what they have in common is said once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from helios.plan.nodes import Plan
+from helios.plan.text import FILES, FORMAT, ROWS, head, lines, text_of
+
+FEWEST = 3
+"""So many plans are shortened."""
+COMMON = (
+    "path", "engine", FORMAT, FILES, "spill", "failed", "maintain", "retry", "schema", "trigger", "history",
+    "progress", "jars",
+)  # fmt: skip
+"""The parts of plans that may be said once, in the order of a plan."""
+ABSENT = ("spill", "failed", "maintain", "trigger")
+"""Those that a plan may lack; beside plans that have them it says `none`."""
+NAME = "<pipeline>"
+"""Stands for each pipeline's name in a common text."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The lines of a plan below one label; `alike` has them with `<pipeline>` for the name of the pipeline."""
+
+    label: str
+    texts: tuple[str, ...]
+    alike: tuple[str, ...]
+
+
+def render_all(plans: Sequence[Plan]) -> tuple[str, list[str]]:
+    """What the plans of a script have in common, as text, and the text of each without it.
+
+    What most plans have is common, if at least half of them have it; a plan that differs says so. Of fewer than
+    three plans nothing is: their texts are those of `str(plan)`, and the first text is empty.
+    """
+    parts = [list(_parts(plan)) for plan in plans]
+    common = _common(plans, parts) if len(plans) >= FEWEST else {}
+    texts = [text_of(head(plan), _shown(own, common)) for plan, own in zip(plans, parts, strict=True)]
+    if not common:
+        return "", texts
+    first = f"in common  ({len(plans)} pipelines; one that differs says so)"
+    return text_of(first, _labelled(common)), texts
+
+
+def _parts(plan: Plan) -> Iterator[Part]:
+    """The lines of a plan by their labels; a line without a label belongs to the one above."""
+    blocks: list[tuple[str, list[str]]] = []
+    for label, text in lines(plan):
+        if label:
+            blocks.append((label, [text]))
+        else:
+            blocks[-1][1].append(text)
+    folder = f"/{plan.pipeline}"
+    for label, texts in blocks:
+        named = label == "progress" and texts[0].endswith(folder)
+        alike = [f"{texts[0].removesuffix(folder)}/{NAME}"] if named else texts
+        yield Part(label, tuple(texts), tuple(alike))
+
+
+def _common(plans: Sequence[Plan], parts: Sequence[Sequence[Part]]) -> dict[str, tuple[str, ...]]:
+    """The common lines of each label."""
+    reads = Counter(ROWS + read.kind for plan in plans for read in plan.reads)
+    common = {}
+    for label in (*reads, *COMMON):
+        found = [part.alike for own in parts for part in own if part.label == label]
+        (texts, times), *_ = Counter(found).most_common(1) or [((), 0)]
+        most = reads.get(label, len(plans))
+        if times > 1 and 2 * times >= most and (len(found) == most or label in ABSENT):
+            common[label] = texts
+    return common
+
+
+def _shown(own: Sequence[Part], common: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str]]:
+    """The lines of a plan that are not common, and its lack of those that are."""
+    for part in own:
+        if common.get(part.label) != part.alike:
+            yield from _as_lines(part.label, part.texts)
+    has = {part.label for part in own}
+    yield from ((label, "none") for label in ABSENT if label in common and label not in has)
+
+
+def _as_lines(label: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    return zip((label, *[""] * (len(texts) - 1)), texts, strict=True)
+
+
+def _labelled(common: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str]]:
+    """The common parts; the lines that stand below a source or the target in a plan get a label."""
+    written = tuple(text for label in (FORMAT, FILES) for text in common.get(label, ()))
+    labelled = dict[str, tuple[str, ...]]()
+    for label, texts in common.items():
+        if label.startswith(ROWS):
+            kind = f"{label.removeprefix(ROWS)}: "
+            labelled["read"] = (*labelled.get("read", ()), kind + texts[0], *texts[1:])
+        else:
+            labelled |= {"write": written} if label in (FORMAT, FILES) else {label: texts}
+    for label, texts in labelled.items():
+        yield from _as_lines(label, texts)
