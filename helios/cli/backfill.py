@@ -71,7 +71,7 @@ def backfill(
 
 def _backfilled(loaded: Loaded, ask: Ask, *, dry_run: bool) -> Backfilled:
     """Starts Spark and repairs what is asked for."""
-    from helios.cli.run import Launch
+    from helios.cli.launch import Launch
     from helios.plan import components_ahead
     from helios.plan.backfills import refuse_backfill, refuse_other_source
 

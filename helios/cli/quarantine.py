@@ -243,7 +243,7 @@ def replay(
     Example:
       helios quarantine replay pipeline.py:orders
     """
-    from helios.cli.run import Launch
+    from helios.cli.launch import Launch
     from helios.engine import runnable
     from helios.plan import compile_pipelines, components_ahead
 

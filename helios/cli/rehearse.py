@@ -121,7 +121,7 @@ def _chosen(history: History, last: int | None, since: str | None) -> Sequence[M
 def _rehearsed(
     loaded: Loaded, plan: Plan, history: History, commits: Sequence[Made], *, rows: int, keys: Sequence[str]
 ) -> Rehearsed:
-    from helios.cli.run import Launch
+    from helios.cli.launch import Launch
     from helios.spark.session.session import stop
 
     shown = progress.Lines(err=True)

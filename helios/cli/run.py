@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from helios.cli import options, output, progress
+from helios.cli.launch import Launch
 from helios.cli.options import Loaded, Target
 from helios.errors import CheckFailed, HeliosError, InputError
 
@@ -105,7 +105,7 @@ def run(
     # A port in use is reported before Spark starts; until then the endpoint shows a healthy run without pipelines.
     observed: list[PipelineRun] = []
     endpoint = _endpoint(ctx, observed, metrics_port, metrics_host)
-    shown = _progress(log_format, err=as_json)
+    shown = _progress(log_format, observed, err=as_json)
     how: dict[str, Any] = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh, "again": again}
     # What the script still declares under its name was not renamed.
     siblings = (pipeline.name for pipeline in loaded.script.pipelines.values() if pipeline.name is not None)
@@ -170,8 +170,7 @@ def _launched(
             ask(plans)
         return plans, refused, launch.session(plans)
     except BaseException:
-        if isinstance(shown, progress.Board):
-            shown.hide()
+        shown.hide()
         raise
 
 
@@ -239,11 +238,13 @@ def _endpoint(ctx: click.Context, observed: list[PipelineRun], port: int | None,
     return ctx.with_resource(Endpoint(observed, port=port, host=host or LOOPBACK))
 
 
-def _progress(log_format: str, *, err: bool) -> progress.Progress:
+def _progress(log_format: str, observed: Sequence[PipelineRun], *, err: bool) -> progress.Progress:
     if log_format == "json":
         return progress.JsonLines(err=err)
     if (sys.stderr if err else sys.stdout).isatty():
-        return progress.Board(err=err)
+        from helios.cli.board import Board
+
+        return Board(observed, err=err)
     return progress.Lines(err=err)
 
 
@@ -273,54 +274,6 @@ def _confirm_changes(plans: list[Plan]) -> None:
             )
         if not click.confirm(f"Run {plan.pipeline} with these changes?", err=True):
             raise InputError(f"{plan.pipeline} was not confirmed; nothing was run.", fix="put the script back.")
-
-
-class Launch:
-    """A Spark session on its way, in a thread of its own."""
-
-    def __init__(self, loaded: Loaded, components: Sequence[str], shown: progress.Progress, *, debug: bool) -> None:
-        self._loaded = loaded
-        self._components = components
-        self._shown = shown
-        self._debug = debug
-        self._made: SparkSession | None = None
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="helios-launch", daemon=True)
-        self._thread.start()
-
-    def session(self, plans: list[Plan]) -> SparkSession:
-        """Waits for the session, and declares the plans' catalogs and the script's functions in it."""
-        from helios.environment import jars, java
-        from helios.spark.session import session
-        from helios.spark.session.user_code import ship
-
-        notice = java.find_java().notice
-        if notice:
-            output.say("note", notice, "yellow")
-        self._shown.note(f"starting Spark {jars.installed_spark()[0]} on {self._loaded.context.config.master} ...")
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        assert self._made is not None
-        session.declare_catalogs(self._made, plans)
-        ship(self._loaded.script.module, self._made)
-        return self._made
-
-    def _run(self) -> None:
-        from helios.environment import class_archive, jars, java
-        from helios.spark.session.launch import launch
-
-        try:
-            version, _ = jars.installed_spark()
-            if jars.missing_components(self._components, spark_version=version):
-                jars.ensure(self._components, spark_version=version, progress=self._shown.note)
-                class_archive.ensure(java.find_java(), version, self._shown.note)
-            jvm = launch(self._loaded.context.config, self._components, debug=self._debug)
-            from helios.spark.session import session  # pyspark loads while Java starts
-
-            self._made = session.connect(jvm)
-        except BaseException as error:
-            self._error = error
 
 
 def _conclude(runner: Runner, *, debug: bool) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -58,11 +59,7 @@ def status(
     if as_json:
         output.to_json([_as_json(status) for status in statuses])
     elif statuses:
-        output.table(
-            ("pipeline", "table", "batch", "committed", "rows", "behind", "small files", "notes"),
-            [_row(status) for status in statuses],
-            numbers=("batch", "rows"),
-        )
+        _show(statuses)
     elif not failed:
         click.echo("no pipeline has written anything yet.", err=True)
     if done and not as_json:
@@ -175,6 +172,26 @@ def _loader(catalogs: dict[str, Catalog]) -> Callable[[str], Table | None]:
 
 
 # output
+
+
+COLUMNS = ("pipeline", "table", "batch", "committed", "rows", "behind", "small files", "notes")
+
+
+def _show(statuses: Sequence[Status]) -> None:
+    """The table without the columns that are empty; on a terminal, which is narrow, notes stand below it."""
+    below = sys.stdout.isatty()
+    rows = [_row(status) for status in statuses]
+    columns = list(zip(COLUMNS, zip(*rows, strict=True), strict=True))
+    shown = [(name, cells) for name, cells in columns if any(map(_filled, cells)) and not (below and name == "notes")]
+    lines = list(zip(*(cells for _, cells in shown), strict=True))
+    output.table([name for name, _ in shown], lines, numbers=("batch", "rows"))
+    for status in statuses if below else ():
+        for note in status.notes:
+            output.paragraphs(f"{status.pipeline}: {note}.")
+
+
+def _filled(cell: object) -> bool:
+    return cell not in (None, "")
 
 
 def _row(status: Status) -> tuple[object, ...]:

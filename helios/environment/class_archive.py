@@ -25,6 +25,10 @@ from helios.environment.java import Java, environment
 
 TRAINING_SECONDS = 600
 """The time limit of making the archive. It takes half a minute, or some minutes on a busy machine."""
+USUAL_SECONDS = 40.0
+"""The usual time of making the archive."""
+PREPARING = "preparing a faster start of Spark, once, in about 40 s ..."
+"""The message while it is made."""
 FORMAT = 3
 """The format of the archive and its recipe. A higher number makes Helios create both again."""
 
@@ -69,7 +73,7 @@ def ensure(java: Java, spark_version: str, progress: Callable[[str], None] = lam
     try:
         with FileLock(f"{archive}.lock", timeout=TRAINING_SECONDS):
             if not archive.is_file() or recipes.load(_note(archive)) is None:
-                progress("preparing a faster start of Spark, once ...")
+                progress(PREPARING)
                 _train(archive, java)
     except (Timeout, OSError, subprocess.SubprocessError) as error:
         progress(f"starts stay as slow as Spark's own: no class archive was made ({_reason(error)})")

@@ -305,8 +305,10 @@ def test_main_shows_only_audited_batches(world: Any) -> None:
     with pytest.raises(RunError, match=r"batch 1 of local\.a\.t did not pass its audit: many \(count"):
         world.run(rows(3) >> sink("a.t"))
     assert world.ids("a.t") == [1, 2]
+    again = world.start(rows(3) >> sink("a.t"), once=True)
     with pytest.raises(RunError, match="did not pass its audit"):  # a restart audits again
-        world.run(rows(3) >> sink("a.t"))
+        again.await_termination(120)
+    assert again.status()["left"] == ["batch 1 waits behind its audit, on the branch helios_audit_local.a.t"]
     world.run(rows(3, 4) >> sink("a.t"))
     assert world.ids("a.t") == [1, 2, 3, 4]
 

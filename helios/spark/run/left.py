@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from helios.errors import HeliosError
 from helios.spark.jvm.errors import cause_of
 from helios.spark.run.job import Job, StreamingQuery
+from helios.table.positions import Lag
 
 GROUPS = ("stateStoreSave", "sessionWindowStateStoreSaveExec")
 """The names in `state-metadata` of Spark's operators that keep groups until append mode emits them."""
@@ -27,6 +28,32 @@ def left(job: Job, query: StreamingQuery) -> list[str]:
         return [f"it is unknown which rows wait for a later run: {cause_of(error)}"]
     except HeliosError as error:
         return [f"it is unknown which rows wait for a later run: {error.what}"]
+
+
+def unread(lags: Iterable[Lag]) -> list[str]:
+    """What a stopped run has not read of its sources, as it last looked, in words.
+
+    Examples:
+        >>> unread([Lag(snapshots=2, seconds=3.0), Lag(snapshots=0, seconds=0.0, files=1)])
+        ['2 snapshots and 1 file of its sources are not read yet']
+        >>> unread([Lag(snapshots=0, seconds=0.0)])
+        []
+    """
+    known = list(lags)
+    amounts = {
+        "record": sum(lag.records or 0 for lag in known),
+        "snapshot": sum(lag.snapshots for lag in known),
+        "file": sum(lag.files or 0 for lag in known),
+    }
+    texts = [f"{number:,} {what}{'' if number == 1 else 's'}" for what, number in amounts.items() if number]
+    verb = "is" if sum(amounts.values()) == 1 else "are"
+    return [f"{' and '.join(texts)} of its sources {verb} not read yet"] if texts else []
+
+
+def known_sum(counts: Iterable[int | None]) -> int | None:
+    """The sum of the known counts; None if no count is known."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def _groups(job: Job, query: StreamingQuery) -> Iterator[str]:

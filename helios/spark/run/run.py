@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pkgutil import resolve_name
@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from helios.catalog.operations import forget_all
 from helios.errors import RunError
 from helios.metrics.metrics import Metrics
+from helios.model import html
 from helios.plan.nodes import Plan
 from helios.sources.common.spark.protocol import ReplanNeeded
 from helios.sources.kinds import source_kind
@@ -28,6 +29,7 @@ from helios.spark.run.backoff import Outage, unavailable_service
 from helios.spark.run.events import Event
 from helios.spark.run.failover import ReplicaChoice
 from helios.spark.run.job import Stopped, StreamingQuery
+from helios.spark.run.left import known_sum, unread
 from helios.spark.run.query import PipelineQuery
 from helios.spark.run.summaries import summary
 from helios.spark.session.executors import EXECUTOR_WAIT, Executors
@@ -146,6 +148,9 @@ class PipelineRun:
             "error": str(self.error) if self.error else None,
         }
 
+    def _repr_html_(self) -> str:
+        return html.facts(self.plan.pipeline, self.status())
+
     def metrics(self) -> Metrics:
         """The run's figures, live: see `helios.metrics.metrics.Metrics`."""
         return self._metrics
@@ -252,6 +257,8 @@ class PipelineRun:
 
     def _end(self, state: str) -> None:
         self.state = state
+        if state == "stopped" and not self._left:
+            self._left = unread(self._lags.values())
         self._event(state, message="; ".join(self._left))
 
     def _event(self, kind: str, **details: Any) -> None:
@@ -321,9 +328,9 @@ class PipelineRun:
         self._metrics.lag(
             snapshots=sum(lag.snapshots for lag in lags),
             seconds=max(lag.seconds for lag in lags),
-            files=_sum(lag.files for lag in lags),
-            bytes=_sum(lag.bytes for lag in lags),
-            records=_sum(lag.records for lag in lags),
+            files=known_sum(lag.files for lag in lags),
+            bytes=known_sum(lag.bytes for lag in lags),
+            records=known_sum(lag.records for lag in lags),
         )
 
     def files_gone(self, paths: Sequence[str]) -> None:
@@ -385,9 +392,3 @@ class PipelineRun:
         else:
             self._event("idle", batch=number, seconds=seconds, **kept_out)
         return commit
-
-
-def _sum(counts: Iterable[int | None]) -> int | None:
-    """The sum of the known counts; None if no count is known."""
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None

@@ -166,6 +166,7 @@ class AuditedSink(TableSink):
             f"{name} ({condition})" for i, (name, condition) in enumerate(sink.audits) if row[f"c{i}"] is not True
         ]
         if failed:
+            self.context.observer.left([f"batch {number} waits behind its audit, on the branch {self._branch}"])
             raise RunError(
                 f"batch {number} of {self.context.plan.pipeline} did not pass its audit: {', '.join(failed)}. Its rows "
                 f"are on the branch {self._branch} of {self.name.text}; main is unchanged.",

@@ -6,13 +6,11 @@ import json
 import re
 from dataclasses import replace
 from datetime import datetime
-from io import StringIO
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from helios.cli.progress import Board, JsonLines, Lines
+from helios.cli.progress import JsonLines, Lines
 from helios.spark.run.events import Event
 
 pytestmark = pytest.mark.promise("commands")
@@ -104,21 +102,10 @@ def test_json_lines_have_iso_times(capsys: pytest.CaptureFixture[str]) -> None:
     assert (summary["kind"], summary["batches"]) == ("summary", 2)
 
 
-def test_the_table_of_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    board = Board()
-    board.note("starting")
-    board.open(["a.b", "waits.on_it"])
-    for event in (Event("a.b", "started"), BATCH):
-        board.emit(event)
-    text = StringIO()
-    Console(file=text, width=120).print(board._table())
-    row = next(line for line in text.getvalue().splitlines() if "a.b" in line)
-    assert row.split()[:4] == ["a.b", "running", "3", "1,200"]
-    assert row.split()[4] == "1,481"
-    assert "waiting" in text.getvalue()
-    board.emit(Event("a.b", "finished"))
-    board.note("stopping")
-    board.close([STATUS])
-    out = capsys.readouterr().out
-    assert "stopping" in out
-    assert "a.b          finished: 2 batches, 1,200 rows" in out
+def test_what_a_start_waits_for_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for shown in (Lines(), JsonLines()):
+        shown.waits("starting Spark ...", 6.0)
+        shown.hide()
+    line, note = capsys.readouterr().out.splitlines()
+    assert line.endswith(" starting Spark ...")
+    assert json.loads(note)["message"] == "starting Spark ..."

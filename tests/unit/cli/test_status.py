@@ -14,8 +14,10 @@ import pytest
 from click.testing import Result
 
 from helios import Catalog
+from helios.cli.status import _show
 from helios.table import growth
 from helios.table.snapshots import Table
+from helios.table.status import Status
 
 pytestmark = pytest.mark.promise("commands")
 
@@ -111,6 +113,24 @@ def test_the_last_commit_and_the_small_files(cli: Run, shop: tuple[Table, Table]
         with orders.iceberg.transaction() as change:
             change.set_properties({"write.target-file-size-bytes": str(target)})
         assert one(cli)["small"] == small
+
+
+def test_a_column_that_is_empty_is_left_out(cli: Run, shop: tuple[Table, Table]) -> None:
+    assert shop
+    header, _ = cli("status").output.splitlines()
+    assert re.split(" {2,}", header) == ["PIPELINE", "BATCH", "COMMITTED", "ROWS", "BEHIND", "SMALL FILES"]
+
+
+def test_notes_stand_below_the_table_of_a_terminal(
+    shop: tuple[Table, Table], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shop
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    _show([Status(pipeline="a.b", table="a.b", notes=("batch 1 waits",)), Status(pipeline="a.c", table="a.c")])
+    out = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out)
+    assert [line.strip() for line in out.splitlines() if line.strip(" \u2500")] == [
+        "pipeline", "a.b", "a.c", "a.b: batch 1 waits."
+    ]  # fmt: skip
 
 
 def test_the_lag_is_told_by_the_record_where_no_checkpoint_is(cli: Run, shop: tuple[Table, Table]) -> None:

@@ -1,0 +1,278 @@
+"""Progress of a run on a terminal: a bar while it starts, then a live table of its pipelines, then what still waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from helios.cli.progress import ENDS, WITH_MESSAGE, counted, kept_out, summary, width
+from helios.metrics.drain import Drain
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.progress import Task
+
+    from helios.metrics.endpoint import Observed
+    from helios.metrics.metrics import MetricsSnapshot
+    from helios.spark.run.events import Event
+
+COLOURS = {"failed": "red", "finished": "green", "running": "cyan", "stopped": "yellow"}
+URGENT = ("failed", "waiting", "running", "started")
+"""States that are shown first where the terminal is too low for all pipelines."""
+AROUND = 6
+"""Lines of a terminal that are left free beside the rows of the table."""
+
+
+AROUND_CELL = 3
+"""Columns of a terminal that rich puts beside a cell."""
+
+
+class _Column(NamedTuple):
+    name: str
+    kept: int
+    """How long it is kept where the terminal is narrow; the lowest number goes first."""
+    number: bool = True
+
+
+COLUMNS = (
+    _Column("pipeline", 99, number=False), _Column("state", 98, number=False), _Column("batch", 2), _Column("rows", 8),
+    _Column("rejected", 5), _Column("rows/s", 7), _Column("behind", 9), _Column("left", 6), _Column("snapshot", 4),
+    _Column("last commit", 3), _Column("elapsed", 1),
+)  # fmt: skip
+
+
+@dataclass
+class _Row:
+    """One pipeline's row of the live table."""
+
+    state: str = "waiting"
+    batch: int | None = None
+    rows: int = 0
+    rejected: int = 0
+    rate: float | None = None
+    snapshot: int | None = None
+    committed: datetime | None = None
+    began: float | None = None
+    ended: float | None = None
+    behind: str = ""
+    drain: Drain = field(default_factory=Drain)
+
+    def take(self, event: Event) -> None:
+        """Follows an event of the pipeline."""
+        self.began = self.began if self.began is not None else time.monotonic()
+        if event.kind in ENDS:
+            self.state, self.ended = event.kind, time.monotonic()
+        else:
+            self.state = event.kind if event.kind in ("idle", "waiting") else "running"
+        self.rejected += event.rejected
+        self.batch = event.batch if event.batch is not None else self.batch
+        self.snapshot = event.snapshot if event.snapshot is not None else self.snapshot
+        if event.kind == "batch":
+            self.rows += event.rows
+            self.rate = event.rows / event.seconds if event.seconds > 0 else None
+            self.committed = datetime.now()
+
+    def look(self, figures: MetricsSnapshot) -> None:
+        """Takes how far the pipeline is behind its sources now."""
+        amounts = {
+            "record": figures.source_lag_records,
+            "file": figures.source_lag_files,
+            "snapshot": figures.source_lag_snapshots,
+        }
+        known = {what: number for what, number in amounts.items() if number is not None}
+        if not known:
+            return
+        self.behind = ", ".join(counted(number, what) for what, number in known.items() if number) or "no"
+        weighed = figures.source_lag_records, figures.source_lag_bytes, figures.source_lag_snapshots
+        self.drain.seen(next((number for number in weighed if number is not None), 0), time.monotonic())
+
+    def cells(self) -> tuple[str, ...]:
+        """The texts of `COLUMNS` behind the name; empty where nothing is known."""
+        elapsed = (self.ended or time.monotonic()) - self.began if self.began is not None else None
+        left = self.drain.left(time.monotonic()) if self.state not in ENDS else None
+        return (
+            self.state,
+            "" if self.batch is None else str(self.batch),
+            f"{self.rows:,}",
+            f"{self.rejected:,}" if self.rejected else "",
+            "" if self.rate is None else f"{self.rate:,.0f}" if self.rate >= 10 else f"{self.rate:.1f}",
+            self.behind,
+            "" if left is None else f"~{clock(left)}",
+            "" if self.snapshot is None else str(self.snapshot),
+            "" if self.committed is None else f"{self.committed:%H:%M:%S}",
+            "" if elapsed is None else clock(elapsed),
+        )
+
+
+class Board:
+    """A live table on a terminal, one row per pipeline.
+
+    Args:
+        observed: The runs, which are there once the table is; their metrics say how far they are behind.
+        err: Whether the terminal is standard error's.
+    """
+
+    def __init__(self, observed: Sequence[Observed] = (), *, err: bool = False) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(stderr=err)
+        self._observed = observed
+        self._rows: dict[str, _Row] = {}
+        self._lock = threading.Lock()
+        self._looked = 0.0
+        self._ended = False
+        self._live = Live(get_renderable=self._table, console=self._console, refresh_per_second=4)
+        self._start = _Start(self._console)
+
+    def open(self, pipelines: Sequence[str]) -> None:
+        self._start.end()
+        self._rows = {name: _Row() for name in pipelines}
+        self._live.start()
+
+    def note(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False)
+
+    def waits(self, text: str, seconds: float | None = None) -> None:
+        self._start.waits(text, seconds)
+
+    def emit(self, event: Event) -> None:
+        failed = event.kind == "failed" and len(self._rows) > 1  # the others go on, perhaps for days
+        if event.message and (failed or event.kind in ("waiting", "skipped", "batch", *WITH_MESSAGE)):
+            self.note(f"{event.pipeline}: {event.message}")
+        if kept_out(event):
+            self.note(f"{event.pipeline}: batch {event.batch}{kept_out(event)}")
+        with self._lock:
+            self._rows[event.pipeline].take(event)
+
+    def close(self, status: Sequence[dict[str, Any]]) -> None:
+        self._looked, self._ended = 0.0, True
+        self.hide()
+        if len(status) == 1:
+            self.note(f"{status[0]['pipeline']}  {summary(status[0])}")
+            return
+        states = Counter(str(row["state"]) for row in status)
+        rejected = sum(row["rejected"] for row in status)
+        parts = [
+            counted(sum(row["batches"] for row in status), "batch"),
+            counted(sum(row["rows"] for row in status), "row"),
+            *([f"{rejected:,} rejected"] if rejected else []),
+        ]
+        ended = ", ".join(f"{number} {state}" for state, number in states.items())
+        self.note(f"{counted(len(status), 'pipeline')}: {ended}; {', '.join(parts)}")
+        waiting = [(row["pipeline"], text) for row in status for text in row["left"]]
+        if waiting:
+            self.note("still waiting:")
+        for name, text in waiting:
+            self.note(f"  {name.ljust(width([name for name, _ in waiting]))}  {text}")
+
+    def hide(self) -> None:
+        """Restores the terminal."""
+        self._start.end()
+        self._live.stop()
+
+    def _look(self) -> None:
+        """Asks the runs, once a second, how far they are behind."""
+        if time.monotonic() - self._looked < 1:
+            return
+        self._looked = time.monotonic()
+        for run in list(self._observed):
+            figures = run.metrics().snapshot()
+            with self._lock:
+                if figures.pipeline in self._rows:
+                    self._rows[figures.pipeline].look(figures)
+
+    def _table(self) -> RenderableType:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        self._look()
+        with self._lock:
+            rows = [(name, *row.cells()) for name, row in self._rows.items()]
+        shown, more = (rows, "") if self._ended else self._fitting(rows)
+        places = columns_of(rows, self._console.width)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=more or None, caption_justify="left")
+        for place in places:
+            column = COLUMNS[place]
+            table.add_column(column.name, justify="right" if column.number else "left", overflow="fold")
+        for row in shown:
+            style = COLOURS.get(row[1], "")
+            table.add_row(
+                *(Text(row[place], style=style if COLUMNS[place].name == "state" else "") for place in places)
+            )
+        return table
+
+    def _fitting(self, rows: Sequence[tuple[str, ...]]) -> tuple[Sequence[tuple[str, ...]], str]:
+        """The rows for which the terminal is high enough, in the order of the script, and the others in words."""
+        most = max(self._console.height - AROUND, 1)
+        if len(rows) <= most:
+            return rows, ""
+        order = sorted(range(len(rows)), key=lambda at: URGENT.index(rows[at][1]) if rows[at][1] in URGENT else 9)
+        others = Counter(rows[at][1] for at in order[most:])
+        more = f"and {len(rows) - most:,} more: {', '.join(f'{number} {state}' for state, number in others.items())}"
+        return [rows[at] for at in sorted(order[:most])], more
+
+
+def columns_of(rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """The places in `COLUMNS` of those that have a text and for which a terminal of this width has room.
+
+    Examples:
+        >>> [COLUMNS[place].name for place in columns_of([("a.b", "running", "3", "12", *[""] * 7)], 30)]
+        ['pipeline', 'state', 'rows']
+    """
+    places = [place for place in range(len(COLUMNS)) if any(row[place] for row in rows) or COLUMNS[place].kept > 90]
+    wide = (
+        {place: max(len(COLUMNS[place].name), *(len(row[place]) for row in rows)) for place in places} if rows else {}
+    )
+    while len(places) > 2 and sum(wide[place] + AROUND_CELL for place in places) > room:
+        places.remove(min(places, key=lambda place: COLUMNS[place].kept))
+    return places
+
+
+class _Start:
+    """What a start waits for, and a bar that fills in the time that it usually takes."""
+
+    def __init__(self, console: Any) -> None:
+        from rich.progress import Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress_bar import ProgressBar
+
+        class Bar(ProgressColumn):
+            def render(self, task: Task) -> RenderableType:
+                usual, elapsed = task.fields["usual"], task.elapsed or 0.0
+                known = usual is not None and elapsed < usual
+                return ProgressBar(total=usual or 1, completed=elapsed if known else 0, width=20, pulse=not known)
+
+        text = TextColumn("{task.description}", markup=False)
+        self._bars = Progress(SpinnerColumn(), Bar(), TimeElapsedColumn(), text, console=console, transient=True)
+        self._shown = False
+
+    def waits(self, text: str, seconds: float | None) -> None:
+        for task in self._bars.tasks:
+            self._bars.remove_task(task.id)
+        self._bars.add_task(text, total=None, usual=seconds)
+        if not self._shown:
+            self._shown = True
+            self._bars.start()
+
+    def end(self) -> None:
+        if self._shown:
+            self._shown = False
+            self._bars.stop()
+
+
+def clock(seconds: float) -> str:
+    """Minutes and seconds, with hours when there are any.
+
+    Examples:
+        >>> clock(65), clock(3725)
+        ('1:05', '1:02:05')
+    """
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"

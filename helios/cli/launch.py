@@ -1,0 +1,90 @@
+"""The Spark session of a script, which starts while its pipelines are compiled."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from helios.cli import output
+from helios.cli.options import Loaded
+from helios.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from helios.plan import Plan
+
+SPARK_SECONDS = 6.0
+"""So long Spark usually takes to start, with the class archive."""
+
+
+class Launch:
+    """A Spark session on its way, in a thread of its own."""
+
+    def __init__(self, loaded: Loaded, components: Sequence[str], shown: Progress, *, debug: bool) -> None:
+        self._loaded = loaded
+        self._components = components
+        self._shown = shown
+        self._debug = debug
+        self._made: SparkSession | None = None
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._compiling = True
+        self._untold: list[tuple[str, float | None]] = []
+        self._thread = threading.Thread(target=self._run, name="helios-launch", daemon=True)
+        self._thread.start()
+
+    def session(self, plans: list[Plan]) -> SparkSession:
+        """Waits for the session, and declares the plans' catalogs and the script's functions in it."""
+        from helios.environment import java
+        from helios.spark.session import session
+        from helios.spark.session.user_code import ship
+
+        notice = java.find_java().notice
+        if notice:
+            output.say("note", notice, "yellow")
+        with self._lock:
+            self._compiling = False
+            for text, seconds in self._untold:
+                self._shown.waits(text, seconds)
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        assert self._made is not None
+        session.declare_catalogs(self._made, plans)
+        ship(self._loaded.script.module, self._made)
+        return self._made
+
+    def _run(self) -> None:
+        from helios.environment import class_archive, jars, java
+        from helios.spark.session.launch import launch
+
+        try:
+            version, _ = jars.installed_spark()
+            if jars.missing_components(self._components, spark_version=version):
+                jars.ensure(self._components, spark_version=version, progress=self._waits)
+                class_archive.ensure(java.find_java(), version, self._prepares)
+            self._waits(f"starting Spark {version} on {self._loaded.context.config.master} ...", SPARK_SECONDS)
+            jvm = launch(self._loaded.context.config, self._components, debug=self._debug)
+            from helios.spark.session import session  # pyspark loads while Java starts
+
+            self._made = session.connect(jvm)
+        except BaseException as error:
+            self._error = error
+
+    def _prepares(self, text: str) -> None:
+        from helios.environment import class_archive
+
+        if text == class_archive.PREPARING:
+            self._waits(text, class_archive.USUAL_SECONDS)
+        else:
+            self._shown.note(text)
+
+    def _waits(self, text: str, seconds: float | None = None) -> None:
+        """Says what the start waits for, once the pipelines are compiled: wrong ones end it with their errors alone."""
+        with self._lock:
+            if self._compiling:
+                self._untold.append((text, seconds))
+            else:
+                self._shown.waits(text, seconds)
