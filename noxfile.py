@@ -47,6 +47,12 @@ def unit(session: nox.Session) -> None:
     _tests(session, f"unit and {NOT_SLOW}")
 
 
+@nox.session(python=["3.11", "3.12", "3.13"])
+def pythons(session: nox.Session) -> None:
+    """The tests that need no JVM, on each Python that the package names."""
+    _tests(session, f"unit and {NOT_SLOW}")
+
+
 @nox.session
 def streaming(session: nox.Session) -> None:
     """The tests that run Spark from source to table."""

@@ -50,8 +50,35 @@ class Helios(click.Group):
             ctx.exit(1)
 
 
+def _install_completion(ctx: click.Context, param: click.Parameter, shell: str | None) -> None:
+    if shell is None:
+        return
+    from helios.cli.completion import install
+
+    try:
+        written = install(ctx.command, shell)
+    except HeliosError as error:
+        output.report(error, output.Settings())
+        ctx.exit(error.exit_status)
+    for path in written:
+        click.echo(f"wrote {path}")
+    click.echo("Start a new shell, write `helios `, and press Tab.")
+    ctx.exit()
+
+
 @click.group(cls=Helios, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(helios.__version__, prog_name="helios")
+@click.option(
+    "--install-completion",
+    type=click.Choice(["bash", "zsh", "fish", "detected"]),
+    is_flag=False,
+    flag_value="detected",
+    metavar="[bash|zsh|fish]",
+    expose_value=False,
+    is_eager=True,
+    callback=_install_completion,
+    help="Complete commands, options and files with Tab; without a shell, in that of $SHELL.",
+)
 def main() -> None:
     """Declarative Apache Iceberg pipelines on Apache Spark, written exactly once.
 

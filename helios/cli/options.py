@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from helios.cli.output import Settings
 
@@ -126,6 +127,9 @@ class _TargetType(click.ParamType[Target]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
         return value if isinstance(value, Target) else Target.parse(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="file")]
 
 
 def _values(ctx: click.Context, param: click.Parameter, given: Iterable[str]) -> dict[str, str]:

@@ -130,6 +130,7 @@ SECTIONS: dict[str, dict[str, Promise]] = {
         "doctor": Promise("the doctor names what is missing", served=False),
         "doctor-servers": Promise("bad input of real services is one message with its fix", served=True),
         "documents": Promise("the documents' examples run, and they name what there is"),
+        "package": Promise("sdist and wheel install into an empty environment, and say who made them for what"),
     },
     "Tests of pipelines": {
         "testing": Promise("a pipeline runs over the rows of a test, in a lake that is thrown away"),

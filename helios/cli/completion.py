@@ -1,0 +1,71 @@
+"""Completion of commands, options and files in a shell: the scripts are click's own."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+import click
+import platformdirs
+from click.shell_completion import get_completion_class
+
+from helios.errors import InputError
+
+SHELLS = ("bash", "zsh", "fish")
+DETECTED = "detected"
+"""The value of the option where no shell is named: that of $SHELL."""
+NOTE = "# completion of helios"
+SOURCE = {
+    "bash": "source {file}",
+    # zsh completes only once compinit has run.
+    "zsh": "(( $+functions[compdef] )) || {{ autoload -Uz compinit && compinit; }}; source {file}",
+}
+
+
+def install(command: click.Command, shell: str) -> list[Path]:
+    """Writes the completion script of a shell, and a line that reads it into the shell's own settings.
+
+    Args:
+        command: The command `helios`.
+        shell: One of `SHELLS`, or `DETECTED`.
+
+    Returns:
+        The files that were written; a second call writes the script again, and no second line.
+
+    Raises:
+        InputError: The shell is not known, or a file cannot be written.
+    """
+    name = Path(os.environ.get("SHELL", "")).name if shell == DETECTED else shell
+    kind = get_completion_class(name) if name in SHELLS else None
+    if kind is None:
+        raise InputError(
+            f"$SHELL is {os.environ.get('SHELL')!r}, for which there is no completion.",
+            fix=f"name one: helios --install-completion {'|'.join(SHELLS)}.",
+        )
+    script, settings = _places(name)
+    try:
+        script.parent.mkdir(parents=True, exist_ok=True)
+        script.write_text(f"{kind(command, {}, 'helios', '_HELIOS_COMPLETE').source()}\n", "utf-8")
+        if settings is None:
+            return [script]
+        line = SOURCE[name].format(file=shlex.quote(str(script)))
+        text = settings.read_text("utf-8") if settings.exists() else ""
+        if line in text.splitlines():
+            return [script]
+        gap = "" if not text or text.endswith("\n") else "\n"
+        with settings.open("a", encoding="utf-8") as stream:
+            stream.write(f"{gap}\n{NOTE}\n{line}\n")
+    except OSError as error:
+        raise InputError(f"{error.filename}: {error.strerror}.", fix="make it writable, and try again.") from error
+    return [script, settings]
+
+
+def _places(shell: str) -> tuple[Path, Path | None]:
+    """The file of the script, and the settings that read it; fish reads a folder of its own."""
+    if shell == "fish":
+        root = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+        return Path(root, "fish", "completions", "helios.fish"), None
+    script = Path(platformdirs.user_data_dir("helios"), f"completion.{shell}")
+    folder = os.environ.get("ZDOTDIR") if shell == "zsh" else None
+    return script, Path(folder or Path.home(), f".{shell}rc")
