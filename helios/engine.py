@@ -12,13 +12,13 @@ from helios.catalog.spec import Catalog
 from helios.config import Config, load
 from helios.errors import CheckFailed, HeliosError
 from helios.model.flow import Flow, Pipeline, flows
+from helios.model.preview import Preview
 from helios.model.sink import IcebergSink
 from helios.plan import Context, Plan, compile_pipelines, infer_schema
 from helios.plan.compile import NOT_FATAL
 from helios.plan.typing.schema import Schema
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from helios.spark.run.run import PipelineRun
@@ -112,7 +112,7 @@ class DefaultEngine:
 
         return rows_of(frame, declared)
 
-    def preview(self, flow: Flow, rows: int, spark: SparkSession | None) -> pa.Table:
+    def preview(self, flow: Flow, rows: int, spark: SparkSession | None) -> Preview:
         from helios.iceberg import Iceberg
 
         context = self._flow_context(flow)
@@ -132,7 +132,7 @@ class DefaultEngine:
             df = build(
                 plan, lambda index, _: current_rows(sources, index), lambda index: current_past(sources, index)
             ).df
-            return df.limit(rows).toArrow()
+            return Preview(df.limit(rows).toArrow())
 
     def _context(self, pipeline: Pipeline) -> Context:
         catalogs = {**module_catalogs(), **catalogs_in(pipeline.stream, pipeline.sink.iceberg)}

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from helios.errors import HeliosError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from helios.model.flow import Flow, Pipeline
+    from helios.model.preview import Preview
     from helios.plan.nodes import Plan
     from helios.plan.typing.schema import Schema
     from helios.spark.run.run import PipelineRun
@@ -36,7 +36,7 @@ class Engine(Protocol):
 
     def frame(self, frame: Any, declared: str | None) -> tuple[str, tuple[tuple[Any, ...], ...]]: ...
 
-    def preview(self, flow: Flow, rows: int, spark: SparkSession | None) -> pa.Table: ...
+    def preview(self, flow: Flow, rows: int, spark: SparkSession | None) -> Preview: ...
 
 
 _loader: Callable[[], Engine] | None = None

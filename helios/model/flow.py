@@ -10,15 +10,16 @@ from helios.errors import DeclarationError
 from helios.model.call import Call, Function
 from helios.model.engine import engine
 from helios.model.foreign import LikeDataFrame, LikeWriter
+from helios.model.html import Shown
 from helios.model.step import Node, Step
 from helios.model.target import Target
 from helios.model.values import Identifier, caller, is_pipeline_name
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from helios.catalog.spec import Catalog
+    from helios.model.preview import Preview
     from helios.plan.nodes import Plan
     from helios.plan.typing.schema import Schema
     from helios.spark.run.run import PipelineRun
@@ -54,7 +55,7 @@ class Transform(LikeDataFrame, Node):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flow(LikeDataFrame, Node):
+class Flow(Shown, LikeDataFrame, Node):
     """A flow of rows: a source, or a source followed by steps."""
 
     @property
@@ -96,8 +97,8 @@ class Flow(LikeDataFrame, Node):
         """
         return engine().schema(self)
 
-    def preview(self, n: int = 20, spark: SparkSession | None = None) -> pa.Table:
-        """The first `n` rows as a `pyarrow.Table`, read as a batch; starts Spark, or uses the given session."""
+    def preview(self, n: int = 20, spark: SparkSession | None = None) -> Preview:
+        """The first `n` rows, read as a batch; starts Spark, or uses the given session."""
         return engine().preview(self, n, spark)
 
 
@@ -271,7 +272,7 @@ class Sink(Target, LikeWriter, Node):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pipeline(Node):
+class Pipeline(Shown, Node):
     """A stream and its sink, ready to check, plan and run."""
 
     stream: Stream
@@ -306,6 +307,10 @@ class Pipeline(Node):
         """The columns that reach the sink; None if they are known only at run."""
         return engine().schema(self.stream)
 
+    def preview(self, n: int = 20, spark: SparkSession | None = None) -> Preview:
+        """The first `n` rows that reach the sink, and nothing is written: those of `stream.preview()`."""
+        return self.stream.preview(n, spark)
+
     def check(self) -> None:
         """Finds every problem without a JVM; raises `CheckFailed` with all of them."""
         engine().check(self)
@@ -333,7 +338,7 @@ class Pipeline(Node):
         return engine().run(self, once, spark, again, [beside] if isinstance(beside, str) else list(beside))
 
 
-class Pipelines(tuple[Pipeline, ...]):
+class Pipelines(Shown, tuple[Pipeline, ...]):
     """The result of a fan-out: one pipeline per sink."""
 
     def __rshift__(self, other: Never) -> NoReturn:

@@ -14,6 +14,7 @@ from helios.catalog.names import TableName
 from helios.catalog.spec import Catalog
 from helios.catalog.storage import Storage
 from helios.errors import Origin
+from helios.model import html
 from helios.model.flow import Flow, Pipeline, Source, Stream, flows
 from helios.model.modes import Mode
 from helios.model.output import Output
@@ -371,6 +372,10 @@ class Plan:
 
     def __str__(self) -> str:
         return _renderer(self)
+
+    def _repr_html_(self) -> str:
+        head, *lines = str(self).splitlines()
+        return html.table([], [(line[2:12].strip(), line[12:]) for line in lines], head)
 
     def to_json(self) -> str:
         return json.dumps(self.as_json(), indent=2)

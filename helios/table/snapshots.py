@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from helios.errors import DeclarationError, NotFound, near_miss
+from helios.model import html
 from helios.model.values import Point, caller
 from helios.table import refs
 from helios.table.refs import Rollback
@@ -49,6 +50,18 @@ class Table:
 
     def __repr__(self) -> str:
         return f"Table({self.name})"
+
+    def _repr_html_(self) -> str:
+        current, schema = self.current_snapshot(), self.iceberg.schema()
+        columns = [(field.name, str(field.field_type), "required" if field.required else "") for field in schema.fields]
+        partition = ", ".join(str(field.name) for field in self.iceberg.spec().fields)
+        values = {
+            "snapshot": f"{current.id}, {shown(current.timestamp)}" if current else "none yet",
+            "rows": current.summary.get("total-records") if current else None,
+            "files": current.summary.get("total-data-files") if current else None,
+            "partitioned by": partition,
+        }
+        return html.facts(self.name, values) + html.table(["column", "type", ""], columns)
 
     # reading
 

@@ -181,3 +181,11 @@ def test_preview_and_schema(world: Any) -> None:
     previewed = stream.preview(2, spark=world.spark)
     assert previewed.column_names == ["id"]
     assert previewed.num_rows == 2
+    pipeline = stream >> world.sink("a.previewed")
+    assert sorted(pipeline.preview(9, spark=world.spark)["id"].to_pylist()) == sorted(
+        r["id"] for r in ROWS if r["id"] > 1
+    )
+    assert not world.catalog.exists("a.previewed")
+    shown = world.run(pipeline)._repr_html_()
+    assert ">finished</td>" in shown
+    assert ">local.a.previewed</td>" in shown
