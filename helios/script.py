@@ -17,11 +17,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from helios import yaml_script
 from helios.catalog.spec import Catalog
 from helios.errors import CheckFailed, DeclarationError, HeliosError, Origin, ScriptError, near_miss
 from helios.model import values as parameters
 from helios.model.flow import Flow, Pipeline, Sink, Transform
 
+SCRIPTS = (".py", *yaml_script.SUFFIXES)
 MODULE = "__helios_script__"
 """The name under which a script is imported, so that its `if __name__ == "__main__"` does not run."""
 
@@ -90,13 +92,14 @@ def load_script(path: str | Path, values: Mapping[str, str] | None = None) -> Sc
     if file.is_dir():
         raise ScriptError(f"{file} is a folder, not a script.", fix=f"pass a file in it: {file / 'pipeline.py'}.")
     if not file.is_file():
-        near = near_miss(file.name, [other.name for other in file.parent.glob("*.py")]) if file.parent.is_dir() else ""
-        raise ScriptError(f"there is no script {file}. {near}".rstrip(), fix="pass the path of a Python file.")
+        scripts = [other.name for other in file.parent.glob("*") if other.suffix in SCRIPTS]
+        near = near_miss(file.name, scripts) if file.parent.is_dir() else ""
+        fix = "pass the path of a Python file, or of a YAML file."
+        raise ScriptError(f"there is no script {file}. {near}".rstrip(), fix=fix)
     parameters.PARAMETERS.clear()
     parameters.PARAMETERS.update(values or {})
     parameters.USED_PARAMETERS.clear()
-    module = _execute(file)
-    _refuse_unassigned(file, vars(module))
+    module = _declared(file) if file.suffix in yaml_script.SUFFIXES else _execute(file)
     unknown = sorted(set(parameters.PARAMETERS) - parameters.USED_PARAMETERS)
     if unknown:
         raise ScriptError(
@@ -109,6 +112,15 @@ def load_script(path: str | Path, values: Mapping[str, str] | None = None) -> Sc
     if not pipelines:
         _refuse_unfinished(file, public)
     return Script(path=file, pipelines=pipelines, catalogs=catalogs, module=module)
+
+
+def _declared(file: Path) -> ModuleType:
+    """A module with what a YAML file declares."""
+    module = ModuleType(MODULE)
+    module.__file__ = str(file.resolve())
+    sys.modules[MODULE] = module
+    vars(module).update(yaml_script.declared(file))
+    return module
 
 
 def _execute(file: Path) -> ModuleType:
@@ -141,6 +153,7 @@ def _execute(file: Path) -> ModuleType:
         raised = f"{type(error).__name__}: {error}".rstrip(" .:")
         what = f"the script raised {raised}. {_hint(error)}".rstrip(" .")
         raise ScriptError(what, where=_line(error, file)) from error
+    _refuse_unassigned(file, vars(module))
     return module
 
 

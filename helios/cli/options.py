@@ -44,7 +44,7 @@ class Target:
         paths = [text[:at] for at in range(len(text) - 1, 0, -1) if text[at] == ":"]
         existing = [path for path in paths if Path(path).is_file()]
         # A missing script is split too, so that the error names the file without the pipeline.
-        scripts = existing or [path for path in paths if path.endswith(".py")]
+        scripts = existing or [path for path in paths if path.endswith((".py", ".yaml", ".yml"))]
         if not scripts:
             return cls(text)
         return cls(scripts[0], text.removeprefix(f"{scripts[0]}:"))

@@ -35,7 +35,8 @@ def ship(module: ModuleType, spark: SparkSession) -> list[str]:
     for own in (module, *beside):
         cloudpickle.register_pickle_by_value(own)  # type: ignore[no-untyped-call]
     loaded = {Path(str(m.__file__)) for m in beside}
-    files = reachable(Path(str(module.__file__)), Path(folder))
+    script = Path(str(module.__file__))
+    files = reachable(script, Path(folder)) if script.suffix == ".py" else []  # a YAML file has no functions
     if not loaded.issuperset(files):
         spark.sparkContext.addPyFile(str(_archive(files, Path(folder), Path(str(spark.sparkContext._temp_dir)))))
     return [module.__name__, *(m.__name__ for m in beside)]

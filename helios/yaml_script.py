@@ -1,0 +1,292 @@
+"""Pipelines that are declared in a YAML file: the names and arguments are those of Python."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from helios.config.tree import expand
+from helios.errors import CheckFailed, ConfigError, HeliosError, Origin, ScriptError, near_miss
+from helios.model.flow import Flow, Pipeline, Sink, Source, Transform
+from helios.model.values import param
+
+if TYPE_CHECKING:
+    from yaml import Node
+
+SUFFIXES = (".yaml", ".yml")
+SECTIONS = ("params", "streams", "pipelines")
+STREAM = ("source", "steps")
+PIPELINE = (*STREAM, "sink", "name", "was")
+ACTS = ("run", "preview", "plan", "check", "schema")
+"""Calls that do more than declare."""
+SCALARS: tuple[tuple[str, Callable[[str], Any]], ...] = (
+    (r"|~|null|Null|NULL", lambda text: None),
+    (r"true|True|TRUE|false|False|FALSE", lambda text: text.lower() == "true"),
+    (r"[-+]?\d+", int),
+    (r"[-+]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][-+]?\d+)?", float),
+)
+"""Plain texts that stand for a value that is no text: those of YAML 1.2, so that `on` and `2026-01-01` stay texts."""
+
+
+def declared(file: Path) -> dict[str, Any]:
+    """The streams and pipelines of a file, by their names.
+
+    Args:
+        file: The file, as `docs/yaml.md` describes it.
+
+    Raises:
+        ScriptError: It is no YAML, or has a wrong key, name or argument.
+        CheckFailed: It has several problems, each with its line.
+    """
+    try:
+        import yaml
+    except ImportError as error:
+        raise ScriptError(
+            f"{file} is YAML, and PyYAML is not installed.", fix="pip install 'helios-iceberg[yaml]'."
+        ) from error
+    try:
+        root = yaml.compose(file.read_text("utf-8"), Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = Origin(str(file), mark.line + 1 if mark else 1)
+        raise ScriptError(f"not YAML: {error.problem or error.context}.", where=where) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ScriptError(f"not YAML: {' '.join(str(error).split())}.", where=Origin(str(file), 1)) from error
+    try:
+        return _File(file).read(root)
+    except RecursionError as error:
+        raise ScriptError(f"{file} has an alias that contains itself.", where=Origin(str(file), 1)) from error
+
+
+class _File:
+    """A file while it is read.
+
+    Args:
+        file: Its path, which errors and plans name.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._env: dict[str, str] = dict(os.environ)
+        self._params: dict[str, Any] = {}
+        self._streams: dict[str, Flow] = {}
+        self._problems: list[HeliosError] = []
+
+    def read(self, root: Node | None) -> dict[str, Any]:
+        if root is None:
+            raise ScriptError(f"{self._file} is empty.", where=Origin(str(self._file), 1), fix=_shape())
+        sections = self._mapping(root, SECTIONS, "a section")
+        if "params" in sections:
+            for key, default in self._items(sections["params"]):
+                self._params[key.value] = param(key.value, self._value(default))
+                self._env[key.value] = str(self._params[key.value])
+        found: dict[str, Any] = {}
+        for section, read in (("streams", self._stream), ("pipelines", self._pipeline)):
+            for key, node in self._items(sections[section]) if section in sections else ():
+                try:
+                    if key.value in found:
+                        raise self._error(key, f"{key.value!r} is there twice.", "give each a name of its own.")
+                    found[key.value] = read(node)
+                except HeliosError as error:
+                    self._problems += error.problems if isinstance(error, CheckFailed) else [error]
+                else:
+                    self._streams |= {key.value: found[key.value]} if section == "streams" else {}
+        if self._problems:
+            raise self._problems[0] if len(self._problems) == 1 else CheckFailed(self._problems)
+        return found
+
+    # what a file declares
+
+    def _stream(self, node: Node) -> Flow:
+        return self._flow(node, self._mapping(node, STREAM, "a part of a stream"))
+
+    def _pipeline(self, node: Node) -> Any:
+        parts = self._mapping(node, PIPELINE, "a part of a pipeline")
+        flow = self._flow(node, parts)
+        if "sink" not in parts:
+            raise self._error(node, "a pipeline needs a sink.", 'such as `sink: {Iceberg.sink: "sales.orders"}`.')
+        several = _kind(parts["sink"]) == "sequence"
+        sinks = [self._chain(one, Sink, "a sink") for one in (parts["sink"].value if several else [parts["sink"]])]
+        made = self._evaluate("a >> b", parts["sink"], a=flow, b=sinks if several else sinks[0])
+        named = {key: self._value(parts[key]) for key in ("name", "was") if key in parts}
+        if not named:
+            return made
+        if "name" not in named or not isinstance(made, Pipeline):
+            raise self._error(parts.get("was", parts["sink"]), "a name is given to one pipeline, and was= beside it.")
+        return self._evaluate("f(*a, **k)", parts["name"], f=made.named, a=[named.pop("name")], k=named)
+
+    def _flow(self, node: Node, parts: Mapping[str, Node]) -> Flow:
+        if "source" not in parts:
+            raise self._error(node, "a source is missing.", 'such as `source: {Iceberg.source: "raw.orders"}`.')
+        flow = self._start(parts["source"])
+        steps = parts.get("steps")
+        if steps is not None and _kind(steps) != "sequence":
+            raise self._error(steps, "steps are a list.", "begin each with `- `.")
+        for step in steps.value if steps is not None else ():
+            flow = self._evaluate("a >> b", step, a=flow, b=self._chain(step, Transform, "a step"))
+        return flow
+
+    def _start(self, node: Node) -> Flow:
+        """A stream by its name, or a source."""
+        if _kind(node) != "scalar":
+            source: Source = self._chain(node, Source, "a source")
+            return source
+        if node.value not in self._streams:
+            raise self._error(node, f"there is no stream {node.value!r} above. {near_miss(node.value, self._streams)}")
+        return self._streams[node.value]
+
+    def _chain(self, node: Node, kind: type, what: str) -> Any:
+        """The value of calls: the first key is a name of Helios, each other one a method of what is there then."""
+        if _kind(node) == "scalar":
+            return self._call(self._public(node), node, None)
+        value: Any = None
+        for at, (key, arguments) in enumerate(self._items(node)):
+            value = self._call(self._method(value, key) if at else self._public(key), key, arguments)
+        if not isinstance(value, kind):
+            raise self._error(node, f"{what} is expected here, not {type(value).__name__}.")
+        return value
+
+    def _public(self, node: Node) -> Callable[..., Any]:
+        helios = sys.modules["helios"]
+        first, *rest = node.value.split(".")
+        if first not in helios.__all__:
+            raise self._error(node, f"Helios has no {first!r}. {near_miss(first, helios.__all__)}")
+        value: Any = getattr(helios, first)
+        for name in rest:
+            value = self._attribute(value, name, node)
+        return self._callable(value, node)
+
+    def _method(self, value: Any, key: Node) -> Callable[..., Any]:
+        return self._callable(self._attribute(value, key.value, key), key)
+
+    def _attribute(self, value: Any, name: str, node: Node) -> Any:
+        known = [one for one in dir(value) if not one.startswith("_") and one not in ACTS]
+        if name not in known:
+            home = value.__name__ if isinstance(value, type) else type(value).__name__
+            raise self._error(node, f"{home} has no {name!r}. {near_miss(name, known)}")
+        return getattr(value, name)
+
+    def _callable(self, value: Any, node: Node) -> Callable[..., Any]:
+        if not callable(value) or (isinstance(value, type) and issubclass(value, Exception)):
+            raise self._error(node, f"{node.value!r} is no source, step, sink or setting.")
+        return value  # type: ignore[no-any-return]
+
+    # calls
+
+    def _call(self, function: Callable[..., Any], node: Node, arguments: Node | None) -> Any:
+        """The result of a call whose line is that of its name in the file."""
+        positional, named = self._arguments(function, arguments)
+        return self._evaluate("f(*a, **k)", node, f=function, a=positional, k=named)
+
+    def _evaluate(self, text: str, node: Node, **values: Any) -> Any:
+        line = node.start_mark.line
+        code = compile("\n" * line + text, str(self._file), "eval", dont_inherit=True)
+        try:
+            return eval(code, values)
+        except (TypeError, ValueError) as error:
+            raise self._error(node, f"{error}.") from error
+
+    def _arguments(self, function: Callable[..., Any], node: Node | None) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments: one value, a list of several, or names and values."""
+        if node is None or (_kind(node) == "scalar" and not node.tag.startswith("!") and self._value(node) is None):
+            return [], {}
+        if node.tag.startswith("!") or _kind(node) == "scalar":
+            return [self._value(node)], {}
+        if _kind(node) == "sequence":
+            return [self._value(one) for one in node.value], {}
+        known = inspect.signature(function).parameters
+        several = next((name for name, p in known.items() if p.kind is p.VAR_POSITIONAL), None)
+        rest = next((name for name, p in known.items() if p.kind is p.VAR_KEYWORD), None)
+        named = {key.value: (key, self._value(value)) for key, value in self._items(node)}
+        unknown = [key for name, (key, _) in named.items() if name not in known or name == rest]
+        if unknown and rest is None:
+            first = next(iter(known.values()), None)
+            if len(unknown) == len(named) and first is not None and "Mapping" in str(first.annotation):
+                return [{name: value for name, (_, value) in named.items()}], {}  # the call takes a dict
+            wrong = unknown[0]
+            raise self._error(wrong, f"there is no argument {wrong.value!r}. {near_miss(wrong.value, known)}")
+        given = {name: value for name, (_, value) in named.items()}
+        spread = given.pop(several, []) if several is not None else []
+        ahead = [name for name, p in known.items() if p.kind is p.POSITIONAL_ONLY and name in given]
+        return [*(given.pop(name) for name in ahead), *(spread if isinstance(spread, list) else [spread])], given
+
+    # values
+
+    def _value(self, node: Node) -> Any:
+        if node.tag.startswith("!"):
+            return self._tagged(node)
+        if _kind(node) == "sequence":
+            return [self._value(one) for one in node.value]
+        if _kind(node) == "mapping":
+            return {key.value: self._value(value) for key, value in self._items(node)}
+        plain, text = getattr(node, "style", None) is None, self._expanded(node)
+        if (whole := re.fullmatch(r"\$\{(\w+)\}", node.value)) and whole[1] in self._params:
+            return self._params[whole[1]]  # with the type of its default
+        if not plain or text != node.value:
+            return text  # also a number of the environment: an account may begin with a zero
+        return next((read(text) for pattern, read in SCALARS if re.fullmatch(pattern, text)), text)
+
+    def _tagged(self, node: Node) -> Any:
+        """`!stream orders` is a stream, `!day ts` the call of a function of Helios."""
+        name, node = node.tag[1:], copy(node)  # an alias may use the node again
+        node.tag = ""
+        if name == "stream":
+            if _kind(node) == "mapping" and any(key.value in STREAM for key, _ in self._items(node)):
+                return self._stream(node)
+            return self._start(node)
+        function = self._public(_named(name, node))
+        return self._call(function, node, node)
+
+    def _expanded(self, node: Node) -> str:
+        def wrong(path: object, what: str, fix: str | None = None) -> ConfigError:
+            return ConfigError(what, where=self._origin(node), fix=fix)
+
+        return str(expand(node.value, self._env, wrong))
+
+    def _mapping(self, node: Node, known: tuple[str, ...], what: str) -> dict[str, Node]:
+        parts = {}
+        for key, value in self._items(node):
+            if key.value not in known:
+                raise self._error(key, f"{key.value!r} is not {what}. {near_miss(key.value, known)}")
+            parts[key.value] = value
+        return parts
+
+    def _items(self, node: Node) -> Iterator[tuple[Node, Node]]:
+        """The keys and values of a mapping, each key once."""
+        if _kind(node) != "mapping":
+            raise self._error(node, "names with values are expected here.", _shape())
+        seen: set[str] = set()
+        for key, value in node.value:
+            if _kind(key) != "scalar" or key.value == "<<":
+                raise self._error(key, "a key is a name; merged keys are not read.")
+            if key.value in seen:
+                raise self._error(key, f"{key.value!r} is there twice.", "leave one of them out.")
+            seen.add(key.value)
+            yield key, value
+
+    def _origin(self, node: Node) -> Origin:
+        return Origin(str(self._file), node.start_mark.line + 1)
+
+    def _error(self, node: Node, what: str, fix: str | None = None) -> ScriptError:
+        return ScriptError(what.rstrip(), where=self._origin(node), fix=fix)
+
+
+def _kind(node: Node) -> str:
+    return str(node.id)
+
+
+def _named(name: str, node: Node) -> Node:
+    """A node of another text at the same place."""
+    import yaml
+
+    return yaml.ScalarNode("", name, node.start_mark, node.end_mark)
+
+
+def _shape() -> str:
+    return "begin with `pipelines:`, and below it a name with `source:`, `steps:` and `sink:`."
