@@ -20,6 +20,7 @@ from helios.cli import (
     run,
     status,
     tables,
+    ui,
     webhook,
     why,
 )
@@ -90,7 +91,7 @@ def main() -> None:
 
 
 COMMANDS = (
-    declare.init, declare.check, declare.plan, declare.graph, rehearse.rehearse, run.run, webhook.webhook,
+    declare.init, declare.check, declare.plan, declare.graph, rehearse.rehearse, run.run, ui.ui, webhook.webhook,
     doctor.doctor, explain.explain, doctor.jars,
     tables.tables, tables.schema, tables.snapshots, history.history, why.why, diff.diff,
     maintain.expire, maintain.rollback, maintain.tag, maintain.branch, maintain.compact, maintain.orphans,

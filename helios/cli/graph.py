@@ -21,11 +21,12 @@ LONGEST_LABEL = 100
 
 @dataclass(frozen=True)
 class Box:
-    """A box of the graph; `kind` is source, step or sink."""
+    """A box of the graph; `kind` is source, step or sink, and `pipelines` are the places of those it belongs to."""
 
     id: str
     kind: str
     label: str
+    pipelines: list[int] = field(default_factory=list, compare=False)
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ class Graph:
 def draw(pipelines: Sequence[Pipeline], context: Context) -> Graph:
     """The graph of pipelines. Equal sources and shared streams are drawn once."""
     drawing = _Drawing(context)
-    for pipeline in pipelines:
+    for place, pipeline in enumerate(pipelines):
+        drawing.place = place
         drawing.pipeline(pipeline)
     drawing.link_tables()
     return drawing.graph
@@ -68,6 +70,7 @@ class _Drawing:
     def __init__(self, context: Context) -> None:
         self.graph = Graph()
         self.context = context
+        self.place = 0
         self.sources: list[tuple[Source, str]] = []  # sources with their boxes
         self.steps: dict[tuple[str, int], str] = {}  # the box of a step behind another box
         self.read: list[tuple[str, str]] = []  # names of tables with the boxes of their sources
@@ -76,7 +79,7 @@ class _Drawing:
     def pipeline(self, pipeline: Pipeline) -> None:
         label = pipeline.sink.label() + (f"\n{pipeline.name}" if pipeline.name else "")
         end = self.flow(pipeline.stream)
-        sink = self.graph.add("sink", label)
+        sink = self.own(self.graph.add("sink", label))
         self.graph.connect(end, sink)
         if (target := pipeline.sink.iceberg) is not None:
             self.written.append((self.table(target.table, target.catalog, target.origin), sink))
@@ -91,8 +94,8 @@ class _Drawing:
     def source(self, source: Source) -> str:
         for known, node in self.sources:
             if known is source or (known.comparable and known == source):
-                return node
-        node = self.graph.add("source", source.label())
+                return self.own(node)
+        node = self.own(self.graph.add("source", source.label()))
         self.sources.append((source, node))
         if source.reference is not None:
             self.read.append((self.table(*source.reference, source.origin), node))
@@ -114,7 +117,14 @@ class _Drawing:
             self.graph.connect(before, node)
             if isinstance(step, (Join, Union)):
                 self.graph.connect(self.flow(step.other), node, "right" if isinstance(step, Join) else "")
-        return self.steps[key]
+        return self.own(self.steps[key])
+
+    def own(self, node: str) -> str:
+        """Notes that a box belongs to the pipeline that is drawn."""
+        places = self.graph.nodes[int(node[1:])].pipelines
+        if self.place not in places:
+            places.append(self.place)
+        return node
 
     def table(self, name: Identifier, catalog: Catalog | str | None, where: Origin) -> str:
         try:

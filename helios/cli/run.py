@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from helios.cli import options, output, progress
+from helios.cli import options, output, progress, ui_page
 from helios.cli.launch import Launch
 from helios.cli.options import Loaded, Target
 from helios.errors import CheckFailed, HeliosError, InputError
@@ -66,6 +66,7 @@ SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
     metavar="H",
     help="The address of this machine on which they are served; by default 127.0.0.1, for this machine alone.",
 )
+@ui_page.option
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @options.common
 @options.json_option
@@ -86,6 +87,7 @@ def run(
     fail_fast: bool,
     metrics_port: int | None,
     metrics_host: str | None,
+    ui: str | None,
     log_format: str,
     profile: str | None,
     as_json: bool,
@@ -105,13 +107,14 @@ def run(
     # A port in use is reported before Spark starts; until then the endpoint shows a healthy run without pipelines.
     observed: list[PipelineRun] = []
     endpoint = _endpoint(ctx, observed, metrics_port, metrics_host)
+    page = ui_page.of_run(ctx, ui, observed, loaded)
     shown = _progress(log_format, observed, err=as_json)
     how: dict[str, Any] = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh, "again": again}
     # What the script still declares under its name was not renamed.
     siblings = (pipeline.name for pipeline in loaded.script.pipelines.values() if pipeline.name is not None)
     how |= {"fail_fast": fail_fast, "beside": beside, "siblings": tuple(siblings)}
     asks = [*([_confirm_changes] if confirm else []), *([_confirm] if full_refresh else [])]
-    status, exit_status = _carry_out(loaded, shown, how, observed, endpoint, asks=asks)
+    status, exit_status = _carry_out(loaded, shown, how, observed, endpoint, page=page, asks=asks)
     if as_json:
         output.to_json(status)
     ctx.exit(exit_status or (REJECTED if fail_on_rejects and any(row["rejected"] for row in status) else 0))
@@ -124,6 +127,7 @@ def _carry_out(
     observed: list[PipelineRun],
     endpoint: Endpoint | None,
     *,
+    page: ui_page.Page | None,
     asks: Sequence[Callable[[list[Plan]], None]],
 ) -> tuple[list[dict[str, Any]], int]:
     """Runs the pipelines until they end; their status, and the exit status."""
@@ -133,9 +137,11 @@ def _carry_out(
     from helios.spark.run.scheduler import Runner
     from helios.spark.session.session import stop
 
-    runner = Runner(plans, session, emit=shown.emit, **how)
+    runner = Runner(plans, session, emit=page.also(shown.emit) if page is not None else shown.emit, **how)
     try:
         _open(shown, plans, endpoint)
+        if page is not None:
+            page.open(plans, refused, runner.stop, shown.note)
         observed += runner.runs
         signals.stop = runner.stop
         runner.run()

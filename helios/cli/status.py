@@ -16,9 +16,10 @@ from helios.errors import HeliosError
 
 if TYPE_CHECKING:
     from helios.catalog.spec import Catalog
-    from helios.plan import Plan
+    from helios.plan import Context, Plan
     from helios.table.snapshots import Table
     from helios.table.status import Status
+    from helios.table.view import View
 
 
 @click.command()
@@ -74,23 +75,11 @@ def status(
 def _of_script(target: Target, profile: str | None, values: dict[str, str]) -> tuple[list[Status], list[HeliosError]]:
     from helios.plan import compile_pipelines
     from helios.plan.compile import NOT_FATAL
-    from helios.table.readers import warehouses
-    from helios.table.refs import MAIN
-    from helios.table.view import View
 
     loaded = options.load(target, profile, values)
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context, lenient=True)
     failed = [problem for problem in problems if not isinstance(problem, NOT_FATAL)]
-    catalogs = {**loaded.context.config.catalogs, **loaded.context.catalogs}
-    catalogs |= {catalog.name: catalog for plan in plans for catalog in plan.catalogs}
-    sinks = {plan.pipeline: plan.write.sink.iceberg for plan in plans}
-    view = View(
-        load=_loader(catalogs),
-        places=warehouses(catalogs.values()),
-        checkpoints={plan.pipeline: plan.checkpoint for plan in plans},
-        file_sizes={name: sink.bytes_per_file for name, sink in sinks.items() if sink and sink.bytes_per_file},
-        branches={name: plan.write.sink.branch_name or MAIN for plan in plans for name in plan.write.pipelines},
-    )
+    view = view_of(plans, loaded.context)
     statuses: list[Status] = []
     for plan in plans:
         try:
@@ -100,19 +89,45 @@ def _of_script(target: Target, profile: str | None, values: dict[str, str]) -> t
     return statuses, failed
 
 
-def _of_plan(plan: Plan, view: Any) -> list[Status]:
+def view_of(plans: Sequence[Plan], context: Context) -> View:
+    """The places from which the status of a script's pipelines is read."""
+    from helios.table.readers import warehouses
+    from helios.table.refs import MAIN
+    from helios.table.view import View
+
+    catalogs = {**context.config.catalogs, **context.catalogs}
+    catalogs |= {catalog.name: catalog for plan in plans for catalog in plan.catalogs}
+    sinks = {plan.pipeline: plan.write.sink.iceberg for plan in plans}
+    return View(
+        load=_loader(catalogs),
+        places=warehouses(catalogs.values()),
+        checkpoints={plan.pipeline: plan.checkpoint for plan in plans},
+        file_sizes={name: sink.bytes_per_file for name, sink in sinks.items() if sink and sink.bytes_per_file},
+        branches={name: plan.write.sink.branch_name or MAIN for plan in plans for name in plan.write.pipelines},
+    )
+
+
+def view_of_catalogs(catalogs: dict[str, Catalog]) -> View:
+    """The places from which the status of all pipelines of some catalogs is read."""
+    from helios.table.readers import warehouses
+    from helios.table.view import View
+
+    return View(load=_loader(catalogs), places=warehouses(catalogs.values()))
+
+
+def _of_plan(plan: Plan, view: View) -> list[Status]:
     from helios.table.status import Status, statuses
 
     if not plan.write.sink.target.keeps_record:
         note = f"{plan.write.sink.label()} keeps no record of its batches"
         return [Status(pipeline=plan.pipeline, table=plan.write.table.text, notes=(note,))]
     names = [name for name in (plan.pipeline, plan.was) if name]
-    tables = list(_targets(plan))
+    tables = list(targets(plan))
     written = [status for table in tables for status in statuses(table, view) if status.pipeline in names]
     return written or [Status(pipeline=plan.pipeline, table=plan.write.table.text, notes=("has not run yet",))]
 
 
-def _targets(plan: Plan) -> Iterator[Table]:
+def targets(plan: Plan) -> Iterator[Table]:
     """The target, or the tables of a routed sink or a mirror, and the quarantine."""
     quarantine = plan.write.quarantine
     if quarantine is not None and quarantine.catalog.exists(quarantine.within):
@@ -130,18 +145,16 @@ def _targets(plan: Plan) -> Iterator[Table]:
 
 def _of_catalogs(profile: str | None, every: bool) -> tuple[list[Status], int, list[HeliosError]]:
     """The pipelines of all tables, the number of finished ones that are hidden, and the tables that cannot be read."""
-    from helios.table.readers import warehouses
     from helios.table.status import statuses, unfinished
-    from helios.table.view import View
 
     catalogs = options.configured(profile).catalogs
-    view = View(load=_loader(catalogs), places=warehouses(catalogs.values()))
+    view = view_of_catalogs(catalogs)
     found: list[Status] = []
     failed: list[HeliosError] = []
     done = 0
     for catalog in catalogs.values():
         try:
-            for table in _tables(catalog):
+            for table in tables(catalog):
                 there = statuses(table, view)
                 shown = there if every else unfinished(there)
                 found, done = found + shown, done + len(there) - len(shown)
@@ -150,7 +163,8 @@ def _of_catalogs(profile: str | None, every: bool) -> tuple[list[Status], int, l
     return found, done, failed
 
 
-def _tables(catalog: Catalog) -> Iterable[Table]:
+def tables(catalog: Catalog) -> Iterable[Table]:
+    """All tables of a catalog."""
     names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
     return (catalog.load(name) for name in names)
 

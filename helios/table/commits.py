@@ -145,9 +145,9 @@ def _history(metadata: TableMetadata, head: int, places: Sequence[Warehouse], gi
 
     last_positions: dict[str, Position | None] = {}
     history: list[Commit] = []
+    retained = {raw.snapshot_id: raw for raw in metadata.snapshots}  # PyIceberg's look-up by id goes through all
     for id in reversed(list(ancestors(metadata, head))):
-        raw = metadata.snapshot_by_id(id)
-        assert raw is not None  # ancestors are retained
+        raw = retained[id]
         summary = raw.summary.additional_properties if raw.summary is not None else {}
         operation = raw.summary.operation.value if raw.summary is not None else ""
         pipeline, steps, batch = (summary.get(f"helios.{key}") for key in ("pipeline", "steps", "batch"))

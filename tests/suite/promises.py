@@ -129,6 +129,7 @@ SECTIONS: dict[str, dict[str, Promise]] = {
         "signals": Promise("Ctrl-C and SIGTERM stop after the running batch, a second one at once"),
         "doctor": Promise("the doctor names what is missing", served=False),
         "doctor-servers": Promise("bad input of real services is one message with its fix", served=True),
+        "page": Promise("the live page shows what runs and lakes have, to whom it may, and writes nothing"),
         "documents": Promise("the documents' examples run, and they name what there is"),
         "package": Promise("sdist and wheel install into an empty environment, and say who made them for what"),
     },
@@ -156,7 +157,7 @@ SECTIONS: dict[str, dict[str, Promise]] = {
 PROMISES = {name: promise for section in SECTIONS.values() for name, promise in section.items()}
 
 LATER = (
-    "`ui`, `explain`, declarations in YAML",
+    "`explain`, declarations in YAML",
     "OpenLineage and OpenTelemetry",
 )
 """What is planned and not built: no test shows it."""

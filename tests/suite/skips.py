@@ -43,6 +43,16 @@ NAMED = (
         "The test fills a disk of its own, which root alone can mount; a limit of file sizes stands for it.",
     ),
     Named(
+        "tests/page/",
+        "browser not to be had: there is no chromium with chromedriver on PATH",
+        "A machine without Chromium has no page; the server and its facts are tested without.",
+    ),
+    Named(
+        "tests/page/",
+        "axe-core not to be had: ",
+        "It comes from npm at test time, and is in nobody's lock.",
+    ),
+    Named(
         "tests/matrix/test_table.py::",
         "the page is written at the end of this run",
         "`make matrix` writes the page that the test compares.",

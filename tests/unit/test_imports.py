@@ -60,6 +60,7 @@ LAW: dict[str, tuple[str, ...]] = {
         "errors", "model", "plan", "plan.typing", "sources.common", "sources.common.describe", "sources.files",
     ),
     "sources.memory": ("errors", "model", "plan", "plan.typing", "sources.common", "sources.common.describe"),
+    "ui": ("errors", "metrics", "table"),
     "iceberg": ("model", "catalog", "sources.iceberg"),
     "yaml_script": ("errors", "model", "config"),
     "script": ("errors", "model", "catalog", "yaml_script"),
@@ -117,7 +118,7 @@ LAW: dict[str, tuple[str, ...]] = {
     ),
     "cli": (
         "__init__", "errors", "metrics", "environment", "model", "steps", "catalog", "config", "table", "plan",
-        "script", "sources.common", "sources.kinds", "sources.webhook", "lineage", "spark", "engine",
+        "script", "sources.common", "sources.kinds", "sources.webhook", "lineage", "ui", "spark", "engine",
     ),
 }  # fmt: skip
 """What each package imports beside itself; a name stands for its subpackages too, but for those with a row of their

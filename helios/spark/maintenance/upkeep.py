@@ -48,11 +48,13 @@ class Upkeep:
         kind: compact, expire or orphans.
         done: Its result; None when it failed.
         problem: Why it failed. The writer continues, and the task is retried later.
+        seconds: How long it took.
     """
 
     kind: str
     done: Compaction | Expired | Orphans | None = None
     problem: str | None = None
+    seconds: float = 0.0
 
 
 class Notes(Protocol):
@@ -110,12 +112,13 @@ class Maintainer:
         return [result for result in results if result is not None]
 
     def _try(self, kind: str, act: Callable[[], Compaction | Expired | Orphans | None]) -> Upkeep | None:
+        began = time.monotonic()
         try:
             done = act()
         except (HeliosError, Py4JError, PySparkException, OSError) as error:
             self._not_before[kind] = time.time() + AFTER_FAILURE
-            return Upkeep(kind, problem=str(error).splitlines()[0])
-        return Upkeep(kind, done) if done is not None else None
+            return Upkeep(kind, problem=str(error).splitlines()[0], seconds=time.monotonic() - began)
+        return Upkeep(kind, done, seconds=time.monotonic() - began) if done is not None else None
 
     def _due(self, kind: str, every: float) -> bool:
         return time.time() - self._done.get(kind, 0.0) >= every

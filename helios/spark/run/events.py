@@ -14,7 +14,9 @@ class Event:
         kind: started, batch, skipped, idle, waiting, resumed, maintained, noted, finished, stopped or failed.
         batch: The number of the batch; None for other events.
         rows: The rows that the batch wrote.
-        seconds: How long the batch took, or the outage lasted, or a waiting run pauses.
+        seconds: How long the batch took, or the outage lasted, or a waiting run pauses, or a maintenance took.
+        write_seconds: Of that, reading and writing in Spark.
+        commit_seconds: Of that, the commit with its retries.
         snapshot: The snapshot that the batch made.
         files: How many files the batch added.
         bytes: The size of these files.
@@ -34,3 +36,5 @@ class Event:
     late: int = 0
     rejected: int = 0
     message: str = ""
+    write_seconds: float = 0.0
+    commit_seconds: float = 0.0

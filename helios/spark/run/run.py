@@ -297,7 +297,8 @@ class PipelineRun:
 
     def maintained(self, done: Upkeep) -> None:
         """Emits the event of maintenance between two batches."""
-        self._event("maintained", message=f"{done.kind} failed: {done.problem}" if done.problem else summary(done))
+        message = f"{done.kind} failed: {done.problem}" if done.problem else summary(done)
+        self._event("maintained", seconds=done.seconds, message=message)
 
     def noted(self, message: str) -> None:
         """Emits a message, once in a run."""
@@ -387,6 +388,8 @@ class PipelineRun:
                 files=commit.files,
                 bytes=commit.bytes,
                 message=commit.note,
+                write_seconds=commit.write_seconds,
+                commit_seconds=commit.commit_seconds,
                 **kept_out,
             )
         else:

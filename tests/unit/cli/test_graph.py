@@ -47,6 +47,14 @@ def test_equal_sources_and_shared_streams_are_drawn_once(tmp_path: Path) -> None
     assert labels(graph, "sink") == ["Iceberg.sink(shop.a)", "Iceberg.sink(shop.b)", "Iceberg.sink(shop.c)"]
 
 
+def test_each_box_knows_the_pipelines_that_it_belongs_to(tmp_path: Path) -> None:
+    stream = Iceberg.source("shop.orders") >> where("amount > 0")
+    graph = drawn(tmp_path, stream >> Iceberg.sink("shop.a"), stream >> Iceberg.sink("shop.b"))
+    assert [(node.kind, node.pipelines) for node in graph.nodes] == [
+        ("source", [0, 1]), ("step", [0, 1]), ("sink", [0]), ("sink", [1]),
+    ]  # fmt: skip
+
+
 def test_sources_of_one_table_that_read_other_rows_are_drawn_apart(tmp_path: Path) -> None:
     orders = Iceberg.source("shop.orders")
     read = [orders.as_of("2026-01-01"), orders.as_of("2026-01-02"), orders.select("id"), orders.batch_size(5)]

@@ -1,0 +1,96 @@
+"""`ui`: the live page of pipelines that run elsewhere, or rest."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from helios.cli import options, output, status, ui_page
+from helios.cli.options import Target
+
+if TYPE_CHECKING:
+    from helios.table.snapshots import Table
+    from helios.ui.watch import WatchedLake
+
+
+@click.command()
+@options.optional_script_argument
+@options.set_option
+@click.option(
+    "--at", "address", default="", metavar="HOST:PORT", help="Where to serve the page; by default 127.0.0.1:4848."
+)
+@options.common
+@options.json_option
+def ui(target: Target | None, address: str, values: dict[str, str], profile: str | None, as_json: bool) -> None:
+    """Serve the live page of pipelines that run elsewhere, or rest.
+
+    It shows the pipelines of SCRIPT, or all that have written into the declared
+    catalogs, from the metadata of their tables. Nothing is written, and no JVM
+    is started. Ctrl-C and SIGTERM end it.
+
+    \b
+    Example:
+      helios ui pipeline.py
+    """
+    from helios.ui.address import address as parsed
+
+    at = parsed(address)
+    facts = _of_script(target, profile, values, at.token) if target else _of_catalogs(profile, at.token)
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    try:
+        server = ui_page.served(facts, at)
+        if as_json:
+            output.to_json({"url": server.url})
+        click.echo(f"page at {server.url}", err=as_json)
+        while not ended.wait(0.5):
+            pass
+        server.stop()
+    finally:
+        facts.close()
+    click.echo("stopped", err=as_json)
+
+
+def _of_script(target: Target, profile: str | None, values: dict[str, str], token: str) -> WatchedLake:
+    """The facts of a script's pipelines; those with problems are reported, and left out."""
+    from helios.catalog.operations import forget_all
+    from helios.plan import compile_pipelines
+    from helios.plan.compile import NOT_FATAL
+    from helios.ui.watch import WatchedLake
+
+    loaded = options.load(target, profile, values)
+    plans, problems = compile_pipelines(loaded.pipelines, loaded.context, lenient=True)
+    for problem in (one for one in problems if not isinstance(one, NOT_FATAL)):
+        output.say_error(output.paragraph(problem))
+    view = partial(status.view_of, plans, loaded.context)
+    catalogs = {catalog.name: catalog for plan in plans for catalog in plan.catalogs}
+
+    def look() -> Iterator[Table]:
+        for catalog in catalogs.values():
+            forget_all(catalog)
+        return ui_page.tables_of(plans)
+
+    return WatchedLake(
+        look,
+        view,
+        token=token,
+        title=target.path,
+        graph=ui_page.drawn(ui_page.named(plans), loaded.context),
+        declared=ui_page.declared(plans),
+        names={plan.pipeline: plan.write.table.text for plan in plans},
+    )
+
+
+def _of_catalogs(profile: str | None, token: str) -> WatchedLake:
+    """The facts of all pipelines that have written into the configured catalogs."""
+    from helios.ui.watch import WatchedLake
+
+    catalogs = options.configured(profile).catalogs
+    look, view = partial(ui_page.tables_in, catalogs), partial(status.view_of_catalogs, catalogs)
+    return WatchedLake(look, view, token=token, title=", ".join(catalogs))

@@ -1,0 +1,171 @@
+"""The live page beside a command: the address, the graph, and the tables that it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from helios.cli import graph, status
+from helios.cli.options import Loaded
+from helios.errors import EnvironmentProblem
+
+if TYPE_CHECKING:
+    from helios.catalog.spec import Catalog
+    from helios.model.flow import Pipeline
+    from helios.plan import Compiled, Context, Plan
+    from helios.spark.run.events import Event
+    from helios.spark.run.run import PipelineRun
+    from helios.table.snapshots import Table
+    from helios.ui.address import Address
+    from helios.ui.facts import Facts, PipelineFacts
+    from helios.ui.live import LiveRun
+    from helios.ui.server import Server
+
+DEFAULT = ""
+"""`--ui` without a value."""
+LEAST, SHARE = 5.0, 0.05
+"""Seconds between two looks at the tables of a run, and their part of the time; none without a page."""
+
+option = click.option(
+    "--ui",
+    is_flag=False,
+    flag_value=DEFAULT,
+    metavar="[HOST:PORT]",
+    help="Serve the live page while the run lasts; by default on 127.0.0.1:4848.",
+)
+
+
+class Page:
+    """The live page of a run."""
+
+    def __init__(self, facts: LiveRun, server: Server, loaded: Loaded) -> None:
+        self._facts, self._server, self._loaded = facts, server, loaded
+
+    def also(self, emit: Callable[[Event], None]) -> Callable[[Event], None]:
+        """Gives each event to the page, too."""
+
+        def both(event: Event) -> None:
+            self._facts.emit(event)
+            emit(event)
+
+        return both
+
+    def open(
+        self, plans: Sequence[Plan], refused: Sequence[Compiled], stop: Callable[[], None], say: Callable[[str], None]
+    ) -> None:
+        """The run begins, with these plans.
+
+        Args:
+            plans: The plans of the pipelines that run.
+            refused: The pipelines with problems, which do not run.
+            stop: Asks the run to end behind its running batches.
+            say: Tells the user something.
+        """
+        from helios.ui.lake import Lake
+
+        def asked() -> None:
+            say("stopping after the running batch, as the page asks")
+            stop()
+
+        context = self._loaded.context
+        lake = Lake(partial(tables_of, plans), partial(status.view_of, plans, context), least=LEAST, share=SHARE)
+        picture = drawn([*named(plans), *((one.name, one.pipeline) for one in refused)], context)
+        self._facts.opened(picture, lake, asked, declared=declared(plans), refused=[_refused(one) for one in refused])
+        say(f"page at {self._server.url}")
+
+    def close(self) -> None:
+        """The run is over."""
+        self._facts.ended()
+        self._server.stop()
+
+
+def of_run(ctx: click.Context, given: str | None, runs: Collection[PipelineRun], loaded: Loaded) -> Page | None:
+    """Serves the page of the runs that will be there, until the command ends; None without `--ui`."""
+    if given is None:
+        return None
+    at = _address(given)
+    from helios.ui.live import LiveRun
+
+    facts = LiveRun(runs, token=at.token, title=str(loaded.script.path))
+    try:
+        page = Page(facts, served(facts, at), loaded)
+    except BaseException:
+        facts.ended()
+        raise
+    ctx.call_on_close(page.close)
+    return page
+
+
+def _address(given: str) -> Address:
+    from helios.ui.address import address
+
+    return address(given)
+
+
+def served(facts: Facts, at: Address) -> Server:
+    """Serves facts.
+
+    Raises:
+        EnvironmentProblem: The extra is not installed.
+        RunError: The address is taken.
+    """
+    try:
+        from helios.ui.server import Server
+    except ImportError as error:
+        raise EnvironmentProblem(
+            f"the live page is served with {error.name}, which is not installed.",
+            fix="pip install 'helios-iceberg[ui]'.",
+        ) from error
+    return Server(facts, at)
+
+
+def _refused(one: Compiled) -> PipelineFacts:
+    from helios.ui.facts import PipelineFacts
+    from helios.ui.live import problem_of
+
+    problem = problem_of(one.faults[0])
+    return PipelineFacts(name=one.name, target=one.pipeline.sink.label(), state="failed", problem=problem)
+
+
+def named(plans: Sequence[Plan]) -> list[tuple[str, Pipeline]]:
+    """The declared pipelines of plans, with their names."""
+    return [(plan.pipeline, plan.declared) for plan in plans]
+
+
+def drawn(pipelines: Sequence[tuple[str, Pipeline]], context: Context) -> dict[str, Any]:
+    """The graph of pipelines with their names as JSON values, each box with the names of its pipelines."""
+    drawing = graph.draw([pipeline for _, pipeline in pipelines], context)
+    names = [name for name, _ in pipelines]
+    nodes = [{**asdict(box), "pipelines": [names[place] for place in box.pipelines]} for box in drawing.nodes]
+    return {"nodes": nodes, "edges": [asdict(edge) for edge in drawing.edges]}
+
+
+def declared(plans: Sequence[Plan]) -> dict[str, str]:
+    """The maintenance that pipelines declare, as text."""
+    from helios.plan.text import maintenance_text
+
+    sinks = ((plan.pipeline, plan.write.sink.iceberg) for plan in plans)
+    return {name: maintenance_text(s.maintenance) for name, s in sinks if s is not None and s.maintenance}
+
+
+def tables_of(plans: Sequence[Plan]) -> Iterator[Table]:
+    """The targets and the quarantines of pipelines, each once."""
+    seen: set[str] = set()
+    for plan in plans:
+        for table in status.targets(plan) if plan.write.sink.target.keeps_record else ():
+            if table.name not in seen:
+                seen.add(table.name)
+                yield table
+
+
+def tables_in(catalogs: dict[str, Catalog]) -> Iterator[Table]:
+    """The tables of catalogs, as they are now."""
+    from helios.catalog.operations import forget_all
+
+    for catalog in catalogs.values():
+        forget_all(catalog)
+        yield from status.tables(catalog)

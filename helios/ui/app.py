@@ -1,0 +1,261 @@
+"""The HTTP interface of the live page: its files, its facts as JSON, and what is new as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import asdict, is_dataclass
+from functools import partial
+from importlib import resources
+from typing import Any, TypeAlias
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from helios.errors import HeliosError
+from helios.ui.address import Address, is_loopback
+from helios.ui.facts import Facts
+
+EVERY = 0.25
+"""Seconds between two looks at the facts, for each open page."""
+ALIVE = 15.0
+"""Seconds after which a silent stream says that it is there."""
+MOST_PAGES = 32
+"""Pages that may be open at a time."""
+MOST_COMMITS = 200
+"""Commits that one answer has at most."""
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""The headers of every answer."""
+KINDS = {
+    ".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}  # fmt: skip
+METRICS = "text/plain; version=0.0.4; charset=utf-8"
+Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+class Application:
+    """The handlers of the page.
+
+    Args:
+        facts: What it shows.
+        address: Where it is served.
+    """
+
+    def __init__(self, facts: Facts, address: Address) -> None:
+        self._facts, self._address = facts, address
+        self._pages = 0
+        self.over = False
+        """The server ends: open streams send their last facts, and close."""
+
+    def asgi(self) -> ASGIApp:
+        """The application for a server."""
+        files = {name: _file(name, content) for name, content in static_files().items()}
+        routes = [Route("/" if name == "index.html" else f"/{name}", handler) for name, handler in files.items()]
+        routes += [
+            Route("/events", self._guarded(self._events)),
+            Route("/metrics", self._guarded(self._metrics)),
+            Route("/api/series", self._guarded(self._json(lambda facts, get: facts.series(get("pipeline"))))),
+            Route("/api/commits", self._guarded(self._json(_commits))),
+            Route(
+                "/api/batch", self._guarded(self._json(lambda facts, get: facts.batch(get("table"), get("snapshot"))))
+            ),
+            Route("/api/table", self._guarded(self._json(lambda facts, get: facts.table(get("name"))))),
+            Route("/api/rejects", self._guarded(self._rejects)),
+            Route("/api/stop", self._stop, methods=["POST"]),
+        ]
+        return _Headers(_Hosts(Starlette(routes=routes), self._address))
+
+    # who may see
+
+    def _knows(self, request: Request) -> bool:
+        """True if a request has the token."""
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        return hmac.compare_digest(given.encode(), self._facts.token.encode())
+
+    def _guarded(self, handler: Handler) -> Handler:
+        """A handler that answers 401 without a token where everything needs it."""
+
+        async def guarded(request: Request) -> Response:
+            if self._address.guarded and not self._knows(request):
+                raise HTTPException(401)
+            return await handler(request)
+
+        return guarded
+
+    # answers
+
+    def _json(self, find: Callable[[Facts, Callable[[str], str]], Any]) -> Handler:
+        async def handler(request: Request) -> Response:
+            return await _answered(partial(find, self._facts, partial(_parameter, request)))
+
+        return handler
+
+    async def _metrics(self, request: Request) -> Response:
+        text = await run_in_threadpool(self._facts.metrics)
+        if text is None:
+            raise HTTPException(404)
+        return Response(text, headers={"Content-Type": METRICS})
+
+    async def _rejects(self, request: Request) -> Response:
+        """Counts are figures; the rows themselves need the token on each host."""
+        knows = self._knows(request)
+        table, snapshot = _parameter(request, "table"), _parameter(request, "snapshot")
+
+        def find() -> Any:
+            found = self._facts.rejects(table, snapshot, samples=knows)
+            return {"quarantines": found, "samples": knows} if found is not None else None
+
+        return await _answered(find)
+
+    async def _stop(self, request: Request) -> Response:
+        if not self._knows(request):
+            raise HTTPException(401)
+        stopped = await run_in_threadpool(self._facts.stop)
+        return JSONResponse({"stopping": stopped}, status_code=202 if stopped else 409)
+
+    async def _events(self, request: Request) -> Response:
+        if self._pages >= MOST_PAGES:
+            raise HTTPException(503)
+        return StreamingResponse(self._stream(), media_type="text/event-stream")
+
+    async def _stream(self) -> AsyncIterator[str]:
+        """All facts, then what changes, until the page goes or the server ends."""
+        self._pages += 1
+        self._facts.watched(1)
+        sent: dict[str, Any] = {}
+        number, silent = 0, 0.0
+        try:
+            while True:
+                last = self.over
+                items = await run_in_threadpool(self._facts.items)
+                new = self._facts.happenings(number)
+                number = new[-1].number if new else number
+                changed = {key: value for key, value in items.items() if key not in sent or sent[key] != value}
+                dropped = [key for key in sent if key not in items]
+                sent = dict(items)
+                silent = 0.0 if changed or dropped or new else silent + EVERY
+                if not silent:
+                    yield _event("facts", {"set": changed, "drop": dropped, "new": new})
+                elif silent >= ALIVE:
+                    silent = 0.0
+                    yield ": alive\n\n"
+                if last:
+                    yield _event("end", {})
+                    return
+                await asyncio.sleep(EVERY)
+        finally:
+            self._pages -= 1
+            self._facts.watched(-1)
+
+
+def static_files() -> dict[str, bytes]:
+    """The files of the page, by their paths."""
+    folder = resources.files("helios.ui").joinpath("static")
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.name.endswith(tuple(KINDS))}
+
+
+def _file(name: str, content: bytes) -> Handler:
+    kind = next(kind for end, kind in KINDS.items() if name.endswith(end))
+
+    async def handler(request: Request) -> Response:
+        return Response(content, headers={"Content-Type": kind})
+
+    return handler
+
+
+def _commits(facts: Facts, get: Callable[[str], str]) -> Any:
+    count = get("count")
+    most = min(int(count), MOST_COMMITS) if count.isdecimal() else MOST_COMMITS
+    return facts.commits(get("table"), get("before") or None, most)
+
+
+def _parameter(request: Request, name: str) -> str:
+    return request.query_params.get(name, "")
+
+
+async def _answered(find: Callable[[], Any]) -> Response:
+    """The answer of a look at tables, which may fail: 404 where there is nothing, 502 with the error."""
+    try:
+        found = await run_in_threadpool(find)
+    except HeliosError as error:
+        return JSONResponse(error.as_json(), status_code=502)
+    if found is None:
+        raise HTTPException(404)
+    return Response(dumped(found), headers={"Content-Type": "application/json"})
+
+
+def _event(name: str, value: Any) -> str:
+    return f"event: {name}\ndata: {dumped(value)}\n\n"
+
+
+def dumped(value: Any) -> str:
+    """A value as JSON; dataclasses are objects.
+
+    Examples:
+        >>> from helios.ui.facts import Problem
+        >>> dumped({"problem": Problem(what="it broke")})
+        '{"problem":{"what":"it broke","where":null,"fix":null,"code":null}}'
+    """
+    return json.dumps(value, default=_plain, separators=(",", ":"))
+
+
+def _plain(value: object) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
+
+
+class _Hosts:
+    """Answers only requests for a name of this machine, while no token guards the facts.
+
+    A page of another origin could otherwise read them, by a name of its own that leads to this machine.
+    """
+
+    def __init__(self, inner: ASGIApp, address: Address) -> None:
+        self._inner, self._open = inner, address.guarded
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not self._open and not is_loopback(_host(scope["headers"])):
+            await Response("This page is served for names of this machine alone.\n", status_code=403)(
+                scope, receive, send
+            )
+            return
+        await self._inner(scope, receive, send)
+
+
+def _host(headers: list[tuple[bytes, bytes]]) -> str:
+    """The name of the Host header, without its port."""
+    text = dict(headers).get(b"host", b"").decode("latin-1")
+    return text.partition("]")[0].removeprefix("[") if text.startswith("[") else text.partition(":")[0]
+
+
+class _Headers:
+    """Sets the headers of every answer, errors too."""
+
+    def __init__(self, inner: ASGIApp) -> None:
+        self._inner = inner
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                added = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message = {**message, "headers": [*message.get("headers", ()), *added]}
+            await send(message)
+
+        await self._inner(scope, receive, with_headers)

@@ -1,0 +1,42 @@
+"""The feed of what happened, bounded, with a number for each entry so that a page asks for what is new."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from helios.ui.facts import Happening
+
+KEPT = 1000
+"""Entries that are kept, of all pipelines together."""
+
+
+class Feed:
+    """What happened, oldest first.
+
+    Examples:
+        >>> feed = Feed()
+        >>> feed.add([Happening(pipeline="p", table="a.t", kind="batch", at=0.0)])
+        >>> [entry.number for entry in feed.after(0)], feed.after(1)
+        ([1], [])
+    """
+
+    def __init__(self) -> None:
+        self._entries: deque[Happening] = deque(maxlen=KEPT)
+        self._lock = threading.Lock()
+        self._last = 0
+
+    def add(self, entries: Iterable[Happening]) -> None:
+        with self._lock:
+            for entry in entries:
+                self._last += 1
+                self._entries.append(replace(entry, number=self._last))
+
+    def after(self, number: int) -> Sequence[Happening]:
+        """The entries behind a number."""
+        with self._lock:
+            new = min(len(self._entries), self._last - number)
+            return list(islice(self._entries, len(self._entries) - new, None)) if new > 0 else []

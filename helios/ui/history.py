@@ -1,0 +1,235 @@
+"""The pages of tables, commits and batches as JSON values, from the metadata of tables and without a JVM."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from helios.table.commits import Commit
+from helios.table.growth import growth
+from helios.table.ledger import parse, stamps_of
+from helios.table.plans import KeptPlan
+from helios.table.quarantine import COLUMNS, is_quarantine
+from helios.table.refs import BACKFILL, LEDGER, REPLAY, talking
+from helios.table.snapshots import Table
+from helios.ui.facts import Happening, TableFacts
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.metadata import TableMetadata
+
+POINTS = 120
+"""Points of the plot of a table's growth at most."""
+SAMPLES = 5
+"""Rejected rows of a batch that are shown at most."""
+EXPECT = "expect("
+Summaries: TypeAlias = Mapping[int, Mapping[str, str]]
+"""The summaries of snapshots, by their ids."""
+
+
+def facts_of(table: Table, *, small: int | None) -> TableFacts:
+    """A table by its metadata.
+
+    Args:
+        table: The table.
+        small: Its small files; None where they were not counted.
+    """
+    metadata = table.iceberg.metadata
+    head = metadata.current_snapshot()
+    totals = stamps_of(metadata, head.snapshot_id) if head is not None else {}
+    names = sorted(key.removeprefix(LEDGER) for key in metadata.properties if key.startswith(LEDGER))
+    return TableFacts(
+        name=table.name,
+        pipelines=tuple(name for name in names if not name.endswith((REPLAY, BACKFILL))),
+        rows=int(totals.get("total-records") or 0),
+        files=int(totals.get("total-data-files") or 0),
+        bytes=int(totals.get("total-files-size") or 0),
+        deletes=int(totals.get("total-delete-files") or 0),
+        snapshots=len(metadata.snapshots),
+        format=metadata.format_version,
+        committed=head.timestamp_ms if head is not None else None,
+        changed=len(metadata.schemas) - 1,
+        small=small,
+        advice=growth(table.iceberg).advice(),
+        quarantine=is_quarantine(table),
+    )
+
+
+def summaries_of(table: Table) -> Summaries:
+    """The summary of each snapshot; PyIceberg's look-up by id goes through all of them."""
+    raws = table.iceberg.metadata.snapshots
+    return {raw.snapshot_id: raw.summary.additional_properties if raw.summary is not None else {} for raw in raws}
+
+
+def table_page(table: Table, facts: TableFacts, commits: Sequence[Commit], summaries: Summaries) -> dict[str, Any]:
+    """The page of a table: its facts, growth, schema changes, refs, and the last compaction."""
+    metadata = table.iceberg.metadata
+    compacted = next((commit for commit in commits if commit.operation == "replace"), None)
+    return {
+        "facts": facts,
+        "growth": _grown(metadata, summaries),
+        "schemas": list(_schema_changes(metadata)),
+        "columns": [{"name": f.name, "type": str(f.field_type)} for f in table.iceberg.schema().fields],
+        "branches": {name: str(id) for name, id in table.branches().items()},
+        "tags": {name: str(id) for name, id in table.tags().items()},
+        "compacted": _milliseconds(compacted) if compacted is not None else None,
+    }
+
+
+def _grown(metadata: TableMetadata, summaries: Summaries) -> dict[str, list[int]]:
+    """The rows, files and bytes of some of the states that main had, oldest first."""
+    log = metadata.snapshot_log
+    step = max(1, -(-len(log) // POINTS))
+    chosen = [*log[:-1:step], *log[-1:]]
+    known = [(entry.timestamp_ms, summaries.get(entry.snapshot_id)) for entry in chosen]
+    states = [(at, totals) for at, totals in known if totals]
+    names = {"rows": "total-records", "files": "total-data-files", "bytes": "total-files-size"}
+    grown = {name: [int(totals.get(key) or 0) for _, totals in states] for name, key in names.items()}
+    return {"at": [at for at, _ in states], **grown}
+
+
+def _schema_changes(metadata: TableMetadata) -> Iterator[dict[str, Any]]:
+    """The changes of a table's columns, newest first, each with the time of the first commit that has them."""
+    first: dict[int, int] = {}
+    for snapshot in metadata.snapshots:
+        if snapshot.schema_id is not None:
+            first.setdefault(snapshot.schema_id, snapshot.timestamp_ms)
+    schemas = sorted(metadata.schemas, key=lambda schema: schema.schema_id)
+    for before, after in reversed(list(pairwise(schemas))):
+        yield {"at": first.get(after.schema_id), "changes": list(_changes(before, after))}
+
+
+def _changes(before: Schema, after: Schema) -> Iterator[str]:
+    old = {field.field_id: field for field in before.fields}
+    new = {field.field_id: field for field in after.fields}
+    for id, field in new.items():
+        was = old.get(id)
+        if was is None:
+            yield f"added {field.name} {field.field_type}"
+        elif was.name != field.name:
+            yield f"renamed {was.name} to {field.name}"
+        elif was.field_type != field.field_type:
+            yield f"{field.name}: {was.field_type} to {field.field_type}"
+        elif was.required != field.required:
+            yield f"{field.name}: {'now required' if field.required else 'may be null now'}"
+    yield from (f"dropped {field.name}" for id, field in old.items() if id not in new)
+
+
+def row(commit: Commit, table: str, summary: Mapping[str, str]) -> dict[str, Any]:
+    """A commit as a row of a list.
+
+    Args:
+        commit: The commit.
+        table: The name of its table.
+        summary: The summary of its snapshot.
+    """
+    return {
+        "table": table,
+        "snapshot": str(commit.snapshot),
+        "at": _milliseconds(commit),
+        "operation": commit.operation,
+        "pipeline": commit.pipeline,
+        "batch": commit.batch,
+        "added": commit.added,
+        "removed": commit.removed,
+        "moved": commit.moved,
+        "exact": commit.exact,
+        "files": int(summary.get("added-data-files") or 0),
+        "bytes": int(summary.get("added-files-size") or 0),
+    }
+
+
+def happening(commit: Commit, table: str, summary: Mapping[str, str]) -> Happening:
+    """A commit as the timeline of a lake shows it, as `row`; how long it took is not stamped."""
+    shown = row(commit, table, summary)
+    return Happening(
+        pipeline=commit.pipeline or "",
+        table=table,
+        kind="maintained" if commit.operation == "replace" else "batch",
+        at=shown["at"],
+        batch=commit.batch,
+        snapshot=shown["snapshot"],
+        rows=commit.added,
+        files=shown["files"],
+        bytes=shown["bytes"],
+        message=f"moved {commit.moved:,} rows into other files" if commit.moved else "",
+    )
+
+
+def batch_page(commit: Commit, table: Table, summary: Mapping[str, str], plan: KeptPlan | None) -> dict[str, Any]:
+    """The page of a commit: what it read, wrote and expected."""
+    texts = zip(commit.reads, commit.read_texts, strict=True)
+    target = plan.plan.get("target", {}) if plan is not None else {}
+    steps = [str(step) for step in (plan.plan.get("steps") or ())] if plan is not None else []
+    return {
+        **row(commit, table.name, summary),
+        "version": commit.version,
+        "read": [{"source": entry.source, "text": text} for entry, text in texts],
+        "steps": steps if plan is not None else None,
+        "expectations": [_expectation(step) for step in steps if step.startswith(EXPECT)],
+        "audits": dict(target.get("audits") or {}),
+        "quarantines": list(quarantines(table, commit)),
+    }
+
+
+def _expectation(step: str) -> dict[str, str]:
+    """An `expect` step as its text and what it does with a row that fails.
+
+    Examples:
+        >>> _expectation("expect(a=id > 0, on_fail=drop)")
+        {'step': 'expect(a=id > 0, on_fail=drop)', 'on_fail': 'drop'}
+    """
+    return {"step": step, "on_fail": step.rpartition("on_fail=")[2].rstrip(")")}
+
+
+def quarantines(table: Table, commit: Commit) -> Sequence[str]:
+    """The quarantines that may have rows of a commit's pipeline, by its record in the table."""
+    key = LEDGER + (commit.pipeline or "").removesuffix(REPLAY).removesuffix(BACKFILL)
+    text = table.iceberg.metadata.properties.get(key)
+    return parse(text, key, table.name).quarantines if text is not None else ()
+
+
+def rejected(quarantine: Table, commit: Commit, *, samples: bool) -> dict[str, Any]:
+    """The rows of a commit in a quarantine: their number by step and reason, and some of them.
+
+    Args:
+        quarantine: The quarantine.
+        commit: The commit.
+        samples: Whether rows are shown, too.
+
+    Raises:
+        RunError: The quarantine cannot be read.
+    """
+    from pyiceberg.expressions import And, EqualTo
+
+    counts: Counter[tuple[str, str]] = Counter()
+    shown: list[dict[str, Any]] = []
+    if commit.batch is None or not is_quarantine(quarantine):
+        return {"table": quarantine.name, "groups": [], "rows": []}
+    own = And(EqualTo("pipeline", commit.pipeline), EqualTo("batch", commit.batch))  # type: ignore[arg-type, call-arg]
+    with talking(quarantine, "reading it"):
+        # Rows are matched by position: when a pipeline begins again, its batch numbers do too.
+        for rows in quarantine.iceberg.scan(own, selected_fields=COLUMNS).to_arrow_batch_reader():
+            for found in rows.to_pylist():
+                if _parsed(found["position"]) != commit.position:
+                    continue
+                counts[found["step"] or "", found["reason"] or ""] += 1
+                if samples and len(shown) < SAMPLES:
+                    shown.append({name: found[name] for name in ("step", "reason", "payload")})
+    groups = [{"step": step, "reason": reason, "rows": rows} for (step, reason), rows in counts.most_common()]
+    return {"table": quarantine.name, "groups": groups, "rows": shown}
+
+
+def _parsed(text: str | None) -> Mapping[str, Any] | None:
+    try:
+        found = json.loads(text) if text else None
+    except ValueError:
+        return None  # another program wrote the text
+    return found if isinstance(found, dict) else None
+
+
+def _milliseconds(commit: Commit) -> int:
+    return round(commit.committed.timestamp() * 1000)

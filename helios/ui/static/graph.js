@@ -1,0 +1,133 @@
+// The graph of the script: boxes in columns from the sources to the tables, each with the state of its pipelines.
+
+import { behind, pipelineLink, plural, rate, s, setText, tone } from "./dom.js";
+
+const WIDE = 208, HIGH = 58, ACROSS = 56, DOWN = 14, PAD = 8, SIGNS = 27;
+
+/** What a source or a sink reads or writes, and how: Iceberg.source(shop.orders).incremental(poll=2 s). */
+function parts(label) {
+  const [first] = label.split("\n");
+  const found = /^(\w+)\.(?:source|sink)\(([^,)]+)(?:, ([^)]*))?\)(?:\.(.*))?$/.exec(first);
+  if (!found) return [first, ""];
+  const [, kind, name, form, how] = found;
+  const end = name.length > SIGNS && name.includes("/") ? `…${name.slice(-SIGNS + 1)}` : name; // the end of a path says more
+  return [end, [kind, form, how].filter(Boolean).join(", ")];
+}
+
+const short = (text) => (text.length > SIGNS ? `${text.slice(0, SIGNS - 1)}…` : text);
+
+/** The edges without those that close a circle: a table that is written from itself. */
+function forward(nodes, edges) {
+  const out = new Map(nodes.map((n) => [n.id, []]));
+  for (const edge of edges) out.get(edge.start).push(edge);
+  const state = new Map(); // a box is open while the boxes behind it are looked at, then done
+  const kept = [];
+  const visit = (id) => {
+    state.set(id, "open");
+    for (const edge of out.get(id)) {
+      if (state.get(edge.end) === "open") continue;
+      kept.push(edge);
+      if (!state.has(edge.end)) visit(edge.end);
+    }
+    state.set(id, "done");
+  };
+  for (const node of nodes) if (!state.has(node.id)) visit(node.id);
+  return kept;
+}
+
+/** The column of each box: one more than that of the boxes in front of it. */
+function columns(nodes, edges) {
+  const column = new Map(nodes.map((n) => [n.id, 0]));
+  for (let moved = true; moved; ) {
+    moved = false;
+    for (const { start, end } of edges) {
+      if (column.get(end) > column.get(start)) continue;
+      column.set(end, column.get(start) + 1);
+      moved = true;
+    }
+  }
+  return column;
+}
+
+/** The places of boxes, by their ids: near those before them, without covering each other. */
+export function placed(graph) {
+  const edges = forward(graph.nodes, graph.edges);
+  const column = columns(graph.nodes, edges);
+  const before = new Map(graph.nodes.map((n) => [n.id, []]));
+  for (const edge of edges) before.get(edge.end).push(edge.start);
+  const last = Math.max(0, ...column.values());
+  const places = new Map();
+  for (let at = 0; at <= last; at++) {
+    const here = graph.nodes.filter((n) => column.get(n.id) === at);
+    const wanted = new Map(here.map((n, index) => {
+      const near = before.get(n.id).filter((id) => places.has(id)).map((id) => places.get(id).y);
+      return [n.id, near.length ? near.reduce((a, b) => a + b, 0) / near.length : at ? 0 : index * (HIGH + DOWN)];
+    }));
+    here.sort((a, b) => wanted.get(a.id) - wanted.get(b.id));
+    let free = 0;
+    for (const node of here) {
+      const y = Math.max(free, wanted.get(node.id));
+      places.set(node.id, { x: at * (WIDE + ACROSS), y });
+      free = y + HIGH + DOWN;
+    }
+  }
+  return places;
+}
+
+function arrow(from, to, edge) {
+  const x1 = from.x + WIDE, y1 = from.y + HIGH / 2, x2 = to.x, y2 = to.y + HIGH / 2;
+  const back = x2 < x1;
+  const bend = back ? 60 : Math.max(24, (x2 - x1) / 2);
+  const path = s("path", { class: `edge${edge.dashed ? " dashed" : ""}`, d: `M${x1},${y1} C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2 - 6},${y2}` });
+  const head = s("path", { class: "arrow", d: `M${x2},${y2} l-8,-4 v8 z` });
+  const label = edge.label && s("text", { class: "quiet", x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 4, "text-anchor": "middle", text: edge.label });
+  return [path, head, label];
+}
+
+/** Draws a graph, and returns its element and a function that shows the pipelines as they are. */
+export function drawGraph(graph) {
+  const places = placed(graph);
+  const width = Math.max(WIDE, ...[...places.values()].map((p) => p.x + WIDE)) + 2 * PAD;
+  const height = Math.max(HIGH, ...[...places.values()].map((p) => p.y + HIGH)) + 2 * PAD;
+  const boxes = [];
+  const drawn = graph.nodes.map((node) => {
+    const { x, y } = places.get(node.id);
+    const [name, kind] = node.kind === "step" ? [node.label, ""] : parts(node.label);
+    const state = s("text", { class: "quiet", x: x + (node.kind === "sink" ? 24 : 12), y: y + 35, text: node.kind === "source" ? short(kind) : "" });
+    const lag = s("text", { class: "quiet", x: x + 12, y: y + 51 });
+    const title = s("title", { text: node.label });
+    const mark = node.kind === "sink" && s("circle", { class: "mark", cx: x + 15, cy: y + 31, r: 4 });
+    const box = s("g", { class: `box ${node.kind}` }, title,
+      s("rect", { x, y, width: WIDE, height: HIGH, rx: node.kind === "step" ? 4 : 12 }),
+      s("text", { x: x + 12, y: y + (node.kind === "step" ? 33 : 18), text: short(name) }), mark, state, lag);
+    boxes.push({ node, box, state, lag, title });
+    const own = node.kind === "sink" ? node.pipelines : node.pipelines.length === 1 ? node.pipelines : [];
+    if (node.kind === "step" || !own.length) return box;
+    return s("a", { href: pipelineLink(own[0]) }, box);
+  });
+  const root = s("svg", { width, height, viewBox: `${-PAD} ${-PAD} ${width} ${height}`, role: "group", "aria-label": "Graph of the pipelines" },
+    graph.edges.map((edge) => arrow(places.get(edge.start), places.get(edge.end), edge)), drawn);
+  return { element: root, show: (pipelines) => boxes.forEach((box) => showBox(box, pipelines)) };
+}
+
+const WORST = ["failed", "away", "starting", "waiting", "running"];
+
+function showBox({ node, box, state, lag, title }, pipelines) {
+  const own = node.pipelines.map((name) => pipelines.get(`pipeline/${name}`)).filter(Boolean);
+  if (node.kind === "step" || !own.length) return;
+  const worst = [...own].sort((a, b) => rank(a) - rank(b))[0];
+  if (node.kind === "sink") {
+    box.setAttribute("class", `box sink ${tone(worst.state)}`);
+    const speed = worst.rate ? `, ${rate(worst.rate)} rows/s` : worst.rows ? `, ${plural(worst.rows, "row")}` : "";
+    setText(state, `${worst.state}${speed}`);
+    setText(lag, worst.problem ? short(worst.problem.what) : worst.audit !== null ? `batch ${worst.audit} waits for its audit` : "");
+  } else {
+    const lags = own.map((p) => p.behind).filter(Boolean);
+    const most = lags.sort((a, b) => (b.seconds ?? 0) - (a.seconds ?? 0))[0];
+    setText(lag, most ? short(behind(most)) : "");
+  }
+  const problem = worst.problem ? `\n${worst.problem.what}${worst.problem.fix ? `\nFix: ${worst.problem.fix}` : ""}` : "";
+  setText(title, `${node.label}\n${worst.state}${problem}`);
+}
+
+const rank = (p) => (WORST.includes(p.state) ? WORST.indexOf(p.state) : WORST.length);

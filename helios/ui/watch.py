@@ -1,0 +1,168 @@
+"""The facts of a lake: pipelines that run elsewhere, or rest, by the stamps of their commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from helios.table.snapshots import Table
+from helios.table.status import Status
+from helios.table.view import View
+from helios.ui.facts import Behind, Happening, Json, PipelineFacts
+from helios.ui.feed import Feed
+from helios.ui.lake import Lake, Written
+from helios.ui.series import Backlog, finest
+
+LEAST, SHARE = 0.5, 0.5
+"""Seconds between two looks at the lake, and the part of its time that a process may look which does nothing else."""
+
+
+class WatchedLake:
+    """The facts of a lake.
+
+    Args:
+        look: Loads the tables.
+        view: The places from which the status of pipelines is read.
+        token: What a page must show to see rejected rows.
+        title: What is watched.
+        graph: The graph of a script; None without one: it is then drawn from what the commits have read.
+        declared: The maintenance of each pipeline that declares it.
+        names: The pipelines of a script, with their targets; others are not shown. None without a script.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[], Iterable[Table]],
+        view: Callable[[], View],
+        *,
+        token: str,
+        title: str,
+        graph: Json | None = None,
+        declared: Mapping[str, str] | None = None,
+        names: Mapping[str, str] | None = None,
+    ) -> None:
+        self.token = token
+        self._title, self._graph, self._declared, self._names = title, graph, declared or {}, names
+        self._feed = Feed()
+        self._backlogs: dict[str, Backlog] = {}
+        self._lake = Lake(look, view, least=LEAST, share=SHARE, found=self._feed.add, eager=True)
+        self._lake.start()
+
+    def close(self) -> None:
+        self._lake.stop()
+
+    def items(self) -> Mapping[str, Json]:
+        facts = self._pipelines()
+        state = "running" if self._lake.looked else "reading"
+        run = {
+            "mode": "lake",
+            "title": self._title,
+            "state": state,
+            "stops": False,
+            "problems": self._lake.problems,
+        }
+        return {
+            "run": run,
+            "graph": self._graph or _graph(self._lake),
+            **{f"pipeline/{one.name}": one for one in facts},
+            **{f"table/{table.name}": table for table in self._lake.tables()},
+        }
+
+    def happenings(self, after: int) -> Sequence[Happening]:
+        return self._feed.after(after)
+
+    def watched(self, by: int) -> None:
+        self._lake.watched(by)
+
+    def series(self, pipeline: str) -> Json | None:
+        return None
+
+    def commits(self, table: str, before: str | None, count: int) -> Json | None:
+        return self._lake.commits(table, before, count)
+
+    def batch(self, table: str, snapshot: str) -> Json | None:
+        return self._lake.batch(table, snapshot)
+
+    def rejects(self, table: str, snapshot: str, *, samples: bool) -> Json | None:
+        return self._lake.rejects(table, snapshot, samples=samples)
+
+    def table(self, name: str) -> Json | None:
+        return self._lake.table(name)
+
+    def metrics(self) -> str | None:
+        return None
+
+    def stop(self) -> bool:
+        return False
+
+    def _pipelines(self) -> list[PipelineFacts]:
+        """Each pipeline once: of one that writes several tables, its last commit."""
+        found: dict[str, list[Written]] = {}
+        for one in self._lake.statuses():
+            if self._names is None or one.status.pipeline in self._names:
+                found.setdefault(one.status.pipeline, []).append(one)
+        facts = [self._facts(name, several) for name, several in found.items()]
+        absent = {name: target for name, target in (self._names or {}).items() if name not in found}
+        return [*facts, *(self._absent(name, target) for name, target in absent.items())]
+
+    def _facts(self, name: str, several: Sequence[Written]) -> PipelineFacts:
+        statuses = [one.status for one in several]
+        last = max(statuses, key=lambda status: status.committed.timestamp() if status.committed else 0.0)
+        running = next((one.running for one in several if one.running is not None), None)
+        notes = tuple(dict.fromkeys(note for status in statuses for note in status.notes))
+        return PipelineFacts(
+            name=name,
+            target=last.table,
+            state={True: "running", False: "resting", None: "committed"}[running],
+            batches=last.batch + 1 if last.batch is not None else 0,
+            rows=last.rows or 0,
+            batch=last.batch,
+            snapshot=str(last.snapshot) if last.snapshot is not None else None,
+            committed=round(last.committed.timestamp() * 1000) if last.committed is not None else None,
+            behind=self._behind(last, max(one.looked for one in several)),
+            audit=next((status.audit for status in statuses if status.audit is not None), None),
+            notes=notes,
+            declared=self._declared.get(name),
+        )
+
+    def _absent(self, name: str, target: str) -> PipelineFacts:
+        """A pipeline that has not written yet, as far as is known."""
+        state = "new" if self._lake.looked else "reading"
+        return PipelineFacts(name=name, target=target, state=state, declared=self._declared.get(name))
+
+    def _behind(self, status: Status, looked: float) -> Behind | None:
+        """The backlog of a pipeline, and when it will be drained by what the last looks have found."""
+        amount = finest(status.behind_records, status.behind_files, status.behind)
+        if status.seconds is None or amount is None:
+            return None
+        backlog = self._backlogs.setdefault(status.pipeline, Backlog())
+        backlog.add(looked, amount)
+        drained, grows = backlog.drain()
+        return Behind(
+            snapshots=status.behind,
+            seconds=status.seconds,
+            files=status.behind_files,
+            bytes=status.behind_bytes,
+            records=status.behind_records,
+            drained=round(drained) if drained is not None else None,
+            grows=grows,
+        )
+
+
+def _graph(lake: Lake) -> Json:
+    """The graph of a lake: what each pipeline has read, by its record, and its table."""
+    nodes: dict[str, dict[str, Json]] = {}
+    edges: list[dict[str, Json]] = []
+
+    def node(name: str, kind: str) -> dict[str, Json]:
+        return nodes.setdefault(name, {"id": f"n{len(nodes)}", "kind": kind, "label": name, "pipelines": []})
+
+    for status in (one.status for one in lake.statuses()):
+        if status.batch is None:
+            continue
+        end = node(status.table, "sink")
+        end["kind"], end["pipelines"] = "sink", sorted({*end["pipelines"], status.pipeline})
+        for source in status.sources:
+            edge = {"start": node(source, "source")["id"], "end": end["id"], "label": "", "dashed": False}
+            if edge not in edges:
+                edges.append(edge)
+    return {"nodes": list(nodes.values()), "edges": edges}
