@@ -27,10 +27,10 @@ def test_one_version_and_one_name_of_the_authors() -> None:
     assert f"| {minor} | yes |" in (ROOT / "SECURITY.md").read_text()
 
 
-def test_the_pythons_of_the_classifiers_are_those_of_nox() -> None:
+def test_nox_runs_the_tests_on_each_python_of_the_classifiers() -> None:
     named = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["project"]["classifiers"]))
     tested = re.findall(r'"(3\.\d+)"', re.findall(r"session\(python=\[(.*)\]\)", (ROOT / "noxfile.py").read_text())[0])
-    assert named == tested
+    assert named == tested[: len(named)]
     assert PROJECT["project"]["requires-python"] == f">={named[0]}"
 
 
