@@ -3,6 +3,7 @@
 import { behind, pipelineLink, plural, rate, s, setText, tone } from "./dom.js";
 
 const WIDE = 208, HIGH = 58, ACROSS = 56, DOWN = 14, PAD = 8, SIGNS = 27;
+const LEAST = 0.7; // how far a graph is made smaller before it scrolls
 
 /** What a source or a sink reads or writes, and how: Iceberg.source(shop.orders).incremental(poll=2 s). */
 function parts(label) {
@@ -107,6 +108,8 @@ export function drawGraph(graph) {
   });
   const root = s("svg", { width, height, viewBox: `${-PAD} ${-PAD} ${width} ${height}`, role: "group", "aria-label": "Graph of the pipelines" },
     graph.edges.map((edge) => arrow(places.get(edge.start), places.get(edge.end), edge)), drawn);
+  root.style.width = `max(${Math.round(width * LEAST)}px, min(100%, ${width}px))`;
+  root.style.height = "auto";
   return { element: root, show: (pipelines) => boxes.forEach((box) => showBox(box, pipelines)) };
 }
 

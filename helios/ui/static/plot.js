@@ -19,10 +19,9 @@ export class Plot {
     const most = Math.max(0, ...known);
     const span = Math.max(1, at.at(-1) - at[0]);
     const point = (v, i) => `${(((at[i] - at[0]) / span) * WIDE).toFixed(1)},${(HIGH - 2 - (v / (most || 1)) * (HIGH - 6)).toFixed(1)}`;
-    const lines = [[]];
-    values.forEach((v, i) => (v === null ? lines.at(-1).length && lines.push([]) : lines.at(-1).push(point(v, i))));
+    const points = values.flatMap((v, i) => (v === null ? [] : [point(v, i)])); // times without a value are passed over
     this.svg.replaceChildren(s("line", { x1: 0, x2: WIDE, y1: HIGH - 1, y2: HIGH - 1 }),
-      ...lines.filter((l) => l.length).map((l) => s("polyline", { points: (l.length > 1 ? l : [l[0], l[0]]).join(" ") })));
+      s("polyline", { points: points.join(" ") }));
     const last = known.length ? this.shown(known.at(-1)) : "none yet";
     setText(this.value, last);
     setText(this.range, known.length > 1 ? `most ${this.shown(most)}, since ${clock(at[0])}` : "");

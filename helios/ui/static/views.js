@@ -38,8 +38,8 @@ const BATCHES = [
   { name: "time", cell: (e) => moment(e.at) },
   { name: "pipeline", cell: (e) => (e.pipeline ? { text: e.pipeline, href: pipelineLink(e.pipeline) } : e.table) },
   { name: "event", cell: (e) => ({ text: e.kind === "batch" && e.batch !== null ? `batch ${e.batch}` : e.kind === "batch" ? "commit" : e.kind, href: batchLink(e.table, e.snapshot) }) },
-  { name: "rows", number: true, cell: (e) => whole(e.rows) },
-  { name: "files", number: true, cell: (e) => whole(e.files) },
+  { name: "rows", number: true, cell: (e) => (e.kind === "batch" ? whole(e.rows) : "") },
+  { name: "files", number: true, cell: (e) => (e.kind === "batch" ? whole(e.files) : "") },
   { name: "size", number: true, cell: (e) => (e.bytes ? bytes(e.bytes) : "") },
   { name: "rejected", number: true, cell: (e) => (e.rejected ? whole(e.rejected) : "") },
   { name: "late", number: true, cell: (e) => (e.late ? whole(e.late) : "") },
@@ -350,10 +350,11 @@ export class Batch {
     const found = await ask("api/rejects", this.where);
     const groups = (found?.quarantines ?? []).flatMap((q) => q.groups.map((g) => ({ ...g, table: q.table })));
     const rows = (found?.quarantines ?? []).flatMap((q) => q.rows);
+    const kept = groups.reduce((sum, g) => sum + g.rows, 0);
     const counted = (step) => groups.filter((g) => g.step === step).reduce((sum, g) => sum + g.rows, 0);
     const outcome = (e) => {
       if (e.on_fail === "quarantine") return counted(e.step) ? `${plural(counted(e.step), "row")} failed` : "all rows passed";
-      if (e.on_fail === "drop") return told ? (told.rejected ? `of the batch ${plural(told.rejected, "row")} failed in all` : "all rows passed") : "failing rows are not stamped";
+      if (e.on_fail === "drop") return told ? (told.rejected > kept ? `${plural(told.rejected - kept, "row")} of the batch dropped in all` : "all rows passed") : "failing rows are not stamped";
       return "all rows passed";
     };
     const lines = [
