@@ -59,7 +59,7 @@ def _print(table: str, done: Publication) -> None:
         )
     for pipeline in done.pipelines:
         click.echo(f"{pipeline} goes on in main after these commits if the script has no .branch({done.branch!r}).")
-    for pipeline in done.stateful if done.changes else ():
+    for pipeline in done.stateful:
         output.say(
             "note",
             f"{pipeline} has state in its checkpoint. To go on in main, replace .branch({done.branch!r}) in the script "
