@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,9 +13,10 @@ from helios.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from types import FrameType
 
     from helios.plan import Plan
-    from helios.spark.rehearse.report import Counts, Rehearsed
+    from helios.spark.rehearse.report import Counts, Rehearsed, RehearsedCommit
     from helios.table.rehearsal import History, Made
 
 DIFFERS = 2
@@ -124,6 +126,8 @@ def _rehearsed(
     from helios.cli.launch import Launch
     from helios.spark.session.session import stop
 
+    signal.signal(signal.SIGTERM, _ended)  # so that the temporary folder is removed, as with Ctrl-C
+
     shown = progress.Lines(err=True)
     components = tuple(dict.fromkeys((*plan.components, "iceberg", "sqlite")))
     session = Launch(loaded, components, shown, debug=options.settings().debug).session([plan])
@@ -134,6 +138,10 @@ def _rehearsed(
         return Rehearsal(plan=plan, spark=session, history=history, made=commits, keys=keys, most=rows).run()
     finally:
         stop(session)
+
+
+def _ended(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
 # what is shown
@@ -151,6 +159,11 @@ def _print(found: Rehearsed) -> None:
 
 
 def _differences(found: Rehearsed) -> Iterator[str]:
+    failed = [one for one in found.commits if one.failed]
+    for text in dict.fromkeys(one.failed for one in failed):
+        same = [one for one in failed if one.failed == text]
+        more = f" and {len(same) - 1} more" if len(same) > 1 else ""
+        yield f"fails on {_name(same[0])}{more}: {text}"
     yield f"in all: {_counts(found.differs)}"
     yield from (f"  column {line}" for line in found.columns)
     for one in found.rejects:
@@ -168,20 +181,24 @@ def _differences(found: Rehearsed) -> Iterator[str]:
 def _print_table(found: Rehearsed) -> None:
     rows = [
         (
-            one.snapshot or "(after the last)",
+            _name(one),
             f"{one.committed:%Y-%m-%d %H:%M:%S} UTC" if one.committed is not None else "",
             one.batch if one.batch is not None else "",
             f"{one.before:,}",
             f"{one.now:,}",
             f"not rehearsed: {one.unread}"
             if one.unread
-            else f"fails: {one.failed}"
+            else "fails, see below"
             if one.failed
             else _counts(one.differs),
         )
         for one in found.commits
     ]
     output.table(("snapshot", "committed", "batch", "rows", "rows now", "differs"), rows, numbers=("rows", "rows now"))
+
+
+def _name(one: RehearsedCommit) -> str:
+    return str(one.snapshot) if one.snapshot is not None else "(after the last)"
 
 
 def _counts(counts: Counts) -> str:

@@ -17,6 +17,7 @@ from helios.errors import InputError
 from helios.plan.past import committed
 from helios.spark.rehearse.rehearsal import Rehearsal
 from helios.spark.rehearse.report import Counts, Rehearsed, Rejects
+from tests.suite.waiting import PATIENCE
 
 pytestmark = pytest.mark.promise("rehearsals")
 
@@ -33,6 +34,11 @@ def rehearse(world: Any, pipeline: Any, *, last: int = 100, keys: Sequence[str] 
     ).run()
     assert checksums(world.folder) == before
     return found
+
+
+def run(world: Any, pipeline: Any) -> None:
+    """Runs a pipeline over many commits."""
+    assert world.start(pipeline, once=True).await_termination(3 * PATIENCE)
 
 
 def checksums(folder: Path) -> dict[str, str]:
@@ -97,6 +103,7 @@ def pipeline_of(world: Any, mode: str) -> Any:
     return made[mode].named(mode)
 
 
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("mode", MODES)
 def test_an_unchanged_script_makes_no_difference(world: Any, mode: str) -> None:
     pipeline = pipeline_of(world, mode)
@@ -108,7 +115,7 @@ def test_an_unchanged_script_makes_no_difference(world: Any, mode: str) -> None:
         world.sql("CREATE TABLE local.a.merge (kind string, amount bigint) USING iceberg")
     if pipeline.stream.source.streaming:
         fill(world, batches)
-        world.run(pipeline)
+        run(world, pipeline)
     else:
         for batch in batches:
             fill(world, [batch])
@@ -121,11 +128,12 @@ def test_an_unchanged_script_makes_no_difference(world: Any, mode: str) -> None:
     assert (sum(one.snapshot is not None for one in found.commits), found.anything) == (3, False), found
 
 
+@pytest.mark.timeout(900)
 def test_what_an_upsert_remembered_then(world: Any) -> None:
     batches = orders(random.Random("remembered"), 20)
     fill(world, batches)
     pipeline = pipeline_of(world, "deleting")
-    world.run(pipeline)
+    run(world, pipeline)
     assert not rehearse(world, pipeline, last=12).anything
     [keys] = (world.folder / ".helios/warehouse/_helios/keys").iterdir()
     for delta in (keys / "delta").iterdir():
@@ -192,7 +200,7 @@ def test_an_edited_append_gives_what_a_recompute_says(world: Any, seed: int) -> 
     batches = orders(chance, 5)
     fill(world, batches)
     rows = world.source("a.s").incremental(max_files=1)
-    world.run((rows >> world.sink("a.t")).named("copy"))
+    run(world, (rows >> world.sink("a.t")).named("copy"))
     last = chance.randint(1, 5)
     step, edit = EDITS[chance.choice(list(EDITS))](chance)
     extra = chance.random() < 0.3
@@ -215,7 +223,7 @@ def test_an_edited_upsert_gives_what_a_recompute_says(world: Any, seed: int) -> 
     batches = orders(chance, 6)
     fill(world, batches)
     rows = world.source("a.s").incremental(max_files=1)
-    world.run((rows >> world.sink("a.t").upsert("id", order_by="at")).named("newest"))
+    run(world, (rows >> world.sink("a.t").upsert("id", order_by="at")).named("newest"))
     last = chance.randint(1, 6)
     name = chance.choice([*EDITS, "order"])
     step, edit = (None, lambda row: row) if name == "order" else EDITS[name](chance)

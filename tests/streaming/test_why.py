@@ -61,6 +61,7 @@ class Journal:
         wrote: The snapshot that wrote each row, by the row's number `n`, of which no other row has the same.
         made: Of each commit of the target: snapshot, pipeline, batch, rows added, rows removed.
         left: The numbers of rows that are in the quarantine.
+        deleted: How many rows others have deleted.
     """
 
     def __init__(self, world: Any, target: str, seed: int) -> None:
@@ -70,6 +71,7 @@ class Journal:
         self.rows: Counter[int] = Counter()
         self.limit = 100
         self.batches = self.replays = -1
+        self.deleted = 0
 
     def pipeline(self) -> Pipeline:
         small = expect({"small": f"n % 100 < {self.limit}"}, on_fail="quarantine")
@@ -106,6 +108,7 @@ class Journal:
         self.world.sql(f"INSERT INTO local.a.t VALUES (CAST({1000 + self.n} AS BIGINT), CAST({self.n} AS BIGINT))")
         self.n += 1
         self._note(None, None)
+        self.deleted += 1
         self.world.sql(f"DELETE FROM local.a.t WHERE n = {self.random.choice(sorted(self.rows))}")
         self._note(None, None)
 
@@ -164,7 +167,9 @@ class Journal:
         found = commits(self.world.load("a.t"), warehouses([self.world.catalog]))[::-1]
         for said, made in zip(found, self.made[-len(found) :], strict=True):
             assert (said.snapshot, said.pipeline, said.batch) == made[:3]
-            assert said.added - said.removed == made[3] - made[4]
+            # Where files are rewritten on v2, the rows of others' deletes in them are counted as removed once more.
+            twice = (made[3] - made[4]) - (said.added - said.removed)
+            assert twice == 0 or (self.target == "rewrite-2" and not said.exact and 0 < twice <= self.deleted), said
             assert not said.exact or (said.added, said.removed) == made[3:], said
             assert said.exact or "upsert" not in self.target, "only commits that rewrite files are near"
         return len(found)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from helios.errors import InputError
 from helios.model.modes import VALID_FROM
@@ -20,6 +21,7 @@ from helios.spark.rehearse.attempt import Attempt, CannotRead, Done, kept_out
 from helios.spark.rehearse.compare import Differences, Side, compare
 from helios.spark.rehearse.report import Counts, Rehearsed, RehearsedCommit, Rejects
 from helios.spark.sinks.stored_records import known_records
+from helios.table.refs import REPLAY
 from helios.table.rehearsal import History, Made, Rerun, reruns
 
 PARTS = ("step", "source", "mode", "path")
@@ -222,27 +224,47 @@ class Rehearsal:
     def _rejects(self, done: Done, rehearsed: Sequence[int]) -> Iterator[Rejects]:
         """The counts of rejected rows, by expectation."""
         now = kept_out(done, self.spark)
-        before = self._rejected_before([self.made[index] for index in rehearsed])
+        after = [len(self.made)] if done.whole(len(self.made)) else []
+        before = self._rejected_before([*rehearsed, *after])
         for step in dict.fromkeys((*(before or {}), *now)):
             yield Rejects(step=step, before=before.get(step, 0) if before is not None else None, now=now.get(step, 0))
-        dropped = sum(done.kept_out.get(index, 0) for index in rehearsed) - sum(now.values())
+        dropped = sum(done.kept_out.get(index, 0) for index in (*rehearsed, *after)) - sum(now.values())
         if dropped > 0:
             yield Rejects(step="dropped", before=None, now=dropped)
 
-    def _rejected_before(self, made: Sequence[Made]) -> Mapping[str, int] | None:
-        """The rows of these batches that the quarantine has, by expectation; None where there is none."""
+    def _rejected_before(self, rehearsed: Sequence[int]) -> Mapping[str, int] | None:
+        """The rows of the batches of these commits that the quarantine has, by expectation; None where not known."""
         name = self.plan.write.quarantine
-        if name is None or not self.plan.streaming:  # a batch pipeline numbers rejected batches apart
+        if name is None or not self.plan.streaming or self._replays():  # a batch pipeline numbers its rejects apart
             return None
         if tables.load_table(self.spark, name) is None:
             return {}
-        batches = [one.batch for one in made]
         rows = self.spark.table(name.sql)
-        own = rows.where(rows["pipeline"].isin(list(self.plan.write.pipelines)) & rows["batch"].isin(batches))
+        own = rows.where(rows["pipeline"].isin(list(self.plan.write.pipelines)))
+        # All rejected rows of a batch have one time.
+        known = own.groupBy("batch", F.col("at").cast("double").alias("at"), "step", "reason").count().collect()
         found: dict[str, int] = {}
-        for step, reason, count in own.groupBy("step", "reason").count().collect():
-            found[step or reason] = found.get(step or reason, 0) + count
+        for batch, at, step, reason, count in known:
+            if any(self._rejected_by(index, batch, at) for index in rehearsed):
+                found[step or reason] = found.get(step or reason, 0) + count
         return found
+
+    def _rejected_by(self, index: int, batch: int, at: float) -> bool:
+        """Whether rows of this batch and time were rejected on the way to a commit: each checkpoint numbers from 0."""
+        begin = self.history.made.index(self.made[0])
+        every = self.history.made[: begin + len(self.made)]
+        before = every[begin + index - 1] if begin + index else None
+        if before is not None and at <= before.committed.timestamp():
+            return False
+        if index == len(self.made):
+            return batch > self.made[-1].batch
+        one = self.made[index]
+        return one.follows < batch <= one.batch and at <= one.committed.timestamp()
+
+    def _replays(self) -> bool:
+        """Whether rejected rows were replayed since: the quarantine no longer has these."""
+        names = {name + REPLAY for name in self.plan.write.pipelines}
+        return any(other.pipeline in names for other in self.history.since(self.made[0].snapshots[0]))
 
     def _steps(self) -> Iterator[str]:
         """How the plan differs from that of the last commit, each new step with its line."""
@@ -263,6 +285,8 @@ class Rehearsal:
             yield "the steps of the last commit are not known: no checkpoint has their plan"
         if self.history.refilled and self.made[0] is self.history.made[0]:
             yield "commits before the last full refresh are left out"
+        if self._replays():
+            yield "rejected rows were replayed since: how many there were at the time is not known"
         others = self.history.since(self.made[attempt.first].snapshots[0])
         if others and not attempt.appends:
             names = ", ".join(sorted({one.pipeline or "another writer" for one in others}))
