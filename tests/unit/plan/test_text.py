@@ -242,6 +242,7 @@ def test_sources_as_json(planned: Any, snapshots: list[int]) -> None:
         "start": None,
         "state": None,
         "span": [snapshots[0], snapshots[1]],
+        "where": ["id > 0"],
         "columns": ["id"],
         "changes": {"keys": ["id"]},
         "on_overwrite": "fail",
