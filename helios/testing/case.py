@@ -12,10 +12,10 @@ from helios.model.flow import Pipeline
 from helios.plan.compile import compile_pipelines
 from helios.plan.nodes import Plan
 from helios.plan.typing.schema import Column, Schema, from_pyiceberg
-from helios.sources.memory.declare import Memory
-from helios.testing.casts import canonical, cast_rows, inferred
+from helios.testing.casts import canonical, cast_rows
 from helios.testing.diff import Different, Row, difference
 from helios.testing.names import short_name
+from helios.testing.outputs import delivered
 from helios.testing.stage import KILLS, Batch, Kill, Stage
 
 if TYPE_CHECKING:
@@ -267,6 +267,12 @@ class PipelineTest:
         from helios.testing.invariant import check
 
         self.settle()
+        outputs = [plan.write.sink.label() for plan in self.stage.plans() if plan.write.sink.iceberg is None]
+        if outputs:
+            raise InputError(
+                f"invariant() compares tables, and {outputs[0]} is none: a batch that runs again is delivered again.",
+                fix="end the stream in an Iceberg.sink for this test.",
+            )
         return check(self, cuts=cuts, replays=replays, shuffles=shuffles, ignore=ignore, seed=seed)
 
     def schema(self) -> dict[str, str]:
@@ -285,19 +291,21 @@ class PipelineTest:
     def _target(self, table: str | None) -> tuple[str, list[dict[str, Any]], Schema, Sequence[str]]:
         """The name, rows, columns and keys of a target, or of another table."""
         plans = self.stage.plans()
-        plan = plans[-1]
-        if table is None and plan.write.sink.iceberg is None:
-            rows = Memory.rows(plan.write.table.table)
-            return plan.write.table.text, rows, plan.schema or inferred(rows, plan.write.table.text), ()
-        if table is not None:
-            by_name = {plan.write.table.text: plan for plan in plans}
-            fitting = [
-                name for name in by_name if name == table or name.endswith(f".{table}") or short_name(name) == table
-            ]
-            if len(fitting) != 1:
-                return self._table(self.lake.named(table), None, (), None)
-            plan = by_name[fitting[0]]
-        return self._table(plan.write.table, plan.write.sink.branch_name, plan.write.mode.keys, plan.schema)
+        if table is None:
+            return self._of(plans[-1])
+        known = {one.write.table.text: one for one in plans}
+        fitting = [name for name in known if name == table or name.endswith(f".{table}") or short_name(name) == table]
+        fitting = fitting or [name for name in known if name.endswith(f":{table}")]  # a target that is no table
+        if len(fitting) == 1:
+            return self._of(known[fitting[0]])
+        return self._table(self.lake.named(table), None, (), None)
+
+    def _of(self, plan: Plan) -> tuple[str, list[dict[str, Any]], Schema, Sequence[str]]:
+        """The same of the target of a pipeline."""
+        write = plan.write
+        if write.sink.iceberg is None:
+            return write.table.text, *delivered(plan, self.lake.topics), ()
+        return self._table(write.table, write.sink.branch_name, write.mode.keys, plan.schema)
 
     def _table(
         self, table: TableName, branch: str | None, keys: Sequence[str], columns: Schema | None

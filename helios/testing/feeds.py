@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from zlib import crc32
 
 from helios.catalog.names import TableName
@@ -18,7 +18,7 @@ from helios.plan.typing.schema import Schema, from_ddl, from_pyiceberg, from_row
 from helios.sources.changes.debezium import CdcSource
 from helios.sources.changes.topic import TopicChanges
 from helios.sources.files.declare import FilesSource
-from helios.sources.iceberg.declare import IcebergSource
+from helios.sources.iceberg.declare import Between, IcebergSource
 from helios.sources.kafka.declare import KafkaSource
 from helios.sources.memory.declare import MemorySource
 from helios.sources.webhook.bodies import line_of, verified
@@ -28,6 +28,9 @@ from helios.testing.casts import arrow_schema, cast_rows, inferred
 from helios.testing.files import write_file
 from helios.testing.names import short_name
 from helios.testing.records import Record, as_bytes, envelope
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MEMORY = "memory"
 """The name of a source of rows in memory in a test."""
@@ -85,6 +88,8 @@ class TableFeed(Feed):
         super().__init__(table.text)
         self._table = table
         self._schema = from_ddl(declared) if declared is not None else None
+        self._ranged = False  # whether a source reads a range of the table's history
+        self._range: Between | None = None  # the range of the last batch
 
     @property
     def catalog(self) -> Catalog:
@@ -111,8 +116,19 @@ class TableFeed(Feed):
 
         self.create()
         if records:
-            table = self.catalog.load(self._table.within).iceberg
-            table.append(pa.Table.from_pylist(list(records), schema=arrow_schema(self.schema() or Schema(()))))
+            before = self._end_of_history() if self._ranged else None
+            self._append(pa.Table.from_pylist(list(records), schema=arrow_schema(self.schema() or Schema(()))))
+            if before is not None:
+                self._range = Between(before, self._end_of_history())
+
+    def _append(self, rows: pa.Table) -> None:
+        self.catalog.load(self._table.within).iceberg.append(rows)
+
+    def _end_of_history(self) -> int:
+        """The newest snapshot, of a table without one a first one that has no rows."""
+        while (newest := self.catalog.load(self._table.within).current_snapshot()) is None:
+            self._append(arrow_schema(self.schema() or Schema(())).empty_table())
+        return newest.id
 
     def create(self) -> None:
         """Creates the table, if the columns are known and the table does not exist."""
@@ -131,15 +147,16 @@ class TableFeed(Feed):
                 f"the source {self.name} has no rows and no columns in this test.",
                 fix=f'give it rows, or declare it: lake.table("{self._table.within}", "id bigint, ...").',
             )
+        if self._ranged and self._range is None:  # a range without rows, until a batch comes
+            before = self._end_of_history()
+            self._append(arrow_schema(self.schema() or Schema(())).empty_table())
+            self._range = Between(before, self._end_of_history())
 
     def stand_in(self, source: Source) -> Source:
         assert isinstance(source, IcebergSource)
-        if source.between_points is not None:
-            raise InputError(
-                f"{source.label()} reads a range of the table's history, which a test does not have.",
-                where=source.origin,
-                fix="test the steps behind it over the table itself.",
-            )
+        if source.between_points is not None:  # the rows that the test has given last
+            self._ranged = True
+            source = replace(source, between_points=self._range or source.between_points)
         # A name (or None, the default catalog) already refers to a catalog of the lake: see `Lake.context`.
         catalog = self.catalog if isinstance(source.catalog, Catalog) else source.catalog
         return replace(source, catalog=catalog, start=None, at=None, max_rows=None, max_files=None)

@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING, Any, Self
 from helios.catalog.names import TableName
 from helios.catalog.spec import Catalog
 from helios.config import Config, load
-from helios.errors import InputError
+from helios.errors import InputError, NotFound, near_miss
 from helios.model.flow import Pipeline
 from helios.model.values import Identifier, caller
 from helios.plan.context import Context
+from helios.sources.kafka.sink import KafkaSink
 from helios.sources.kafka.transport import STAND_INS
 from helios.testing.feeds import TableFeed, Topics
 from helios.testing.names import sources_of
+from helios.testing.records import Record
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -156,6 +158,16 @@ class Lake:
         scan = iceberg.scan(snapshot_id=ref.snapshot_id if ref is not None else None)
         return list(scan.to_arrow().to_pylist())
 
+    def records(self, topic: str) -> list[Record]:
+        """The records of a topic: what a test has given, and what pipelines have written with `Kafka.sink`.
+
+        Raises:
+            NotFound: No pipeline of the tests has the topic.
+        """
+        if topic not in self.topics.logs:
+            raise NotFound(f"topic {topic!r} is not in the test's lake. {near_miss(topic, self.topics.logs)}")
+        return [record for partition in self.topics.logs[topic] for record in partition]
+
     def sql(self, text: str) -> list[dict[str, Any]]:
         """Runs Spark SQL over the lake's tables, like another writer: `DELETE FROM local.shop.orders ...`."""
         command = text.split(maxsplit=1)[0].lower()
@@ -239,6 +251,10 @@ class Lake:
         table = sink.iceberg
         if table is None and not getattr(sink, "lasting", True):
             return pipeline  # a target in memory, which ends with the process
+        if isinstance(sink, KafkaSink):
+            self.topics.make(sink.topic)
+            plain = replace(sink, brokers=(self.topics.broker,), login=None, encryption=None, client=())
+            return replace(pipeline, sink=replace(plain, checkpoint_location=None))
         if table is None:
             raise InputError(
                 f"{sink.label()} writes to another system, which a test does not do.",

@@ -254,10 +254,10 @@ NAMING = {
     "spark.sinks.schema_changes": {"changes"},
     "spark.sinks.schema_policy": {"changes"},
     "spark.steps.materialized_view": {"iceberg"},
-    "testing.case": {"memory"},
     "testing.feeds": {"changes", "files", "iceberg", "kafka", "memory", "webhook"},
     "testing.files": {"files"},
     "testing.lake": {"kafka"},
+    "testing.outputs": {"kafka", "memory"},
     "testing.spark.topics": {"kafka"},
     "testing.stage": {"kafka"},
 }

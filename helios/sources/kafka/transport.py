@@ -33,6 +33,9 @@ class StandIn(Topics, Protocol):
     def records(self, spark: SparkSession, at: TopicsPosition, wanted: Iterable[Range], headers: bool) -> DataFrame:
         """The records of ranges, with the columns that Spark's reader of Kafka has."""
 
+    def produce(self, topic: str, records: DataFrame) -> None:
+        """Appends records to a topic, with the columns that Spark's writer of Kafka takes."""
+
 
 STAND_INS: dict[str, Callable[[KafkaSource], StandIn]] = {}
 """The factories of stand-ins, by the address that a test gives as that of a broker."""

@@ -14,6 +14,7 @@ from helios.errors import InputError, RunError
 from helios.sources.kafka.declare import KafkaSource
 from helios.sources.kafka.sink import KafkaSink
 from helios.sources.kafka.spark.cluster import Cluster, properties
+from helios.sources.kafka.transport import stand_in
 from helios.spark.jvm.sql import quoted, refusal
 
 NESTED = (ArrayType, MapType, StructType, VariantType)
@@ -40,15 +41,8 @@ def verify(sink: KafkaSink, *, begun: bool) -> None:
         NotFound: The topic does not exist.
         RunError: The cluster does not answer, or refuses.
     """
-    source = KafkaSource(
-        topics=(sink.topic,),
-        brokers=sink.brokers,
-        login=sink.login,
-        encryption=sink.encryption,
-        client=sink.client,
-        origin=sink.origin,
-    )
-    cluster = Cluster(source, sink.label())
+    source = _as_source(sink)
+    cluster = stand_in(source) or Cluster(source, sink.label())
     try:
         if not cluster.logs([sink.topic]):
             raise cluster.missing([sink.topic])
@@ -71,6 +65,10 @@ def produce(sink: KafkaSink, df: DataFrame) -> None:
         RunError: A record was refused.
     """
     records = _records(sink, df)
+    given = stand_in(_as_source(sink))
+    if given is not None:
+        given.produce(sink.topic, records)
+        return
     options = {f"kafka.{name}": value for name, value in properties(sink).items()}
     options |= {"kafka.acks": "all", "kafka.enable.idempotence": "true", "topic": sink.topic}
     try:
@@ -85,6 +83,18 @@ def produce(sink: KafkaSink, df: DataFrame) -> None:
             where=sink.origin,
             fix="repair the cause, and run again: accepted records of the batch are produced again.",
         ) from error
+
+
+def _as_source(sink: KafkaSink) -> KafkaSource:
+    """The topic of a sink as a source, which has the same connection."""
+    return KafkaSource(
+        topics=(sink.topic,),
+        brokers=sink.brokers,
+        login=sink.login,
+        encryption=sink.encryption,
+        client=sink.client,
+        origin=sink.origin,
+    )
 
 
 def _records(sink: KafkaSink, df: DataFrame) -> DataFrame:

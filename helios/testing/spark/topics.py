@@ -26,7 +26,7 @@ class GivenTopics:
         logs: The records, by topic and partition.
     """
 
-    def __init__(self, source: KafkaSource, logs: Mapping[str, Sequence[Sequence[Record]]]) -> None:
+    def __init__(self, source: KafkaSource, logs: Mapping[str, Sequence[list[Record]]]) -> None:
         self._source = source
         self._logs = logs
 
@@ -73,6 +73,17 @@ class GivenTopics:
                 [{"key": name, "value": value} for name, value in record.headers] or None for *_, record in rows
             ]
         return inline(spark, COLUMNS + (HEADERS if headers else ""), columns)
+
+    def produce(self, topic: str, records: DataFrame) -> None:
+        log = self._logs[topic][0]
+        has_key = "key" in records.columns
+        for row in records.collect():
+            log.append(Record.of(Record(value=_plain(row["value"]), key=_plain(row["key"]) if has_key else None)))
+
+
+def _plain(value: object) -> object:
+    """A value of a row as bytes or text: Spark gives bytes as a bytearray."""
+    return bytes(value) if isinstance(value, bytearray) else value
 
 
 def _timestamp(at: datetime | str | None) -> datetime:

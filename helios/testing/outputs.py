@@ -1,0 +1,65 @@
+"""The rows of targets that are no tables: those in memory, and the records of a topic as rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+from helios.errors import InputError
+from helios.plan.nodes import Plan
+from helios.plan.typing.schema import Column, Schema
+from helios.sources.kafka.sink import KafkaSink
+from helios.sources.memory.declare import Memory
+from helios.testing.casts import cast_rows, inferred
+from helios.testing.feeds import Topics
+from helios.testing.records import Record
+
+
+def delivered(plan: Plan, topics: Topics) -> tuple[list[dict[str, Any]], Schema]:
+    """The rows of a target and their columns.
+
+    A record whose value is JSON is a row with its fields, where bytes are the text that JSON has of them. Any other
+    record is a row with the columns `key` and `value`.
+
+    Args:
+        plan: The plan of the pipeline, whose target is no table.
+        topics: The topics of the lake.
+
+    Raises:
+        InputError: A record of the topic is none that this pipeline writes.
+    """
+    sink = plan.write.sink
+    if isinstance(sink, KafkaSink):
+        return _of_topic(sink, plan.schema, topics.logs[sink.topic][0])
+    held = Memory.rows(plan.write.table.table)
+    return held, plan.schema or inferred(held, plan.write.table.text)
+
+
+def _of_topic(sink: KafkaSink, schema: Schema | None, records: Sequence[Record]) -> tuple[list[dict[str, Any]], Schema]:
+    if sink.format == "json":
+        rows = [_fields(sink, number, record) for number, record in enumerate(records, 1)]
+        columns = schema or inferred(rows, sink.topic)
+        of_text = [Column(one.name, "string") if one.kind.name == "binary" else one for one in columns.columns]
+        made = Schema(tuple(of_text))
+        return cast_rows(rows, made, sink.topic), made
+    kind = "string" if sink.format == "string" else "binary"
+    text = kind == "string"
+    values = [one.value.decode() if text and one.value is not None else one.value for one in records]
+    keys = [record.key for record in records]
+    made = Schema((Column("key", "binary"), Column("value", kind)))
+    return [{"key": key, "value": value} for key, value in zip(keys, values, strict=True)], made
+
+
+def _fields(sink: KafkaSink, number: int, record: Record) -> dict[str, Any]:
+    try:
+        fields = json.loads(record.value or b"", parse_float=Decimal)
+    except ValueError:
+        fields = None
+    if not isinstance(fields, dict):
+        raise InputError(
+            f"record {number} of topic {sink.topic} is no JSON object: {record.value!r}.",
+            fix=f'read the records themselves: lake.records("{sink.topic}").',
+        )
+    return fields
