@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -126,22 +132,37 @@ def _rehearsed(
     from helios.cli.launch import Launch
     from helios.spark.session.session import stop
 
-    signal.signal(signal.SIGTERM, _ended)  # so that the temporary folder is removed, as with Ctrl-C
+    with tempfile.TemporaryDirectory(prefix="helios-rehearsal-") as name:
+        _end_cleanly(Path(name))
+        shown = progress.Lines(err=True)
+        components = tuple(dict.fromkeys((*plan.components, "iceberg", "sqlite")))
+        session = Launch(loaded, components, shown, debug=options.settings().debug).session([plan])
+        _end_cleanly(Path(name))  # once more: SparkContext puts its own handler for SIGINT
+        try:
+            from helios.spark.rehearse.rehearsal import Rehearsal
 
-    shown = progress.Lines(err=True)
-    components = tuple(dict.fromkeys((*plan.components, "iceberg", "sqlite")))
-    session = Launch(loaded, components, shown, debug=options.settings().debug).session([plan])
-    try:
-        from helios.spark.rehearse.rehearsal import Rehearsal
-
-        shown.note(f"rehearsing {progress.counted(len(commits), 'commit')} of {plan.pipeline} ...")
-        return Rehearsal(plan=plan, spark=session, history=history, made=commits, keys=keys, most=rows).run()
-    finally:
-        stop(session)
+            shown.note(f"rehearsing {progress.counted(len(commits), 'commit')} of {plan.pipeline} ...")
+            return Rehearsal(
+                plan=plan, spark=session, history=history, made=commits, keys=keys, most=rows, folder=Path(name)
+            ).run()
+        finally:
+            stop(session)
 
 
-def _ended(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+def _end_cleanly(folder: Path) -> None:
+    """Has SIGINT and SIGTERM end the process at once, without the folder."""
+    from helios.cli.run import end_jvm
+
+    def end(number: int, frame: FrameType | None) -> None:
+        with suppress(OSError):
+            # Without Python's buffers, which may be in the middle of another write.
+            os.write(sys.stderr.fileno(), b"stopped; nothing of the lake was written.\n")
+        end_jvm()  # it writes into the folder
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
 
 
 # what is shown

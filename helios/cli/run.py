@@ -323,7 +323,7 @@ class Signals:
                 # Without Python's buffers, which may be in the middle of another write.
                 os.write(sys.stderr.fileno(), self._last_words().encode())
             if self.stop is None:
-                _end_starting_jvm()
+                end_jvm()
             # Ending Python closes the pipe by which a running JVM of Spark lives.
             os._exit(128 + number)
         self._asked = True
@@ -336,8 +336,8 @@ class Signals:
         return f"{SHOW_CURSOR if on_terminal else ''}{said if self.stop is None else ''}"
 
 
-def _end_starting_jvm() -> None:
-    """Ends Spark's JVM while it starts: it does not look at the pipe by which it lives until it is up."""
+def end_jvm() -> None:
+    """Kills Spark's JVM; while it starts it does not look at the pipe by which it lives."""
     for listed in Path("/proc/self/task").glob("*/children"):  # elsewhere than on Linux it ends seconds later
         with suppress(OSError):
             for child in listed.read_text().split():

@@ -120,6 +120,34 @@ def test_a_rehearsal_prints_what_its_page_shows(tmp_path: Path) -> None:
     assert sorted(row["id"] for row in rows(tmp_path / "demo", "shop.orders")) == [1, 3, 4, 5, 6, 7]
 
 
+@pytest.mark.promise("rehearsals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_rehearsal_that_is_stopped_leaves_no_folder(folder: Path, number: signal.Signals) -> None:
+    assert helios(folder, "run", "pipeline.py", "--once").returncode == 0
+    temporary = folder / "temporary"
+    temporary.mkdir()
+    process = subprocess.Popen(
+        [*HELIOS, "rehearse", "pipeline.py"],
+        cwd=folder,
+        env=environment() | {"TMPDIR": str(temporary)},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    try:
+        until(lambda: list(temporary.glob("helios-rehearsal-*/*/lake")))
+        os.killpg(process.pid, number)
+        assert process.wait(30) == 128 + number
+        assert process.stderr.read().endswith("stopped; nothing of the lake was written.\n")
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stderr.close()
+    assert not list(temporary.glob("helios-rehearsal-*"))
+
+
 @pytest.mark.promise("documents")
 def test_the_first_block_of_the_readme_runs_as_it_stands_in_an_empty_folder(tmp_path: Path) -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text()

@@ -133,6 +133,7 @@ class Attempt:
         reruns: Their batches.
         first: The index of the first commit that is rehearsed.
         most: About how many rows are written and compared.
+        folder: Where the temporary lake is; None for the machine's folder of temporary files.
     """
 
     plan: Plan
@@ -141,6 +142,7 @@ class Attempt:
     reruns: Sequence[Rerun]
     first: int
     most: int
+    folder: Path | None = None
 
     @property
     def appends(self) -> bool:
@@ -155,7 +157,7 @@ class Attempt:
             CannotRead: Batches cannot be read again, and later ones depend on them.
             HeliosError: The pipeline does not start.
         """
-        with tempfile.TemporaryDirectory(prefix="helios-rehearsal-") as name:
+        with tempfile.TemporaryDirectory(prefix="helios-rehearsal-", dir=self.folder) as name:
             folder = Path(name).resolve()
             here = lake.lake_in(folder / "lake")
             lake.declare(self.spark, here)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -40,6 +41,7 @@ class Rehearsal:
         keys: The columns that pair rows of a table that is appended to.
         most: About how many rows are written and compared.
         some: How many rows of each kind the result has.
+        folder: Where temporary files are; None for the machine's folder of these.
         unread: Why batches cannot be read again, by their commit.
     """
 
@@ -50,6 +52,7 @@ class Rehearsal:
     keys: Sequence[str] = ()
     most: int = 1_000_000
     some: int = 10
+    folder: Path | None = None
     unread: dict[int, str] = field(default_factory=dict)
 
     def run(self) -> Rehearsed:
@@ -65,9 +68,7 @@ class Rehearsal:
         first = 0
         while True:
             first = self._begins(first, again)
-            attempt = Attempt(
-                plan=self.plan, spark=self.spark, commits=self.made, reruns=again, first=first, most=self.most
-            )
+            attempt = self._attempt(first, again)
             try:
                 with attempt.run() as done:
                     unread = {**self.unread, **done.unread}
@@ -80,6 +81,17 @@ class Rehearsal:
                     again = [one for one in again if one.owner < len(self.made)]
                 else:
                     first = problem.index + 1
+
+    def _attempt(self, first: int, again: Sequence[Rerun]) -> Attempt:
+        return Attempt(
+            plan=self.plan,
+            spark=self.spark,
+            commits=self.made,
+            reruns=again,
+            first=first,
+            most=self.most,
+            folder=self.folder,
+        )
 
     def _goes_on(self) -> bool:
         """True if the pipeline has committed since: what its checkpoint has beyond may have written rows."""
@@ -96,9 +108,7 @@ class Rehearsal:
             InputError: There is none.
         """
         readable = {one.owner for one in again} - self.unread.keys()
-        appends = Attempt(
-            plan=self.plan, spark=self.spark, commits=self.made, reruns=again, first=first, most=self.most
-        ).appends
+        appends = self._attempt(first, again).appends
         while first < len(self.made):
             later = range(first, len(self.made))
             one = self.made[first]

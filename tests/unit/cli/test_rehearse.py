@@ -1,12 +1,16 @@
-"""`rehearse`: what is refused before Spark starts."""
+"""`rehearse`: what is refused before Spark starts, and what is printed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from click.testing import Result
+
+from helios.cli.rehearse import _print
+from helios.spark.rehearse.report import Rehearsed, RehearsedCommit
 
 pytestmark = [pytest.mark.promise("rehearsals"), pytest.mark.short]
 
@@ -46,3 +50,22 @@ def test_last_and_since_are_two_ways(cli: Run, folder: Path) -> None:
     refused = cli("rehearse", "script.py", "--last", "2", "--since", "2026-01-01")
     assert refused.exit_code == 2
     assert "pass one" in refused.stderr
+
+
+def test_an_error_of_several_commits_is_printed_once_below_them(capsys: pytest.CaptureFixture[str]) -> None:
+    at = datetime(2026, 1, 5, tzinfo=UTC)
+    commits = [
+        RehearsedCommit(snapshot=number, committed=at, batch=number, before=1, failed=failed)
+        for number, failed in enumerate(["no column b.\n  - a", "", "no column b.\n  - a"], start=1)
+    ]
+    _print(Rehearsed(pipeline="p", target="local.a.t", mode="append", commits=tuple(commits)))
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "SNAPSHOT  COMMITTED                BATCH  ROWS  ROWS NOW  DIFFERS",
+        "1         2026-01-05 00:00:00 UTC  1         1         0  fails, see below",
+        "2         2026-01-05 00:00:00 UTC  2         1         0  the same",
+        "3         2026-01-05 00:00:00 UTC  3         1         0  fails, see below",
+        "",
+        "fails on 1 and 1 more: no column b.",
+        "  - a",
+        "in all: the same",
+    ]
