@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from helios import Files, Pipeline, dedupe, watermark
+from helios import Files, Pipeline
 from helios.catalog.names import TableName
 from helios.errors import EngineNeeded, HeliosError, RunError
 from helios.spark.checkpoint import upsert_state
@@ -88,28 +88,6 @@ def test_deletes_that_were_folded_after_the_publication_count_once(
     arrive((12, 12, False), (2, 4, False), (51, 1, False))
     world.run(upserts(None))
     assert world.ids("a.t") == [1, 50, 51]
-
-
-def test_a_stateful_pipeline_takes_its_checkpoint_along(world: Any) -> None:
-    once = watermark("ts", "1 day") >> dedupe("id", within="1 hour")
-
-    def counts(branch: str | None) -> Pipeline:
-        sink = world.sink("a.t").branch(branch) if branch else world.sink("a.t")
-        made: Pipeline = world.source("a.s").incremental(poll=1) >> once >> sink
-        return made
-
-    world.fill("a.s", [1, 2, 2], ts="TIMESTAMP '2026-01-01 00:00:00'")
-    world.run(counts("staging"))
-    assert published(world).stateful == ["local.a.t@staging"]
-    world.fill("a.s", [2, 3], ts="TIMESTAMP '2026-01-01 00:00:00'")
-    with pytest.raises(HeliosError, match="would write them once more") as refused:
-        world.run(counts(None))
-    assert "helios branch local.a.t staging --publish" in str(refused.value.fix)
-    world.run(counts(None).named("orders", was="local.a.t@staging"))
-    world.run(counts(None).named("orders", was="local.a.t@staging"))
-    world.fill("a.s", [1, 4], ts="TIMESTAMP '2026-01-01 00:00:00'")
-    world.run(counts(None).named("orders", was="local.a.t@staging"))
-    assert world.ids("a.t") == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("name", [None, "orders"], ids=["unnamed", "named"])
