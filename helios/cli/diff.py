@@ -151,7 +151,7 @@ def _print(old: State, new: State, columns: Sequence[ColumnChange], keys: Sequen
 
 
 def _change(before: object, after: object) -> str:
-    return _cell(after) if before == after else f"{_cell(before)} -> {_cell(after)}"
+    return _cell(after) if output.is_same(before, after) else f"{_cell(before)} -> {_cell(after)}"
 
 
 def _cell(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -31,8 +32,38 @@ class Settings:
 
 
 def to_json(value: Any) -> None:
-    """Prints a value as JSON; values without a JSON type are printed as text."""
-    click.echo(json.dumps(value, indent=2, default=str, ensure_ascii=False))
+    """Prints a value as JSON; values without a JSON type, such as NaN, are printed as text."""
+    click.echo(json.dumps(_with_finite_numbers(value), indent=2, default=str, ensure_ascii=False, allow_nan=False))
+
+
+def _with_finite_numbers(value: Any) -> Any:
+    """A value with the texts NaN, Infinity and -Infinity for the numbers that JSON does not have.
+
+    Examples:
+        >>> _with_finite_numbers({"a": [1.5, float("nan"), float("-inf")]})
+        {'a': [1.5, 'NaN', '-Infinity']}
+    """
+    if isinstance(value, dict):
+        return {key: _with_finite_numbers(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_with_finite_numbers(one) for one in value]
+    return value if not isinstance(value, float) or math.isfinite(value) else json.dumps(value)
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """True if two values of a column are the same one: NaN is NaN, and -0.0 is not 0.0.
+
+    Examples:
+        >>> is_same(float("nan"), float("nan")), is_same(0.0, -0.0), is_same({"a": 1, "b": 2}, {"b": 2, "a": 1})
+        (True, False, True)
+    """
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(is_same(value, other[key]) for key, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return repr(one) == repr(other)
+    return bool(one == other)
 
 
 def paragraph(error: HeliosError) -> str:

@@ -237,7 +237,11 @@ def _row(row: Mapping[str, Any]) -> str:
 
 def _change(before: Mapping[str, Any], now: Mapping[str, Any], keys: Sequence[str]) -> str:
     key = ", ".join(f"{name}={_value(now[name])}" for name in keys)
-    told = [f"{name} is {_value(now[name])}, was {_value(before[name])}" for name in now if now[name] != before[name]]
+    told = [
+        f"{name} is {_value(value)}, was {_value(before[name])}"
+        for name, value in now.items()
+        if not output.is_same(value, before[name])
+    ]
     return f"{key}: {'; '.join(told)}"
 
 

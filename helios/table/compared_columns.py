@@ -118,9 +118,18 @@ def read_fields(before: State, after: State) -> tuple[list[dict[str, Any]], list
     the table has ever had.
 
     Raises:
-        InputError: Two tables have no column that can be compared.
+        InputError: Two tables have no column that can be compared, or the names of two columns differ by case alone.
     """
     names = compared_columns(before, after)
+    first = {name.lower(): name for name in reversed(names)}
+    alike = next((name for name in names if first[name.lower()] != name), None)
+    if alike is not None:
+        raise InputError(
+            f"{after.table.name} at {after.text} has the columns {first[alike.lower()]!r} and {alike!r}: their names "
+            "differ by case alone, and Spark, which compares the rows, does not tell them apart.",
+            where=caller(),
+            fix="rename one of them: columns are read by their names in the later state.",
+        )
     if not names:
         raise InputError(
             f"{before.table.name} and {after.table.name} have no column of one name and type: no row can be compared.",

@@ -62,11 +62,13 @@ class History:
         made: The batches, oldest first.
         others: The commits of others since each snapshot: their snapshots, oldest first.
         refilled: Whether a full refresh has emptied the table before them.
+        names: The names of the pipeline, its former ones included.
     """
 
     made: tuple[Made, ...] = ()
     others: tuple[Commit, ...] = ()
     refilled: bool = False
+    names: tuple[str, ...] = ()
 
     def since(self, snapshot: int) -> tuple[Commit, ...]:
         """The commits of others that are newer than a snapshot of the pipeline, without compactions."""
@@ -97,7 +99,7 @@ def history_of(metadata: TableMetadata, commits: Sequence[Commit], names: Sequen
                 made[-1] = _together(last, one)
             else:
                 made.append(_made(metadata, one, checkpoint, last))
-    return History(tuple(made), tuple(others), refilled)
+    return History(tuple(made), tuple(others), refilled, tuple(names))
 
 
 def _made(metadata: TableMetadata, one: Commit, checkpoint: str, last: Made | None) -> Made:

@@ -5,6 +5,7 @@ No JVM is started, and no data file is read.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
     from helios.table.snapshots import Table
+
+NO_KEY = re.compile(r"\b(map<|variant\b)")
+"""Types, as PyIceberg writes them, by which Spark cannot group rows."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,7 @@ def keys_between(before: State, after: State, given: Sequence[str]) -> tuple[str
 
     Raises:
         NotFound: A column that the user names is not in both states.
-        InputError: It is a nested one, or the other table has it by another type.
+        InputError: It is a nested one, has no order, or the other table has it by another type.
     """
     compared = compared_columns(before, after)
     by_lower = {name.lower(): name for name in compared}
@@ -156,6 +160,14 @@ def keys_between(before: State, after: State, given: Sequence[str]) -> tuple[str
             raise NotFound(
                 f"--key {key}: {after.table.name} at {after.text} has no column {key!r}. {near_miss(key, compared)}",
                 where=caller(),
+            )
+    types = {field.name: str(field.field_type) for field in after.schema.fields}
+    for name in (by_lower[key.lower()] for key in given):
+        if NO_KEY.search(types[name]):
+            raise InputError(
+                f"--key {name}: it is of type {types[name]}, and neither a map nor a variant can identify a row.",
+                where=caller(),
+                fix="name a column of another type.",
             )
     chosen = [by_lower[key.lower()] for key in given] or _declared_keys(after)
     both = set(_shared(before, after))

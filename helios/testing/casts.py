@@ -218,7 +218,8 @@ def canonical(value: Any, kind: SparkType) -> Any:
         return tuple(canonical(element, kind.parts[0]) for element in value)
     if kind.name == "map":
         key_type, value_type = kind.parts
-        return tuple(sorted((canonical(key, key_type), canonical(mapped, value_type)) for key, mapped in value))
+        pairs = [(canonical(key, key_type), canonical(mapped, value_type)) for key, mapped in value]
+        return tuple(sorted(pairs, key=lambda pair: repr(pair[0])))  # NaN has no order
     if kind.name == "struct":
         return tuple(canonical(value.get(name), part) for name, part in zip(kind.fields, kind.parts, strict=True))
     return str(value) if kind.name in ("variant", "unknown") else value

@@ -14,7 +14,9 @@ import pytest
 
 from helios import Files, aggregate, expect, join, select, where, with_columns
 from helios.errors import InputError
+from helios.plan.backfills import Ask
 from helios.plan.past import committed
+from helios.spark.backfill.backfill import Backfill
 from helios.spark.rehearse.rehearsal import Rehearsal
 from helios.spark.rehearse.report import Counts, Rehearsed, Rejects
 from tests.suite.waiting import PATIENCE
@@ -383,5 +385,28 @@ def test_rows_bound_it_and_others_are_named(world: Any) -> None:
     world.sql("DELETE FROM local.a.t WHERE id = 1")
     found = rehearse(world, pipeline, most=4)
     assert [one.unread for one in found.commits] == ["", "--rows 4 was reached", "--rows 4 was reached"]
-    assert any("others have removed rows since" in note for note in found.notes)
+    assert any("others have removed rows since (another writer)" in note for note in found.notes)
     assert not found.differs
+
+
+def test_a_backfill_of_the_pipeline_is_not_of_others(world: Any) -> None:
+    rows = world.source("a.s").incremental()
+    world.fill("a.s", [1, 2, 3], day="'2026-01-05'")
+    world.run((rows >> with_columns(value="id * 2") >> world.sink("a.t")).named("copy"))
+    steps = rows >> with_columns(value="id * 3")
+    mended = (steps >> world.sink("a.t")).named("copy")
+    done = Backfill(world.plan(mended), world.spark, Ask(where="day = '2026-01-05'", by="day")).run()
+    assert sum(one.after for one in done.slices) == 3
+    found = rehearse(world, mended, keys=["id"])
+    assert found.differs == Counts(changed=3)
+    [note] = [note for note in found.notes if "since" in note]
+    backfill = f"a backfill of the pipeline has replaced rows since (snapshot {done.slices[-1].snapshot}): "
+    assert note.startswith(f"{backfill}the rows that each commit added are compared")
+    world.sql("DELETE FROM local.a.t WHERE id = 1")
+    [note, others] = [note for note in rehearse(world, mended, keys=["id"]).notes if "since" in note]
+    assert note.startswith(backfill)
+    assert others.startswith("others have removed rows since (another writer): ")
+    upsert = (steps >> world.sink("a.t").upsert("id", order_by="day")).named("copy")
+    [note, others] = [note for note in rehearse(world, upsert).notes if "since" in note]
+    assert note.startswith(f"{backfill}what it changed is left out")
+    assert others.startswith("1 commit since is of others (another writer): ")

@@ -400,6 +400,7 @@ FAULTS: dict[str, tuple[Callable[[], Pipeline], str]] = {
     "limit": (lambda: ORDERS >> where("id >= 0") >> one_row >> doubled >> sink(), r"before call\(one_row\)"),
     "files": (lambda: FOLDER >> of_file >> sink(), r"before call\(of_file\)"),
     "global": (lambda: ORDERS >> unseen >> sink(), "keeps between runs"),
+    "spread": (lambda: ORDERS >> with_columns(task="spark_partition_id()") >> sink(), "how rows are spread over tasks"),
 }
 
 CUSTOMERS = Iceberg.source("shop.customers")

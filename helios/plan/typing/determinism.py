@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+SPREAD = "the spread of rows over tasks"
 NONDETERMINISTIC: Mapping[str, str] = {
     **dict.fromkeys(("rand", "randn", "random", "randstr", "uniform", "uuid", "shuffle"), "chance"),
-    **dict.fromkeys(("monotonically_increasing_id", "spark_partition_id"), "the spread of rows over tasks"),
+    **dict.fromkeys(("monotonically_increasing_id", "spark_partition_id"), SPREAD),
     **dict.fromkeys(
         ("now", "curdate", "current_date", "current_time", "current_timestamp", "localtimestamp", "unix_timestamp"),
         "the clock",
@@ -69,6 +70,17 @@ def nondeterministic_function(text: str) -> str | None:
         return f"{suspect[1].lower()}()"  # it may be a call
     calls = (_nondeterministic(tokens, at) for at in range(len(tokens)))
     return next((name for name in calls if name is not None), None)
+
+
+def spread_function(texts: Iterable[str]) -> str | None:
+    """The first part that is nondeterministic because of the spread of rows over tasks; None if there is none.
+
+    Examples:
+        >>> spread_function(["rand()", "spark_partition_id() + 1"])
+        'spark_partition_id()'
+    """
+    parts = (nondeterministic_function(text) for text in texts)
+    return next((part for part in parts if part and NONDETERMINISTIC.get(part.removesuffix("()")) == SPREAD), None)
 
 
 def nondeterministic_part(texts: Iterable[str]) -> str | None:

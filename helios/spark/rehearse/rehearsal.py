@@ -22,6 +22,7 @@ from helios.spark.rehearse.attempt import Attempt, CannotRead, Done, kept_out
 from helios.spark.rehearse.compare import Differences, Side, compare
 from helios.spark.rehearse.report import Counts, Rehearsed, RehearsedCommit, Rejects
 from helios.spark.sinks.stored_records import known_records
+from helios.table.commits import Commit
 from helios.table.refs import REPLAY
 from helios.table.rehearsal import History, Made, Rerun, reruns
 
@@ -298,16 +299,42 @@ class Rehearsal:
         if self._replays():
             yield "rejected rows were replayed since: how many there were at the time is not known"
         others = self.history.since(self.made[attempt.first].snapshots[0])
-        if others and not attempt.appends:
-            names = ", ".join(sorted({one.pipeline or "another writer" for one in others}))
-            yield (
-                f"{len(others)} commits since are of others ({names}): what they changed is left out, and batches that "
-                "met their rows may differ"
-            )
-        elif any(one.removed for one in others):
-            yield "others have removed rows since: the rows that each commit added are compared, and not what is left"
+        yield from _of_others(others, self.history.names, appends=attempt.appends)
         if done.left is not None and not done.failed:
             yield f"--rows {self.most:,} was reached: later commits are not rehearsed"
+
+
+def _of_others(others: Sequence[Commit], names: Sequence[str], *, appends: bool) -> Iterator[str]:
+    """What commits beside the batches of a pipeline mean for its rehearsal; its own backfills are named as such.
+
+    Args:
+        others: The commits since the first one that is rehearsed.
+        names: The names of the pipeline.
+        appends: Whether it appends, so that only removed rows matter.
+    """
+    counted = [one for one in others if one.removed or not appends]
+    backfills = [one for one in counted if one.repairs in names]
+    writers = sorted({one.pipeline or "another writer" for one in counted if one.repairs not in names})
+    if backfills:
+        newest = f"snapshot {backfills[-1].snapshot}" + (" and earlier ones" if len(backfills) > 1 else "")
+        means = (
+            "the rows that each commit added are compared, and not those that replace them"
+            if appends
+            else "what it changed is left out, and batches that met its rows may differ"
+        )
+        yield f"a backfill of the pipeline has replaced rows since ({newest}): {means}"
+    if writers and appends:
+        yield (
+            f"others have removed rows since ({', '.join(writers)}): the rows that each commit added are compared, and "
+            "not what is left"
+        )
+    elif writers:
+        count = len(counted) - len(backfills)
+        commits = "1 commit since is" if count == 1 else f"{count} commits since are"
+        yield (
+            f"{commits} of others ({', '.join(writers)}): what they changed is left out, and batches "
+            "that met their rows may differ"
+        )
 
 
 def _newest(done: Done) -> int | None:

@@ -12,8 +12,10 @@ from click.testing import Result
 from pyiceberg.types import LongType, StringType, StructType
 
 from helios import Catalog
+from helios.cli import diff, output, rehearse
 from helios.table import compared_columns, states
 from helios.table.snapshots import Table
+from helios.table.states import RowDiff
 
 pytestmark = pytest.mark.promise("diff")
 
@@ -124,3 +126,39 @@ def test_a_table_without_commits_and_one_whose_past_has_expired(cli: Run, orders
     orders.expire(retain_last=1)
     shown = cli("diff", "shop.orders")
     assert (shown.exit_code, "has expired: it was snapshot" in shown.stderr) == (2, True)
+
+
+def test_values_that_python_compares_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
+    """NaN is itself, -0.0 is not 0.0, a map has no order; and JSON has neither NaN nor Infinity."""
+    nan = float("nan")
+    before: dict[str, object] = {"id": 1, "f": nan, "zero": 0.0, "m": {"a": [nan], "b": 1}, "inf": 1.0}
+    now: dict[str, object] = {"id": 1, "f": float("nan"), "zero": -0.0, "m": {"b": 1, "a": [nan]}, "inf": float("inf")}
+    rows = RowDiff(changed=1, sample_changed=[(before, now)])
+    shown = [diff._change(before[name], now[name]) for name in now]
+    assert shown == ["1", "nan", "0.0 -> -0.0", "{'b': 1, 'a': [nan]}", "1.0 -> inf"]
+    assert rehearse._change(before, now, ["id"]) == "id=1: zero is -0.0, was 0.0; inf is inf, was 1.0"
+    output.to_json({"changed": rows.sample_changed})
+    [[_, printed]] = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["changed"]
+    assert (printed["f"], printed["m"], printed["inf"]) == ("NaN", {"b": 1, "a": ["NaN"]}, "Infinity")
+
+
+def test_columns_that_spark_cannot_compare_by_are_refused_before_it_starts(cli: Run, folder: Path) -> None:
+    catalog = Catalog.local(path=folder / ".helios")
+    catalog.create_namespace("shop")
+    columns = pa.schema([("A", pa.int32()), ("a", pa.int32())])
+    cased = catalog.create_table("shop.cased", columns).iceberg
+    nested = pa.list_(pa.map_(pa.string(), pa.int32()))
+    made = pa.schema([("id", pa.int32()), ("m", pa.map_(pa.string(), pa.int32())), ("n", nested)])
+    table = catalog.create_table("shop.maps", made).iceberg
+    for number in range(2):
+        cased.append(pa.Table.from_pylist([{"A": number, "a": 1}], schema=columns))
+        table.append(pa.Table.from_pylist([{"id": number}], schema=made))
+    shown = cli("diff", "shop.cased")
+    assert (shown.exit_code, "has the columns 'A' and 'a': their names differ by case alone" in shown.stderr) == (
+        2,
+        True,
+    )
+    for key, kind in (("m", "map<string, int>"), ("n", "list<map<string, int>>")):
+        shown = cli("diff", "shop.maps", "--key", key)
+        assert shown.exit_code == 2
+        assert f"--key {key}: it is of type {kind}, and neither a map nor a variant can identify a row" in shown.stderr

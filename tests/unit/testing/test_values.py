@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from helios import Iceberg, Memory, join, union, where
+from helios import Iceberg, Memory, join, union, where, with_columns
 from helios.errors import InputError
 from helios.plan.typing.schema import from_ddl
 from helios.plan.typing.types import parse_type
@@ -22,6 +22,7 @@ from helios.testing.invariant import _last_that_agrees, _places
 from helios.testing.names import named, sources_of, with_sources
 from helios.testing.plans import assert_plan
 from helios.testing.records import Record, envelope
+from helios.testing.tasks import require_no_spread
 
 pytestmark = pytest.mark.promise("testing")
 
@@ -181,3 +182,19 @@ def test_each_wanted_line_takes_a_line_of_the_plan() -> None:
         assert_plan(pipeline, "where(id > 0)\nwhere(id > 0)")
     with pytest.raises(Different, match=r"has no line 'where\(id > 0\)' after "):
         assert_plan(pipeline, "where(id > 0 OR\nwhere(id > 0)")
+
+
+def test_expressions_that_depend_on_tasks_are_named_unless_their_column_is_ignored() -> None:
+    made = with_columns({"Task": "spark_partition_id()", "said": "'spark_partition_id()'", "c": "rand()"})
+    pipeline = Memory.source([{"id": 1}]) >> made >> Iceberg.sink("a.t")
+    with pytest.raises(Different, match=r"test_values.py:\d+\): spark_partition_id\(\) depends on how rows are spread"):
+        require_no_spread([pipeline], ())
+    require_no_spread([pipeline], ["task"])
+    with pytest.raises(Different, match=r"where\(monotonically_increasing_id"):
+        require_no_spread([pipeline.stream >> where("monotonically_increasing_id() > 1") >> pipeline.sink], ["task"])
+
+
+def test_maps_with_keys_of_nan_are_compared() -> None:
+    kind = parse_type("map<double,string>")
+    pairs = [(float("nan"), "a"), (1.0, "b"), (-1.0, None)]
+    assert canonical(pairs, kind) == canonical(pairs[::-1], kind)

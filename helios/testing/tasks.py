@@ -1,0 +1,33 @@
+"""Expressions that depend on the tasks of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from helios.model.flow import Pipeline, flows
+from helios.plan.typing.determinism import spread_function
+from helios.steps.with_columns import WithColumns
+from helios.testing.diff import Different
+
+
+def require_no_spread(pipelines: Sequence[Pipeline], ignore: Sequence[str]) -> None:
+    """Requires that no expression depends on the tasks of a run: the few rows of a test all come to one task.
+
+    Args:
+        pipelines: The pipelines.
+        ignore: Columns that may differ from run to run.
+
+    Raises:
+        Different: An expression depends on them.
+    """
+    ignored = {name.lower() for name in ignore}
+    for step in (step for pipeline in pipelines for flow in flows(pipeline.stream) for step in flow.steps):
+        texts: Sequence[str] = step.sql_texts
+        if isinstance(step, WithColumns):
+            texts = [text for name, text in step.columns if name.lower() not in ignored]
+        part = spread_function(texts)
+        if part is not None:
+            raise Different(
+                f"{step.text()} ({step.origin}): {part} depends on how rows are spread over tasks, and a test has one "
+                "task. Leave it out, or its column: invariant(ignore=[...])."
+            )
