@@ -16,9 +16,9 @@ _BODY = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-.*)?", re.DOT
 
 
 def merge(base: Tree, overrides: Tree) -> Tree:
-    """The base with a profile's overrides: tables are merged key by key, other values are replaced.
+    """The base with a profile's overrides: TOML tables are merged key by key, other values are replaced.
 
-    A table with another `type` replaces the whole table of the base, since the base's settings are of the old type.
+    A TOML table with another `type` replaces the whole table of the base: the base's settings are of the old type.
 
     Examples:
         >>> merge({"spark": {"master": "local[*]", "conf": {"a": "1"}}}, {"spark": {"conf": {"b": "2"}}})

@@ -107,7 +107,7 @@ def find_java(*, well_known: Sequence[str] = WELL_KNOWN) -> Java:
         if candidate.java is not None and candidate.flaw is None:
             return _with_notice(candidate.java, refused)
         refused.append(candidate)
-    others = [_candidate(home, "found") for home in _homes(well_known)]
+    others = [_candidate(home, "the folder") for home in _homes(well_known)]
     fitting = [candidate.java for candidate in others if candidate.java is not None and candidate.flaw is None]
     if fitting:
         return _with_notice(min(fitting, key=lambda java: SUPPORTED.index(java.version)), refused)

@@ -2,11 +2,13 @@
 
 Spark's `spark-submit` starts one JVM that builds the command, and a second one that parses it. The final options and
 class path depend only on the installed Spark: on its launcher, and on the jars in its folder. A recipe records them.
-It is made together with the class archive, and used as long as the folder has the same files.
+It is made together with the archive of the JVM's classes (`class_archive`), and used as long as the folder has the
+same files.
 
-Some jars are copied without some of their entries. Signatures are left out, because classes of signed jars are not
-archived. The extension of Spark ML is left out, because it starts Scala's reflection for two functions in every session
-(`helios.spark.session.ml` adds them). One jar is compiled here: it has a class for Hadoop's local files.
+Some jars are copied without some of their entries. Signatures are left out, because the JVM archives no classes of
+signed jars. The extension of Spark ML is left out, because it registers functions in every session, by Scala's slow
+reflection; `helios.spark.session.ml` registers them when Spark ML is imported. One jar is compiled here: it has a class
+for Hadoop's local files.
 """
 
 from __future__ import annotations
@@ -181,7 +183,10 @@ def _launcher_options(folder: Path, java: Java) -> tuple[str, ...]:
 
 
 def launcher_options(printed: Sequence[str]) -> tuple[str, ...]:
-    """The options in the output of Spark's launcher. Its parts, a first line and a command, are separated by NULs.
+    """The JVM options in the output of Spark's launcher, without the class path and the memory.
+
+    Args:
+        printed: The output, split at its NULs: an empty text, then the words of the command.
 
     Examples:
         >>> launcher_options(["", "\\n/bin/java", "-cp", "a:b", "-Xmx1g", "-Dx=y", _SUBMIT, "pyspark-shell", ""])

@@ -27,7 +27,7 @@ LIKE = re.compile(r"\bLIKE\s+'((?:[^']|'')*)'", re.IGNORECASE)
 
 
 def check_like(text: str) -> None:
-    """Refuses a LIKE that is not a prefix: PyIceberg compares other patterns letter by letter, or fails.
+    """Refuses a LIKE that is not a prefix: in other patterns PyIceberg takes `%` and `_` literally, or fails.
 
     Raises:
         InputError: A pattern has `_`, or a `%` that is not at its end.
@@ -128,14 +128,15 @@ def _of_type(field: NestedField, op: str, values: list[Any]) -> BooleanExpressio
 
 
 def _made(op: str, name: str, values: list[Any]) -> BooleanExpression:
-    """The comparison of an operator, by the name of its class."""
-    if op == "NotIn":  # to PyIceberg, null is not in a list
-        return compared("And", compared("NotNull", name), compared("NotIn", name, set(values)))
-    return compared(op, name, set(values)) if op == "In" else compared(op, name, *values)
+    """The PyIceberg expression of an operator, given as a class name of PyIceberg, with NULL as in SQL."""
+    if op == "NotIn":  # PyIceberg's NotIn also matches null, and SQL's NOT IN does not
+        not_null, not_in = pyiceberg_expression("NotNull", name), pyiceberg_expression("NotIn", name, set(values))
+        return pyiceberg_expression("And", not_null, not_in)
+    return pyiceberg_expression(op, name, set(values)) if op == "In" else pyiceberg_expression(op, name, *values)
 
 
-def compared(kind: str, *parts: Any) -> BooleanExpression:
-    """A comparison of PyIceberg by its class name: a type checker does not understand the class's signature."""
+def pyiceberg_expression(kind: str, *parts: Any) -> BooleanExpression:
+    """An expression of PyIceberg, by its class name: a type checker does not understand the class's signature."""
     from pyiceberg import expressions
 
     return getattr(expressions, kind)(*parts)  # type: ignore[no-any-return]

@@ -74,14 +74,19 @@ class Deletes:
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a snapshot: by path the data files that may have rows of the condition, and all position deletes."""
+    """The files of a snapshot.
+
+    Attributes:
+        data: The data files that may have rows that match the condition, by path.
+        deletes: All position deletes.
+    """
 
     data: dict[str, Entry]
     deletes: tuple[Deletes, ...]
 
 
 class Manifests:
-    """The files of a table's snapshots that may have rows of a condition.
+    """The files of a table's snapshots that may have rows that match a condition.
 
     Args:
         table: The table.
@@ -92,7 +97,7 @@ class Manifests:
         from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
 
         self._table, self._io = table, table.iceberg.io
-        # The bounds of registered files come from other writers and may have another meaning: they are not used.
+        # With a name mapping, files may be of other writers, and their bounds may have another meaning: none are used.
         self._may_match: Callable[[DataFile], bool] = lambda file: True
         if table.iceberg.metadata.name_mapping() is None:
             self._may_match = _InclusiveMetricsEvaluator(table.iceberg.schema(), condition, case_sensitive=True).eval
@@ -176,10 +181,10 @@ class Manifests:
             file = entry.data_file
             if file.content == DataFileContent.EQUALITY_DELETES:
                 raise RunError(
-                    f"{self._table.name} has equality deletes ({file.file_path}), which have no positions: the origin "
-                    "of its rows cannot be found.",
+                    f"{self._table.name} has equality deletes ({file.file_path}), as Flink's upserts write them. They "
+                    "have no positions: the origin of the table's rows cannot be found.",
                     where=caller(),
-                    fix="rewrite its data files with an engine that applies them; Flink's upserts write such deletes.",
+                    fix="rewrite the data files with an engine that applies equality deletes, such as Spark.",
                 )
             sequence = entry.sequence_number if entry.sequence_number is not None else manifest.sequence_number
             offset, size = file[_CONTENT_OFFSET], file[_CONTENT_SIZE]

@@ -9,7 +9,7 @@ from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from helios.errors import InputError
-from helios.lineage.fitted import check_like, compared, fitted
+from helios.lineage.fitted import check_like, fitted, pyiceberg_expression
 from helios.model.values import caller
 
 if TYPE_CHECKING:
@@ -123,9 +123,9 @@ def having(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> Boolean
     values = [row[name] for row in rows]
     without_nan = [value for value in values if not (isinstance(value, float) and isnan(value))]
     comparable_values = {value for value in without_nan if value is not None}
-    parts = [compared("In", name, comparable_values)] if comparable_values else []
-    parts += [compared("IsNull", name)] if None in values else []
-    parts += [compared("IsNaN", name)] if len(without_nan) < len(values) else []
+    parts = [pyiceberg_expression("In", name, comparable_values)] if comparable_values else []
+    parts += [pyiceberg_expression("IsNull", name)] if None in values else []
+    parts += [pyiceberg_expression("IsNaN", name)] if len(without_nan) < len(values) else []
     return reduce(Or, parts)
 
 

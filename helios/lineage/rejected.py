@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from helios.lineage.fitted import compared
+from helios.lineage.fitted import pyiceberg_expression
 from helios.sources.common.again import has
 from helios.table.positions import Position, position_in
 from helios.table.quarantine import COLUMNS, is_quarantine
@@ -63,7 +63,7 @@ def rejected(
         return by_key
     with talking(quarantine, "reading it"):
         scan = quarantine.iceberg.scan(
-            compared("In", "pipeline", set(pipelines)), selected_fields=COLUMNS, snapshot_id=snapshot
+            pyiceberg_expression("In", "pipeline", set(pipelines)), selected_fields=COLUMNS, snapshot_id=snapshot
         )
         for batch in scan.to_arrow_batch_reader():
             for row in batch.to_pylist():

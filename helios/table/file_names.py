@@ -27,7 +27,8 @@ def is_glob(path: str) -> bool:
 def escaped(path: str) -> str:
     """A path as a glob that matches this path only.
 
-    Spark treats every path as a glob. With globs turned off, it reads each file as many times as there are such paths.
+    Spark treats every path as a glob. With globs turned off, it reads all given paths anew for each of them that has a
+    glob character.
 
     Examples:
         >>> escaped("in/a[1].csv")
@@ -37,7 +38,9 @@ def escaped(path: str) -> str:
 
 
 def rooted(path: str) -> tuple[str, str]:
-    """The folder before the first part of a path with a wildcard, and the rest, which is empty without a wildcard.
+    """A path, split in front of its first part with a wildcard: the folder, and the rest.
+
+    The rest is empty if no part has a wildcard.
 
     Examples:
         >>> rooted("s3://b/lake/*/day=*/"), rooted("/lake/a")

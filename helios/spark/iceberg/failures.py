@@ -54,12 +54,12 @@ OUTAGE_MESSAGES = re.compile(
 """Messages of a service that does not answer, in exceptions of other classes."""
 
 OUTAGE_DIAGNOSES = ("dns", "refused", "unreachable", "connect timeout", "timeout", "reset", "away")
-"""Diagnoses of `helios.catalog.diagnosis`, for Python's clients, of a service that does not answer."""
+"""The names of the diagnoses in `helios.catalog.diagnosis` that mean: the service does not answer a Python client."""
 
 WORKER_ERROR = re.compile(r"PythonException|from the Python worker")
 WORKER_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n)*)(?P<message>\S.*)")
 FRAME = re.compile(r'^ +File "([^"]+)", line (\d+)', re.MULTILINE)
-"""These three match the failure of a user's function in a Python worker, its traceback, and a frame of that."""
+"""These three match the failure of a user's function in a Python worker, its traceback, and the traceback's frames."""
 
 INSTALL_MODULE = (
     "install it where the executors run, or name a Python that has it: PYSPARK_PYTHON, or spark.pyspark.python in "
@@ -95,12 +95,12 @@ def user_error(error: BaseException, plan: Plan) -> BaseException:
         death.__cause__ = error
         return death
     where = origin_of(error, plan) or plan.origin
-    declared: HeliosError | None = expectation_failure(error, plan)
-    if declared is None and isinstance(error, PySparkException):
-        declared = null_violation(error, plan.write.table.text, plan.declared.sink.origin)
-    declared = declared or source_failure(error, plan) or worker_failure(error, plan)
-    if declared is not None:
-        wrapped: BaseException = declared
+    known: HeliosError | None = expectation_failure(error, plan)
+    if known is None and isinstance(error, PySparkException):
+        known = null_violation(error, plan.write.table.text, plan.declared.sink.origin)
+    known = known or source_failure(error, plan) or worker_failure(error, plan)
+    if known is not None:
+        wrapped: BaseException = known
     elif isinstance(error, AnalysisException):
         return refusal(plan.pipeline, error, plan.origin)
     elif isinstance(error, Py4JJavaError):
@@ -117,7 +117,7 @@ def user_error(error: BaseException, plan: Plan) -> BaseException:
 
 
 def expectation_failure(error: BaseException, plan: Plan) -> RunError | None:
-    """The failure of `expect(..., on_fail="fail")`, or of a `dedupe` without an event time; None for other errors."""
+    """The failure of `expect(..., on_fail="fail")`, or of a row without an event time; None for other errors."""
     text = str(error)
     if UNDATED in text:
         return _undated(text, plan)

@@ -1,9 +1,9 @@
 """Data files that other writers have added to a table, and that may not fit its schema.
 
 Iceberg's readers trust the table's schema: they return a null in a required column as 0, and nanoseconds as
-microseconds. Manifests count the nulls: scans for reads keep these counts, and each manifest of a target is read once
-per process. Footers have the types: they are read, once per process, if a table has a name mapping, as `add_files` sets
-one.
+microseconds. Helios finds nulls by the counts in manifests. When a table is read, its scan keeps these counts in the
+tasks. When a table is written, each of its manifests is read once per process. Helios finds types in footers. They are
+read once per process, and only if the table has a name mapping, as `add_files` sets one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from helios.spark.jvm.types.java import JavaList
 ScanOf = TypeVar("ScanOf", bound=JavaScan)
 
 NAME_MAPPING, ENCRYPTED = "schema.name-mapping.default", "encryption.key-id"
-VECTORIZED, VECTORIZES = "spark.sql.iceberg.vectorization.enabled", "read.parquet.vectorization.enabled"
+SESSION_VECTORIZATION = "spark.sql.iceberg.vectorization.enabled"
+TABLE_VECTORIZATION = "read.parquet.vectorization.enabled"
 """The session's setting and the table's property that switch reading by columns on or off."""
 MOST_REMEMBERED = 200_000
 """The most files in `_VERIFIED`, which bounds its memory."""
@@ -115,7 +116,7 @@ def with_counts(table: JavaTable, scan: ScanOf) -> ScanOf:
     return scan.includeColumnStats(names)
 
 
-def asks(table: JavaTable) -> bool:
+def has_checks(table: JavaTable) -> bool:
     """True if the files of a table are checked: it has required columns, or a name mapping."""
     return _checks(table) is not None
 
@@ -149,7 +150,7 @@ def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTa
 def verify_state(
     spark: SparkSession, table: JavaTable, snapshot: JavaSnapshot | None, *, by_bounds: bool = False
 ) -> None:
-    """Refuses files of a snapshot that Spark plans itself, and would rewrite with wrong values.
+    """Refuses files whose values Spark would rewrite wrongly, before an operation whose scan Spark plans itself.
 
     With a name mapping, all files of the table are planned here again: bounds of another type would hide a file from
     Spark's scan. Without one, the manifests tell which files have nulls in required columns.
@@ -209,7 +210,7 @@ class _Files:
         self._checks = checks
         self._reading = reading
         self._schema = table.schema()
-        setting = spark.conf.get(VECTORIZED, None) or table.properties().get(VECTORIZES)
+        setting = spark.conf.get(SESSION_VECTORIZATION, None) or table.properties().get(TABLE_VECTORIZATION)
         self._by_rows = str(setting).lower() == "false"
         self._names = {name.lower() for name in reading.columns}
         self._columns: dict[int, tuple[str, str] | None] = {}
@@ -290,7 +291,7 @@ class _Files:
         first = f"ALTER TABLE {table} DROP IDENTIFIER FIELDS {field}, and then " if keyed else ""
         return RunError(
             f"{name}: the file {location} has {has} in the column {column}, which the table requires. Iceberg would "
-            "read nulls as values. Deleted rows count, too.",
+            "read nulls as values. Nulls in deleted rows count, too.",
             where=self._reading.where,
             fix=f"let the column be null ({first}ALTER TABLE {table} ALTER COLUMN {field} DROP NOT NULL), or replace "
             "the file by one without nulls.",

@@ -45,7 +45,9 @@ def net(rows: DataFrame, fields: Sequence[StructField], by: Sequence[str], sign:
 
 
 def is_one_pair(by: Sequence[str], sign: str) -> Column:
-    """A condition for the two images of one update: of the rows that are equal in `by`, one went and one came.
+    """A condition for the two images of one update.
+
+    It is true if exactly one of the rows that are equal in `by` was removed, and exactly one was added.
 
     Args:
         by: The columns that identify a row.

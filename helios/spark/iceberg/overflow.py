@@ -17,7 +17,8 @@ from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable, JavaType
 
 MICROS_PER_HOUR = 3_600_000_000
 ORDERED = ("LT", "LT_EQ", "GT", "GT_EQ")
-"""The predicates that compare by order. An overflow does no harm to others: equal values have equal partitions."""
+"""The predicates that compare by order. An overflow does not harm other predicates: equal values have equal
+partitions."""
 
 
 class Ordered(NamedTuple):
@@ -25,7 +26,7 @@ class Ordered(NamedTuple):
 
     Attributes:
         values: The first and the last value whose partition is in order; for times, microseconds since 1970.
-        partitions: The first and the last partition that no overflow reaches.
+        partitions: The first and the last partition in which no overflowed value can lie.
     """
 
     values: tuple[int, int]
@@ -72,7 +73,8 @@ def ordered(kind: str, transform: str) -> Ordered | None:
     """
     if kind in ("timestamp", "timestamptz") and transform == "hour":
         most = 1 << 31  # an int holds the hours
-        overflowed = LONGS[1] // MICROS_PER_HOUR - 2 * most  # the hour of the latest time, which is before 1970
+        # The hour of the largest timestamp: it overflows, to an hour before 1970.
+        overflowed = LONGS[1] // MICROS_PER_HOUR - 2 * most
         return Ordered((-most * MICROS_PER_HOUR, most * MICROS_PER_HOUR - 1), (overflowed + 1, -overflowed - 2))
     width = re.fullmatch(r"truncate\[(\d+)\]", transform)
     if width is None or kind not in ("int", "long"):
@@ -84,7 +86,7 @@ def ordered(kind: str, transform: str) -> Ordered | None:
     first = -(-low // size) * size  # the smallest multiple of the width
     if first == low:
         return None
-    # The other two ends stay open: the column may be a long today, with partitions from when it was an int.
+    # The last value and the first partition have no bound: a long column may have partitions from when it was an int.
     return Ordered((first, LONGS[1]), (LONGS[0], first - size + values - 1))
 
 
@@ -146,7 +148,7 @@ def _fields(table: JavaTable) -> Iterator[tuple[int, Sequence[_Field]]]:
 
 
 def _is_in_order(manifest: JavaManifestFile, field: _Field) -> bool:
-    """True if a manifest has no partition that an overflow may reach."""
+    """True if a manifest has no partition in which an overflowed value may lie."""
     summaries = manifest.partitions()
     if summaries is None:  # some writers of format v1 leave the summaries out
         return False
@@ -158,7 +160,7 @@ def _is_in_order(manifest: JavaManifestFile, field: _Field) -> bool:
 
 
 def without_order(expression: JavaExpression, columns: frozenset[str]) -> JavaExpression:
-    """An expression without NOT, in which each comparison by order of one of these columns is true."""
+    """An expression with true in place of each comparison by order of one of these columns; it must have no NOT."""
     make, kind = classes().org.apache.iceberg.expressions.Expressions, str(expression.op())
     if kind in ("AND", "OR"):
         both = cast("JavaJunction", expression)

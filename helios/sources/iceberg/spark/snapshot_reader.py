@@ -46,7 +46,7 @@ def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTa
     Raises:
         RunError: A file does not hold what the table declares.
     """
-    if not foreign_files.asks(table):  # no required column and no name mapping: nothing to check
+    if not foreign_files.has_checks(table):  # no required column and no name mapping: nothing to check
         return
     source, columns = read.source, list[str]()
     assert isinstance(source, IcebergSource)
@@ -62,7 +62,7 @@ def verify_state(spark: SparkSession, read: ReadPlan, table: JavaTable, snapshot
     Raises:
         RunError: A file does not hold what the table declares.
     """
-    if not foreign_files.asks(table):  # as in `verify`
+    if not foreign_files.has_checks(table):  # as in `verify`
         return
     source, whole = read.source, SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
     assert isinstance(source, IcebergSource)
