@@ -29,10 +29,10 @@ def test_a_batch_of_a_zombie_whose_replacement_has_written_it(scene: Any) -> Non
     zombie, work = looked_up(scene)
     replacement, again = looked_up(scene)
     made = replacement.write(again)
-    assert not made.again
+    assert not made.already_committed
     scene.holds(0, 1, 2)
     snapshots, files = scene.main(), scene.files()
-    assert zombie.write(work).again
+    assert zombie.write(work).already_committed
     scene.holds(0, 1, 2)
     assert scene.main() == snapshots
     if scene.name != "audit":  # whose staged files are a branch's, and go when that is expired
@@ -46,7 +46,7 @@ def test_a_held_commit_of_a_zombie_that_is_let_go(scene: Any, monkeypatch: pytes
 
     def replace() -> None:
         target, again = looked_up(scene)
-        assert not target.write(again).again
+        assert not target.write(again).already_committed
 
     scene.at_commit(monkeypatch, before=replace)
     zombie.write(work)
@@ -134,10 +134,10 @@ def test_a_held_overwrite_that_cuts_through_files(scene: Any, monkeypatch: pytes
 
     def replace() -> None:
         target, again = looked_up(scene)
-        assert not target.write(again).again
+        assert not target.write(again).already_committed
 
     scene.at_commit(monkeypatch, before=replace)
-    assert zombie.write(work).again
+    assert zombie.write(work).already_committed
     scene.holds(0, 1, "others", 2)
     operations = [s.operation for s in scene.world.catalog.load("a.t").snapshots()]
     assert operations[-2:] == ["delete", "append"]

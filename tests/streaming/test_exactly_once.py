@@ -285,9 +285,9 @@ def test_a_held_commit_of_a_zombie_is_rejected_by_the_ancestry(world: Any, copy:
     replacement, _ = driver(world, [20])
     assert zombie.find(batch) is None
     assert replacement.find(batch) is None
-    assert not replacement.commit(world.spark, write, batch, CommitOptions()).again
+    assert not replacement.commit(world.spark, write, batch, CommitOptions()).already_committed
     before = data_files(world, "a.t")
-    assert zombie.commit(world.spark, write, batch, CommitOptions()).again
+    assert zombie.commit(world.spark, write, batch, CommitOptions()).already_committed
     assert world.ids("a.t") == list(range(21))
     assert data_files(world, "a.t") == before  # what the zombie wrote is deleted
 

@@ -139,7 +139,7 @@ class Job:
     def _keep_start(self, starts: Sequence[StartEntry]) -> None:
         """Stores in the target a start that cannot be resolved again: without a checkpoint, rows would be skipped."""
         if any(self._read(index).source.beginning == "latest" for index in self.followed):
-            self.sink.began(starts)
+            self.sink.store_starts(starts)
 
     def batch(self, number: int) -> Batch:
         """A batch of a streaming pipeline, as planned in Spark's offset log.

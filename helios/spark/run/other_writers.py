@@ -65,7 +65,7 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
         choices = [f"{follow}, and run once with `helios run {accepted}`"]
         if other == f"{plan.pipeline}@{others[other].branch}":
             hand_over = f"`helios branch {name.text} {others[other].branch} --publish`"
-            choices.insert(0, f"to go on after them, run {hand_over}, which says how")
+            choices.insert(0, f"to go on after them, run {hand_over}: it prints the next steps")
     elif renaming is not None and not plan.write.sink.many_tables:
         choices.insert(0, f"if it is the same pipeline under a new name, write {renaming}")
     raise CheckpointError(
@@ -77,7 +77,7 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
 
 
 def refuse_two_records(plan: Plan, table: JavaTable) -> None:
-    """Rejects a pipeline whose former name is that of another pipeline with its own record.
+    """Rejects a pipeline whose former name is the name of another pipeline with a record of its own.
 
     Raises:
         CheckpointError: Both names have a record. The rows that only the other pipeline has yet to read would be lost.
@@ -251,7 +251,7 @@ UNKNOWN = ""
 
 
 def _committers(table: JavaTable, branch: str | None) -> frozenset[str]:
-    """The pipelines whose commits a branch holds; those of main if the branch is missing, as it is made from main."""
+    """The pipelines whose commits a branch holds. A missing branch is made from main: then the pipelines of main."""
     missing = branch is not None and not table.refs().containsKey(branch)
     head = table.currentSnapshot() if branch is None or missing else Ledger(table, "", "", "", branch).head()
     history = History(table, head)

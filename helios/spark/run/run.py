@@ -316,7 +316,7 @@ class PipelineRun:
 
     def _count_late(self, number: int, commit: Commit | None, *, first: bool) -> int:
         """Counts the late rows of a batch once; not if an earlier process has committed, and counted, the batch."""
-        if number == self._late_counted or (first and commit is not None and commit.again):
+        if number == self._late_counted or (first and commit is not None and commit.already_committed):
             return 0
         self._late_counted = number
         self._metrics.records_dropped_late(self._late)
@@ -368,7 +368,7 @@ class PipelineRun:
             seconds = time.monotonic() - began
         self._services_answered()
         forget_all(self.plan.write.table.catalog)
-        if commit is not None and commit.again:
+        if commit is not None and commit.already_committed:
             details = {"message": commit.note, **kept_out}
             self._event("skipped", batch=number, snapshot=commit.snapshot, seconds=seconds, **details)
         elif commit is not None:

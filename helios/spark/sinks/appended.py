@@ -111,7 +111,7 @@ class AppendLedger(Ledger):
         if finding.verdict is not Verdict.SAME or finding.entry is None:
             raise self._refusal(batch, finding)
         by = commit.snapshot if commit is not None else finding.entry.by
-        return Commit(snapshot=by, again=True, note="these inputs and steps are appended already")
+        return Commit(snapshot=by, already_committed=True, note="these inputs and steps are appended already")
 
     def _note_growth(self, batch: Batch) -> None:
         """Notes before the write that the rows of an earlier state of a source are appended again."""

@@ -138,7 +138,7 @@ class AtomicMirrorSink(MirrorSink):
                 commits += joint.commit(changes, begun=begun)
             for change in changes:
                 freshness.verify(change.sink.name, change.sink.table)
-        if not commits or any(not commit.again for commit in commits):
+        if not commits or any(not commit.already_committed for commit in commits):
             self.context.observer.rejected(staged.rows.dropped())
         return combined(commits) if commits else None
 

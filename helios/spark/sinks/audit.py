@@ -87,7 +87,7 @@ class AuditedSink(TableSink):
         while True:
             seen = self.ledger.seen
             made = self._publish_once(staged, options, retries, seen)
-            if made is None or (isinstance(made, Commit) and made.again):
+            if made is None or (isinstance(made, Commit) and made.already_committed):
                 return made
             if isinstance(made, Commit):
                 seconds = max(0.0, time.monotonic() - started - made.write_seconds)
@@ -125,7 +125,7 @@ class AuditedSink(TableSink):
         staging.find(replace(batch, replayed=True))
         with self.failures_observed():
             made = staging.try_commit(spark, staged.write, batch, options, retries, recorded=False)
-        if made is None or isinstance(made, Conflict) or made.again or made.snapshot is None:
+        if made is None or isinstance(made, Conflict) or made.already_committed or made.snapshot is None:
             return made
         snapshot = self.table.snapshot(made.snapshot)
         if made.files or (snapshot is not None and changes_files(snapshot)):  # an empty batch needs no audit

@@ -42,7 +42,7 @@ class SinkContext:
         combines: Tells why the steps make other rows from two ranges together than from each; None if they go row by
             row.
         replays: Whether this is a replay of quarantined rows, which has a ledger name of its own.
-        former: Quarantines that earlier scripts named, and that may have rows of the pipeline.
+        former_quarantines: The quarantines that earlier scripts named, and that may have rows of the pipeline.
         keys: The folder of the pipeline's upsert state; None if the checkpoint holds it.
     """
 
@@ -55,7 +55,7 @@ class SinkContext:
     again: Repeat | None = None
     combines: Combines = lambda: "they were not checked"
     replays: bool = False
-    former: Sequence[TableName] = ()
+    former_quarantines: Sequence[TableName] = ()
     keys: str | None = None
 
     def verify(self) -> None:
@@ -135,7 +135,7 @@ class SinkContext:
             properties={**SERIALIZABLE, **presented(sink, plan.write.file_format)},
             retry=sink.retrying,
             # A batch pipeline and a replay take the numbers of their upsert state from the record: it counts each run.
-            counts_empty=sink.mode.upsert is not None and (self.replays or not plan.streaming),
+            commits_empty=sink.mode.upsert is not None and (self.replays or not plan.streaming),
             exclusive=traits.erases or (merge is not None and inserts_only(merge)),
             retries_conflicts=not traits.erases,
             verify=self.verify,

@@ -32,7 +32,7 @@ class Change:
     write: Write
 
     def found(self) -> Commit | None:
-        """The batch's commit in the table, as it is now.
+        """The batch's commit in the present table; None if the table lacks the batch.
 
         Raises:
             HeliosError: Another driver has written.
@@ -165,7 +165,7 @@ class JointCommit:
     def _after_refusal(
         self, changes: Sequence[Change], applied: Sequence[_Applied]
     ) -> tuple[list[Change], list[Commit]]:
-        """The changes of a refused try that their tables lack, and the commits of those that their tables have.
+        """The changes of a refused try that their tables lack, and the commits of the changes that their tables have.
 
         Raises:
             HeliosError: Another driver has written.

@@ -156,7 +156,7 @@ class Ledger:
         same = record.batch == batch.number and same_sources(record.position, batch)
         if not same and (record.batch == batch.number or not batch.replayed):
             raise self.behind_error(record)
-        return Commit(snapshot=record.snapshot if record.batch == batch.number else None, again=True)
+        return Commit(snapshot=record.snapshot if record.batch == batch.number else None, already_committed=True)
 
     def refuse_rollback(self, record: Record | None) -> None:
         """Raises if the target no longer holds the last batch, or if nothing proves that it does.
@@ -211,7 +211,7 @@ class Ledger:
         while True:
             options.verify()
             made = self.try_commit(spark, write, batch, options, retries)
-            if made is None or (isinstance(made, Commit) and made.again):
+            if made is None or (isinstance(made, Commit) and made.already_committed):
                 return made
             writing += made.write_seconds
             if isinstance(made, Commit):
@@ -252,7 +252,7 @@ class Ledger:
             commit = self.find(replace(batch, replayed=True))
             return commit or self._conflict(error, batch, options, seen, time.monotonic() - began)
         seconds = time.monotonic() - began
-        made = pending.made(even_empty=options.counts_empty)
+        made = pending.made(even_empty=options.commits_empty)
         if not made or self.discard_empty(made, options):
             return None
         newest, files = int(made[0].snapshotId()), AddedFiles(self.table, made)
@@ -361,7 +361,7 @@ class Ledger:
 
     def discard_empty(self, made: Sequence[JavaSnapshot], options: CommitOptions) -> bool:
         """Discards snapshots that change no file: deletes their manifest lists. Returns whether it did."""
-        if options.counts_empty or any(map(changes_files, made)):
+        if options.commits_empty or any(map(changes_files, made)):
             return False
         for snapshot in made:
             self.table.io().deleteFile(snapshot.manifestListLocation())
@@ -375,7 +375,7 @@ class Ledger:
             # Another driver committed this pipeline, another writer committed conflicting rows, or the history has
             # expired. A request that was sent twice also fails if the first one succeeded.
             commit = self.find(batch)
-            return Commit(snapshot=commit.snapshot, again=True) if commit else None
+            return Commit(snapshot=commit.snapshot, already_committed=True) if commit else None
         if kind in ("NoSuchTableException", "NotFoundException", "ForbiddenException"):
             raise RunError(
                 f"batch {batch.number} of {self.pipeline} was refused by {self.table.name()}: {message}; nothing was "

@@ -169,7 +169,7 @@ class ManyTables(Sink):
     def commit(self, staged: Staged) -> Commit | None:
         results = [part.commit() for part in staged.parts]
         commits = [commit for commit in results if commit is not None]
-        if not commits or any(not commit.again for commit in commits):
+        if not commits or any(not commit.already_committed for commit in commits):
             self.context.observer.rejected(staged.rows.dropped())
         return combined(commits) if commits else None
 
@@ -186,7 +186,7 @@ def combined(commits: list[Commit]) -> Commit:
         rows=sum(c.rows for c in commits),
         files=sum(c.files for c in commits),
         bytes=sum(c.bytes for c in commits),
-        again=all(c.again for c in commits),
+        already_committed=all(c.already_committed for c in commits),
         retries=sum(c.retries for c in commits),
         write_seconds=sum(c.write_seconds for c in commits),
         commit_seconds=sum(c.commit_seconds for c in commits),

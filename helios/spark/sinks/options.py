@@ -20,10 +20,10 @@ class Commit:
 
     Attributes:
         snapshot: Its snapshot; None if that has expired.
-        rows: The rows written; 0 if `again`.
-        files: The data files added; 0 if `again`.
+        rows: The rows written; 0 if `already_committed`.
+        files: The data files added; 0 if `already_committed`.
         bytes: The size of those files.
-        again: Whether the batch was found committed, and not written now.
+        already_committed: Whether the batch was found committed, and not written now.
         retries: The number of commit retries.
         write_seconds: The time that Spark took to write.
         commit_seconds: The time that the commit took.
@@ -34,7 +34,7 @@ class Commit:
     rows: int = 0
     files: int = 0
     bytes: int = 0
-    again: bool = False
+    already_committed: bool = False
     retries: int = 0
     write_seconds: float = 0.0
     commit_seconds: float = 0.0
@@ -63,7 +63,7 @@ class CommitOptions:
         sources: The sources as JSON values, with `kind`, `name` and `uuid`.
         properties: Table properties for the writer; they override the table's own.
         retry: The retry policy.
-        counts_empty: Whether a batch that changes no file is committed, so that it is counted.
+        commits_empty: Whether a batch that changes no file is committed, so that it is counted.
         exclusive: Whether any change by other writers since the look-up is a conflict: Spark's writer may miss some.
         retries_conflicts: Whether a conflict with another writer is retried; an overwrite would erase unseen rows.
         verify: Called before each attempt; raises to stop.
@@ -74,7 +74,7 @@ class CommitOptions:
     sources: Sequence[Mapping[str, str | None]] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     retry: Retry = field(default_factory=Retry)
-    counts_empty: bool = False
+    commits_empty: bool = False
     exclusive: bool = False
     retries_conflicts: bool = True
     verify: Callable[[], None] = lambda: None

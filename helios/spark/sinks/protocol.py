@@ -106,7 +106,7 @@ class Sink(Protocol):
         """Called before an unwritten batch runs again, and may then reject other rows."""
         return
 
-    def began(self, starts: Starts) -> None:
+    def store_starts(self, starts: Starts) -> None:
         """Stores the starting positions of the sources before the first batch, if the target can."""
         return
 

@@ -84,7 +84,7 @@ class QuarantineSink(Sink):
     def write(self, batch: Batch, rejected: Sequence[DataFrame]) -> int:
         """Writes the rejected rows of a batch, once; returns how many were added now.
 
-        Replaces the rows that former steps have rejected from the same batch: the target does not have the batch yet.
+        Replaces the rows that an earlier script has rejected from the same batch: the target lacks the batch yet.
 
         Args:
             batch: The batch.
@@ -101,7 +101,7 @@ class QuarantineSink(Sink):
         with self.stage(batch, Built(reduce(DataFrame.unionByName, rejected or [empty]))) as staged:
             commit = self.commit(staged) if staged.write is not None else None
             self.holds = staged.write is not None
-        rows = commit.rows if commit is not None and staged.adds and not commit.again else 0
+        rows = commit.rows if commit is not None and staged.adds and not commit.already_committed else 0
         counted = self._last_rows if self._last_position == batch.position else 0  # before the batch was reopened
         self._last_position, self._last_rows = batch.position, rows
         return max(0, rows - counted)
@@ -161,7 +161,7 @@ class QuarantineSink(Sink):
         return self._open().commit(staged.rows.session, staged.write, staged.batch, options)
 
     def _replaced(self, batch: Batch) -> str | None:
-        """The SQL condition for the rows that former steps have rejected from a batch; None if there are none."""
+        """The SQL condition for the rows that an earlier script has rejected from a batch; None if there are none."""
         return self._open().replaced(batch, self)
 
     def read_like(self, batch: Batch) -> str | None:
@@ -367,7 +367,7 @@ class InputsLedger(AppendLedger, StepsLedger):
         verdict = self.judge(batch).verdict
         self.may_replace = not self.repeats and (verdict is Verdict.STEPS or not self.all_known)
         if commit is None and verdict is Verdict.SAME and not self.repeats:
-            return Commit(snapshot=None, again=True)
+            return Commit(snapshot=None, already_committed=True)
         return commit
 
     @override

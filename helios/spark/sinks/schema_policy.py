@@ -28,7 +28,7 @@ class SchemaPolicy:
 
     Args:
         context: What the sinks of the run share.
-        declared: The sink, as it is declared.
+        declared: The declared sink.
         mirrored: The tables of the mirror.
         name: The full name of a table of the mirror.
     """

@@ -65,7 +65,7 @@ class TableSink:
     def last(self) -> Record | None:
         return self.ledger.last()
 
-    def began(self, starts: Starts) -> None:
+    def store_starts(self, starts: Starts) -> None:
         record = self.ledger.load()
         if record is not None and record.start is None and record.batch < 0 and record.position is None:
             self.ledger.claim(replace(record, start=starts))
@@ -85,13 +85,14 @@ class TableSink:
     def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
         rejects, streaming = False, self.context.plan.streaming
         if batch.replayed and streaming:
-            for former in self.context.former:
-                QuarantineSink(self.context, former).withdraw(batch)
+            for quarantine in self.context.former_quarantines:
+                QuarantineSink(self.context, quarantine).withdraw(batch)
         if self._quarantine is not None:
             rows = split_invalid(rows, self.context.plan.write.mode)
             # Before the batch itself: a committed batch is not staged again.
             self.context.observer.rejected(self._quarantine.write(batch, rows.rejected))
-            # A batch pipeline recognizes its inputs in the quarantine, without a commit of the target.
+            # A batch with rejected rows is committed, even without other rows. A batch pipeline needs no such commit:
+            # the quarantine tells which inputs it has had.
             rejects = self._quarantine.holds and streaming
         with modes.writer(self._mode_batch(batch, rows)) as write:
             yield Staged(batch, rows, write, rejects=rejects)
@@ -123,9 +124,9 @@ class TableSink:
     def commit(self, staged: Staged) -> Commit | None:
         commit = self._commit(staged)
         freshness.verify(self.name, self.table)
-        if commit is None or not commit.again:  # there is no commit if every row of the batch was dropped
+        if commit is None or not commit.already_committed:  # there is no commit if every row of the batch was dropped
             self.context.observer.rejected(staged.rows.dropped())
-        if commit is not None and not commit.again:
+        if commit is not None and not commit.already_committed:
             self._note_growth()
             commit = replace(commit, note=self.ledger.note)
         return commit
@@ -151,12 +152,13 @@ class TableSink:
     def options(self, staged: Staged) -> CommitOptions:
         """How a batch is committed."""
         options = self.context.options()
-        counts_empty = options.counts_empty or staged.rejects
+        commits_empty = options.commits_empty or staged.rejects
         saved = self.upsert_state.saved if self.context.keys is not None else None
         if saved is None:
-            return replace(options, counts_empty=counts_empty)
-        # Others read the state up to the record's batch, so a batch that only adds to the state is committed, too.
-        return replace(options, counts_empty=True, stamps={**options.stamps, STAMP: saved})
+            return replace(options, commits_empty=commits_empty)
+        # Other pipelines read this upsert state, up to the last batch in the pipeline's record. So a batch that only
+        # adds to the state is committed, too.
+        return replace(options, commits_empty=True, stamps={**options.stamps, STAMP: saved})
 
     @contextmanager
     def failures_observed(self) -> Iterator[None]:
