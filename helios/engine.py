@@ -61,8 +61,8 @@ def runnable(plans: list[Plan], problems: list[HeliosError]) -> list[Plan]:
     return plans
 
 
-def held(plan: Plan) -> list[HeliosError]:
-    """The problem that another driver holds the checkpoint, as far as this can be read without Spark; else empty."""
+def other_driver_problems(plan: Plan) -> list[HeliosError]:
+    """The problem that another driver holds the checkpoint; empty if none is found. The search needs no Spark."""
     from helios.catalog.conf import pyiceberg_properties
     from helios.table.lease import second_driver
 
@@ -95,7 +95,7 @@ class DefaultEngine:
     ) -> PipelineRun:
         context = self._context(pipeline)
         plan = runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
-        for problem in held(plan):
+        for problem in other_driver_problems(plan):
             raise problem
         from helios.spark.run.run import PipelineRun
         from helios.spark.session.user_code import ship_declared

@@ -81,7 +81,7 @@ def _install_completion(ctx: click.Context, param: click.Parameter, shell: str |
     help="Complete commands, options and files with Tab; without a shell, in that of $SHELL.",
 )
 def main() -> None:
-    """Declarative Apache Iceberg pipelines on Apache Spark, written exactly once.
+    """Declarative Apache Iceberg pipelines on Apache Spark, with exactly-once writes.
 
     \b
     Example:

@@ -32,7 +32,9 @@ CELL = 40
     "--from", "before", metavar="STATE", help="A snapshot id, a time, a branch or a tag; else the commit before --to."
 )
 @click.option("--to", "after", metavar="STATE", help="The same; by default the table as it is now.")
-@click.option("--key", "keys", multiple=True, metavar="COLUMN", help="A column that identifies a row; may be repeated.")
+@click.option(
+    "--key", "keys", multiple=True, metavar="COLUMN", help="A column that identifies a row. Give it for each column."
+)
 @click.option("--rows", type=click.IntRange(min=0), default=10, show_default=True, help="Show N rows of each kind.")
 @click.option("--exit-code", is_flag=True, help="Exit with 2 if the states differ.")
 @options.common

@@ -82,7 +82,7 @@ class Launch:
             self._shown.note(text)
 
     def _waits(self, text: str, seconds: float | None = None) -> None:
-        """Says what the start waits for, once the pipelines are compiled: wrong ones end it with their errors alone."""
+        """Says what the start waits for, after the pipelines are compiled; says nothing if they have problems."""
         with self._lock:
             if self._compiling:
                 self._untold.append((text, seconds))

@@ -1,4 +1,4 @@
-"""The command `quarantine`: shows, replays and deletes rejected rows, and sets an audited batch aside."""
+"""The command `quarantine`: shows, replays and deletes rejected rows, and sets a batch aside that failed its audit."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Quarantine(click.Group):
 def quarantine() -> None:
     """Show rejected rows, set a batch aside, replay or delete rows.
 
-    TABLE is a quarantine, or with --batch the target of an audited pipeline; `helios quarantine show --help` has the
-    options that go with it.
+    TABLE is a quarantine, or with --batch the target of a pipeline with an audit. `helios quarantine show --help` has
+    the options that go with it.
 
     \b
     Example:
@@ -55,8 +55,17 @@ def quarantine() -> None:
 @quarantine.command(SHOW)
 @table_argument
 @click.option("--rows", "count", type=click.IntRange(1), metavar="N", help="Show the N rows that were rejected last.")
-@click.option("--batch", type=click.IntRange(0), metavar="N", help="Set this audited batch of the target TABLE aside.")
-@click.option("--pipeline", metavar="NAME", help="The pipeline of the batch; needed if several have one waiting.")
+@click.option(
+    "--batch",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Set aside batch N of the target TABLE, which failed its audit.",
+)
+@click.option(
+    "--pipeline",
+    metavar="NAME",
+    help="The pipeline that wrote batch N; needed if several pipelines have a batch N that waits.",
+)
 @options.common
 @options.json_option
 def show(
@@ -173,7 +182,7 @@ def _print_set_aside(table: Table, discarded: DiscardedBatch, as_json: bool) -> 
         rows = progress.counted(discarded.quarantined, "rejected row")
         click.echo(f"{rows} of the batch left the quarantine table, and can be read under the same tag of that table.")
     if not discarded.again:
-        click.echo("A pipeline that follows its sources continues with the next batch.")
+        click.echo("A streaming pipeline continues with the next batch.")
 
 
 @quarantine.command()
@@ -197,7 +206,8 @@ def clear(
     """Delete rejected rows that were repaired elsewhere.
 
     A replay removes its rows itself. This command is for rows that were delivered again, such as in a repaired file,
-    and for rows that nobody needs. They stay readable in the snapshots of TABLE, a quarantine, until these expire.
+    and for rows that nobody needs. TABLE is a quarantine. Deleted rows stay readable in its older snapshots until those
+    expire.
 
     \b
     Example:
@@ -234,7 +244,7 @@ def replay(
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Replay rejected rows through the fixed steps of a script.
+    """Replay rejected rows through the repaired steps of a script.
 
     Each row begins at the expectation that it failed. Rows that fail it again stay in the quarantine. The pipeline must
     not run meanwhile.
@@ -291,7 +301,7 @@ def _replay_each(
 def _summary(done: Replayed) -> str:
     if not done.taken and not done.stayed:
         return f"{done.pipeline}: {done.quarantine} holds nothing to replay{_not_replayed(done)}."
-    resumed = " by a replay that did not finish" if done.resumed else ""
+    resumed = " (an interrupted replay was finished)" if done.resumed else ""
     where = f", snapshot {done.snapshot}" if done.snapshot is not None else ""
     rows = progress.counted(done.taken - done.moved, "row")
     parts = [f"{done.pipeline}: {rows} replayed into {done.target}{resumed}{where}"]

@@ -48,7 +48,7 @@ SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
     "--beside",
     multiple=True,
     metavar="NAME",
-    help="Start although the pipeline NAME has written rows of the same source into the table; may be repeated.",
+    help="Start although the pipeline NAME has written rows of the same source into the table; once for each NAME.",
 )
 @click.option(
     "--confirm", is_flag=True, help="Ask first where the plan differs from the last run's by more than additions."
@@ -110,7 +110,7 @@ def run(
     page = ui_page.of_run(ctx, ui, observed, loaded)
     shown = _progress(log_format, observed, err=as_json)
     how: dict[str, Any] = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh, "again": again}
-    # What the script still declares under its name was not renamed.
+    # A pipeline whose name the script still declares was not renamed: the names of all its pipelines tell.
     siblings = (pipeline.name for pipeline in loaded.script.pipelines.values() if pipeline.name is not None)
     how |= {"fail_fast": fail_fast, "beside": beside, "siblings": tuple(siblings)}
     asks = [*([_confirm_changes] if confirm else []), *([_confirm] if full_refresh else [])]
@@ -169,7 +169,7 @@ def _launched(
 
     debug = options.settings().debug
     try:
-        # The JVM takes seconds to come up, in which the pipelines are compiled; wrong ones end the process with it.
+        # The pipelines are compiled while the JVM starts, which takes seconds. Problems end the process, and the JVM.
         launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), shown, debug=debug)
         plans, refused = _compiled(loaded, fail_fast=fail_fast)
         for ask in asks:
@@ -186,18 +186,19 @@ def _compiled(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], list[Comp
     Raises:
         CheckFailed: No pipeline can run, or one cannot with `fail_fast`.
     """
-    from helios.engine import held
-    from helios.plan import compile_each, once
+    from helios.engine import other_driver_problems
+    from helios.plan import compile_each, distinct
 
     refused: list[Compiled] = []
     pipelines = loaded.pipelines
     while True:
         compiled = compile_each(pipelines, loaded.context)
         for result in compiled:
-            result.problems.extend(held(result.plan) if result.plan is not None and not result.faults else ())
+            if result.plan is not None and not result.faults:
+                result.problems.extend(other_driver_problems(result.plan))
         faulty = [result for result in compiled if result.faults]
         refused += faulty
-        problems = once(problem for result in refused for problem in result.faults)
+        problems = distinct(problem for result in refused for problem in result.faults)
         if problems and (fail_fast or len(faulty) == len(compiled)):
             failed = CheckFailed(problems)
             failed.exit_status = min(InputError.exit_status if isinstance(p, InputError) else 1 for p in problems)
@@ -214,7 +215,7 @@ def _compiled(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], list[Comp
 
 
 def _status(refused: Compiled) -> dict[str, Any]:
-    """The status of a pipeline that was not started, as those of runs are."""
+    """The status of a pipeline that was not started, in the form of a run's status."""
     error = "\n".join(map(str, refused.faults))
     counts = {"batches": 0, "rows": 0, "rejected": 0, "left": [], "snapshot": None}
     return {
@@ -305,7 +306,11 @@ def _conclude(runner: Runner, *, debug: bool) -> int:
 
 
 class Signals:
-    """SIGINT and SIGTERM: the first asks the run to stop, the next ends the process; before the run, the first does."""
+    """Handles SIGINT and SIGTERM.
+
+    The first signal asks the run to stop, and the second ends the process. Before the run begins, the first signal ends
+    the process.
+    """
 
     def __init__(self, shown: progress.Progress) -> None:
         self.stop: Callable[[], None] | None = None
@@ -337,9 +342,9 @@ class Signals:
 
 
 def end_jvm() -> None:
-    """Kills Spark's JVM; while it starts it does not look at the pipe by which it lives."""
-    for listed in Path("/proc/self/task").glob("*/children"):  # elsewhere than on Linux it ends seconds later
+    """Ends Spark's JVM, also while it starts: only later does it notice that Python has closed its pipe."""
+    for listed in Path("/proc/self/task").glob("*/children"):  # without Linux's /proc it ends seconds later
         with suppress(OSError):
             for child in listed.read_text().split():
                 if b"spark" in Path(f"/proc/{child}/cmdline").read_bytes():
-                    os.kill(int(child), signal.SIGKILL)  # it ignores the others
+                    os.kill(int(child), signal.SIGKILL)  # it ignores other signals

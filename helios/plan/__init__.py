@@ -1,7 +1,7 @@
 """A pure compiler from declared pipelines to a `Plan` that can be printed, compared and tested without a JVM."""
 
 from helios.plan.ahead import components_ahead
-from helios.plan.compile import Compiled, compile_each, compile_pipelines, infer_schema, once
+from helios.plan.compile import Compiled, compile_each, compile_pipelines, distinct, infer_schema
 from helios.plan.context import Context
 from helios.plan.nodes import Plan, ReadPath, ReadPlan, Trigger, WritePlan, rendered_by
 from helios.plan.text import render
@@ -17,8 +17,8 @@ __all__ = [
     "compile_each",
     "compile_pipelines",
     "components_ahead",
+    "distinct",
     "infer_schema",
-    "once",
 ]
 
 rendered_by(render)

@@ -103,7 +103,7 @@ def compile_pipelines(
     """
     results = compile_each(pipelines, context)
     plans = [r.plan for r in results if r.plan is not None and not (r.faults if lenient else r.problems)]
-    return plans, once([problem for result in results for problem in result.problems])
+    return plans, distinct([problem for result in results for problem in result.problems])
 
 
 def compile_each(pipelines: Sequence[Pipeline], context: Context) -> list[Compiled]:
@@ -155,7 +155,7 @@ def infer_schema(flow: Flow, context: Context) -> Schema | None:
     return schema
 
 
-def once(problems: Iterable[HeliosError]) -> list[HeliosError]:
+def distinct(problems: Iterable[HeliosError]) -> list[HeliosError]:
     """Problems without duplicates: a shared source or step is compiled once per pipeline."""
     return list({str(problem): problem for problem in problems}.values())
 
