@@ -43,10 +43,10 @@ def backfill(
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Repair rows of earlier batches with the script as it is.
+    """Repair rows of earlier batches with the present script.
 
-    The pipeline may be running meanwhile. The rows that --where names, or that --commits wrote, are replaced by those
-    that the script gives of its source now. A backfill that was stopped goes on when it is started again as it was.
+    The pipeline may be running meanwhile. The rows that --where names, or that --commits wrote, are replaced by the
+    rows that the script gives of its source now. A stopped backfill goes on if it is started with the same options.
 
     \b
     Example:
@@ -113,7 +113,7 @@ def _tell_changed(plan: Plan) -> None:
         lines = "\n".join(f"  {line}" for line in change.lines)
         output.say(
             "note",
-            f"{plan.pipeline} has last run with other steps, and writes newer rows by those until it is started "
+            f"{plan.pipeline} has last run with other steps, and writes newer rows with them until it is started "
             f"again:\n{lines}",
             "yellow",
         )

@@ -209,7 +209,7 @@ class Board:
         return table
 
     def _fitting(self, rows: Sequence[tuple[str, ...]]) -> tuple[Sequence[tuple[str, ...]], str]:
-        """The rows for which the terminal is high enough, in the order of the script, and the others in words."""
+        """The rows for which the terminal has lines, in the order of the script, and a text about the other rows."""
         most = max(self._console.height - AROUND, 1)
         if len(rows) <= most:
             return rows, ""
@@ -220,7 +220,7 @@ class Board:
 
 
 def columns_of(rows: Sequence[Sequence[str]], room: int) -> list[int]:
-    """The places in `COLUMNS` of those that have a text and for which a terminal of this width has room.
+    """The places in `COLUMNS` of the columns that have a text, and for which a terminal of this width has room.
 
     Examples:
         >>> [COLUMNS[place].name for place in columns_of([("a.b", "running", "3", "12", *[""] * 7)], 30)]

@@ -163,7 +163,7 @@ def tables_of(plans: Sequence[Plan]) -> Iterator[Table]:
 
 
 def tables_in(catalogs: dict[str, Catalog]) -> Iterator[Table]:
-    """The tables of catalogs, as they are now."""
+    """The present tables of catalogs."""
     from helios.catalog.operations import forget_all
 
     for catalog in catalogs.values():

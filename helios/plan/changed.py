@@ -221,7 +221,7 @@ def _settings(source: Mapping[str, Any]) -> Mapping[str, Any]:
     """The settings of a source, without the parts that the script does not decide."""
     undecided = ("schema", "uuid", "pushed", "followed")
     read = {key: _text(value) for key, value in source.items() if key not in undecided}
-    if source.get("uuid") is None and source.get("schema"):  # no table's own columns, but declared ones
+    if source.get("uuid") is None and source.get("schema"):  # the columns are declared, and not those of a table
         read["schema"] = ", ".join(f"{column['name']} {column['type']}" for column in source["schema"])
     return read
 
@@ -231,7 +231,7 @@ def _columns(before: Any, after: Any, alters: Sequence[str]) -> Iterator[Change]
 
     Args:
         before: The columns of the last run.
-        after: Those of the next one.
+        after: The columns of the next run.
         alters: The changes that the next run makes in the table.
     """
     if before is None or after is None:

@@ -75,7 +75,7 @@ def _common(plans: Sequence[Plan], parts: Sequence[Sequence[Part]]) -> dict[str,
 
 
 def _shown(own: Sequence[Part], common: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str]]:
-    """The lines of a plan that are not common, and its lack of those that are."""
+    """The lines of a plan that are not common; a common line that the plan lacks is shown as none."""
     for part in own:
         if common.get(part.label) != part.alike:
             yield from _as_lines(part.label, part.texts)

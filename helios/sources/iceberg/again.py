@@ -63,7 +63,7 @@ def _read(table: Table, entry: Mapping[str, Any], columns: Mapping[str, Any]) ->
 
 
 def _parts(entry: Mapping[str, Any]) -> Iterator[tuple[int | None, int, bool]]:
-    """The parts of a span: the snapshot before, the one at its end, and whether it is read for what was appended."""
+    """The parts of a span: the snapshot before, the last snapshot, and whether only appended rows are read."""
     state, after, to = entry.get("state") or entry.get(SNAPSHOT), entry.get("after"), entry.get("to")
     if entry.get("changes") and to is not None:
         yield None, to, False  # a change leaves the row as it is at the end

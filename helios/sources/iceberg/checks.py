@@ -60,7 +60,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSource], Any], str, str], ...] = (
     ),
     (
         lambda s: s.overwrites != "fail" and not s.streaming and not s.between_points,
-        "on_overwrite() applies to commits that are followed, and this table is read once, as it is.",
+        "on_overwrite() applies to commits that are followed, and this table is read once, in one state.",
         "leave it out, or follow the table with .incremental().",
     ),
     (

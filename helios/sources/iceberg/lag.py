@@ -40,7 +40,7 @@ def lag(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | N
 
 
 def _read_up_to(pipeline: str, source: Table, view: View) -> int | None:
-    """The last snapshot that a pipeline has read, by its checkpoint; None where that cannot be read."""
+    """The last snapshot that a pipeline has read, by its checkpoint; None if the checkpoint cannot be read."""
     given = [view.checkpoints[pipeline]] if view.checkpoints.get(pipeline) else []
     try:
         readers = readers_of(source.name, source.iceberg.metadata, () if given else view.places, given)

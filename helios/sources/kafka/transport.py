@@ -38,7 +38,7 @@ class StandIn(Topics, Protocol):
 
 
 STAND_INS: dict[str, Callable[[KafkaSource], StandIn]] = {}
-"""The factories of stand-ins, by the address that a test gives as that of a broker."""
+"""The factories of stand-ins, by the address that a test gives as a broker's address."""
 
 
 def stand_in(source: KafkaSource) -> StandIn | None:

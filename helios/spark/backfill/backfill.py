@@ -93,7 +93,7 @@ class Backfill:
             dry_run: Whether slices and rows are only counted.
 
         Raises:
-            HeliosError: A slice cannot be repaired. Those before it are; another run goes on with it.
+            HeliosError: A slice cannot be repaired. The slices before it are repaired; the next run goes on with it.
         """
         try:
             with scan_task_scope():
@@ -294,7 +294,7 @@ class Backfill:
         return Ledger(self._table, name, id, self._plan.fingerprint, branch, guard=guard)
 
     def _resumed(self) -> tuple[State, Ledger] | None:
-        """The backfill that died, where this one is asked for the same; None where it begins anew."""
+        """The backfill that died, if it was asked for the same; None if this one begins anew."""
         state = self._notes.load()
         if state is None or state.ask != asdict(self._ask) or list(state.made_by) != self._made_by:
             return None

@@ -80,7 +80,7 @@ class LivePipeline:
         return identity
 
     def standing(self, table: JavaTable, committed: int) -> Standing:
-        """How far the pipeline has come in a table, as that was loaded.
+        """How far the pipeline has come in a table, in the state in which the table was loaded.
 
         Args:
             table: The target.

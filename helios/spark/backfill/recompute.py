@@ -1,4 +1,4 @@
-"""The rows that the script, as it is now, gives of what its sources held up to a position."""
+"""The rows that the present script gives of what its sources held up to a position."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from helios.table.positions import Position
 Ends: TypeAlias = "tuple[Position | None, ...]"
 """How far each followed source is read."""
 OtherRows: TypeAlias = Callable[[Source], DataFrame]
-"""The rows that are read in place of those of a source."""
+"""Gives rows that are read in place of a source's own."""
 FROM = "name a table or a folder that has them, with the same columns: --from"
 
 
@@ -124,7 +124,7 @@ class Recompute:
         Args:
             after: Where the part begins; None for the first start.
             to: Where it ends.
-            other: The rows that are read in place of those of the followed source.
+            other: Gives the rows that are read in place of the followed source's own.
 
         Raises:
             InputError: A source no longer holds the part; names what is missing.
@@ -136,7 +136,7 @@ class Recompute:
                 parts[index] = other(source)
             else:
                 begun = after[place] if after is not None else None
-                with held(source.read_plan):
+                with expired_explained(source.read_plan):
                     _refuse_restarted(to[place] if after is None else None)
                     span = source.span(begun if begun is not None else source.start(), to[place])
                     parts[index] = source.read(self._spark, span) if span.start != span.end else None
@@ -171,10 +171,10 @@ class Recompute:
 
 
 def _refuse_restarted(end: Position | None) -> None:
-    """Rejects a position from which the rows before it cannot be reached.
+    """Rejects a position whose earlier rows have expired.
 
     Raises:
-        InputError: It is one.
+        InputError: The rows before the position have expired.
     """
     at = position_of(end)
     if at is not None and at[1].restarted:
@@ -182,8 +182,8 @@ def _refuse_restarted(end: Position | None) -> None:
 
 
 @contextmanager
-def held(read: ReadPlan) -> Generator[None, None, None]:
-    """Gives the error of a source that cannot be read any more its fix."""
+def expired_explained(read: ReadPlan) -> Generator[None, None, None]:
+    """Adds the fix to the error of a source that no longer has the rows."""
     try:
         yield
     except HeliosError as error:

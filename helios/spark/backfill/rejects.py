@@ -1,8 +1,8 @@
 """Rejected rows of a backfill: the script must reject the rows that the quarantine holds, and no others.
 
-A row that it lets in now, and that is in the quarantine, would come once more by a replay. One that it rejects now, and
-that is not there, would leave the target without being set aside. Rows that were replayed are then among those that the
-script gives.
+If the script lets in a row of the quarantine now, a replay would add the row once more. If the script rejects a row now
+that is not in the quarantine, the row would leave the target without being set aside. After a replay, the replayed rows
+are among the rows that the script gives.
 """
 
 from __future__ import annotations

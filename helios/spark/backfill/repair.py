@@ -33,17 +33,17 @@ from helios.spark.sinks.options import CommitOptions, Conflict
 from helios.table.positions import Batch, Span
 
 TRIES = 30
-"""How often a slice is done in all, as others commit into it."""
+"""How often a slice is tried in all, while other writers commit into it."""
 SHORTEST, LONGEST = 0.05, 2.0
 """Seconds between two tries; each pause is twice as long as the one before."""
 COMMITS = Retry(retries=6, backoff=SHORTEST)
-"""How often the commit of a slice is tried whose rows need not be written again."""
+"""How often the commit of a slice is tried, if its rows need not be written again."""
 SNAPSHOT_ISOLATION = {"write.delete.isolation-level": "snapshot"}
-"""Commits of others are compared row by row, where Iceberg would go by the bounds of their files."""
+"""Helios compares the commits of other writers row by row; Iceberg would compare only the bounds of their files."""
 PARTLY = "some, but not all, rows match"
 """Iceberg's words for a file of which a filter selects a part."""
 MANY = 25
-"""So many batches of the pipeline behind the base become a part of it."""
+"""With so many batches of the pipeline behind the base, the batches become a part of the base."""
 
 
 class Slices(Protocol):
@@ -61,15 +61,15 @@ class Slices(Protocol):
 
 
 def repaired(slices: Slices, number: int, slice: Slice) -> Repaired:
-    """Replaces the rows of a slice in one commit, and does it again where somebody has committed into it meanwhile.
+    """Replaces the rows of a slice in one commit; tries again if somebody has committed into the slice meanwhile.
 
     Args:
-        slices: What does it.
-        number: Its number.
+        slices: Does the slices.
+        number: The number of the slice.
         slice: The slice.
 
     Raises:
-        HeliosError: It cannot be repaired; nothing of it was written.
+        HeliosError: The slice cannot be repaired; nothing of it was written.
     """
     why = ""
     for again in range(TRIES):

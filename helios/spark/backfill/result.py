@@ -10,11 +10,11 @@ class Repaired:
     """One slice of a backfill.
 
     Attributes:
-        slice: Its name.
+        slice: The name of the slice.
         before: The rows of the target before, as far as they were counted.
         after: The rows now.
         snapshot: The commit; None for a dry run, and where nothing changed.
-        again: How often it was done again, as others had committed into it.
+        again: How often the slice was repeated, because other writers had committed into it.
     """
 
     slice: str
@@ -31,8 +31,8 @@ class Progress:
     Attributes:
         done: The slice that is done.
         number: How many slices are done.
-        slices: How many there are.
-        seconds: About how many seconds the others take.
+        slices: How many slices there are.
+        seconds: About how many seconds the remaining slices take.
     """
 
     done: Repaired

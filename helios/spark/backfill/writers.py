@@ -49,7 +49,7 @@ class Target:
     ) -> None:
         self._spark, self._table, self._name = spark, table, name
         self._own, self._trusts_expired, self._where = own, trusts_expired, where
-        self._seen: tuple[int, list[JavaSnapshot]] | None = None  # a head, and the commits of others behind it
+        self._seen: tuple[int, list[JavaSnapshot]] | None = None  # a head, and the commits of other writers behind it
 
     def rows(self, condition: str, snapshot: JavaSnapshot | None, *metadata: str) -> DataFrame | None:
         """The rows of a state that meet a condition; None where no file can have one.
@@ -83,10 +83,10 @@ class Target:
     # who wrote them
 
     def refuse_others(self, slice: Slice, head: JavaSnapshot | None) -> None:
-        """Rejects a slice with rows of other writers, or one from which others have removed rows.
+        """Rejects a slice with rows of other writers, or from which other writers have removed rows.
 
         Raises:
-            InputError: It has such rows, or nothing tells whose they are.
+            InputError: The slice has such rows, or nothing tells whose rows they are.
         """
         others = self._others(head)
         adding = [one for one in others if int(one.summary().get("added-data-files") or 0)]
@@ -106,7 +106,7 @@ class Target:
         )
 
     def _others(self, head: JavaSnapshot | None) -> list[JavaSnapshot]:
-        """The commits of others up to a head that changed rows.
+        """The commits of other writers that changed rows, up to a head.
 
         Raises:
             InputError: Commits have expired, so that their writers are not known.
@@ -136,7 +136,7 @@ class Target:
         return found
 
     def _added(self, slice: Slice, head: JavaSnapshot | None, adding: Sequence[JavaSnapshot]) -> Iterator[str]:
-        """The others whose rows a slice holds; by row lineage, or by the files of format v2."""
+        """The other writers whose rows a slice holds: by row lineage, or in format v2 by the rows' files."""
         lineage = int(classes().org.apache.iceberg.TableUtil.formatVersion(self._table)) >= 3
         by = CHANGED if lineage else "_file"
         rows = self.rows(slice.condition, head, by)

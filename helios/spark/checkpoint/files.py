@@ -281,7 +281,7 @@ class Checkpoint:
         planned = self.batches("offsets")
         if planned and not (self.files.read("metadata") or "").strip():
             raise CheckpointError(
-                f"{self.location}/metadata is lost: Spark would treat the checkpoint as that of a new query.",
+                f"{self.location}/metadata is lost: Spark would take the checkpoint for one of a new query.",
                 fix="restore the file from a backup, or start a new one with `helios run --new-checkpoint`.",
             )
         for batch in planned[-2:]:  # Spark reads the last two entries

@@ -359,4 +359,4 @@ def misfit(name: str, kind: Kind) -> str:
     """The reason of a value that does not fit the type of its column."""
     message = f"{name} does not fit {kind.made.simpleString()}"
     argument = UNIT_ARGUMENTS.get(kind.rule) if kind.unit is None else None
-    return f"{message}: pass {argument} to Cdc.debezium(), which says how it is written" if argument else message
+    return f"{message}: pass {argument} to Cdc.debezium() to tell how the value is written" if argument else message

@@ -179,7 +179,7 @@ class _Inspector:
         return FileColumns(file, StructType(fields), frozenset(nanos))
 
     def _converted(self, message: JavaMessageType) -> tuple[StructType, dict[str, str]]:
-        """The columns of a footer that Spark can read, and by name the parquet types of those that it cannot."""
+        """The columns of a footer that Spark can read, and the parquet types of the other columns, by name."""
         parquet = classes().org.apache.spark.sql.execution.datasources.parquet
         converter = parquet.ParquetToSparkSchemaConverter(self._nanos_conf)
         try:
