@@ -279,14 +279,8 @@ class StartupValidator:
             # Before the record names the checkpoint: a driver that dies in between resumes with the same id.
             self.checkpoint.create(identity)
         self.checkpoint.keep_plan(plan)
-        keys = keys_of(self.context, identity.id, old)
-        context = replace(
-            self.context,
-            lease=lease,
-            checkpoint_id=identity.id,
-            former_quarantines=former_names(plan, old),
-            keys=keys,
-        )
+        former, keys = former_names(plan, old), keys_of(self.context, identity.id, old)
+        context = replace(self.context, lease=lease, checkpoint_id=identity.id, former_quarantines=former, keys=keys)
         last = max(self.checkpoint.batches("offsets"), default=-1)
         quarantine = QuarantineSink.of(context)
         if quarantine is not None and existing is not None:
