@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from helios import Files, aggregate, expect, join, select, where, with_columns
-from helios.errors import InputError
+from helios.errors import HeliosError, InputError
 from helios.plan.backfills import Ask
 from helios.plan.past import committed
 from helios.spark.backfill.backfill import Backfill
@@ -410,3 +410,12 @@ def test_a_backfill_of_the_pipeline_is_not_of_others(world: Any) -> None:
     [note, others] = [note for note in rehearse(world, upsert).notes if "since" in note]
     assert note.startswith(f"{backfill}what it changed is left out")
     assert others.startswith("1 commit since is of others (another writer): ")
+
+
+def test_errors_name_the_real_table(world: Any) -> None:
+    rows = world.source("a.s").incremental()
+    world.fill("a.s", [1])
+    world.run((rows >> world.sink("a.t")).named("copy"))
+    with pytest.raises(HeliosError, match=r"does not fit local\.a\.t ") as error:
+        rehearse(world, (rows >> with_columns(z="NULL") >> world.sink("a.t")).named("copy"))
+    assert "rehearsal" not in str(error.value)

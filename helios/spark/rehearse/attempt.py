@@ -162,25 +162,26 @@ class Attempt:
             here = lake.lake_in(folder / "lake")
             lake.declare(self.spark, here)
             watch, plan = Watch(), lake.rehearsed(self.plan, here, folder / "checkpoint")
-            query = PipelineQuery(plan, self.spark, watch, plan.checkpoint)
-            copy_columns(Checkpoint(self.spark, self.plan.checkpoint), query.checkpoint)
-            df = query.declare()
-            if query.plan.path is ReadPath.STREAM:
-                raise InputError(
-                    f"{self.plan.pipeline} cannot be rehearsed: {stateful(query.plan)} has state between batches.",
-                    where=self.plan.origin,
-                    fix=TEST,
-                )
-            job, done = self._job(query, watch, df, folder)
-            sources = Sources(query.plan, self.spark, query.sources)
-            try:
-                sources.resume(self.commits, self.reruns)
-                self._run(job, sources, watch, done)
-            finally:
-                job.lease.release()
-            # Notes on the temporary lake itself are not for the user.
-            done.notes += [note for note in watch.notes if here.name not in note]
-            yield done
+            with lake.errors_by_real_names(self.plan, plan):
+                query = PipelineQuery(plan, self.spark, watch, plan.checkpoint)
+                copy_columns(Checkpoint(self.spark, self.plan.checkpoint), query.checkpoint)
+                df = query.declare()
+                if query.plan.path is ReadPath.STREAM:
+                    raise InputError(
+                        f"{self.plan.pipeline} cannot be rehearsed: {stateful(query.plan)} has state between batches.",
+                        where=self.plan.origin,
+                        fix=TEST,
+                    )
+                job, done = self._job(query, watch, df, folder)
+                sources = Sources(query.plan, self.spark, query.sources)
+                try:
+                    sources.resume(self.commits, self.reruns)
+                    self._run(job, sources, watch, done)
+                finally:
+                    job.lease.release()
+                # Notes on the temporary lake itself are not for the user.
+                done.notes += [note for note in watch.notes if here.name not in note]
+                yield done
 
     # the lake
 
@@ -288,7 +289,7 @@ class Attempt:
                 known = user_error(error, self.plan)
                 if not isinstance(known, HeliosError):
                     raise
-                done.failed[index] = str(known)
+                done.failed[index] = lake.by_real_names(str(known), self.plan, job.plan)
                 if not self.appends:
                     done.left = index + 1
                     return

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import secrets
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,7 +17,7 @@ from pyspark.sql import SparkSession
 from helios.catalog.connections import prepare
 from helios.catalog.names import TableName
 from helios.catalog.spec import Catalog
-from helios.errors import InputError
+from helios.errors import CheckFailed, HeliosError, InputError
 from helios.plan.native.engine import Engine
 from helios.plan.nodes import Plan
 from helios.spark.iceberg import tables
@@ -70,6 +72,34 @@ def rehearsed(plan: Plan, lake: Catalog, folder: Path) -> Plan:
         catalogs=(*plan.catalogs, lake),
         engine=Engine(),
     )
+
+
+def by_real_names(text: str, plan: Plan, ours: Plan) -> str:
+    """A text of a rehearsal with the names of the real tables and of the real pipeline.
+
+    Args:
+        text: The text.
+        plan: The pipeline.
+        ours: Its plan in the lake.
+    """
+    pairs = [(ours.write.table.text, plan.write.table.text), (NAME, plan.pipeline)]
+    if ours.write.quarantine is not None and plan.write.quarantine is not None:
+        pairs.append((ours.write.quarantine.text, plan.write.quarantine.text))
+    for name, real in pairs:
+        text = text.replace(name, real)
+    return text
+
+
+@contextmanager
+def errors_by_real_names(plan: Plan, ours: Plan) -> Iterator[None]:
+    """Has errors name the real tables, of which alone the user knows."""
+    try:
+        yield
+    except HeliosError as error:
+        for one in (error, *(error.problems if isinstance(error, CheckFailed) else ())):
+            one.what = by_real_names(one.what, plan, ours)
+            one.fix = by_real_names(one.fix, plan, ours) if one.fix is not None else None
+        raise
 
 
 def declare(spark: SparkSession, lake: Catalog) -> None:
