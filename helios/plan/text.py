@@ -167,6 +167,7 @@ def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
         yield "audit", f"{name}: {condition}, before main shows the batch"
     if sink.maintenance is not None:
         yield "maintain", maintenance_text(sink.maintenance)
+        yield from _compacted(write, sink.maintenance)
     if sink.retrying != Retry():
         yield "retry", retry_text(sink.retrying)
     yield from (("note", note) for note in write.notes)
@@ -259,6 +260,13 @@ def maintenance_text(settings: Maintenance) -> str:
 def retry_text(retry: Retry) -> str:
     """The retries of a sink."""
     return ", ".join(_retries(retry))
+
+
+def _compacted(write: WritePlan, settings: Maintenance) -> Iterator[tuple[str, str]]:
+    """A line for a new table of appends in which, once it is compacted, nothing tells which commit has added a row."""
+    untraced = write.exists is False and write.mode.traits.only_adds and write.format_version < 3
+    if settings.compact is not None and untraced:
+        yield "", "`backfill --commits` finds no rows of a compacted v2 table; .format_version(3) keeps it"
 
 
 def _maintenance(settings: Maintenance) -> Iterator[str]:

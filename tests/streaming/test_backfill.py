@@ -277,6 +277,32 @@ def test_commits_are_repaired(world: Any, monkeypatch: pytest.MonkeyPatch) -> No
         backfill(world, live, Ask(commits="3"))
 
 
+def test_commits_that_a_compaction_has_moved(world: Any) -> None:
+    """On format v3 the rows of a commit are found by their ids, wherever they lie, once more too."""
+    sink = world.sink("a.t").format_version(3)
+    live = pipeline(world, sink=sink)
+    for ids in (range(8), range(8, 16)):
+        fill(world, ids)
+        world.run(live)
+    world.compact("a.t")
+    fill(world, range(16, 24))
+    world.run(live)
+    for right in (range(8, 16), range(16)):
+        dry = backfill(world, pipeline(world, RIGHT, sink), Ask(commits=str(right.stop // 8 - 1)), dry_run=True)
+        assert [(one.before, one.after) for one in dry.slices] == [(8, 8)]
+        done = backfill(world, pipeline(world, RIGHT, sink), Ask(commits="1" if right.start else "0"))
+        assert [(one.before, one.after) for one in done.slices] == [(8, 8)]
+        assert world.rows("a.t", "id", "value") == expected(range(24), right.__contains__)
+        world.compact("a.t")
+    done = backfill(world, pipeline(world, "id * 4", sink), Ask(commits="1"))
+    assert [(one.before, one.after) for one in done.slices] == [(8, 8)]
+    assert sum(i * 4 == value for i, value in world.rows("a.t", "id", "value") if i) == 8
+    world.sql("DELETE FROM local.a.t WHERE id = 9")
+    world.compact("a.t")
+    with pytest.raises(InputError, match="rows of it were deleted since"):
+        backfill(world, live, Ask(commits="1"))
+
+
 def test_rejected_rows(world: Any) -> None:
     """Rows of the quarantine are in one place: there, or in the target after their replay."""
     fill(world, range(16))

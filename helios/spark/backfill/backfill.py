@@ -270,8 +270,8 @@ class Backfill:
         redo, head = self._redo(), self._head()
         slices = slices_of_commits(list(redo.commits.values()))
         found = tuple(redo.counted(one, head) for one in slices)
-        size = sum(int(file.fileSizeInBytes()) for one in slices for file in redo.files(one, head))
-        return replace(self._result(found), dry_run=True, bytes=size)
+        sizes = [int(file.fileSizeInBytes()) for one in slices for file in redo.held(one, head).files]
+        return replace(self._result(found), dry_run=True, bytes=sum(sizes) if sizes else None)
 
     def _run_commits(self, lease: Lease) -> Backfilled:
         redo = self._redo()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,15 +12,14 @@ from helios.model.retry import CommitRetries
 from helios.plan.nodes import Plan
 from helios.spark.backfill.recompute import Ends, Recompute
 from helios.spark.backfill.rejects import Rejects
-from helios.spark.backfill.repair import COMMITS
+from helios.spark.backfill.repair import COMMITS, SNAPSHOT_ISOLATION
 from helios.spark.backfill.result import Repaired
 from helios.spark.backfill.slices import Slice
 from helios.spark.iceberg import changed_files, freshness
-from helios.spark.iceberg.added_files import changes_files
 from helios.spark.iceberg.history import History
-from helios.spark.iceberg.scan_tasks import plan_tasks
+from helios.spark.iceberg.scan_tasks import plan_tasks, read_tasks
 from helios.spark.iceberg.transaction import Transaction
-from helios.spark.iceberg.validators import COMPACTION
+from helios.spark.iceberg.validators import changes_rows
 from helios.spark.jvm.types.files import JavaDataFile
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.sinks.alignment import SchemaAligner
@@ -33,6 +32,22 @@ from helios.table.refs import BACKFILL
 
 REDONE = "helios.redone"
 """The stamp of a backfill's commit with the snapshot whose rows it has replaced."""
+DELETED = "rows of it were deleted since, which would come back"
+
+
+@dataclass(frozen=True)
+class Held:
+    """Where the target has the rows of a commit.
+
+    Attributes:
+        files: The files that have them, and nothing else.
+        moved: The condition for them by their row ids, where a compaction has moved them; empty where it has not.
+        rows: How many there are.
+    """
+
+    files: Sequence[JavaDataFile]
+    moved: str
+    rows: int
 
 
 def chosen(made: Sequence[Commit], asked: str, pipelines: frozenset[str], table: str) -> list[Commit]:
@@ -109,9 +124,9 @@ class Redo:
 
     def counted(self, slice: Slice, head: JavaSnapshot | None) -> Repaired:
         """The rows of a slice, as it would be repaired now."""
-        rows, files = self.rows(slice), self.files(slice, head)
+        rows, own = self.rows(slice), self.held(slice, head)
         after = rows.count() if rows is not None else 0
-        return Repaired(slice=slice.name, before=sum(int(file.recordCount()) for file in files), after=after)
+        return Repaired(slice=slice.name, before=own.rows, after=after)
 
     def attempt(self, number: int, slice: Slice) -> Repaired | Conflict:
         ledger = self.ledger
@@ -121,12 +136,14 @@ class Redo:
         if rows is not None:
             rows = SchemaAligner(self.spark, self.plan, self.plan.write.table, self.target)(rows, ())
         ledger.find(Batch(number, (), replayed=True))
-        files = self.files(slice, ledger.seen)
+        own = self.held(slice, ledger.seen)
 
         def write(pending: Transaction) -> None:
             pending.watch.conflict = _conflict
-            if files:
-                pending.delete_files(files)
+            if own.files:
+                pending.delete_files(own.files)
+            if own.moved:
+                pending.delete(own.moved)
             if rows is not None:
                 pending.append(rows)
 
@@ -134,16 +151,20 @@ class Redo:
         entries = (commit.position or {}).get("sources") or ()
         spans = tuple(Span(entry["source"], None, entry.get("place"), entry) for entry in entries)
         options = SinkContext(plan=self.plan, spark=self.spark, checkpoint=self.recompute.checkpoint).options()
-        options = replace(options, stamps={**options.stamps, REDONE: slice.condition}, verify=self.verify)
+        options = replace(
+            options,
+            stamps={**options.stamps, REDONE: slice.condition},
+            properties={**options.properties, **SNAPSHOT_ISOLATION},
+            verify=self.verify,
+        )
         batch = Batch(number, spans, replayed=True)
         made = ledger.try_commit(self.spark, write, batch, options, CommitRetries(COMMITS))
         if isinstance(made, Conflict):
             return made
         freshness.verify(self.plan.write.table, self.target)
-        before = sum(int(file.recordCount()) for file in files)
         return Repaired(
             slice=slice.name,
-            before=before,
+            before=own.rows,
             after=made.rows if made is not None and rows is not None else 0,
             snapshot=made.snapshot if made is not None else None,
         )
@@ -166,30 +187,39 @@ class Redo:
             self.rejects.refuse_other(built.rejected, commit)
         return built.df if built is not None else None
 
-    def files(self, slice: Slice, head: JavaSnapshot | None) -> list[JavaDataFile]:
-        """The files of the target that have the rows of a commit, and no others.
+    def held(self, slice: Slice, head: JavaSnapshot | None) -> Held:
+        """Where the target has the rows of a commit, and no others.
 
         Raises:
-            InputError: They were compacted or replaced since, or others have deleted rows of them.
+            InputError: They cannot be told from other rows any more, or others have deleted some of them.
         """
-        added = {str(file.location()) for one in self._holders(slice, head) for file in self._added(one)}
+        holders = [one for one in self._holders(slice, head) if str(one.operation()) == "append"]
+        added = {str(file.location()): file for one in holders for file in changed_files.added_data(self.target, one)}
         scan = self.target.newScan().useSnapshot(int(head.snapshotId())) if head is not None else None
         tasks = plan_tasks(self.spark, scan) if scan is not None else ()
         there = {str(task.file().location()): task for task in tasks}
-        lost = added - there.keys()
-        why = f"{len(lost):,} of its {len(added):,} files were compacted or replaced since" if lost else ""
-        if not lost and any(there[file].deletes().size() for file in added):
-            why = "rows of it were deleted since, which would come back"
-        if why:
-            raise InputError(
-                f"{slice.name} of {self.table} cannot be told from other rows: {why}; nothing of it was written.",
-                where=self.plan.declared.sink.origin,
-                fix="repair its rows by a filter: --where.",
-            )
-        return [there[file].file() for file in sorted(added)]
+        lost = added.keys() - there.keys()
+        rows = sum(int(file.recordCount()) for file in added.values())
+        if not lost and not any(there[file].deletes().size() for file in added):
+            return Held([there[file].file() for file in sorted(added)], "", rows)
+        ids = [(file.firstRowId(), int(file.recordCount())) for file in added.values()]
+        if not lost or any(first is None for first, _ in ids):
+            why = f"{len(lost):,} of its {len(added):,} files were compacted or replaced since" if lost else DELETED
+            raise self._unknown(slice, why)
+        # Spark must not push the condition down to Iceberg, whose filters know the table's columns alone.
+        id = "greatest(_row_id, _row_id)"
+        moved = " OR ".join(f"({id} >= {first} AND {id} < {int(first or 0) + count})" for first, count in ids)
+        found = read_tasks(self.spark, self.target, tasks).where(moved).count() if tasks else 0
+        if found != rows:
+            raise self._unknown(slice, DELETED)
+        return Held([], moved, rows)
 
-    def _added(self, snapshot: JavaSnapshot) -> Iterator[JavaDataFile]:
-        yield from changed_files.added_data(self.target, snapshot)
+    def _unknown(self, slice: Slice, why: str) -> InputError:
+        return InputError(
+            f"{slice.name} of {self.table} cannot be told from other rows: {why}; nothing of it was written.",
+            where=self.plan.declared.sink.origin,
+            fix="repair its rows by a filter: --where.",
+        )
 
     def _holders(self, slice: Slice, head: JavaSnapshot | None) -> list[JavaSnapshot]:
         """The snapshots that have added the rows of a commit: its own, or those of the backfill that redid it last."""
@@ -216,5 +246,5 @@ def _ends(position: object) -> Ends:
 
 def _conflict(snapshot: JavaSnapshot) -> str:
     """Why a commit is a conflict: an append adds no row to a file that is there, and Iceberg looks for lost files."""
-    harmless = str(snapshot.operation()) in ("append", COMPACTION) or not changes_files(snapshot)
+    harmless = str(snapshot.operation()) == "append" or not changes_rows(snapshot)
     return "" if harmless else f"snapshot {snapshot.snapshotId()} has changed rows"

@@ -11,11 +11,10 @@ from helios.catalog.names import TableName
 from helios.errors import InputError, Origin
 from helios.spark.backfill.slices import Slice
 from helios.spark.iceberg import filters
-from helios.spark.iceberg.added_files import changes_files
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.scan_tasks import plan_tasks, read_tasks
 from helios.spark.iceberg.tables import spark_schema
-from helios.spark.iceberg.validators import COMPACTION
+from helios.spark.iceberg.validators import COMPACTION, changes_rows
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.sql import quoted
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
@@ -121,8 +120,7 @@ class Target:
             if seen is not None and int(snapshot.snapshotId()) == seen:
                 reached = True
                 break
-            changes = str(snapshot.operation()) != COMPACTION and changes_files(snapshot)
-            if changes and snapshot.summary().get("helios.pipeline") not in self._own:
+            if changes_rows(snapshot) and snapshot.summary().get("helios.pipeline") not in self._own:
                 found.append(snapshot)
         if not reached and history.expired is not None and not self._trusts_expired:
             raise InputError(

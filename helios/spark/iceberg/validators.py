@@ -14,6 +14,11 @@ COMPACTION = "replace"
 INTERFACE = "org.apache.iceberg.SnapshotAncestryValidator"
 
 
+def changes_rows(snapshot: JavaSnapshot) -> bool:
+    """True if a snapshot may hold other rows than its parent."""
+    return str(snapshot.operation()) != COMPACTION and changes_files(snapshot)
+
+
 class Watch:
     """Looks for conflicts that Iceberg does not see.
 
@@ -69,7 +74,7 @@ class AncestryValidator:
             if summary.get("helios.pipeline") == self._pipeline or summary.get("helios.checkpoint") == self._checkpoint:
                 self._why = f"pipeline {self._pipeline} has committed since this batch was looked up"
                 return False
-            if self._exclusive and str(snapshot.operation()) != COMPACTION and changes_files(snapshot):
+            if self._exclusive and changes_rows(snapshot):
                 self._why = f"snapshot {snapshot.snapshotId()} was committed since this batch was looked up"
                 return False
             self._why = self._watch.conflict(snapshot)

@@ -11,10 +11,9 @@ from helios.plan.other_pipelines import Entry, entries, other_records, renaming_
 from helios.plan.other_upserts import Upserts, refuse_other_upserts, upsert_terms, upserts_alongside, upserts_of
 from helios.sources.common.position import SourcePosition
 from helios.sources.kinds import position_of, source_kind
-from helios.spark.iceberg.added_files import changes_files
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.tables import load_table
-from helios.spark.iceberg.validators import COMPACTION
+from helios.spark.iceberg.validators import changes_rows
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.job import Job
 from helios.spark.sinks.context import SinkContext
@@ -227,7 +226,7 @@ def refuse_rows_of_others(context: SinkContext, table: JavaTable) -> None:
     own_stamps = {f"{name}{end}" for name in names for end in OWN_ENDS}
     history = History(table, context.ledger(table, plan.write.sink.branch_name).head())
     # A branch of an empty table starts with an empty snapshot.
-    changing = (s for s in history if str(s.operation()) != COMPACTION and changes_files(s))
+    changing = filter(changes_rows, history)
     foreign = next((s for s in changing if s.summary().get("helios.pipeline") not in own_stamps), None)
     if foreign is not None:
         why = f"snapshot {foreign.snapshotId()} is not this pipeline's"

@@ -82,7 +82,13 @@ def test_what_is_sorted_or_shuffled_is_said_to_spill(planned: Any, monkeypatch: 
                 "for the readers at /cp/x, delete orphan files after 3 d"
             ],
         ),
-        (SINK.maintain(compact="512MB"), ["maintain  compact small files to 512 MB\n"]),
+        (
+            SINK.maintain(compact="512MB"),
+            [
+                "maintain  compact small files to 512 MB\n",
+                "finds no rows of a compacted v2 table; .format_version(3) keeps",
+            ],
+        ),
         (
             SINK.retry(5, backoff=0.5, outage="1m"),
             ["retry     conflicts 5 times (after 0.5 s, 1 s, 2 s, ...), outages for 60 s"],
