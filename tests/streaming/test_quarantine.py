@@ -646,7 +646,7 @@ def test_what_a_source_set_aside_is_not_replayed_as_a_row(world: Any, tmp_path: 
     assert (done.taken, done.stayed, done.of_sources) == (1, 0, asides - 1)
     assert world.ids("a.t") == [1, 7]
     assert replay(world, pipeline(9)).of_sources == asides - 1
-    assert "stay: repair them where they come from" in _summary(done)
+    assert "stay: repair them at their origin" in _summary(done)
     with pytest.raises(InputError, match="are not replayed: no step rejected them") as refused:
         replay(world, pipeline(9), step="on_bad_row")
     assert "helios quarantine clear a.bad" in str(refused.value.fix)
