@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from helios import Pipeline
-from helios.catalog.names import TableName
-from helios.errors import EngineNeeded, HeliosError, InputError
-from helios.spark.maintenance import publish as java
+from helios.errors import HeliosError, InputError
 from helios.spark.run import startup
-from helios.table.publish import Publication, plan_publication, publish
 from helios.table.refs import LEDGER
+from tests.streaming.publications import published
 
 pytestmark = pytest.mark.promise("publish")
 
@@ -36,16 +34,6 @@ def staged(world: Any, name: str | None = None) -> Pipeline:
 def on(world: Any, branch: str, *columns: str) -> Counter[tuple[Any, ...]]:
     chosen = ", ".join(columns or ("id",))
     return Counter(tuple(row) for row in world.sql(f"SELECT {chosen} FROM local.a.t VERSION AS OF '{branch}'"))
-
-
-def published(world: Any, branch: str = "staging") -> Publication:
-    table = world.load("a.t")
-    try:
-        return publish(table, branch)
-    except EngineNeeded:
-        done = plan_publication(table, branch)
-        java.publish(world.spark, TableName(world.catalog, ("a",), "t"), done)
-        return done
 
 
 @pytest.mark.short

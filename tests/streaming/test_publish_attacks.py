@@ -9,10 +9,11 @@ import pytest
 
 from helios import Files, Pipeline
 from helios.catalog.names import TableName
-from helios.errors import EngineNeeded, HeliosError, RunError
+from helios.errors import HeliosError, RunError
 from helios.spark.checkpoint import upsert_state
 from helios.spark.maintenance import publish as java
-from helios.table.publish import Publication, plan_publication, publish
+from helios.table.publish import plan_publication
+from tests.streaming.publications import published
 
 pytestmark = pytest.mark.promise("publish")
 
@@ -21,16 +22,6 @@ def appends(world: Any, branch: str | None = None, name: str | None = None, vers
     sink = world.sink("a.t").format_version(version)
     pipeline: Pipeline = world.source("a.s").incremental(poll=1) >> (sink.branch(branch) if branch else sink)
     return pipeline.named(name) if name else pipeline
-
-
-def published(world: Any, branch: str = "staging") -> Publication:
-    table = world.load("a.t")
-    try:
-        return publish(table, branch)
-    except EngineNeeded:
-        done = plan_publication(table, branch)
-        java.publish(world.spark, TableName(world.catalog, ("a",), "t"), done)
-        return done
 
 
 def on_branch(world: Any, branch: str = "staging") -> list[int]:

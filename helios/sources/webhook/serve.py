@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-import socket
 import threading
-import time
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-import uvicorn
-from typing_extensions import override
-
 from helios.errors import InputError, RunError
 from helios.plan.typing.schema import from_ddl
+from helios.serving import ServerThread, listening
 from helios.sources.webhook.connections import Connection, Limits, quiet_handler
 from helios.sources.webhook.declare import WebhookSource
 from helios.sources.webhook.receiver import Endpoint, Receiver, app_of
@@ -25,9 +21,6 @@ from helios.sources.webhook.segments import Segments, is_taken
 from helios.sources.webhook.signatures import key_of
 
 T = TypeVar("T")
-
-READY = 30.0
-"""Seconds that a server may take to start."""
 
 KEPT, LAST = 5, 10
 """Seconds for which a connection is kept between two requests, and for which a stopping server answers requests."""
@@ -46,15 +39,6 @@ def most_connections() -> int:
     return MOST if allowed == resource.RLIM_INFINITY else max(4, min(MOST, (allowed - used) // 2))
 
 
-class _Uvicorn(uvicorn.Server):
-    """A server that leaves signals to its process."""
-
-    @override
-    @contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
-
-
 class Server:
     """An HTTP server to which endpoints can be added and removed.
 
@@ -68,34 +52,24 @@ class Server:
     """
 
     def __init__(self, host: str, port: int, log: Callable[[str], None]) -> None:
-        self._socket = _listening(host, port)
+        fix = "listen on another address, with .listen(...), or stop the program that uses this one."
+        self._socket = listening(host, port, "no webhooks can be received", fix, backlog=QUEUED)
         self.address = f"http://{host}:{self._socket.getsockname()[1]}"
         self.receivers: dict[str, Receiver] = {}
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(quiet_handler(log))
         limits = Limits(most_connections())
-        # Only errors are logged: uvicorn warns of each request that is not HTTP, so anybody could fill the log.
-        config = uvicorn.Config(
+        self._thread = ServerThread(
             app_of(self.receivers),
+            self._socket,
+            self._loop,
+            name="webhooks",
             http=Connection.under(limits),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            log_level="error",
-            access_log=False,
-            proxy_headers=False,
             backlog=limits.at_once,
             timeout_keep_alive=KEPT,
             timeout_graceful_shutdown=LAST,
         )
-        self._server = _Uvicorn(config)
-        self._thread = threading.Thread(target=self._serve, name="webhooks", daemon=True)
-        self._thread.start()
-        deadline = time.monotonic() + READY
-        while not self._server.started:
-            if not self._thread.is_alive() or time.monotonic() > deadline:
-                raise RunError(f"the receiver of webhooks on {self.address} did not start.")
-            time.sleep(0.01)
+        self._thread.start(f"the receiver of webhooks on {self.address}")
         self._socket.listen(QUEUED)  # not uvicorn's `backlog`, which also sets how many are accepted at once
 
     @contextmanager
@@ -122,12 +96,7 @@ class Server:
 
     def stop(self) -> None:
         """Answers the current requests, and stops."""
-        self._server.should_exit = True
-        self._thread.join()
-        self._loop.close()
-
-    def _serve(self) -> None:
-        self._loop.run_until_complete(self._server.serve(sockets=[self._socket]))
+        self._thread.stop()
 
     def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
@@ -191,14 +160,3 @@ def _endpoint(source: WebhookSource) -> Endpoint:
         window=source.window,
         seal=min(source.poll or 1.0, 5.0),
     )
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=QUEUED)
-    except OSError as error:
-        raise RunError(
-            f"no webhooks can be received on {host}:{port}: {error.strerror}.",
-            fix="listen on another address, with .listen(...), or stop the program that uses this one.",
-        ) from error

@@ -46,7 +46,8 @@ def test_the_option_in_front_of_the_script_is_explained(cli: Run, script: str) -
 
 def test_a_page_without_its_extra_says_what_to_install(cli: Run, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "helios.ui.server", raising=False)
+    for module in ("helios.ui.server", "helios.serving"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     result = cli("ui", "--at", ":0")
     assert result.exit_code == 1
     assert "pip install 'helios-iceberg[ui]'" in result.output

@@ -1,0 +1,101 @@
+"""An HTTP server of uvicorn in a thread of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from typing_extensions import override
+
+from helios.errors import RunError
+
+READY = 30.0
+"""Seconds that a server may take to start."""
+
+
+class _Uvicorn(uvicorn.Server):
+    """A server that leaves signals to its process."""
+
+    @override
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+class ServerThread:
+    """Serves an application until it is stopped.
+
+    Args:
+        app: The ASGI application.
+        listening: The socket that it listens on.
+        loop: The event loop of the thread.
+        name: The name of the thread.
+        settings: Settings of `uvicorn.Config`, beside those that all servers of Helios have.
+    """
+
+    def __init__(
+        self, app: Any, listening: socket.socket, loop: asyncio.AbstractEventLoop, *, name: str, **settings: Any
+    ) -> None:
+        # Only errors are logged: uvicorn warns of each request that is not HTTP, so anybody could fill the log.
+        config = uvicorn.Config(
+            app, ws="none", lifespan="off", log_config=None, log_level="error", access_log=False, proxy_headers=False,
+            **settings,
+        )  # fmt: skip
+        self._socket, self._loop, self._server = listening, loop, _Uvicorn(config)
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+
+    def start(self, what: str) -> None:
+        """Starts the server, and waits until it accepts connections.
+
+        Args:
+            what: The server in the error's text.
+
+        Raises:
+            RunError: The server did not start.
+        """
+        self._thread.start()
+        deadline = time.monotonic() + READY
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > deadline:
+                raise RunError(f"{what} did not start.")
+            time.sleep(0.01)
+
+    @property
+    def serves(self) -> bool:
+        """True until the server has ended."""
+        return self._thread.is_alive()
+
+    def stop(self, seconds: float | None = None) -> None:
+        """Answers the current requests, and ends; waits for so many seconds at most."""
+        self._server.should_exit = True
+        self._thread.join(seconds)
+
+    def _serve(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._server.serve(sockets=[self._socket]))
+
+
+def listening(host: str, port: int, what: str, fix: str, backlog: int | None = None) -> socket.socket:
+    """A socket that listens on an address.
+
+    Args:
+        host: The address of this machine; one of IPv6 has colons.
+        port: The port; 0 takes a free one.
+        what: What cannot be done if the address is taken.
+        fix: What to do then.
+        backlog: Connections that the kernel queues.
+
+    Raises:
+        RunError: The address is taken, or none of this machine.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=backlog)
+    except OSError as error:
+        raise RunError(f"{what} on {host}:{port}: {error.strerror or error}.", fix=fix) from error
