@@ -266,7 +266,7 @@ def test_a_java_that_is_killed_is_named_and_the_next_run_goes_on(folder: Path) -
         os.kill(java, signal.SIGKILL)
         told = process.stdout.read()
         assert process.wait(PATIENCE) == 1
-    assert "error[H200]: the Java process of Spark has ended (killed by SIGKILL). Fix: check whether the kernel" in told
+    assert "error[H201]: the Java process of Spark has ended (killed by SIGKILL). Fix: check whether the kernel" in told
     assert "bug in Helios" not in told
     assert "Traceback" not in told, told
     assert helios(folder, "run", "follow.py", "--once").returncode == 0

@@ -9,7 +9,7 @@ export class Plot {
     this.title = title;
     this.shown = shown;
     this.value = h("span", { class: "quiet" });
-    this.svg = s("svg", { class: "plot", viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", role: "img" });
+    this.svg = s("svg", { class: "plot", viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", role: "img", "aria-label": title });
     this.range = h("span", { class: "quiet" });
     this.element = h("figure", {}, h("figcaption", {}, h("span", { text: title }), this.value), this.svg, this.range);
   }
