@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import click
 
 from helios.cli import options, output, progress
 from helios.cli.options import Loaded, Target
-from helios.errors import InputError
+from helios.errors import InputError, NotFound
 
 if TYPE_CHECKING:
     from helios.catalog.names import TableName
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 @click.option("--by", metavar="hour|day|month|COLUMN", help="Cuts them into slices, each a commit of its own.")
 @click.option("--from", "other", metavar="TABLE|FOLDER", help="Reads this in place of the source.")
 @click.option("--trust-expired", is_flag=True, help="Takes rows whose commits have expired for the pipeline's own.")
+@click.option("--rows-stay", is_flag=True, help="The mended script moves no row over the edge of --where or a slice.")
 @click.option("--dry-run", is_flag=True, help="Only show slices, rows and bytes.")
 @options.set_option
 @options.common
@@ -38,6 +40,7 @@ def backfill(
     by: str | None,
     other: str | None,
     trust_expired: bool,
+    rows_stay: bool,
     dry_run: bool,
     values: dict[str, str],
     profile: str | None,
@@ -57,11 +60,13 @@ def backfill(
 
     if (where is None) is (commits is None):
         raise click.UsageError("--where names rows, and --commits those of some commits: pass one.")
-    if commits is not None and (by is not None or other is not None):
-        raise click.UsageError("--by and --from go with --where: a commit is repaired as a whole, from its source.")
+    if commits is not None and (by is not None or other is not None or rows_stay):
+        raise click.UsageError(
+            "--by, --from and --rows-stay go with --where: a commit is repaired as a whole, from its source."
+        )
     if where is not None and not where.strip():
         raise InputError("--where is empty.", fix="name columns of the target: --where \"day >= '2026-01-05'\".")
-    ask = Ask(where=where or "", commits=commits, by=by, other=other, trusts_expired=trust_expired)
+    ask = Ask(where=where or "", commits=commits, by=by, other=other, trusts_expired=trust_expired, rows_stay=rows_stay)
     done = _backfilled(options.load(target, profile, values), ask, dry_run=dry_run)
     if as_json:
         output.to_json(asdict(done))
@@ -72,6 +77,7 @@ def backfill(
 def _backfilled(loaded: Loaded, ask: Ask, *, dry_run: bool) -> Backfilled:
     """Starts Spark and repairs what is asked for."""
     from helios.cli.launch import Launch
+    from helios.cli.run import Signals
     from helios.plan import components_ahead
     from helios.plan.backfills import refuse_backfill, refuse_other_source
 
@@ -83,13 +89,24 @@ def _backfilled(loaded: Loaded, ask: Ask, *, dry_run: bool) -> Backfilled:
         source = _other(loaded, ask.other)
         if not isinstance(source, str):
             plan = replace(plan, catalogs=tuple(dict.fromkeys((*plan.catalogs, source.catalog))))
+    if plan.write.exists is False:
+        raise NotFound(
+            f"{plan.write.table.text}, the target of {plan.pipeline}, does not exist: there is nothing to repair.",
+            where=plan.declared.sink.origin,
+            fix="run the pipeline first, or pass the --profile with which it runs.",
+        )
     _tell_changed(plan)
+    shown = progress.Lines(err=True)
+    signals, ending = Signals(shown, "slice"), threading.Event()
     components, debug = components_ahead(loaded.pipelines, loaded.context), options.settings().debug
-    session = Launch(loaded, components, progress.Lines(err=True), debug=debug).session([plan])
+    session = Launch(loaded, components, shown, debug=debug).session([plan])
+    signals.install()  # once more: SparkContext puts its own handler for SIGINT
+    signals.stop = ending.set
     try:
         from helios.spark.backfill.backfill import Backfill
 
-        return Backfill(plan, session, ask, other=source, tell=_tell).run(dry_run=dry_run)
+        made = Backfill(plan, session, ask, other=source, tell=_tell, note=shown.note, stopping=ending.is_set)
+        return made.run(dry_run=dry_run)
     finally:
         session.stop()
 
@@ -123,7 +140,7 @@ def _tell(step: Progress) -> None:
     done = step.done
     again = f", done {done.again + 1} times as rows came for it" if done.again else ""
     left = f"; about {_duration(step.seconds)} left" if step.number < step.slices else ""
-    rows = f"{done.before:,} rows replaced by {done.after:,}" if done.snapshot else "no rows changed"
+    rows = f"{progress.counted(done.before, 'row')} replaced by {done.after:,}" if done.snapshot else "no rows changed"
     click.echo(f"{step.number} of {step.slices}  {done.slice}: {rows}{again}{left}", err=True)
 
 
@@ -141,7 +158,7 @@ def _duration(seconds: float) -> str:
 
 def _print(done: Backfilled) -> None:
     before, after = sum(one.before for one in done.slices), sum(one.after for one in done.slices)
-    slices = progress.counted(len(done.slices), "slice")
+    slices, rows = progress.counted(len(done.slices), "slice"), progress.counted(before, "row")
     if done.dry_run:
         output.table(
             ("slice", "rows now", "rows then"),
@@ -149,12 +166,19 @@ def _print(done: Backfilled) -> None:
             numbers=("rows now", "rows then"),
         )
         click.echo(
-            f"{done.table}: {slices} would be written; {before:,} rows in {done.bytes or 0:,} bytes of files would be "
-            f"replaced by {after:,}."
+            f"{done.table}: {slices} would be written; {rows} in {done.bytes or 0:,} bytes of files would be replaced "
+            f"by {after:,}."
+        )
+        return
+    if done.left:
+        count = done.resumed + len(done.slices)
+        click.echo(
+            f"{done.table}: stopped; {count:,} of {count + done.left:,} slices are repaired. "
+            "The same command goes on with the next one."
         )
         return
     earlier = f", {done.resumed:,} more before it was stopped" if done.resumed else ""
     if not done.slices and not done.resumed:
         click.echo(f"{done.table}: neither it nor the source has such rows; nothing was written.")
     else:
-        click.echo(f"{done.table}: {slices} repaired{earlier}; {before:,} rows replaced by {after:,}.")
+        click.echo(f"{done.table}: {slices} repaired{earlier}; {rows} replaced by {after:,}.")

@@ -312,8 +312,9 @@ class Signals:
     the process.
     """
 
-    def __init__(self, shown: progress.Progress) -> None:
+    def __init__(self, shown: progress.Progress, unit: str = "batch") -> None:
         self.stop: Callable[[], None] | None = None
+        self._unit = unit
         self._shown = shown
         self._asked = False
         self.install()
@@ -332,7 +333,7 @@ class Signals:
             # Ending Python closes the pipe by which a running JVM of Spark lives.
             os._exit(128 + number)
         self._asked = True
-        self._shown.note("stopping after the running batch (again to stop at once)")
+        self._shown.note(f"stopping after the running {self._unit} (again to stop at once)")
         self.stop()
 
     def _last_words(self) -> str:

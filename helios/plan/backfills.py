@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from helios.errors import InputError, near_miss
@@ -14,6 +15,8 @@ from helios.plan.typing.expression import parse
 
 UNITS = ("hour", "day", "month")
 """The lengths of time by which `--by` cuts."""
+UTC = ("UTC", "ETC/UTC", "ZULU", "Z", "GMT", "+00:00", "+0")
+"""The names of UTC as the time zone of a session."""
 WHOLE = ("string", "boolean", "date", "tinyint", "smallint", "int", "bigint")
 """The types of columns whose values `--by COLUMN` takes one by one."""
 TARGETS = {
@@ -36,6 +39,7 @@ class Ask:
         by: A unit of time or a column, by which the rows are cut into slices; None for one slice.
         other: The table or the folder that is read in place of the source; None for the source.
         trusts_expired: Whether rows whose commits have expired count as the pipeline's own.
+        rows_stay: Whether the mended script certainly moves no row over an edge of the filter or of a slice.
     """
 
     where: str = ""
@@ -43,6 +47,7 @@ class Ask:
     by: str | None = None
     other: str | None = None
     trusts_expired: bool = False
+    rows_stay: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,8 @@ def columns_named(where: str, columns: Mapping[str, str], table: str) -> list[st
         table: The name of the target, for messages.
 
     Raises:
-        InputError: The filter is empty, names no column, one that is not there, or is another one each time.
+        InputError: The filter is empty, names no column, one that is not there, or a float or double, or is another
+            one each time.
 
     Examples:
         >>> columns_named("Day >= '2026-01-05' AND day < '2026-01-08'", {"day": "string", "id": "int"}, "local.a.t")
@@ -126,10 +132,62 @@ def columns_named(where: str, columns: Mapping[str, str], table: str) -> list[st
         name = column.parts[0].name
         if name.lower() not in known:
             raise InputError(f"--where: {table} has no column {name!r}. {near_miss(name, columns)}")
+        _refuse_floating(column.sql("spark"), columns[known[name.lower()]], [part.name for part in column.parts[1:]])
         found[known[name.lower()]] = None
     if not found:
         raise InputError(f"--where ({where}) names no column of {table}.", fix=near_miss("", columns))
     return list(found)
+
+
+def spelled(where: str, columns: Iterable[str]) -> str:
+    """A filter whose columns are spelled as in the table: Iceberg minds the case.
+
+    Examples:
+        >>> spelled("ID < 10 AND k = 'ID'", ["id", "k"])
+        "id < 10 AND k = 'ID'"
+    """
+    from sqlglot.dialects.spark import Spark
+
+    known = {name.lower(): name for name in columns}
+    text, after = where, ""
+    for token in reversed(Spark().tokenize(where)):
+        name = known.get(token.text.lower(), token.text)
+        if token.token_type.name == "VAR" and name != token.text and after != "(":
+            text = text[: token.start] + name + text[token.end + 1 :]
+        after = token.text
+    return text
+
+
+def _refuse_floating(column: str, kind: str, path: list[str]) -> None:
+    """Rejects a column of a filter that is, or may be, a float or double."""
+    if kind in ("float", "double") or (path and re.search(rf"\b{re.escape(path[-1])}:(float|double)\b", kind, re.I)):
+        raise InputError(
+            f"--where: {column} is a float or double, and Iceberg replaces rows by column bounds, which ignore NaN and "
+            "the sign of zero: some old rows would stay beside the new ones.",
+            fix="filter by a column of another type.",
+        )
+
+
+def refuse_zone(zone: str, named: Iterable[str], columns: Mapping[str, str]) -> None:
+    """Rejects timestamps in a filter or a cut where the session's times are not in UTC.
+
+    Args:
+        zone: The time zone of the session.
+        named: The columns.
+        columns: The types of the target's columns.
+
+    Raises:
+        InputError: There is one.
+    """
+    if zone.upper() in UTC:
+        return
+    for name in named:
+        if "timestamp" in columns[name]:
+            raise InputError(
+                f"{name} is a {columns[name]}, and spark.sql.session.timeZone is {zone}: a backfill takes times in UTC "
+                "alone.",
+                fix="leave that setting out of [spark.conf], or name a column that is not a timestamp.",
+            )
 
 
 def cut_of(by: str | None, named: list[str], columns: Mapping[str, str], table: str) -> Cut | None:
@@ -159,6 +217,8 @@ def cut_of(by: str | None, named: list[str], columns: Mapping[str, str], table: 
             fix = "cut by hour, day or month" if kind.startswith("timestamp") else f"cut by one of {', '.join(WHOLE)}"
             raise InputError(f"--by {by}: {column} is {kind}, whose values are too many to be slices.", fix=f"{fix}.")
         return Cut(column, None, kind)
+    if by.partition(".")[0].lower() in known:
+        raise InputError(f"--by {by}: a backfill is not cut by a nested column.", fix="cut by a column, or filter.")
     if by.lower() not in UNITS:
         raise InputError(f"--by {by}: {table} has no such column. {near_miss(by, [*UNITS, *columns])}")
     times = [name for name in named if columns[name] in ("date", "timestamp", "timestamp_ntz")]

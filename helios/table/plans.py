@@ -2,6 +2,7 @@
 
 <checkpoint>/
   helios/plans/STEPS.json   the last plan with these steps; STEPS is their fingerprint, as in the stamps of commits
+  helios/plans/STEPS-AT.json  an earlier plan with these steps, whose sources were read otherwise
   helios/plans/last         the fingerprint of the last run
 """
 

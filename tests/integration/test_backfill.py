@@ -132,3 +132,33 @@ def test_kills_beside_a_running_pipeline(tmp_path: Path, days: int, kills: int) 
     assert done.returncode == 0
     assert lake.values() == {i: i * (2 if i in untouched else 3) for i in lake.rows}
     print(f"{days} days, {kills} kills, {len(before):,} rows before and {len(lake.rows) - len(before):,} meanwhile")
+
+
+def test_a_stopped_backfill_goes_on(tmp_path: Path) -> None:
+    """Ctrl-C ends it after the running slice, and a second one at once; the same command goes on with the next."""
+    lake = Lake(tmp_path, 6, seed=3)
+    lake.land(40)
+    assert lake.ended("run", "old.py", "--once") == 0
+
+    def stopped(*signals: signal.Signals) -> tuple[int, str]:
+        with lake.backfill() as running:
+            assert running.stdout is not None
+            told = [next(line for line in running.stdout if " of " in line and " replaced " in line)]
+            for number in signals:
+                running.send_signal(number)
+                told.append(next(iter(running.stdout), "") if number is not signals[-1] else "")
+            told += running.stdout
+            return running.wait(), "".join(told)
+
+    code, told = stopped(signal.SIGINT)
+    assert code == 0, told
+    assert "stopping after the running slice (again to stop at once)" in told
+    assert "local.a.t: stopped; 2 of 6 slices are repaired. The same command goes on with the next one." in told
+    code, told = stopped(signal.SIGTERM, signal.SIGINT)
+    assert code == 128 + signal.SIGINT, told
+    with lake.backfill() as running:
+        told, _ = running.communicate()
+    assert running.returncode == 0, told
+    assert " more before it was stopped; " in told
+    until = str(FIRST + timedelta(days=6))
+    assert lake.values() == {i: i * (3 if day < until else 2) for i, day in lake.rows.items()}

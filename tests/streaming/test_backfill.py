@@ -154,7 +154,10 @@ def test_rows_of_others_are_kept(world: Any) -> None:
     world.expire("a.t")
     with pytest.raises(InputError, match="have expired, so that nothing tells who wrote their rows"):
         backfill(world, mended, "day = '2026-01-04'")
-    done = backfill(world, mended, Ask(where="day = '2026-01-04'", trusts_expired=True))
+    trusting = Ask(where="day = '2026-01-04'", trusts_expired=True)
+    with pytest.raises(InputError, match="have expired, so that nothing tells which steps wrote their rows"):
+        backfill(world, mended, trusting)
+    done = backfill(world, mended, replace(trusting, rows_stay=True))
     assert [(one.before, one.after) for one in done.slices] == [(4, 4)]
 
 

@@ -7,20 +7,18 @@ record's number is that of the last slice, so that another process goes on behin
 
 from __future__ import annotations
 
-import hashlib
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.storagelevel import StorageLevel
 
 from helios.catalog.names import TableName
-from helios.errors import HeliosError, InputError, LeaseError, LedgerError, NotFound
-from helios.plan.backfills import Ask, columns_named, cut_of, refuse_backfill, refuse_other_source
+from helios.errors import HeliosError, InputError, LeaseError, NotFound
+from helios.plan.backfills import Ask, columns_named, cut_of, refuse_backfill, refuse_other_source, refuse_zone, spelled
 from helios.plan.nodes import Plan
+from helios.spark.backfill.edges import Edges, refuse_filter
 from helios.spark.backfill.live import LivePipeline, Standing
 from helios.spark.backfill.notes import Notes, State
 from helios.spark.backfill.other_source import other_rows
@@ -30,6 +28,7 @@ from helios.spark.backfill.rejects import Rejects
 from helios.spark.backfill.repair import Base, Repair, Slices, repaired
 from helios.spark.backfill.result import Backfilled, Progress, Repaired
 from helios.spark.backfill.slices import Counted, Slice, slice_of, slices_of
+from helios.spark.backfill.started import Started, made_by
 from helios.spark.backfill.writers import Target
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg import tables
@@ -43,10 +42,10 @@ from helios.spark.run.query import keeps_state
 from helios.spark.sinks.alignment import SchemaAligner
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.records import names_of
-from helios.spark.sinks.rollbacks import RollbackGuard
 from helios.table.commits import commits
-from helios.table.ledger import Record
-from helios.table.refs import BACKFILL, MAIN, OWN_ENDS
+from helios.table.refs import MAIN, OWN_ENDS
+
+ZONE = "spark.sql.session.timeZone"
 
 
 class Backfill:
@@ -58,6 +57,8 @@ class Backfill:
         ask: What is to be repaired.
         other: The table, or the path of the folder, that is read in place of the source.
         tell: Called after each slice.
+        note: Called with a line about what is done again, or anew.
+        stopping: Whether the backfill ends after the running slice.
 
     Raises:
         HeliosError: The pipeline cannot be backfilled; names the reason.
@@ -71,11 +72,15 @@ class Backfill:
         *,
         other: TableName | str | None = None,
         tell: Callable[[Progress], None] = lambda progress: None,
+        note: Callable[[str], None] = lambda text: None,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         refuse_backfill(plan)
         if other is not None:
             refuse_other_source(plan)
         self._plan, self._spark, self._ask, self._tell, self._other = plan, spark, ask, tell, other
+        self._note, self._stopping = note, stopping
+        self._edges: Edges | None = None
         table = tables.load_table(spark, plan.write.table)
         if table is None:
             raise NotFound(f"table {plan.write.table.text} does not exist.", where=plan.declared.sink.origin)
@@ -129,7 +134,11 @@ class Backfill:
         plan, table = self._plan, self._table
         columns = {f.name: f.dataType.simpleString() for f in tables.spark_schema(self._spark, table).fields}
         named = columns_named(self._ask.where, columns, plan.write.table.text)
+        self._ask = replace(self._ask, where=spelled(self._ask.where, columns))
+        refuse_filter(self._spark, table, plan.write.table, self._ask.where)
         self._cut = cut_of(self._ask.by, named, columns, plan.write.table.text)
+        cut = self._cut.column if self._cut is not None else None
+        refuse_zone(str(self._spark.conf.get(ZONE)), named if cut is None else {*named, cut}, columns)
         standing = self._look()
         record = standing.record
         own = names_of(table, plan.write.pipelines, record)
@@ -140,6 +149,19 @@ class Backfill:
             own=frozenset(f"{name}{end}" for name in own for end in OWN_ENDS),
             trusts_expired=self._ask.trusts_expired,
             where=plan.declared.sink.origin,
+        )
+        self._edges = Edges(
+            plan=plan,
+            spark=self._spark,
+            table=table,
+            target=self._target,
+            checkpoints=(self._checkpoint, self._notes.checkpoint),
+            own=frozenset(f"{name}{end}" for name in own for end in OWN_ENDS),
+            where=self._ask.where,
+            columns=named,
+            cut=cut,
+            trusts_expired=self._ask.trusts_expired,
+            trusted=self._ask.rows_stay,
         )
         other = None
         if self._other is not None:
@@ -163,10 +185,11 @@ class Backfill:
 
     def _counted(self) -> Backfilled:
         """The slices as they would be repaired now; nothing is written, not even a new column."""
-        _, rows = self._prepare()
+        standing, rows = self._prepare()
         schema = tables.spark_schema(self._spark, self._table)
         known = {name.lower() for name in schema.names}
-        rows = align(rows.select(*[name for name in rows.columns if name.lower() in known]), schema)
+        rows = align(rows.select(*[quoted(name) for name in rows.columns if name.lower() in known]), schema)
+        self._refuse_moves(rows, standing)
         counted = self._slices(rows.where(self._ask.where))
         head = self._head()
         for one in counted:
@@ -174,6 +197,11 @@ class Backfill:
         slices = tuple(Repaired(slice=one.slice.name, before=one.before, after=one.after) for one in counted)
         size = self._target.bytes(self._ask.where, head)
         return replace(self._result(slices), dry_run=True, bytes=size)
+
+    def _refuse_moves(self, rows: DataFrame, standing: Standing) -> Edges:
+        assert self._edges is not None
+        self._edges.refuse(rows, standing, self._head())
+        return self._edges
 
     def _slices(self, rows: DataFrame) -> list[Counted]:
         before = self._target.rows(self._ask.where, self._head())
@@ -198,12 +226,15 @@ class Backfill:
     def _run(self, lease: Lease) -> Backfilled:
         standing, rows = self._prepare()
         plan = self._plan
-        rows = SchemaAligner(self._spark, plan, plan.write.table, self._table)(rows, ()).where(self._ask.where)
+        rows = SchemaAligner(self._spark, plan, plan.write.table, self._table)(rows, ())
+        edges = self._refuse_moves(rows, standing)
+        rows = rows.where(self._ask.where)
         if self._cut is not None:  # each slice reads a part of them
             column = quoted(self._cut.column)
             rows = rows.repartitionByRange(column).sortWithinPartitions(column).persist(StorageLevel.DISK_ONLY)
         try:
-            state, ledger = self._resumed() or self._new(self._cut_up(rows))
+            started = self._started()
+            state, ledger = started.resumed() or started.begin(self._cut_up(rows))
             repair = Repair(
                 plan=plan,
                 spark=self._spark,
@@ -213,6 +244,7 @@ class Backfill:
                 rejects=self._rejects,
                 target=self._target,
                 base=Base(rows, standing),
+                edges=edges,
                 where=self._ask.where,
                 verify=lease.verify,
             )
@@ -232,7 +264,12 @@ class Backfill:
         done: list[Repaired] = []
         began, count = time.monotonic(), len(state.slices)
         for number in range(first, count):
-            done.append(repaired(slices, number, state.slices[number]))
+            one = (
+                None if self._stopping() else repaired(slices, number, state.slices[number], self._note, self._stopping)
+            )
+            if one is None:
+                return replace(self._result(tuple(done)), resumed=first, left=count - number)
+            done.append(one)
             each = (time.monotonic() - began) / len(done)
             left = each * (count - number - 1)
             self._tell(Progress(done=done[-1], number=number + 1, slices=count, seconds=left))
@@ -275,42 +312,19 @@ class Backfill:
 
     def _run_commits(self, lease: Lease) -> Backfilled:
         redo = self._redo()
-        state, ledger = self._resumed() or self._new(slices_of_commits(list(redo.commits.values())))
+        started = self._started()
+        state, ledger = started.resumed() or started.begin(slices_of_commits(list(redo.commits.values())))
         return self._repaired(replace(redo, ledger=ledger, verify=lease.verify), state, ledger)
 
-    # a backfill that died
-
-    @property
-    def _made_by(self) -> list[str]:
-        """What decides the rows: the steps, the script with its callables, and the checkpoint of the pipeline."""
-        script = Path(self._plan.origin.file)
-        text = script.read_bytes() if script.is_file() else b""
-        return [self._plan.fingerprint, hashlib.sha256(text).hexdigest()[:16], self._live.identity.id]
-
-    def _ledger(self, id: str) -> Ledger:
-        name, branch = self._plan.pipeline + BACKFILL, self._plan.write.sink.branch_name
-        otherwise = "start the backfill again"
-        guard = RollbackGuard(self._table, name, id, otherwise=otherwise, lenient=True)
-        return Ledger(self._table, name, id, self._plan.fingerprint, branch, guard=guard)
-
-    def _resumed(self) -> tuple[State, Ledger] | None:
-        """The backfill that died, if it was asked for the same; None if this one begins anew."""
-        state = self._notes.load()
-        if state is None or state.ask != asdict(self._ask) or list(state.made_by) != self._made_by:
-            return None
-        ledger = self._ledger(state.id)
-        record = ledger.load()
-        if record is None or record.checkpoint != state.id:
-            return None
-        try:
-            ledger.refuse_rollback(record)
-        except LedgerError:  # its slices are not repaired any more
-            return None
-        return state, ledger
-
-    def _new(self, slices: list[Slice]) -> tuple[State, Ledger]:
-        state = State(id=uuid.uuid4().hex, ask=asdict(self._ask), made_by=self._made_by, slices=slices)
-        ledger = self._ledger(state.id)
-        self._notes.begin(state)
-        ledger.claim(Record(checkpoint=state.id, steps=self._plan.fingerprint))
-        return state, ledger
+    def _started(self) -> Started:
+        """What begins this backfill, or goes on with it; once what it reads is known."""
+        edges = self._edges
+        batch = [f"batch {edges.began}"] if edges is not None and edges.still else []
+        return Started(
+            plan=self._plan,
+            table=self._table,
+            notes=self._notes,
+            ask=asdict(self._ask),
+            made_by=made_by(self._plan, [self._live.identity.id, *self._recompute.states(), *batch]),
+            note=self._note,
+        )

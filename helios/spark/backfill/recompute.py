@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeAlias
@@ -157,6 +158,11 @@ class Recompute:
             return past_of(self._spark, source, source.pin())
 
         return build(self._plan, of, past)
+
+    def states(self) -> list[str]:
+        """The states of the sources that are read as they are now, as those of a join."""
+        once = [source for index, source in self._sources.items() if index not in self._followed]
+        return [json.dumps(source.current().entry, sort_keys=True, default=str) for source in once]
 
     def analyzed(self) -> DataFrame:
         """The steps over streams of the followed sources, for Spark's analyzer alone."""

@@ -15,6 +15,7 @@ from pyspark.storagelevel import StorageLevel
 from helios.errors import RunError
 from helios.model.retry import CommitRetries, Retry
 from helios.plan.nodes import Plan
+from helios.spark.backfill.edges import Edges
 from helios.spark.backfill.live import LivePipeline, Standing, Watcher
 from helios.spark.backfill.recompute import Ends, Recompute
 from helios.spark.backfill.rejects import Rejects
@@ -32,10 +33,13 @@ from helios.spark.sinks.modes import refuse_unordered
 from helios.spark.sinks.options import CommitOptions, Conflict
 from helios.table.positions import Batch, Span
 
-TRIES = 30
-"""How often a slice is tried in all, while other writers commit into it."""
+TRIES = 20
+"""How often a slice is done in all, as others commit into it."""
+MANY_TRIES = 3
+"""So many lost tries are followed by advice."""
 SHORTEST, LONGEST = 0.05, 2.0
 """Seconds between two tries; each pause is twice as long as the one before."""
+SLOWER = "stop the pipeline for a moment, or give its source a larger poll="
 COMMITS = Retry(retries=6, backoff=SHORTEST)
 """How often the commit of a slice is tried, if its rows need not be written again."""
 SNAPSHOT_ISOLATION = {"write.delete.isolation-level": "snapshot"}
@@ -60,13 +64,24 @@ class Slices(Protocol):
         """Replaces the rows of a slice in one commit, unless somebody commits into it meanwhile."""
 
 
-def repaired(slices: Slices, number: int, slice: Slice) -> Repaired:
-    """Replaces the rows of a slice in one commit; tries again if somebody has committed into the slice meanwhile.
+def repaired(
+    slices: Slices,
+    number: int,
+    slice: Slice,
+    note: Callable[[str], None] = lambda text: None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Repaired | None:
+    """Replaces the rows of a slice in one commit, and does it again where somebody has committed into it meanwhile.
 
     Args:
         slices: Does the slices.
         number: The number of the slice.
         slice: The slice.
+        note: Called with a line after each try that is lost.
+        stopping: Whether no other try is wanted.
+
+    Returns:
+        What was done; None where it was stopped before that.
 
     Raises:
         HeliosError: The slice cannot be repaired; nothing of it was written.
@@ -78,12 +93,29 @@ def repaired(slices: Slices, number: int, slice: Slice) -> Repaired:
         if isinstance(done, Repaired):
             return replace(done, again=again)
         why = f": {java_message(done.error)}" if done.error is not None else ""
+        if stopping():
+            return None
+        if again + 1 < TRIES:
+            note(f"{slice.name}: rows came for it, done again ({nth(again + 2)} time)")
+        if again + 1 == MANY_TRIES:
+            note(f"{slice.name}: rows come for it faster than it is done: {SLOWER}")
         time.sleep(min(LONGEST, SHORTEST * 2**again))
     raise RunError(
         f"{slice.name} of {slices.table} was done {TRIES} times, and each time somebody committed into it{why}; "
         "nothing of it was written.",
-        fix="start the backfill again when fewer rows come for it: it goes on with this slice.",
+        fix=f"{SLOWER}, and start the backfill again: it goes on with this slice.",
     )
+
+
+def nth(number: int) -> str:
+    """An ordinal number.
+
+    Examples:
+        >>> [nth(number) for number in (1, 2, 3, 4, 11, 22)]
+        ['1st', '2nd', '3rd', '4th', '11th', '22nd']
+    """
+    end = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{end}"
 
 
 @dataclass(frozen=True)
@@ -112,6 +144,7 @@ class Repair:
         rejects: The quarantine of the pipeline.
         target: The rows of the target.
         base: The rows that are computed already.
+        edges: The edges of the filter and of its slices.
         where: The filter of the backfill.
         verify: Raises when another process has taken the backfill over.
     """
@@ -124,6 +157,7 @@ class Repair:
     rejects: Rejects
     target: Target
     base: Base
+    edges: Edges
     where: str
     verify: Callable[[], None]
 
@@ -136,6 +170,7 @@ class Repair:
         committed = self.live.committed()  # before the table, which then has these batches
         self.ledger.find(Batch(number, (), replayed=True))
         standing = self.live.standing(self.ledger.table, committed)
+        self.edges.refuse_newer(standing)
         head = self.ledger.seen
         self.target.refuse_others(slice, head)
         before = self.target.rows(slice.condition, head)

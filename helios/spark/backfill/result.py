@@ -53,6 +53,7 @@ class Backfilled:
         slices: The slices that were done now.
         resumed: How many slices an earlier process had done.
         bytes: The size of the files that hold the rows; None where they were not looked at.
+        left: How many slices are left, as it was stopped.
     """
 
     pipeline: str
@@ -62,3 +63,4 @@ class Backfilled:
     slices: tuple[Repaired, ...]
     resumed: int = 0
     bytes: int | None = None
+    left: int = 0

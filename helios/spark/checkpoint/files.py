@@ -22,7 +22,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias, TypedDict
@@ -31,6 +31,7 @@ from pyspark.sql import SparkSession
 
 from helios.catalog.names import file_name
 from helios.errors import CheckpointError
+from helios.plan.edges import read
 from helios.plan.nodes import VERSION, Plan
 from helios.spark.checkpoint.small_files import small_files
 from helios.table.ledger import Starts
@@ -180,6 +181,10 @@ class Checkpoint:
         text = self.files.read(name)
         kept = KeptPlan.parse(text) if text is not None else None
         as_stored = json.loads(json.dumps(content))
+        if kept is not None and _reads(kept.plan["sources"]) != _reads(
+            content["sources"]
+        ):  # which a backfill must know of older rows
+            self.files.write(f"{PLANS}/{plan.fingerprint}-{kept.at:%Y%m%d%H%M%S}.json", kept.as_json())
         if kept is None or kept.version != HELIOS or kept.plan != as_stored:
             new = KeptPlan(steps=plan.fingerprint, version=HELIOS, at=datetime.now(UTC), plan=content)
             self.files.write(name, new.as_json())
@@ -368,3 +373,8 @@ class Checkpoint:
                 number = name.removesuffix(".json")
                 if number.isdigit() and int(number) < batch - SPARK_KEEPS_BATCHES:
                     self.files.delete(f"{folder}/{name}")
+
+
+def _reads(sources: Iterable[Mapping[str, object]]) -> str:
+    """How the values of the sources of a plan are read."""
+    return json.dumps([read(source) for source in sources])

@@ -7,6 +7,7 @@ order -0.0 below 0.0. So a predicate over floating-point numbers is widened: it 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import cast
 
 from py4j.protocol import Py4JJavaError
@@ -40,33 +41,47 @@ def expression(spark: SparkSession, table: JavaTable, name: str, predicates: Ite
         name: Its name as Spark parses it.
         predicates: Spark SQL, over the table's columns.
     """
+    both = getattr(classes().org.apache.iceberg.expressions.Expressions, "and")
+    known = [one for one in _converted(spark, table, name, predicates) if one is not None]
+    return reduce(both, known) if known else None
+
+
+def convertible(spark: SparkSession, table: JavaTable, name: str, predicate: str) -> bool:
+    """True if Iceberg can delete by a predicate: it knows each conjunct."""
+    return None not in _converted(spark, table, name, [predicate])
+
+
+def _converted(
+    spark: SparkSession, table: JavaTable, name: str, predicates: Iterable[str]
+) -> list[JavaExpression | None]:
+    """The Iceberg expression of each conjunct of predicates; None for one that Iceberg does not know."""
     jvm = classes()
     sources = jvm.org.apache.spark.sql.execution.datasources
     translate = getattr(getattr(sources.v2, "DataSourceV2Strategy$"), "MODULE$").translateFilterV2
-    both = getattr(jvm.org.apache.iceberg.expressions.Expressions, "and")
     relation = _relation(spark, name)
-    conjunction: JavaExpression | None = None
+    found: list[JavaExpression | None] = []
     for predicate in predicates:
         try:
             resolved = _resolved(spark, relation, predicate)
         except (AnalysisException, Py4JJavaError):
-            continue  # the filter of the rows refuses it, and quotes the user's text
+            found.append(None)  # the filter of the rows refuses it, and quotes the user's text
+            continue
         for conjunct in _conjuncts(resolved) if resolved is not None else ():
             # Not by convertToIcebergExpression, which does the same: its exceptions take longer than all else here.
             translated: ScalaOption[JavaObject] = translate(conjunct)
-            if not translated.isDefined():
-                continue
-            try:
-                converted = jvm.org.apache.iceberg.spark.SparkV2Filters.convert(translated.get())
-            except (IllegalArgumentException, Py4JJavaError):
-                continue
-            if converted is None:
-                continue
-            widened = _by_sparks_order(
-                jvm.org.apache.iceberg.expressions.Expressions.rewriteNot(converted), table.schema()
-            )
-            conjunction = widened if conjunction is None else both(conjunction, widened)
-    return conjunction
+            found.append(_iceberg_expression(translated.get(), table) if translated.isDefined() else None)
+    return found
+
+
+def _iceberg_expression(translated: JavaObject, table: JavaTable) -> JavaExpression | None:
+    jvm = classes()
+    try:
+        converted = jvm.org.apache.iceberg.spark.SparkV2Filters.convert(translated)
+    except (IllegalArgumentException, Py4JJavaError):
+        return None
+    if converted is None:
+        return None
+    return _by_sparks_order(jvm.org.apache.iceberg.expressions.Expressions.rewriteNot(converted), table.schema())
 
 
 def _relation(spark: SparkSession, name: str) -> JavaLogicalPlan:

@@ -50,7 +50,7 @@ def test_options(cli: Callable[..., Any], folder: Path) -> None:
     wrong = {
         (): "pass one",
         ("--where", "id > 1", "--commits", "1"): "pass one",
-        ("--commits", "1", "--by", "day"): "--by and --from go with --where",
+        ("--commits", "1", "--by", "day"): "--by, --from and --rows-stay go with --where",
         ("--where", " "): "--where is empty",
     }
     for given, message in wrong.items():

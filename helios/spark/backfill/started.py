@@ -1,0 +1,87 @@
+"""A backfill that was started: what it was asked for, what decides its rows, and whether another process goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from helios.errors import LedgerError
+from helios.plan.nodes import Plan
+from helios.spark.backfill.notes import Notes, State
+from helios.spark.backfill.slices import Slice
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.sinks.ledger import Ledger
+from helios.spark.sinks.rollbacks import RollbackGuard
+from helios.table.ledger import Record
+from helios.table.refs import BACKFILL
+
+
+def made_by(plan: Plan, reads: Sequence[str]) -> list[str]:
+    """What decides the rows of a backfill: the steps, the script with its callables, and what it reads.
+
+    Args:
+        plan: The pipeline.
+        reads: The checkpoint of the pipeline, and the states of what is read as it is now.
+    """
+    script = Path(plan.origin.file)
+    text = script.read_bytes() if script.is_file() else b""
+    return [plan.fingerprint, hashlib.sha256(text).hexdigest()[:16], *reads]
+
+
+@dataclass(kw_only=True)
+class Started:
+    """Begins a backfill, or goes on with the one that was stopped.
+
+    Attributes:
+        plan: The pipeline.
+        table: Iceberg's table object of the target.
+        notes: The notes of the backfill.
+        ask: What it is asked for.
+        made_by: What decides its rows, as `made_by` gives it.
+        note: Called with a line where it begins anew.
+    """
+
+    plan: Plan
+    table: JavaTable
+    notes: Notes
+    ask: Mapping[str, object]
+    made_by: Sequence[str]
+    note: Callable[[str], None]
+
+    def ledger(self, id: str) -> Ledger:
+        name, branch = self.plan.pipeline + BACKFILL, self.plan.write.sink.branch_name
+        otherwise = "start the backfill again"
+        guard = RollbackGuard(self.table, name, id, otherwise=otherwise, lenient=True)
+        return Ledger(self.table, name, id, self.plan.fingerprint, branch, guard=guard)
+
+    def resumed(self) -> tuple[State, Ledger] | None:
+        """The backfill that died, where this one is asked for the same; None where it begins anew."""
+        state = self.notes.load()
+        if state is None or state.ask != self.ask:
+            return None
+        ledger = self.ledger(state.id)
+        record = ledger.load()
+        if record is None or record.checkpoint != state.id:
+            return None
+        if list(state.made_by) != list(self.made_by):
+            if record.batch >= 0:
+                script = list(state.made_by[:2]) != list(self.made_by[:2])
+                what = "the script" if script else "a joined table, or what the pipeline has read,"
+                self.note(f"{what} has changed since this backfill was stopped: it begins anew")
+            return None
+        try:
+            ledger.refuse_rollback(record)
+        except LedgerError:  # its slices are not repaired any more
+            return None
+        return state, ledger
+
+    def begin(self, slices: list[Slice]) -> tuple[State, Ledger]:
+        state = State(id=uuid.uuid4().hex, ask=self.ask, made_by=self.made_by, slices=slices)
+        ledger = self.ledger(state.id)
+        self.notes.begin(state)
+        self.notes.checkpoint.keep_plan(self.plan, runs=False)
+        ledger.claim(Record(checkpoint=state.id, steps=self.plan.fingerprint))
+        return state, ledger
