@@ -12,6 +12,7 @@ import click
 from helios.cli import options, output, progress
 from helios.cli.options import Loaded, Target
 from helios.errors import InputError, NotFound
+from helios.model.values import counted
 
 if TYPE_CHECKING:
     from helios.catalog.names import TableName
@@ -140,7 +141,7 @@ def _tell(step: Progress) -> None:
     done = step.done
     again = f", done {done.again + 1} times as rows came for it" if done.again else ""
     left = f"; about {_duration(step.seconds)} left" if step.number < step.slices else ""
-    rows = f"{progress.counted(done.before, 'row')} replaced by {done.after:,}" if done.snapshot else "no rows changed"
+    rows = f"{counted(done.before, 'row')} replaced by {done.after:,}" if done.snapshot else "no rows changed"
     click.echo(f"{step.number} of {step.slices}  {done.slice}: {rows}{again}{left}", err=True)
 
 
@@ -158,7 +159,7 @@ def _duration(seconds: float) -> str:
 
 def _print(done: Backfilled) -> None:
     before, after = sum(one.before for one in done.slices), sum(one.after for one in done.slices)
-    slices, rows = progress.counted(len(done.slices), "slice"), progress.counted(before, "row")
+    slices, rows = counted(len(done.slices), "slice"), counted(before, "row")
     if done.dry_run:
         output.table(
             ("slice", "rows now", "rows then"),

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from helios.cli.progress import ENDS, WITH_MESSAGE, counted, kept_out, summary, width
+from helios.cli.progress import ENDS, WITH_MESSAGE, kept_out, summary, width
 from helios.metrics.drain import Drain
+from helios.model.values import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from helios.cli import options, output
-from helios.cli.output import counted
 from helios.cli.session import spark_of
 from helios.cli.tables import opened, table_argument
 from helios.errors import EngineNeeded, RunError
+from helios.model.values import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

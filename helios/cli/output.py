@@ -149,16 +149,6 @@ def _place(where: Origin | None) -> str | None:
     return str(where)
 
 
-def counted(number: int, what: str) -> str:
-    """A number of things.
-
-    Examples:
-        >>> counted(1, "file"), counted(1200, "file")
-        ('1 file', '1,200 files')
-    """
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def paragraphs(text: str) -> None:
     """Prints lines of labels and texts; on a terminal, a long text goes on below its beginning."""
     if sys.stdout.isatty():

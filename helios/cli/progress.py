@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
+from helios.model.values import counted
+
 if TYPE_CHECKING:
     from helios.spark.run.events import Event
 
@@ -36,17 +38,6 @@ class Progress(Protocol):
 
     def close(self, status: Sequence[dict[str, Any]]) -> None:
         """The run is over, with this `Runner.status()`."""
-
-
-def counted(number: int, noun: str) -> str:
-    """A number and its noun.
-
-    Examples:
-        >>> counted(1, "row"), counted(1200, "file"), counted(0, "batch")
-        ('1 row', '1,200 files', '0 batches')
-    """
-    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def summary(status: dict[str, Any]) -> str:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from helios.cli import output
-from helios.cli.output import counted
 from helios.cli.session import spark_of
 from helios.errors import EngineNeeded
+from helios.model.values import counted
 
 if TYPE_CHECKING:
     from helios.catalog.names import TableName

@@ -13,6 +13,7 @@ from helios.cli.options import Target
 from helios.cli.session import spark_of
 from helios.cli.tables import opened, table_argument
 from helios.errors import EngineNeeded, HeliosError, InputError
+from helios.model.values import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -176,10 +177,10 @@ def _print_set_aside(table: Table, discarded: DiscardedBatch, as_json: bool) -> 
     if as_json:
         output.to_json({"table": table.name, **asdict(discarded)})
         return
-    done = "was set aside before" if discarded.again else f"is set aside ({progress.counted(discarded.rows, 'row')})"
+    done = "was set aside before" if discarded.again else f"is set aside ({counted(discarded.rows, 'row')})"
     click.echo(f"{table.name}: batch {discarded.batch} of {discarded.pipeline} {done}, under the tag {discarded.tag}.")
     if discarded.quarantined:
-        rows = progress.counted(discarded.quarantined, "rejected row")
+        rows = counted(discarded.quarantined, "rejected row")
         click.echo(f"{rows} of the batch left the quarantine table, and can be read under the same tag of that table.")
     if not discarded.again:
         click.echo("A streaming pipeline continues with the next batch.")
@@ -218,7 +219,7 @@ def clear(
 
     _, _, table = opened(name, profile)
     rejected = matching(table, pipeline, step, reason)
-    rows = progress.counted(sum(group.rows for group in rejected), "row")
+    rows = counted(sum(group.rows for group in rejected), "row")
     if rejected and not yes:
         click.confirm(f"Delete {rows} from {table.name}?", abort=True, err=True)
     done = delete(table, rejected)
@@ -303,12 +304,12 @@ def _summary(done: Replayed) -> str:
         return f"{done.pipeline}: {done.quarantine} holds nothing to replay{_not_replayed(done)}."
     resumed = " (an interrupted replay was finished)" if done.resumed else ""
     where = f", snapshot {done.snapshot}" if done.snapshot is not None else ""
-    rows = progress.counted(done.taken - done.moved, "row")
+    rows = counted(done.taken - done.moved, "row")
     parts = [f"{done.pipeline}: {rows} replayed into {done.target}{resumed}{where}"]
     if done.moved:
-        parts.append(f"{progress.counted(done.moved, 'row')} rejected by another step now")
+        parts.append(f"{counted(done.moved, 'row')} rejected by another step now")
     if done.stayed:
-        parts.append(f"{progress.counted(done.stayed, 'row')} of {done.quarantine} would fail again")
+        parts.append(f"{counted(done.stayed, 'row')} of {done.quarantine} would fail again")
     return f"{'; '.join(parts)}{_not_replayed(done)}."
 
 
@@ -316,10 +317,10 @@ def _not_replayed(done: Replayed) -> str:
     """The end of a summary: the rows that a replay does not take, and what to do about them."""
     parts = []
     if done.waiting:
-        rows = progress.counted(done.waiting, "row")
+        rows = counted(done.waiting, "row")
         parts.append(f"; {rows} of an unfinished batch wait: run the pipeline first, which repeats the batch")
     if done.of_sources:
-        rows = progress.counted(done.of_sources, "row")
+        rows = counted(done.of_sources, "row")
         parts.append(
             f"; {rows} that its source rejected stay: repair them at their origin, and delete them here with "
             "`helios quarantine clear`"

@@ -16,6 +16,7 @@ import click
 from helios.cli import options, output, progress
 from helios.cli.options import Loaded, Target
 from helios.errors import InputError
+from helios.model.values import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -141,7 +142,7 @@ def _rehearsed(
         try:
             from helios.spark.rehearse.rehearsal import Rehearsal
 
-            shown.note(f"rehearsing {progress.counted(len(commits), 'commit')} of {plan.pipeline} ...")
+            shown.note(f"rehearsing {counted(len(commits), 'commit')} of {plan.pipeline} ...")
             return Rehearsal(
                 plan=plan, spark=session, history=history, made=commits, keys=keys, most=rows, folder=Path(name)
             ).run()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from helios.sources.common.again import Again
-
-OPEN, CLOSE, QUOTES = "([{", ")]}", "'\"`"
+from helios.table.step_texts import RAW, arguments
 
 
 def source_column(steps: Sequence[str], column: str) -> tuple[str, None] | tuple[None, str]:
@@ -28,7 +27,8 @@ def source_column(steps: Sequence[str], column: str) -> tuple[str, None] | tuple
     """
     for step in reversed(steps):
         call, _, rest = step.partition("(")
-        before = RULES.get(call, _unknown)(list(_parts(rest.removesuffix(")"))), column)
+        rule = RULES.get(call, _unknown)
+        before = None if rule is not _same and RAW.search(step) else rule(arguments(rest.removesuffix(")")), column)
         if before is None:
             return None, step
         column = before
@@ -53,24 +53,6 @@ def key_in_source(steps: Sequence[str] | None, key: Mapping[str, Any]) -> tuple[
             return {}, Again(by=(column,), note=f"its rows are not looked up: {step} may compute {column}.")
         by_source[source] = value
     return by_source, None
-
-
-def _parts(text: str) -> Iterator[str]:
-    """The arguments of a step; commas in brackets and quotes divide none."""
-    start, depth, quote = 0, 0, ""
-    for place, sign in enumerate(text):
-        if quote:
-            quote = "" if sign == quote else quote
-        elif sign in QUOTES:
-            quote = sign
-        elif sign in OPEN:
-            depth += 1
-        elif sign in CLOSE:
-            depth -= 1
-        elif sign == "," and not depth:
-            yield text[start:place].strip()
-            start = place + 1
-    yield text[start:].strip()
 
 
 def _same(parts: list[str], column: str) -> str | None:
@@ -117,8 +99,7 @@ def _exploded(parts: list[str], column: str) -> str | None:
 
 
 def _grouped(parts: list[str], column: str) -> str | None:
-    keys = list(_parts(parts[0].strip("[]"))) if parts else []
-    return column if column in keys else None
+    return column if column in arguments(parts[0].strip("[]")) else None
 
 
 RULES: Mapping[str, Callable[[list[str], str], str | None]] = {

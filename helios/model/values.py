@@ -106,6 +106,17 @@ def show_seconds(seconds: float) -> str:
     return f"{seconds:.12g} s"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number and its noun.
+
+    Examples:
+        >>> counted(1, "row"), counted(1200, "file"), counted(0, "batch")
+        ('1 row', '1,200 files', '0 batches')
+    """
+    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
 _BYTES = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from helios.errors import HeliosError
 from helios.plan.typing.determinism import nondeterministic_function
 from helios.plan.typing.expression import parse
+from helios.table.step_texts import RAW, arguments
 
 KEEPS = ("where", "expect", "sample", "dedupe", "watermark", "drop")
 """Steps that leave rows or columns out, and change no value."""
@@ -24,35 +25,8 @@ FOLLOWING = (
     "on_overwrite", "on_expired", "batch_size", "on_missing", "on_change", "on_bad_file", "isolation", "servers",
 )  # fmt: skip
 """Fields of a source in a plan that say how it is followed, and not how its values are read."""
-OPEN, CLOSE, QUOTES = "([{", ")]}", "'\"`"
 NAMED = re.compile(r"(\w+)=|-> (\w+)|\bas (\w+)", re.IGNORECASE)
 """The names that a step may give to columns."""
-RAW = re.compile(r"\br['\"]|--|/\*", re.IGNORECASE)
-"""Raw texts and comments, in which quotes and brackets mean nothing."""
-
-
-def arguments(text: str) -> list[str]:
-    """The arguments of a step's text, or of those within its brackets.
-
-    Examples:
-        >>> arguments("day=cast(ts as date), k=concat(a, ', ')")
-        ['day=cast(ts as date)', "k=concat(a, ', ')"]
-    """
-    found, depth, quote, escaped, begun = [], 0, "", False, 0
-    for place, char in enumerate(text):
-        if quote:
-            if escaped or char == "\\":
-                escaped = not escaped and char == "\\"
-            elif char == quote:
-                quote = ""
-        elif char in QUOTES:
-            quote = char
-        elif char in OPEN or char in CLOSE:
-            depth += 1 if char in OPEN else -1
-        elif char == "," and not depth:
-            found.append(text[begun:place].strip())
-            begun = place + 1
-    return [*found, text[begun:].strip()]
 
 
 def _names(expression: str) -> set[str]:

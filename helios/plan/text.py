@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from helios.model.maintenance import Maintenance
 from helios.model.retry import Retry
 from helios.model.sink import IcebergSink
-from helios.model.values import show_seconds
+from helios.model.values import counted, show_seconds
 from helios.plan.formats import show_format
 from helios.plan.nodes import Plan, ReadPlan, Trigger, WritePlan
 from helios.plan.properties import created
@@ -287,16 +287,6 @@ def _retries(retry: Retry) -> Iterator[str]:
     else:
         yield "conflicts never"
     yield f"outages for {show_seconds(retry.outage)}" if retry.outage else "outages never"
-
-
-def counted(number: int, what: str) -> str:
-    """A number with its noun.
-
-    Examples:
-        >>> counted(1, "file"), counted(3000, "file")
-        ('1 file', '3,000 files')
-    """
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def show_bytes(count: int) -> str:

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from helios.catalog.names import TableName
 from helios.errors import InputError
+from helios.model.values import counted
 from helios.plan.edges import derived, may_move
 from helios.plan.nodes import Plan
 from helios.spark.backfill.live import Standing
@@ -108,8 +109,8 @@ class Edges:
             if held or given:
                 raise InputError(
                     f"rows may have moved over the edge of {self.where}, and would be gone or there twice: {why}. "
-                    f"Outside of it are {_rows(held)} of the table, and {_rows(given)} that the script gives now; "
-                    "nothing was written.",
+                    f"Outside of it are {counted(held, 'row')} of the table, and {counted(given, 'row')} that the "
+                    "script gives now; nothing was written.",
                     where=self.plan.origin,
                     fix=f"name all rows in --where, nulls too, or a column that is as before; or pass {STAYS} if the "
                     "mended script moves no row over this edge.",
@@ -177,13 +178,3 @@ class Edges:
         ]
         parsed = [KeptPlan.parse(text) for text in texts if text is not None]
         return [one for one in parsed if one is not None]
-
-
-def _rows(count: int) -> str:
-    """A number of rows.
-
-    Examples:
-        >>> _rows(1), _rows(3000)
-        ('1 row', '3,000 rows')
-    """
-    return f"{count:,} row" if count == 1 else f"{count:,} rows"

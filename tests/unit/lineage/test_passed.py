@@ -71,6 +71,8 @@ def unknown(df: object) -> object:
     [
         with_columns(id="id + 1"),
         with_columns(id="if(a = b, id, 0)"),
+        with_columns(name=r"replace(name, '\', id=id', 'x')", id="id + 1"),
+        with_columns(name="upper(name) /* , */", n="1"),
         select("id + 1 AS id"),
         select("name"),
         cast(id="int"),
