@@ -13,6 +13,7 @@ import click
 from helios.cli import options, output
 from helios.cli.options import Target
 from helios.errors import HeliosError
+from helios.model.values import counted
 
 if TYPE_CHECKING:
     from helios.catalog.spec import Catalog
@@ -235,12 +236,12 @@ def _behind(status: Status) -> str:
         return "" if status.batch is None else "unknown"
     from helios.plan.text import show_bytes
 
-    waiting = [f"{status.behind:,} snapshot{'' if status.behind == 1 else 's'}"] if status.behind else []
+    waiting = [counted(status.behind, "snapshot")] if status.behind else []
     if status.behind_files:
-        files = f"{status.behind_files:,} file{'' if status.behind_files == 1 else 's'}"
+        files = counted(status.behind_files, "file")
         waiting.append(f"{files} of {show_bytes(status.behind_bytes or 0)}")
     if status.behind_records:
-        waiting.append(f"{status.behind_records:,} record{'' if status.behind_records == 1 else 's'}")
+        waiting.append(counted(status.behind_records, "record"))
     return f"{', '.join(waiting)}, {_age(status.seconds or 0)}" if waiting else "no"
 
 

@@ -11,7 +11,7 @@ from helios.errors import DeclarationError, near_miss
 from helios.model.arguments import column_fix, count, listed
 from helios.model.expressions import SqlText, sql_text
 from helios.model.flow import DEFAULT_POLL, Source
-from helios.model.values import Identifier, Point, caller, duration, show_seconds
+from helios.model.values import Identifier, Point, caller, counted, duration, show_seconds
 
 if TYPE_CHECKING:
     from helios.catalog.spec import Catalog
@@ -290,7 +290,7 @@ class IcebergSource(Source):
         if self.changed is not None:
             yield f"changes: {_pairing(self.changed, format_version)}"
         if self.vector is not None:
-            yield f"{self.vector:,} row{'' if self.vector == 1 else 's'} a vectorized batch (batch_size())"
+            yield f"{counted(self.vector, 'row')} a vectorized batch (batch_size())"
 
     def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
         return {

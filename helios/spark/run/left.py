@@ -8,6 +8,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from helios.errors import HeliosError
+from helios.model.values import counted
 from helios.spark.jvm.errors import cause_of
 from helios.spark.run.job import Job, StreamingQuery
 from helios.table.positions import Lag
@@ -45,7 +46,7 @@ def unread(lags: Iterable[Lag]) -> list[str]:
         "snapshot": sum(lag.snapshots for lag in known),
         "file": sum(lag.files or 0 for lag in known),
     }
-    texts = [f"{number:,} {what}{'' if number == 1 else 's'}" for what, number in amounts.items() if number]
+    texts = [counted(number, what) for what, number in amounts.items() if number]
     verb = "is" if sum(amounts.values()) == 1 else "are"
     return [f"{' and '.join(texts)} of its sources {verb} not read yet"] if texts else []
 
