@@ -11,7 +11,7 @@ from tests.suite.tutorial import differences, is_shown
 
 pytestmark = [pytest.mark.promise("documents"), pytest.mark.sampled(1), pytest.mark.timeout(900)]
 
-SERVED = {"kafka.md"}
+SERVED = {"kafka.md", "postgresql.md"}
 """Tutorials that need a server: tests/kafka/test_tutorials.py follows them."""
 
 TUTORIALS = sorted({path.name for path in (ROOT / "docs" / "tutorials").glob("*.md")} - SERVED)

@@ -86,13 +86,18 @@ class Topics:
 
     def await_record(self, name: str, seconds: float = 120) -> None:
         """Waits until a topic has a record."""
+        self.await_records(1, name, seconds=seconds)
+
+    def await_records(self, number: int, *names: str, seconds: float = 120) -> None:
+        """Waits until topics have so many records in all."""
         admin = self._jvm.org.apache.kafka.clients.admin
-        described = self._admin.describeTopics(self._list(name)).allTopicNames().get().get(name)
-        partitions = [self._partition(name, number) for number in range(described.partitions().size())]
+        described = self._admin.describeTopics(self._list(*names)).allTopicNames().get()
+        numbers = {name: range(described.get(name).partitions().size()) for name in names}
+        partitions = [self._partition(name, number) for name in names for number in numbers[name]]
         wanted = self._map(dict.fromkeys(partitions, admin.OffsetSpec.latest()))
         until = time.monotonic() + seconds
-        while not any(one.offset() for one in self._admin.listOffsets(wanted).all().get().values()):
-            assert time.monotonic() < until, f"{name} has no record"
+        while sum(one.offset() for one in self._admin.listOffsets(wanted).all().get().values()) < number:
+            assert time.monotonic() < until, f"{names} have no {number} records"
             time.sleep(0.2)
 
     # records

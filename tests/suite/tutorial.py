@@ -60,7 +60,11 @@ def commands(console: str) -> list[Command]:
 
 
 def follow(
-    page: Path, folder: Path, ran: Callable[[Command, str], str], elsewhere: Mapping[str, str] | None = None
+    page: Path,
+    folder: Path,
+    ran: Callable[[Command, str], str],
+    elsewhere: Mapping[str, str] | None = None,
+    before: Callable[[str], object] = str,
 ) -> str:
     """Writes the files and runs the commands of a page in a folder, in their order.
 
@@ -69,6 +73,7 @@ def follow(
         folder: An empty folder.
         ran: Gets each command with its output, and gives the text of the page for that output.
         elsewhere: Addresses of the page, each with that of this machine.
+        before: Gets the line of each command before it runs: what the page starts in a block that is not followed.
 
     Returns:
         The page with these texts.
@@ -91,6 +96,7 @@ def follow(
         shown = ""
         for given in commands(body):
             shown += f"$ {given.line}\n"
+            before(given.line)
             if given.line.startswith("cd "):
                 at = at / given.line.removeprefix("cd ")
             else:
@@ -100,7 +106,9 @@ def follow(
     return FENCE.sub(one, page.read_text())
 
 
-def differences(page: Path, folder: Path, elsewhere: Mapping[str, str] | None = None) -> list[str]:
+def differences(
+    page: Path, folder: Path, elsewhere: Mapping[str, str] | None = None, before: Callable[[str], object] = str
+) -> list[str]:
     """The commands of a page that print other lines than it shows; arguments as of `follow`."""
     differ: list[str] = []
 
@@ -109,7 +117,7 @@ def differences(page: Path, folder: Path, elsewhere: Mapping[str, str] | None = 
             differ.append(f"$ {given.line}\nthe page shows:\n{given.shown}\nit prints:\n{printed}")
         return printed
 
-    follow(page, folder, compared, elsewhere)
+    follow(page, folder, compared, elsewhere, before)
     return differ
 
 

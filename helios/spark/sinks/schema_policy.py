@@ -209,7 +209,7 @@ class SchemaPolicy:
 
     def _snapshot_of(self, table: SourceTable) -> str:
         """The fix that gives a table equal to the database's."""
-        return f'write {self._declared.label()}.on_schema_change("snapshot"), and {signal(table)}'
+        return f'write .on_schema_change("snapshot"), and {signal(table)}'
 
 
 def signal(table: SourceTable) -> str:
