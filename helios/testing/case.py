@@ -13,7 +13,7 @@ from helios.plan.compile import compile_pipelines
 from helios.plan.nodes import Plan
 from helios.plan.typing.schema import Column, Schema, from_pyiceberg
 from helios.testing.casts import canonical, cast_rows
-from helios.testing.diff import Different, Row, difference
+from helios.testing.diff import Different, Row, difference, hidden
 from helios.testing.names import short_name
 from helios.testing.outputs import delivered
 from helios.testing.stage import KILLS, Batch, Kill, Stage
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from helios.spark.run.events import Event
     from helios.testing.invariant import Invariant
     from helios.testing.lake import Lake
+
+__tracebackhide__ = hidden
 
 
 @dataclass
@@ -284,7 +286,7 @@ class PipelineTest:
         """Raises the error of the last batch, unless `expect_error` has taken it."""
         error, self.log.error = self.log.error, None
         if error is not None:
-            raise error
+            raise error.with_traceback(None)  # of the run that has failed: the message says what is known
 
     # targets
 

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 from helios.errors import InputError, near_miss
 from helios.plan.typing.schema import Column, Schema, from_rows
 from helios.plan.typing.types import SparkType, struct
+from helios.testing.diff import hidden
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+__tracebackhide__ = hidden
 
 BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 FLOAT_DIGITS, DIGITS = 6, 12

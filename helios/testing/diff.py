@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+from helios.errors import HeliosError
 
 SHOWN = 10
 """The number of rows that a difference shows, for each of changed, missing and extra rows."""
@@ -15,6 +17,19 @@ Row = tuple[Any, ...]
 
 class Different(AssertionError):
     """A test's failure: a table or a text is not as expected; the message shows the difference."""
+
+
+class _Raised(Protocol):
+    value: BaseException
+
+
+def hidden(info: _Raised) -> bool:
+    """Whether pytest hides the kit's frames, so that a failure shows the line of the test: not for the kit's bugs.
+
+    Args:
+        info: The exception, as pytest passes it to the `__tracebackhide__` of a frame.
+    """
+    return isinstance(info.value, (Different, HeliosError))
 
 
 @dataclass(frozen=True)

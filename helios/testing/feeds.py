@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,27 +14,25 @@ from helios.catalog.spec import Catalog
 from helios.errors import InputError, NotFound
 from helios.model.flow import Source
 from helios.plan.typing.schema import Schema, from_ddl, from_pyiceberg, from_rows
-from helios.sources.changes.debezium import CdcSource
-from helios.sources.changes.topic import TopicChanges
 from helios.sources.files.declare import FilesSource
 from helios.sources.iceberg.declare import Between, IcebergSource
-from helios.sources.kafka.declare import KafkaSource
 from helios.sources.memory.declare import MemorySource
 from helios.sources.webhook.bodies import line_of, verified
 from helios.sources.webhook.declare import WebhookSource
 from helios.sources.webhook.signatures import Refused
 from helios.testing.casts import arrow_schema, cast_rows, inferred
+from helios.testing.diff import hidden
 from helios.testing.files import write_file
 from helios.testing.names import short_name
-from helios.testing.records import Record, as_bytes, envelope
+from helios.testing.records import as_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+__tracebackhide__ = hidden
+
 MEMORY = "memory"
 """The name of a source of rows in memory in a test."""
-LOG_BEGIN = 1000
-"""The position in the log of a test's database before the first change; any number will do."""
 
 
 class Feed:
@@ -261,100 +258,6 @@ class MemoryFeed(Feed):
         rows = tuple(tuple(row.get(name) for name in names) for row in self._rows)
         ddl = source.declared_schema or ", ".join(f"`{column.name}` {column.type}" for column in self._schema.columns)
         return replace(source, columns=names, rows=rows, declared_schema=ddl)
-
-
-@dataclass
-class Topics:
-    """The topics of a lake.
-
-    Attributes:
-        broker: The address of the broker that the lake replaces.
-        logs: The records, by topic and partition.
-        changes: The number of changes of databases so far.
-    """
-
-    broker: str
-    logs: dict[str, list[list[Record]]]
-    changes: int = 0
-
-    def make(self, name: str) -> list[list[Record]]:
-        """The partitions of a topic; a missing topic is created with one partition."""
-        return self.logs.setdefault(name, [[]])
-
-
-class TopicFeed(Feed):
-    """A topic whose records the test gives."""
-
-    ordered = True
-
-    def __init__(self, topic: str, source: Source, topics: Topics, keys: Sequence[str] = ()) -> None:
-        super().__init__(topic)
-        self._source = source
-        self._topics = topics
-        self._keys = source.key if isinstance(source, TopicChanges) and source.key else tuple(keys)
-        topics.make(topic)
-
-    def prepare(self, rows: Any) -> list[Any]:
-        contents = [rows] if isinstance(rows, bytes | str) else rows
-        return [self._record(content) for content in contents]
-
-    def _record(self, content: Any) -> Record:
-        if not isinstance(self._source, CdcSource):
-            return Record.of(content)
-        self._topics.changes += 1
-        with_schema = self._source.declared_schema is None
-        position = LOG_BEGIN + self._topics.changes
-        return envelope(content, keys=self._keys, topic=self.name, number=position, with_schema=with_schema)
-
-    def deliver(self, records: Sequence[Any]) -> None:
-        log = self._topics.make(self.name)
-        for record in records:
-            while len(log) <= record.partition:
-                log.append([])
-            log[record.partition].append(record)
-
-    def stand_in(self, source: Source) -> Source:
-        return with_broker(source, self._topics.broker)
-
-    def at(self, record: Any, column: str) -> Any:
-        import json
-
-        try:
-            return json.loads(record.value)[column]
-        except (TypeError, ValueError, KeyError):
-            return None
-
-
-def with_broker(source: Source, broker: str) -> Source:
-    """The same source of topics or of changes, but it reads from the test's broker, from the beginning."""
-    if isinstance(source, TopicChanges):
-        changes = replace(source, kafka=_of_broker(source.kafka, broker), max_rows=None)
-        return replace(changes, replication=None) if isinstance(changes, CdcSource) else changes
-    assert isinstance(source, KafkaSource)
-    return _of_broker(source, broker)
-
-
-def _of_broker(source: KafkaSource, broker: str) -> KafkaSource:
-    if source.values.registry is not None:
-        raise InputError(
-            f"{source.label()} uses a schema registry, which a test does not have.",
-            where=source.origin,
-            fix="test the pipeline with .value(...) without registry=.",
-        )
-    unsecured = replace(source, brokers=(broker,), login=None, encryption=None, client=())
-    return replace(unsecured, first="earliest", max_rows=None)
-
-
-def kafka_source_of(source: Source) -> KafkaSource | None:
-    """The Kafka source that a source is, or from which it reads changes; None for other sources."""
-    kafka = source.kafka if isinstance(source, TopicChanges) else source
-    return kafka if isinstance(kafka, KafkaSource) else None
-
-
-def is_topic(name: str, source: Source) -> bool:
-    """True if the pattern of a source matches a name."""
-    kafka = kafka_source_of(source)
-    return kafka is not None and kafka.pattern is not None and re.fullmatch(kafka.pattern, name) is not None
 
 
 def feed_of(source: Source, folder: Path, memory: str) -> Feed | None:

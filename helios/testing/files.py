@@ -15,6 +15,9 @@ from helios.errors import InputError
 from helios.plan.typing.schema import Schema, from_ddl
 from helios.sources.files.declare import FilesSource
 from helios.testing.casts import arrow_schema, inferred
+from helios.testing.diff import hidden
+
+__tracebackhide__ = hidden
 
 
 def write_file(folder: Path, name: str, source: FilesSource, content: Any) -> None:

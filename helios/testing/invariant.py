@@ -15,7 +15,7 @@ from helios.plan.nodes import Plan, ReadPath
 from helios.plan.typing.schema import Schema, from_ddl
 from helios.steps.watermark import Watermark
 from helios.testing.casts import CASTERS, Misfit
-from helios.testing.diff import WAYS, Different, Row, difference
+from helios.testing.diff import WAYS, Different, Row, difference, hidden
 from helios.testing.feeds import Feed
 from helios.testing.names import sources_of
 from helios.testing.stage import KILLS, Batch, Kill
@@ -23,6 +23,8 @@ from helios.testing.tasks import require_no_spread
 
 if TYPE_CHECKING:
     from helios.testing.case import PipelineTest
+
+__tracebackhide__ = hidden
 
 PIECES = 4
 """The largest number of batches into which rows are cut."""

@@ -24,14 +24,18 @@ from helios.model.values import Identifier, caller
 from helios.plan.context import Context
 from helios.sources.kafka.sink import KafkaSink
 from helios.sources.kafka.transport import STAND_INS
-from helios.testing.feeds import TableFeed, Topics
+from helios.testing.diff import hidden
+from helios.testing.feeds import TableFeed
 from helios.testing.names import sources_of
 from helios.testing.records import Record
+from helios.testing.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from helios.testing.case import PipelineTest
+
+__tracebackhide__ = hidden
 
 _NUMBERS = itertools.count(1)
 
@@ -120,7 +124,8 @@ class Lake:
 
         flat: list[Pipeline] = []
         for argument in pipelines:
-            flat += [argument] if isinstance(argument, Pipeline) else argument
+            # Of what is neither a pipeline nor several, PipelineTest says it.
+            flat += argument if isinstance(argument, Iterable) and not isinstance(argument, Pipeline) else [argument]
         test = PipelineTest(self, flat)
         self._tests.append(test)
         return test

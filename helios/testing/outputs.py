@@ -13,8 +13,11 @@ from helios.plan.typing.schema import Column, Schema
 from helios.sources.kafka.sink import KafkaSink
 from helios.sources.memory.declare import Memory
 from helios.testing.casts import cast_rows, inferred
-from helios.testing.feeds import Topics
+from helios.testing.diff import hidden
 from helios.testing.records import Record
+from helios.testing.topics import Topics
+
+__tracebackhide__ = hidden
 
 
 def delivered(plan: Plan, topics: Topics) -> tuple[list[dict[str, Any]], Schema]:

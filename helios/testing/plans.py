@@ -10,8 +10,10 @@ from helios.errors import CheckFailed, InputError
 from helios.model.flow import Pipeline
 from helios.plan.compile import compile_pipelines
 from helios.plan.nodes import Plan
-from helios.testing.diff import Different
+from helios.testing.diff import Different, hidden
 from helios.testing.lake import Lake
+
+__tracebackhide__ = hidden
 
 
 def plan_of(pipeline: Pipeline) -> Plan:

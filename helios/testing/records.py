@@ -11,6 +11,8 @@ from typing import Any
 
 from helios.errors import InputError, near_miss
 
+__tracebackhide__ = True
+
 OPERATIONS = {"c": "c", "r": "r", "u": "u", "d": "d", "insert": "c", "snapshot": "r", "update": "u", "delete": "d"}
 CONNECT = {bool: "boolean", int: "int64", float: "double", str: "string", bytes: "bytes"}
 """Kafka Connect's types for Python's, for the schema part of a record."""

@@ -13,12 +13,16 @@ from helios.model.flow import Pipeline, Source
 from helios.plan.compile import compile_pipelines
 from helios.plan.nodes import Plan, ReadPath
 from helios.sources.kafka.transport import STAND_INS
-from helios.testing.feeds import MEMORY, Feed, TableFeed, TopicFeed, feed_of, is_topic, kafka_source_of, with_broker
+from helios.testing.diff import hidden
+from helios.testing.feeds import MEMORY, Feed, TableFeed, feed_of
 from helios.testing.names import named, sources_of, with_sources
+from helios.testing.topics import TopicFeed, is_topic, kafka_source_of, with_broker
 
 if TYPE_CHECKING:
     from helios.spark.run.events import Event
     from helios.testing.lake import Lake
+
+__tracebackhide__ = hidden
 
 Kill: TypeAlias = Literal["after_rejects", "before_commit", "after_commit"]
 KILLS: tuple[Kill, ...] = ("after_rejects", "before_commit", "after_commit")

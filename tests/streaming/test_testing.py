@@ -135,11 +135,27 @@ def test_nothing_of_a_real_lake_is_touched(lake: Lake) -> None:
 
 def test_what_cannot_be_replaced_is_refused(lake: Lake) -> None:
     avro = Kafka.source("orders").servers("b:9092").value("avro", registry="https://registry:8081").incremental()
-    with pytest.raises(InputError, match="uses a schema registry"):
+    with pytest.raises(InputError, match="takes its columns from a schema registry"):
         lake.test(avro >> sink())
 
 
 # sources
+
+
+@pytest.mark.jars("kafka", "avro")
+def test_values_of_a_registry(lake: Lake) -> None:
+    """Dicts are values in the registry's format, and no server is asked."""
+    kinds = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+    kinds["fields"] += [{"name": "note", "type": ["null", "string"], "default": None}]
+    formats = (("json", "id bigint, note string"), ("avro", kinds))
+    for number, (format, columns) in enumerate(formats):
+        source = (
+            Kafka.source(f"t{number}").servers("b:9092").value(format, schema=columns, registry="https://registry:8081")
+        )
+        test = lake.test(source.incremental() >> Iceberg.sink(f"shop.t{number}"))
+        test.batch([{"id": 1, "note": "é"}, {"id": 2}])
+        test.batch([b"\0\0\0\0\x07" + (b'{"id": 3}' if format == "json" else b"\x06\0")])
+        test.expect([{"id": 1, "note": "é"}, {"id": 2, "note": None}, {"id": 3, "note": None}])
 
 
 @pytest.mark.parametrize("format", ["csv", "json", "parquet", "orc"])

@@ -256,12 +256,13 @@ NAMING = {
     "spark.sinks.schema_changes": {"changes"},
     "spark.sinks.schema_policy": {"changes"},
     "spark.steps.materialized_view": {"iceberg"},
-    "testing.feeds": {"changes", "files", "iceberg", "kafka", "memory", "webhook"},
+    "testing.feeds": {"files", "iceberg", "memory", "webhook"},
     "testing.files": {"files"},
     "testing.lake": {"kafka"},
     "testing.outputs": {"kafka", "memory"},
     "testing.spark.topics": {"kafka"},
     "testing.stage": {"kafka"},
+    "testing.topics": {"changes", "kafka"},
 }
 """The modules of common rooms that name a kind: a target of that kind, a mirror, a view over a table."""
 

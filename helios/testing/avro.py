@@ -1,0 +1,215 @@
+"""Values of a test in Avro's binary format, from dicts; a test has no schema registry, and needs none."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from helios.errors import InputError, near_miss
+from helios.testing.diff import hidden
+
+__tracebackhide__ = hidden
+
+HEADER = b"\0\0\0\0\1"
+"""What a registry's client writes before a value: the byte 0, and the id of the schema, which is 1 in a test."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECONDS = {"timestamp-millis": 1000, "timestamp-micros": 1, "local-timestamp-millis": 1000}
+PYTHON: Mapping[str, tuple[type, ...]] = {
+    "boolean": (bool,), "int": (int, date), "long": (int, datetime, str), "float": (float, int),
+    "double": (float, int), "string": (str,), "bytes": (bytes, Decimal, int, float, str), "fixed": (bytes, Decimal),
+    "enum": (str,), "array": (list, tuple), "map": (Mapping,), "record": (Mapping,), "error": (Mapping,),
+}  # fmt: skip
+"""Python's types for Avro's, by which a value finds its branch of a union."""
+
+
+class Misfit(ValueError):
+    """A value that does not fit its schema; the message says where and why."""
+
+
+def encoded(value: Mapping[str, Any], schema: str, what: str) -> bytes:
+    """A value in Avro's binary format, without a header.
+
+    Args:
+        value: The fields. One that is missing has the default of the schema.
+        schema: The schema of a record, as JSON.
+        what: The topic, for messages.
+
+    Raises:
+        InputError: The value does not fit the schema; the message has the near miss.
+
+    Examples:
+        >>> order = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}'
+        >>> encoded({"id": 7}, order, "orders")
+        b'\\x0e'
+    """
+    from pyiceberg.avro.encoder import BinaryEncoder
+
+    stream = io.BytesIO()
+    try:
+        _Writer(BinaryEncoder(stream)).write(value, json.loads(schema), "")
+    except Misfit as error:
+        raise InputError(f"{what}: {error}", fix="correct the value, or give raw bytes.") from error
+    return stream.getvalue()
+
+
+class _Writer:
+    """Writes values of one schema.
+
+    Args:
+        encoder: PyIceberg's encoder.
+    """
+
+    def __init__(self, encoder: Any) -> None:
+        self._encoder = encoder
+        self._named: dict[str, Any] = {}
+
+    def write(self, value: Any, schema: Any, at: str) -> None:
+        """Writes a value; `at` is the path to it."""
+        schema = self._known(schema)
+        if isinstance(schema, list):
+            place = self._branch(value, schema, at)
+            self._encoder.write_int(place)
+            self.write(value, schema[place], at)
+            return
+        kind = schema["type"]
+        if kind in ("record", "error"):
+            self._record(value, schema, at)
+        elif kind in ("array", "map"):
+            self._many(value, schema, at)
+        elif kind == "null":
+            _require(value is None, f"{at} is {value!r}, and the schema has null")
+        else:
+            _require(isinstance(value, PYTHON[kind]), f"{at} is {value!r}, and the schema has {_shown(schema)}")
+            self._plain(value, kind, schema, at)
+
+    def _known(self, schema: Any) -> Any:
+        """A schema as a mapping, or a union as a list; a name of a type stands for the type."""
+        if isinstance(schema, str):
+            return self._named.get(schema) or {"type": schema}
+        if isinstance(schema, list):
+            return schema
+        if isinstance(schema["type"], (dict, list)):
+            return self._known(schema["type"])
+        if schema["type"] in self._named:
+            return self._named[schema["type"]]
+        if "name" in schema and schema["type"] in ("record", "error", "enum", "fixed"):
+            space = f"{schema['namespace']}." if schema.get("namespace") else ""
+            self._named |= {schema["name"]: schema, f"{space}{schema['name']}": schema}
+        return schema
+
+    def _branch(self, value: Any, union: list[Any], at: str) -> int:
+        kinds = [self._known(one)["type"] for one in union]
+        for place, kind in enumerate(kinds):
+            fits = value is None if kind == "null" else isinstance(value, PYTHON[kind])
+            if fits and not (isinstance(value, bool) and kind != "boolean"):
+                return place
+        raise Misfit(f"{at} is {value!r}, and the schema has {' or '.join(kinds)}")
+
+    def _record(self, value: Any, schema: Mapping[str, Any], at: str) -> None:
+        _require(isinstance(value, Mapping), f"{at or 'the value'} is {value!r}, and the schema has a record")
+        fields = {field["name"]: field for field in schema["fields"]}
+        unknown = next((name for name in value if name not in fields), None)
+        if unknown is not None:
+            raise Misfit(f"the schema has no field {_path(at, unknown)!r}. {near_miss(str(unknown), fields)}")
+        for name, field in fields.items():
+            lacks = name not in value and "default" not in field
+            _require(not lacks, f"the field {_path(at, name)!r} is missing, and has no default")
+            given = value[name] if name in value else _default(field)
+            self.write(given, field["type"], _path(at, name))
+
+    def _many(self, value: Any, schema: Mapping[str, Any], at: str) -> None:
+        kind = schema["type"]
+        _require(isinstance(value, PYTHON[kind]), f"{at} is {value!r}, and the schema has {kind}")
+        if value:
+            self._encoder.write_int(len(value))
+        for one in value:
+            if kind == "map":
+                self._encoder.write_utf8(one)
+                self.write(value[one], schema["values"], _path(at, one))
+            else:
+                self.write(one, schema["items"], at)
+        self._encoder.write_int(0)
+
+    def _plain(self, value: Any, kind: str, schema: Mapping[str, Any], at: str) -> None:
+        logical, encoder = str(schema.get("logicalType") or ""), self._encoder
+        if kind == "boolean":
+            encoder.write_boolean(value)
+        elif kind in ("int", "long"):
+            encoder.write_int(_whole(value, 32 if kind == "int" else 64, logical, at))
+        elif kind in ("float", "double"):
+            getattr(encoder, f"write_{kind}")(value)
+        elif kind == "string":
+            encoder.write_utf8(value)
+        elif kind == "enum":
+            symbols = schema["symbols"]
+            _require(value in symbols, f"{at} is {value!r}, and the schema has {', '.join(symbols)}")
+            encoder.write_int(symbols.index(value))
+        else:
+            content = _decimal(value, schema, at) if logical == "decimal" else value
+            _require(isinstance(content, bytes), f"{at} is {value!r}, and the schema has {kind}")
+            if kind == "fixed":
+                _require(len(content) == schema["size"], f"{at} has {len(content)} bytes, not {schema['size']}")
+                encoder.write(content)
+            else:
+                encoder.write_bytes(content)
+
+
+def _default(field: Mapping[str, Any]) -> Any:
+    """The default of a field; Avro's JSON has bytes as text, a character for each."""
+    kind, default = field["type"], field["default"]
+    kind = kind[0] if isinstance(kind, list) else kind
+    kind = kind["type"] if isinstance(kind, Mapping) else kind
+    return default.encode("latin-1") if kind in ("bytes", "fixed") and isinstance(default, str) else default
+
+
+def _whole(value: Any, bits: int, logical: str, at: str) -> int:
+    """A whole number; a date or a time as Avro counts it."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise Misfit(f"{at} is {value!r}, and the schema has {logical or 'long'}") from None
+    if isinstance(value, datetime):
+        unit = MICROSECONDS.get(logical.replace("local-timestamp-micros", "timestamp-micros"))
+        _require(unit is not None, f"{at} is a time, and the schema has {logical or 'a number'}")
+        moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        return (moment - EPOCH) // timedelta(microseconds=unit or 1)
+    if isinstance(value, date):
+        _require(logical == "date", f"{at} is a date, and the schema has {logical or 'a number'}")
+        return (value - EPOCH.date()).days
+    _require(not isinstance(value, bool), f"{at} is {value!r}, and the schema has a number")
+    _require(-(2 ** (bits - 1)) <= value < 2 ** (bits - 1), f"{at} is {value}, which has more than {bits} bits")
+    return int(value)
+
+
+def _decimal(value: Any, schema: Mapping[str, Any], at: str) -> Any:
+    """A decimal as the bytes of its unscaled number, of a fixed size where the schema has one; bytes stay."""
+    if isinstance(value, bytes):
+        return value
+    try:
+        unscaled = Decimal(str(value)).scaleb(schema.get("scale", 0))
+        number = int(unscaled)
+        exact = number == unscaled
+    except ArithmeticError:
+        exact, number = False, 0
+    digits = f"decimal({schema['precision']},{schema.get('scale', 0)})"
+    _require(exact and len(str(abs(number))) <= schema["precision"], f"{at} is {value!r}, and the schema has {digits}")
+    size = schema["size"] if schema["type"] == "fixed" else (number.bit_length() + 8) // 8
+    return number.to_bytes(size, "big", signed=True)
+
+
+def _require(fits: bool, why: str) -> None:
+    if not fits:
+        raise Misfit(why)
+
+
+def _shown(schema: Mapping[str, Any]) -> str:
+    return str(schema.get("logicalType") or schema["type"])
+
+
+def _path(at: str, name: str) -> str:
+    return f"{at}.{name}" if at else str(name)

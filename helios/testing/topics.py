@@ -1,0 +1,147 @@
+"""Topics of a test: the feed that takes records, and the sources that read them from the lake in place of a broker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from helios.errors import InputError
+from helios.model.flow import Source
+from helios.sources.changes.debezium import CdcSource
+from helios.sources.changes.topic import TopicChanges
+from helios.sources.kafka.declare import KafkaSource
+from helios.testing.avro import HEADER, encoded
+from helios.testing.diff import hidden
+from helios.testing.feeds import Feed
+from helios.testing.records import Record, as_bytes, envelope
+
+__tracebackhide__ = hidden
+
+LOG_BEGIN = 1000
+"""The position in the log of a test's database before the first change; any number will do."""
+
+
+@dataclass
+class Topics:
+    """The topics of a lake.
+
+    Attributes:
+        broker: The address of the broker that the lake replaces.
+        logs: The records, by topic and partition.
+        changes: The number of changes of databases so far.
+    """
+
+    broker: str
+    logs: dict[str, list[list[Record]]]
+    changes: int = 0
+
+    def make(self, name: str) -> list[list[Record]]:
+        """The partitions of a topic; a missing topic is created with one partition."""
+        return self.logs.setdefault(name, [[]])
+
+
+class TopicFeed(Feed):
+    """A topic whose records the test gives."""
+
+    ordered = True
+
+    def __init__(self, topic: str, source: Source, topics: Topics, keys: Sequence[str] = ()) -> None:
+        super().__init__(topic)
+        self._source = source
+        self._topics = topics
+        self._keys = source.key if isinstance(source, TopicChanges) and source.key else tuple(keys)
+        topics.make(topic)
+
+    def prepare(self, rows: Any) -> list[Any]:
+        contents = [rows] if isinstance(rows, bytes | str) else rows
+        return [self._record(content) for content in contents]
+
+    def _record(self, content: Any) -> Record:
+        if isinstance(self._source, KafkaSource):
+            return self._of_format(content, self._source)
+        if not isinstance(self._source, CdcSource):
+            return Record.of(content)
+        self._topics.changes += 1
+        with_schema = self._source.declared_schema is None
+        position = LOG_BEGIN + self._topics.changes
+        return envelope(content, keys=self._keys, topic=self.name, number=position, with_schema=with_schema)
+
+    def _of_format(self, content: Any, source: KafkaSource) -> Record:
+        """A record whose value, if it is given as a dict or as text, is in the format that the source reads."""
+        record = content if isinstance(content, Record) else Record(value=content)
+        values, value = source.values, record.value
+        if values.avro is not None and isinstance(value, Mapping):
+            value = encoded(value, values.avro, self.name)
+        elif values.registry is not None and values.format == "avro" and value is not None:
+            value = self._without_header(value)
+        elif values.registry is not None and isinstance(value, (Mapping, str)):
+            value = HEADER + (as_bytes(value) or b"")
+        return Record.of(replace(record, value=value))
+
+    def _without_header(self, value: Any) -> bytes:
+        """Raw bytes as a producer with a registry sends them, for a test that reads all by the declared schema."""
+        if isinstance(value, bytes) and len(value) >= len(HEADER) and value[:1] == HEADER[:1]:
+            return value[len(HEADER) :]
+        raise InputError(
+            f"{self.name}: {value!r} does not begin with the byte 0 and the id of a schema.",
+            where=self._source.origin,
+            fix="give a dict of the schema's fields, or the bytes as the producer sends them.",
+        )
+
+    def deliver(self, records: Sequence[Any]) -> None:
+        log = self._topics.make(self.name)
+        for record in records:
+            while len(log) <= record.partition:
+                log.append([])
+            log[record.partition].append(record)
+
+    def stand_in(self, source: Source) -> Source:
+        return with_broker(source, self._topics.broker)
+
+    def at(self, record: Any, column: str) -> Any:
+        import json
+
+        kafka = kafka_source_of(self._source)
+        framed = kafka is not None and kafka.values.registry is not None and kafka.values.format == "json"
+        try:
+            return json.loads(record.value[len(HEADER) :] if framed else record.value)[column]
+        except (TypeError, ValueError, KeyError):
+            return None
+
+
+def with_broker(source: Source, broker: str) -> Source:
+    """The same source of topics or of changes, but it reads from the test's broker, from the beginning."""
+    if isinstance(source, TopicChanges):
+        changes = replace(source, kafka=_of_broker(source.kafka, broker), max_rows=None)
+        return replace(changes, replication=None) if isinstance(changes, CdcSource) else changes
+    assert isinstance(source, KafkaSource)
+    return _of_broker(source, broker)
+
+
+def _of_broker(source: KafkaSource, broker: str) -> KafkaSource:
+    values = source.values
+    if values.registry is not None and values.format == "avro":
+        if values.avro is None:
+            raise InputError(
+                f"{source.label()} takes its columns from a schema registry, which a test does not have.",
+                where=source.origin,
+                fix='declare the schema beside the registry: .value("avro", schema="orders.avsc", registry=...); '
+                "test.batch() then takes dicts.",
+            )
+        source = replace(source, values=replace(values, registry=None))  # the feed gives values without their header
+    unsecured = replace(source, brokers=(broker,), login=None, encryption=None, client=())
+    return replace(unsecured, first="earliest", max_rows=None)
+
+
+def kafka_source_of(source: Source) -> KafkaSource | None:
+    """The Kafka source that a source is, or from which it reads changes; None for other sources."""
+    kafka = source.kafka if isinstance(source, TopicChanges) else source
+    return kafka if isinstance(kafka, KafkaSource) else None
+
+
+def is_topic(name: str, source: Source) -> bool:
+    """True if the pattern of a source matches a name."""
+    kafka = kafka_source_of(source)
+    return kafka is not None and kafka.pattern is not None and re.fullmatch(kafka.pattern, name) is not None
