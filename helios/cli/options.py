@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import shlex
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -48,6 +49,31 @@ class Target:
         if not scripts:
             return cls(text)
         return cls(scripts[0], text.removeprefix(f"{scripts[0]}:"))
+
+
+def as_typed(command: str, target: Target, **given: str | bool | int | Mapping[str, str] | None) -> str:
+    """A command line that starts a command again; options that are not given are left out.
+
+    Examples:
+        >>> print(as_typed("backfill", Target("p.py", "orders"), where="day = '2026-01-05'", by=None, rows_stay=True))
+        helios backfill p.py:orders --where "day = '2026-01-05'" --rows-stay
+    """
+    words = ["helios", command, f"{target.path}:{target.name}" if target.name is not None else target.path]
+    for name, value in given.items():
+        option = f"--{name.replace('_', '-')}"
+        if isinstance(value, Mapping):
+            words += [word for key, one in value.items() for word in (option, f"{key}={one}")]
+        elif value is True:
+            words.append(option)
+        elif value is not None and value is not False:
+            words += [option, str(value)]
+    return " ".join(_quoted(word) for word in words)
+
+
+def _quoted(word: str) -> str:
+    """A word for a shell, in double quotes where it has single ones."""
+    plain = "'" in word and not any(sign in word for sign in '"$`\\!')
+    return f'"{word}"' if plain else shlex.quote(word)
 
 
 @dataclass(frozen=True)

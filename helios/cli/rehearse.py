@@ -15,7 +15,7 @@ import click
 
 from helios.cli import options, output, progress
 from helios.cli.options import Loaded, Target
-from helios.errors import InputError
+from helios.errors import InputError, near_miss
 from helios.model.values import counted
 
 if TYPE_CHECKING:
@@ -77,9 +77,11 @@ def rehearse(
     plan = _plan(loaded)
     history = committed(plan)
     commits = _chosen(history, last, since)
-    found = _rehearsed(
-        loaded, plan, history, commits, rows=rows, keys=[one.strip() for one in (keys or "").split(",") if one.strip()]
-    )
+    paired = [one.strip() for one in (keys or "").split(",") if one.strip()]
+    _check_keys(plan, paired)
+    given = {"last": last, "since": since, "rows": rows, "key": keys, "set": values, "profile": profile}
+    again = options.as_typed("rehearse", target, **given)
+    found = _rehearsed(loaded, plan, history, commits, again, rows=rows, keys=paired)
     if as_json:
         output.to_json(found.as_json())
     else:
@@ -127,18 +129,44 @@ def _chosen(history: History, last: int | None, since: str | None) -> Sequence[M
     return found
 
 
+def _check_keys(plan: Plan, keys: Sequence[str]) -> None:
+    """Rejects a column of `--key` that neither the target nor the script has.
+
+    Raises:
+        InputError: There is one.
+    """
+    from helios.plan.typing.schema import from_pyiceberg
+
+    table = plan.write.table.catalog.load(plan.write.table.within)
+    known = from_pyiceberg(table.iceberg.schema()).names
+    if plan.schema is None:  # the columns of the script are known only at run
+        return
+    names = list(dict.fromkeys([*known, *plan.schema.names]))
+    for key in keys:
+        if key.lower() not in {name.lower() for name in names}:
+            raise InputError(f"--key {key}: {plan.write.table.text} has no such column. {near_miss(key, names)}")
+
+
 def _rehearsed(
-    loaded: Loaded, plan: Plan, history: History, commits: Sequence[Made], *, rows: int, keys: Sequence[str]
+    loaded: Loaded,
+    plan: Plan,
+    history: History,
+    commits: Sequence[Made],
+    again: str,
+    *,
+    rows: int,
+    keys: Sequence[str],
 ) -> Rehearsed:
+    """Starts Spark and rehearses the commits; `again` is the command that begins once more."""
     from helios.cli.launch import Launch
     from helios.spark.session.session import stop
 
     with tempfile.TemporaryDirectory(prefix="helios-rehearsal-") as name:
-        _end_cleanly(Path(name))
+        _end_cleanly(Path(name), again)
         shown = progress.Lines(err=True)
         components = tuple(dict.fromkeys((*plan.components, "iceberg", "sqlite")))
         session = Launch(loaded, components, shown, debug=options.settings().debug).session([plan])
-        _end_cleanly(Path(name))  # once more: SparkContext puts its own handler for SIGINT
+        _end_cleanly(Path(name), again)  # once more: SparkContext puts its own handler for SIGINT
         try:
             from helios.spark.rehearse.rehearsal import Rehearsal
 
@@ -150,14 +178,15 @@ def _rehearsed(
             stop(session)
 
 
-def _end_cleanly(folder: Path) -> None:
-    """Has SIGINT and SIGTERM end the process at once, without the folder."""
+def _end_cleanly(folder: Path, again: str) -> None:
+    """Has SIGINT and SIGTERM end the process at once, without the folder; `again` is the command that begins anew."""
     from helios.cli.run import end_jvm
 
     def end(number: int, frame: FrameType | None) -> None:
         with suppress(OSError):
             # Without Python's buffers, which may be in the middle of another write.
-            os.write(sys.stderr.fileno(), b"stopped; nothing of the lake was written.\n")
+            words = f"stopped; nothing of the lake was written, and nothing is kept. Begin anew: {again}\n"
+            os.write(sys.stderr.fileno(), words.encode())
         end_jvm()  # it writes into the folder
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(128 + number)
@@ -195,6 +224,11 @@ def _differences(found: Rehearsed) -> Iterator[str]:
         yield f"  changed  {_change(before_row, now, found.keys)}"
     yield from (f"  missing  {_row(row)}" for row in found.missing)
     yield from (f"  added    {_row(row)}" for row in found.added)
+    shown = (found.changed, found.missing, found.added)
+    counts = (found.differs.changed, found.differs.missing, found.differs.added)
+    left = zip(("changed", "missing", "added"), counts, map(len, shown), strict=True)
+    if more := ", ".join(f"{count - some:,} {what}" for what, count, some in left if count > some):
+        yield f"  and more rows: {more}"
     yield from (f"note: {note}." for note in found.notes)
     if not found.anything:
         yield "Nothing would have come out differently."

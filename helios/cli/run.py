@@ -310,11 +310,16 @@ class Signals:
 
     The first signal asks the run to stop, and the second ends the process. Before the run begins, the first signal ends
     the process.
+
+    Args:
+        shown: The progress on the terminal.
+        unit: What the first signal waits for.
+        ended: What the second signal says.
     """
 
-    def __init__(self, shown: progress.Progress, unit: str = "batch") -> None:
+    def __init__(self, shown: progress.Progress, unit: str = "batch", ended: str = "") -> None:
         self.stop: Callable[[], None] | None = None
-        self._unit = unit
+        self._unit, self._ended = unit, ended
         self._shown = shown
         self._asked = False
         self.install()
@@ -339,7 +344,7 @@ class Signals:
     def _last_words(self) -> str:
         on_terminal = sys.stdout.isatty() or sys.stderr.isatty()
         said = f"{CLEAR_LINE if on_terminal else ''}stopped before the run began; nothing was written.\n"
-        return f"{SHOW_CURSOR if on_terminal else ''}{said if self.stop is None else ''}"
+        return f"{SHOW_CURSOR if on_terminal else ''}{said if self.stop is None else self._ended}"
 
 
 def end_jvm() -> None:

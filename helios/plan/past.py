@@ -28,8 +28,9 @@ def committed(plan: Plan) -> History:
         found = commits(table, warehouses(plan.neighbours), given, branch=write.sink.branch_name or MAIN)
         history = history_of(metadata, found, [*write.pipelines, *formerly])
     if not history.made:
+        others = f"; its commits are of other writers (`helios history {write.table.text}`)" if history.others else ""
         raise InputError(
-            f"{plan.pipeline} has committed nothing into {write.table.text}: there is nothing to rehearse.",
+            f"{plan.pipeline} has committed nothing into {write.table.text}: there is nothing to rehearse{others}.",
             where=plan.origin,
             fix="run it first, `helios run SCRIPT --once`, or test it with helios.testing.",
         )

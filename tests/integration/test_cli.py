@@ -139,7 +139,8 @@ def test_a_rehearsal_that_is_stopped_leaves_no_folder(folder: Path, number: sign
         until(lambda: list(temporary.glob("helios-rehearsal-*/*/lake")))
         os.killpg(process.pid, number)
         assert process.wait(30) == 128 + number
-        assert process.stderr.read().endswith("stopped; nothing of the lake was written.\n")
+        told = process.stderr.read()
+        assert "stopped; nothing of the lake was written, and nothing is kept. Begin anew: helios rehearse " in told
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

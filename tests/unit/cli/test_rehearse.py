@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from helios.cli.rehearse import _print
-from helios.spark.rehearse.report import Rehearsed, RehearsedCommit
+from helios.spark.rehearse.report import Counts, Rehearsed, RehearsedCommit
 
 pytestmark = [pytest.mark.promise("rehearsals"), pytest.mark.short]
 
@@ -69,3 +69,12 @@ def test_an_error_of_several_commits_is_printed_once_below_them(capsys: pytest.C
         "  - a",
         "in all: the same",
     ]
+
+
+def test_rows_that_are_not_shown_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"id": number} for number in range(10)]
+    differs = Counts(added=1_012, missing=10)
+    _print(Rehearsed(pipeline="p", target="local.a.t", mode="append", differs=differs, added=rows, missing=rows))
+    lines = capsys.readouterr().out.splitlines()
+    assert "in all: 1,012 added, 10 missing" in lines
+    assert lines[-1] == "  and more rows: 1,002 added"
