@@ -68,19 +68,21 @@ def backfill(
     if where is not None and not where.strip():
         raise InputError("--where is empty.", fix="name columns of the target: --where \"day >= '2026-01-05'\".")
     ask = Ask(where=where or "", commits=commits, by=by, other=other, trusts_expired=trust_expired, rows_stay=rows_stay)
-    done = _backfilled(options.load(target, profile, values), ask, dry_run=dry_run)
+    given = {"where": where, "commits": commits, "by": by, "from": other, "trust_expired": trust_expired}
+    again = options.as_typed("backfill", target, **given, rows_stay=rows_stay, set=values, profile=profile)
+    done = _backfilled(options.load(target, profile, values), ask, again, dry_run=dry_run)
     if as_json:
         output.to_json(asdict(done))
     else:
-        _print(done)
+        _print(done, again)
 
 
-def _backfilled(loaded: Loaded, ask: Ask, *, dry_run: bool) -> Backfilled:
-    """Starts Spark and repairs what is asked for."""
+def _backfilled(loaded: Loaded, ask: Ask, again: str, *, dry_run: bool) -> Backfilled:
+    """Starts Spark and repairs what is asked for; `again` is the command that goes on."""
     from helios.cli.launch import Launch
     from helios.cli.run import Signals
     from helios.plan import components_ahead
-    from helios.plan.backfills import refuse_backfill, refuse_other_source
+    from helios.plan.backfills import refuse_ask, refuse_backfill, refuse_other_source
 
     plan = options.only_plan(loaded, "backfill")
     refuse_backfill(plan)
@@ -90,15 +92,12 @@ def _backfilled(loaded: Loaded, ask: Ask, *, dry_run: bool) -> Backfilled:
         source = _other(loaded, ask.other)
         if not isinstance(source, str):
             plan = replace(plan, catalogs=tuple(dict.fromkeys((*plan.catalogs, source.catalog))))
-    if plan.write.exists is False:
-        raise NotFound(
-            f"{plan.write.table.text}, the target of {plan.pipeline}, does not exist: there is nothing to repair.",
-            where=plan.declared.sink.origin,
-            fix="run the pipeline first, or pass the --profile with which it runs.",
-        )
+    refuse_ask(plan, ask)
     _tell_changed(plan)
     shown = progress.Lines(err=True)
-    signals, ending = Signals(shown, "slice"), threading.Event()
+    done = f"the slices before the running one are repaired, and stay so. Go on with the next one: {again}"
+    signals = Signals(shown, "slice", "stopped; nothing was written.\n" if dry_run else f"stopped; {done}\n")
+    ending = threading.Event()
     components, debug = components_ahead(loaded.pipelines, loaded.context), options.settings().debug
     session = Launch(loaded, components, shown, debug=debug).session([plan])
     signals.install()  # once more: SparkContext puts its own handler for SIGINT
@@ -113,12 +112,22 @@ def _backfilled(loaded: Loaded, ask: Ask, *, dry_run: bool) -> Backfilled:
 
 
 def _other(loaded: Loaded, other: str) -> TableName | str:
-    """The table or the folder that `--from` names: what is there, or has a slash, is a folder."""
+    """The table or the folder that `--from` names: what is there, or has a slash, is a folder.
+
+    Raises:
+        NotFound: There is neither.
+    """
     from helios.model.values import Identifier, caller
 
     if "/" in other or os.path.exists(other):
         return other
-    return loaded.context.resolve(Identifier.parse(other), None, caller())
+    table = loaded.context.resolve(Identifier.parse(other), None, caller())
+    if not table.catalog.exists(table.within):
+        raise NotFound(
+            f"--from {other}: there is no table {table.text}, and no such folder.",
+            fix="name a table, or write the path of a folder with a slash: ./old.",
+        )
+    return table
 
 
 def _tell_changed(plan: Plan) -> None:
@@ -157,7 +166,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def _print(done: Backfilled) -> None:
+def _print(done: Backfilled, again: str) -> None:
     before, after = sum(one.before for one in done.slices), sum(one.after for one in done.slices)
     slices, rows = counted(len(done.slices), "slice"), counted(before, "row")
     if done.dry_run:
@@ -174,8 +183,8 @@ def _print(done: Backfilled) -> None:
     if done.left:
         count = done.resumed + len(done.slices)
         click.echo(
-            f"{done.table}: stopped; {count:,} of {count + done.left:,} slices are repaired. "
-            "The same command goes on with the next one."
+            f"{done.table}: stopped; {count:,} of {count + done.left:,} slices are repaired, and "
+            f"{counted(done.left, 'slice')} left. Go on with the next one: {again}"
         )
         return
     earlier = f", {done.resumed:,} more before it was stopped" if done.resumed else ""

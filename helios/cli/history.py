@@ -32,7 +32,7 @@ def history(name: str, last: int, profile: str | None, as_json: bool) -> None:
     Example:
       helios history shop.orders --last 50
     """
-    from helios.table.commits import commits, expired_before
+    from helios.table.commits import NOT_WRITTEN, commits, expired_before, never_written
     from helios.table.readers import warehouses
 
     config, _, table = opened(name, profile)
@@ -56,6 +56,8 @@ def history(name: str, last: int, profile: str | None, as_json: bool) -> None:
                 click.echo(f"\n{commit.pipeline} has other steps from snapshot {commit.snapshot} on ({version}):")
                 for line in changes[commit.snapshot]:
                     click.echo(f"  {line}")
+        if never_written(newest_first, table):
+            output.say("note", NOT_WRITTEN, "yellow")
         oldest = expired_before(table)
         if len(shown) == len(newest_first) and oldest is not None:
             click.echo(f"\nBefore {oldest:%Y-%m-%d %H:%M:%S} UTC: expired.")

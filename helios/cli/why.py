@@ -141,7 +141,8 @@ def _commit(answer: Why, id: int) -> str:
     commit = answer.commits.get(id)
     if commit is None:
         return f"snapshot {id}"
-    writer = f"{commit.pipeline}, batch {commit.batch}" if commit.pipeline is not None else "another writer"
+    other = "a compaction" if commit.operation == "replace" else "another writer"
+    writer = f"{commit.pipeline}, batch {commit.batch}" if commit.pipeline is not None else other
     steps = f", steps {commit.steps}" if commit.steps else ""
     version = f", helios {commit.version}" if commit.version else ""
     expired = " (expired; found in an earlier metadata file)" if id in answer.expired else ""

@@ -18,7 +18,7 @@ from helios.lineage.rows import Row, Rows, TooMany
 from helios.lineage.versions import Node, Origin, Version, Walk, node_of
 from helios.sources.common.again import Again
 from helios.sources.common.kind import SourceKind
-from helios.table.commits import Commit, commit_in, commits
+from helios.table.commits import NOT_WRITTEN, Commit, commit_in, commits, never_written
 from helios.table.ledger import records
 from helios.table.positions import Span
 from helios.table.refs import REPLAY, talking
@@ -146,6 +146,8 @@ class _Question:
             self._explain(first)
         else:
             self._explain_missing()
+        if never_written(answer.commits.values(), self._table):
+            answer.notes.append(NOT_WRITTEN)
         return answer
 
     def _without_lineage(self) -> list[int]:
@@ -267,9 +269,11 @@ class _Question:
         commit = self._answer.commits.get(version.origin.snapshots[0])
         if commit is None:
             return []
-        # Rows of a replay are shown by `_replayed`, and a repair has no span of its own: no rows are looked up.
-        if (commit.pipeline or "").endswith(REPLAY) or commit.repairs is not None:
+        # Rows of a replay are shown by `_replayed`, and those that `--from` gave are in no span.
+        if (commit.pipeline or "").endswith(REPLAY) or commit.instead is not None:
             key = {}
+        redone = self._answer.commits.get(commit.redone) if commit.redone is not None else None
+        spans = (redone or commit).spans
         declared = {source["name"]: source for source in commit.plan.plan["sources"]} if commit.plan is not None else {}
         key, unknown = key_in_source(commit.plan.plan["steps"] if commit.plan is not None else None, key)
         return [
@@ -279,7 +283,7 @@ class _Question:
                 entry=span.entry,
                 again=unknown or self._again(entry.kind, span, key, declared.get(entry.source, {})),
             )
-            for entry, text, span in zip(commit.reads, commit.read_texts, commit.spans, strict=True)
+            for entry, text, span in zip(commit.reads, commit.read_texts, spans, strict=True)
         ]
 
     def _again(

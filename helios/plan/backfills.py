@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from helios.errors import InputError, near_miss
+from helios.errors import InputError, NotFound, near_miss
 from helios.model.flow import flows
 from helios.model.target import TargetKind
+from helios.plan.filter_values import refuse_values
 from helios.plan.nodes import Plan, ReadPath
 from helios.plan.typing.determinism import nondeterministic_function
 from helios.plan.typing.expression import parse
+from helios.plan.typing.schema import from_pyiceberg
+from helios.table.commits import Commit, commits
+from helios.table.ledger import records
+from helios.table.refs import MAIN
 
 UNITS = ("hour", "day", "month")
 """The lengths of time by which `--by` cuts."""
@@ -87,6 +92,38 @@ def refuse_backfill(plan: Plan) -> None:
         raise InputError(f"{plan.pipeline} cannot be backfilled: {why}.", where=plan.origin)
 
 
+def refuse_ask(plan: Plan, ask: Ask) -> None:
+    """Rejects what a backfill is asked for, as far as the metadata of its target tells, without a JVM.
+
+    Raises:
+        HeliosError: The target is not there, or the pipeline has written nothing into it; a filter, a cut or a commit
+            does not fit it.
+    """
+    write = plan.write
+    if not write.table.catalog.exists(write.table.within):
+        raise NotFound(
+            f"{write.table.text}, the target of {plan.pipeline}, does not exist: there is nothing to repair.",
+            where=plan.declared.sink.origin,
+            fix="run the pipeline first, or pass the --profile with which it runs.",
+        )
+    table = write.table.catalog.load(write.table.within)
+    known = records(table.iceberg.properties, table.name)
+    names = [name for name in write.pipelines if name in known]
+    if not names:
+        others = f"; it is written by {', '.join(known)}" if known else ""
+        raise NotFound(
+            f"{plan.pipeline} has written nothing into {write.table.text}: there is nothing to repair{others}.",
+            where=plan.origin,
+            fix="run the pipeline first; rows of other writers are repaired by those.",
+        )
+    if ask.commits is not None:
+        own = {*write.pipelines, *(former for name in names for former in known[name].formerly)}
+        chosen(commits(table, branch=write.sink.branch_name or MAIN), ask.commits, frozenset(own), write.table.text)
+        return
+    columns = {column.name: column.type for column in from_pyiceberg(table.iceberg.schema()).columns}
+    cut_of(ask.by, columns_named(ask.where, columns, write.table.text), columns, write.table.text)
+
+
 def refuse_other_source(plan: Plan) -> None:
     """Rejects `--from` for a pipeline that follows several sources, of which it would name one.
 
@@ -111,7 +148,7 @@ def columns_named(where: str, columns: Mapping[str, str], table: str) -> list[st
 
     Raises:
         InputError: The filter is empty, names no column, one that is not there, or a float or double, or is another
-            one each time.
+            one each time, or compares a column with a value of another type.
 
     Examples:
         >>> columns_named("Day >= '2026-01-05' AND day < '2026-01-08'", {"day": "string", "id": "int"}, "local.a.t")
@@ -136,6 +173,7 @@ def columns_named(where: str, columns: Mapping[str, str], table: str) -> list[st
         found[known[name.lower()]] = None
     if not found:
         raise InputError(f"--where ({where}) names no column of {table}.", fix=near_miss("", columns))
+    refuse_values(parsed, {name.lower(): kind for name, kind in columns.items()}, "--where")
     return list(found)
 
 
@@ -231,3 +269,40 @@ def cut_of(by: str | None, named: list[str], columns: Mapping[str, str], table: 
     if columns[times[0]] == "date" and by.lower() == "hour":
         raise InputError(f"--by hour: {times[0]} is a date.", fix="cut by day or month.")
     return Cut(times[0], by.lower(), columns[times[0]])
+
+
+def chosen(made: Sequence[Commit], asked: str, pipelines: frozenset[str], table: str) -> list[Commit]:
+    """The commits of a pipeline that `--commits` names, oldest first.
+
+    Args:
+        made: The retained commits of the table, newest first.
+        asked: `A..B`, or one of them: snapshot ids, or numbers of batches.
+        pipelines: The names of the pipeline.
+        table: The name of the table, for messages.
+
+    Raises:
+        InputError: One of them is not there, or a number is that of several.
+    """
+    ours = [one for one in reversed(made) if one.pipeline in pipelines and one.position is not None]
+    first, dots, last = asked.partition("..")
+    since = _place(ours, first.strip(), table)
+    until = _place(ours, last.strip(), table) if dots else since
+    if until < since:
+        raise InputError(f"--commits {asked}: {last} comes before {first}.", fix=f"write {last}..{first}.")
+    return ours[since : until + 1]
+
+
+def _place(ours: Sequence[Commit], text: str, table: str) -> int:
+    found = [place for place, one in enumerate(ours) if text in (str(one.snapshot), str(one.batch))]
+    if len(found) > 1:
+        ids = ", ".join(str(ours[place].snapshot) for place in found)
+        raise InputError(
+            f"--commits: batch {text} is there {len(found)} times, as numbers begin again with each checkpoint.",
+            fix=f"name its snapshot: {ids}.",
+        )
+    if not found:
+        raise NotFound(
+            f"--commits: {table} has no commit {text!r} of the pipeline, or it has expired.",
+            fix=f"`helios history {table}` lists them: write a snapshot or the number of a batch, or A..B.",
+        )
+    return found[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING, Any
 from helios.table.plans import KeptPlan, plans_of
 from helios.table.positions import Position, Recorded, Span, position_in, recorded
 from helios.table.readers import Warehouse
-from helios.table.refs import BACKFILL, MAIN, REPLAY, ancestors
+from helios.table.refs import BACKFILL, LEDGER, MAIN, REPLAY, ancestors
 from helios.table.snapshot import from_milliseconds
 from helios.table.snapshots import Table
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
+
+REDONE = "helios.redone"
+"""The stamp of a backfill's commit with the snapshot whose rows it has replaced."""
+INSTEAD = "helios.from"
+"""The stamp of a backfill's commit with what it has read in place of the source."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +45,8 @@ class Commit:
         plan: The plan of these steps; None where no checkpoint has it.
         before: The position of the pipeline's commit before this one; None where there is none, or it has expired, and
             of a backfill, which reads from the beginning.
+        redone: The snapshot whose rows a backfill replaced by this commit; None for any other commit.
+        instead: What a backfill read in place of the source, as `--from` named it; None where it read the source.
     """
 
     snapshot: int
@@ -56,6 +63,8 @@ class Commit:
     version: str | None = None
     plan: KeptPlan | None = None
     before: Position | None = None
+    redone: int | None = None
+    instead: str | None = None
 
     @property
     def reads(self) -> tuple[Recorded, ...]:
@@ -75,7 +84,9 @@ class Commit:
     def read_texts(self) -> tuple[str, ...]:
         """For each of `reads`, the part of the source that was read, for people; empty if its position is unknown."""
         if self.repairs is not None:
-            return (f"what {self.repairs} had read, once more",) * len(self.reads)
+            read = f"what snapshot {self.redone}" if self.redone is not None else f"what {self.repairs}"
+            text = f"{self.instead} in its place" if self.instead is not None else f"{read} had read, once more"
+            return (text,) * len(self.reads)
         before = {entry.source: entry.position for entry in recorded(self.before)}
         return tuple(
             entry.position.text(before.get(entry.source)) if entry.position is not None else "" for entry in self.reads
@@ -86,7 +97,10 @@ class Commit:
         """The part `(start, end]` of each source that the batch read; the start is None if it is unknown."""
         starts = {entry["source"]: entry.get("place") for entry in (self.before or {}).get("sources") or ()}
         entries = (self.position or {}).get("sources") or ()
-        return tuple(Span(entry["source"], starts.get(entry["source"]), entry.get("place"), entry) for entry in entries)
+        whole = self.repairs is not None and self.redone is None
+        return tuple(
+            Span(entry["source"], starts.get(entry["source"]), entry.get("place"), entry, whole) for entry in entries
+        )
 
 
 def commits(
@@ -133,6 +147,21 @@ def expired_before(table: Table, branch: str = MAIN) -> datetime | None:
     return from_milliseconds(raw.timestamp_ms)
 
 
+NOT_WRITTEN = (
+    "no pipeline of Helios has written this table: what its rows were made of, and by which steps, is not known. Ask "
+    "the program that writes it; `helios snapshots` lists its commits."
+)
+"""What is said of a table that other programs alone have written."""
+
+
+def never_written(history: Iterable[Commit], table: Table) -> bool:
+    """True if no pipeline has committed into a table; False where its first commits have expired."""
+    if expired_before(table) is not None:
+        return False
+    stamped = any(commit.pipeline is not None for commit in history)
+    return not stamped and not any(name.startswith(LEDGER) for name in table.iceberg.properties)
+
+
 def _history(metadata: TableMetadata, head: int, places: Sequence[Warehouse], given: Mapping[str, str]) -> list[Commit]:
     """The commits up to a snapshot, newest first."""
 
@@ -167,6 +196,8 @@ def _history(metadata: TableMetadata, head: int, places: Sequence[Warehouse], gi
                 before=last_positions.get(pipeline)
                 if pipeline is not None and not pipeline.endswith(BACKFILL)
                 else None,
+                redone=int(summary[REDONE]) if summary.get(REDONE, "").isdecimal() else None,
+                instead=summary.get(INSTEAD),
             )
         )
         if pipeline is not None:

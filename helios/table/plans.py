@@ -4,6 +4,7 @@
   helios/plans/STEPS.json   the last plan with these steps; STEPS is their fingerprint, as in the stamps of commits
   helios/plans/STEPS-AT.json  an earlier plan with these steps, whose sources were read otherwise
   helios/plans/last         the fingerprint of the last run
+  helios/backfill/helios/plans/STEPS.json  the plan of a backfill
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from helios.table.readers import Warehouse, checkpoints_of
 from helios.table.storage import Folder
 
 FOLDER = "helios/plans"
+OF_BACKFILLS = f"helios/backfill/{FOLDER}"
+"""The folder of the plans by which backfills have repaired rows."""
 LAST = f"{FOLDER}/last"
 FORM = 1
 """The newest form of a kept plan that this code reads."""
@@ -104,7 +107,7 @@ def last_plan(location: str, properties: Mapping[str, str]) -> KeptPlan | None:
 
 
 def plans_of(pipeline: str, places: Iterable[Warehouse], given: Sequence[str] = ()) -> list[KeptPlan]:
-    """The plans that runs of a pipeline have kept, oldest first; those that cannot be read are left out.
+    """The plans that runs and backfills of a pipeline have kept, oldest first; those that cannot be read are left out.
 
     Args:
         pipeline: The pipeline.
@@ -114,7 +117,8 @@ def plans_of(pipeline: str, places: Iterable[Warehouse], given: Sequence[str] = 
     plans: list[KeptPlan] = []
     try:
         for folder in checkpoints_of(pipeline, places, given):
-            texts = [folder.text(f"{FOLDER}/{name}") for name in folder.names(FOLDER) if name.endswith(".json")]
+            files = [f"{kept}/{name}" for kept in (FOLDER, OF_BACKFILLS) for name in folder.names(kept)]
+            texts = [folder.text(file) for file in files if file.endswith(".json")]
             parsed = [KeptPlan.parse(text) for text in texts if text is not None]
             plans += [kept for kept in parsed if kept is not None]
     except HeliosError:

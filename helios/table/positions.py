@@ -32,12 +32,14 @@ class Span:
         start: Where earlier batches ended; None for the whole state.
         end: Where this batch ends; None where nothing is read yet.
         entry: The span as the ledger keeps it.
+        whole: Whether the source was read from its beginning, as a backfill reads it.
     """
 
     source: str
     start: Position | None
     end: Position | None
     entry: Mapping[str, Any]
+    whole: bool = False
 
 
 @dataclass(frozen=True)

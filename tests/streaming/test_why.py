@@ -12,12 +12,14 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from helios import Pipeline, expect
+from helios import Files, Pipeline, expect, with_columns
 from helios.cli import main
 from helios.cli.why import view_of
 from helios.config import load
 from helios.lineage.versions import Origin
 from helios.lineage.why import Explained, Why, why
+from helios.plan.backfills import Ask
+from helios.spark.backfill.backfill import Backfill
 from helios.spark.replay.replay import Replay
 from helios.table.commits import commits
 from helios.table.readers import warehouses
@@ -264,3 +266,31 @@ def test_a_thousand_rows_tell_where_they_come_from(world: Any, target: str) -> N
         f"{target}: {whole['right']} of {whole.total()} rows right with {seen} commits, then {expired['right']} right "
         f"and {expired['not known']} not known of {expired.total()}"
     )
+
+
+@pytest.mark.parametrize("kind", ["table", "files"])
+def test_a_repaired_row_tells_what_it_was_made_of(world: Any, kind: str) -> None:
+    """Of a backfill by a filter all that the pipeline had read is looked through, of one by commits their spans."""
+    world.fill("a.s", range(1), k="'x'")  # the namespace
+    folder = world.folder / "in"
+    folder.mkdir()
+    files = Files.source(str(folder), "csv", schema="id bigint, k string")
+    source = files if kind == "files" else world.source("a.s")
+
+    def copied(value: str) -> Pipeline:
+        return (source.incremental() >> with_columns(v=value) >> world.sink("a.t")).named("copy")  # type: ignore[no-any-return]
+
+    for ids in (range(1, 3), range(3, 5)):
+        (folder / f"{ids.start}.csv").write_text("id,k\n" + "".join(f"{id},x\n" for id in ids))
+        world.fill("a.s", ids, k="'x'")
+        world.run(copied("1"))
+    for ask in (Ask(where="id < 3"), Ask(commits="1")):
+        Backfill(world.plan(copied("2")), world.spark, ask).run()
+    for id, place in ((2, "1.csv, line 3: "), (3, "3.csv, line 2: ")):
+        [row] = asked(world, f"id = {id}").rows
+        [read] = row.reads
+        assert read.again is not None
+        assert (row.version.row.values["v"], read.again.count, read.again.note) == (2, 1, None)
+        assert int(read.again.rows[0]["id"]) == id
+        assert read.again.places == ((place,) if kind == "files" else ())
+        assert read.text.startswith("what copy had read" if id == 2 else "what snapshot ")

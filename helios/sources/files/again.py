@@ -20,7 +20,7 @@ from helios.table.view import View
 
 MOST_BYTES = 256 << 20
 """The bytes of files that are read for one row."""
-PLAIN = {"header": "true", "escape": '"'}
+PLAIN = {"header": "true", "escape": '"', "multiline": "true"}
 """The options of csv with which lines are read here, beside another separator."""
 
 
@@ -37,7 +37,8 @@ def again(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view:
     if at is None:
         return Again(note="the files that were read once are not noted")
     properties = view.places[0].properties if view.places else {}
-    after = before.entry if before is not None and before.log == at.log else at.entry - 1
+    first = -1 if span.whole else at.entry - 1
+    after = before.entry if before is not None and before.log == at.log else first
     try:
         files = _files(after, at, properties)
     except HeliosError as error:
@@ -81,7 +82,8 @@ def _looked_through(
         rows += [row for _, row in found]
         places += [f"{name}, {at}: " for at, _ in found]
     notes = [f"{lost:,} of {len(files):,} files cannot be read any more"] if lost else []
-    notes += [f"{unread:,} of {len(files):,} files are of a format that is not looked through"] if unread else []
+    other = f"{unread:,} of {len(files):,} files have a format or options that are not looked through"
+    notes += [other] if unread else []
     return Again(
         rows=tuple(rows[:MOST]),
         count=len(rows),
@@ -100,7 +102,8 @@ def _reader(file: File, declared: Mapping[str, Any]) -> Any:
         return _parquet
     if kind == "json" and not options:
         return _json
-    if kind == "csv" and all(PLAIN.get(name) == value for name, value in options.items()) and len(separator) == 1:
+    plain = all(PLAIN.get(name.lower()) == value for name, value in options.items())
+    if kind == "csv" and plain and len(separator) == 1:
         return lambda content: _csv(content, separator)
     return None
 
@@ -108,7 +111,8 @@ def _reader(file: File, declared: Mapping[str, Any]) -> Any:
 def _csv(content: IO[bytes], separator: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     lines = csv.DictReader(io.TextIOWrapper(content, "utf-8", newline=""), delimiter=separator)
     for row in lines:
-        yield f"line {lines.line_num:,}", {name: value for name, value in row.items() if name is not None}
+        first = lines.line_num - sum(str(value).count("\n") for value in row.values())
+        yield f"line {first:,}", {name: value for name, value in row.items() if name is not None}
 
 
 def _json(content: IO[bytes]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from helios.errors import HeliosError
 from helios.sources.common.again import MOST, Again
+from helios.sources.iceberg.offsets import IcebergOffset
 from helios.table.positions import SNAPSHOT, Span
 from helios.table.refs import talking
 from helios.table.snapshots import Table
@@ -38,9 +39,15 @@ def again(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view:
         return Again(note=f"{span.source} has no column {', '.join(missing)}" if missing else "no key is known")
     columns = {named[name.lower()]: value for name, value in key.items()}
     try:
-        return _read(table, span.entry, columns)
+        return _read(table, _state(span) if span.whole else span.entry, columns)
     except HeliosError as error:
         return Again(by=tuple(columns), note=error.what)
+
+
+def _state(span: Span) -> Mapping[str, Any]:
+    """The entry for the whole table up to the end of a span."""
+    end = IcebergOffset.of(span.end)
+    return {"state": end.snapshot} if end is not None else {}
 
 
 def _read(table: Table, entry: Mapping[str, Any], columns: Mapping[str, Any]) -> Again:

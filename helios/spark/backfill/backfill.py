@@ -16,14 +16,23 @@ from pyspark.storagelevel import StorageLevel
 
 from helios.catalog.names import TableName
 from helios.errors import HeliosError, InputError, LeaseError, NotFound
-from helios.plan.backfills import Ask, columns_named, cut_of, refuse_backfill, refuse_other_source, refuse_zone, spelled
+from helios.plan.backfills import (
+    Ask,
+    chosen,
+    columns_named,
+    cut_of,
+    refuse_backfill,
+    refuse_other_source,
+    refuse_zone,
+    spelled,
+)
 from helios.plan.nodes import Plan
-from helios.spark.backfill.edges import Edges, refuse_filter
+from helios.spark.backfill.edges import Edges, of_filter, refuse_filter
 from helios.spark.backfill.live import LivePipeline, Standing
 from helios.spark.backfill.notes import Notes, State
 from helios.spark.backfill.other_source import other_rows
 from helios.spark.backfill.recompute import ReadOnlyCheckpoint, Recompute
-from helios.spark.backfill.redo import Redo, chosen, slices_of_commits
+from helios.spark.backfill.redo import Redo, slices_of_commits
 from helios.spark.backfill.rejects import Rejects
 from helios.spark.backfill.repair import Base, Repair, Slices, repaired
 from helios.spark.backfill.result import Backfilled, Progress, Repaired
@@ -42,8 +51,9 @@ from helios.spark.run.query import keeps_state
 from helios.spark.sinks.alignment import SchemaAligner
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.records import names_of
+from helios.spark.sinks.rollbacks import RollbackGuard
 from helios.table.commits import commits
-from helios.table.refs import MAIN, OWN_ENDS
+from helios.table.refs import MAIN, OWN_ENDS, REPLAY
 
 ZONE = "spark.sql.session.timeZone"
 
@@ -120,14 +130,18 @@ class Backfill:
         except HeliosError:
             raise
         except Exception as error:
-            raise user_error(error, self._plan) from error
+            raise of_filter(error, self._ask.where) or user_error(error, self._plan) from error
 
     # what is to be done
 
     def _look(self) -> Standing:
         committed = self._live.committed()  # before the table, which then has these batches
         self._table.refresh()
-        return self._live.standing(self._table, committed)
+        standing = self._live.standing(self._table, committed)
+        # Rows of a batch that the table has lost would come back.
+        guard = RollbackGuard(self._table, self._plan.pipeline, standing.record.checkpoint, lenient=True)
+        guard.refuse(standing.record, self._head())
+        return standing
 
     def _prepare(self) -> tuple[Standing, DataFrame]:
         """How far the pipeline has come, and the rows that the script gives of it, as the target stores them."""
@@ -246,6 +260,7 @@ class Backfill:
                 base=Base(rows, standing),
                 edges=edges,
                 where=self._ask.where,
+                instead=self._ask.other,
                 verify=lease.verify,
             )
             return self._repaired(repair, state, ledger)
@@ -299,6 +314,7 @@ class Backfill:
             recompute=self._recompute,
             rejects=self._rejects,
             commits={str(one.snapshot): one for one in asked},
+            replays=[one for one in made if one.pipeline in {f"{name}{REPLAY}" for name in own}],
             first=first,
             verify=lambda: None,
         )

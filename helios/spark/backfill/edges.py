@@ -8,6 +8,7 @@ Else the filter must cover all rows, and no batch of other steps may come meanwh
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -28,6 +29,8 @@ from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.table.plans import FOLDER, KeptPlan, lasting
 
 STAYS = "--rows-stay"
+MALFORMED = re.compile(r"CAST_INVALID_INPUT.*?The value '(?P<value>[^']*)' of the type .*? to \"(?P<kind>\w+)")
+"""Spark's error for a text that cannot be cast."""
 
 
 def refuse_filter(spark: SparkSession, table: JavaTable, name: TableName, where: str) -> None:
@@ -42,6 +45,17 @@ def refuse_filter(spark: SparkSession, table: JavaTable, name: TableName, where:
             fix="compare columns with values: day >= '2026-01-05', id IN (1, 2), k LIKE 'a%', k IS NULL; write a time "
             "as '2026-01-05 10:00:00'.",
         )
+
+
+def of_filter(error: Exception, where: str) -> InputError | None:
+    """The error for a value of a filter that Spark cannot cast; None for any other failure."""
+    found = MALFORMED.search(str(error))
+    if found is None or found["value"] not in where:
+        return None
+    return InputError(
+        f"--where ({where}): '{found['value']}' is not a {found['kind'].lower()}.",
+        fix="write the value as its column has it; a time as '2026-01-05 10:00:00'.",
+    )
 
 
 @dataclass(kw_only=True)

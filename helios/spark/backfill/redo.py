@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from helios.errors import InputError, NotFound
+from helios.errors import InputError
 from helios.model.retry import CommitRetries
 from helios.plan.nodes import Plan
 from helios.spark.backfill.recompute import Ends, Recompute
@@ -26,12 +26,10 @@ from helios.spark.sinks.alignment import SchemaAligner
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Conflict
-from helios.table.commits import Commit
+from helios.table.commits import REDONE, Commit
 from helios.table.positions import Batch, Span
 from helios.table.refs import BACKFILL
 
-REDONE = "helios.redone"
-"""The stamp of a backfill's commit with the snapshot whose rows it has replaced."""
 DELETED = "rows of it were deleted since, which would come back"
 
 
@@ -48,43 +46,6 @@ class Held:
     files: Sequence[JavaDataFile]
     moved: str
     rows: int
-
-
-def chosen(made: Sequence[Commit], asked: str, pipelines: frozenset[str], table: str) -> list[Commit]:
-    """The commits of a pipeline that `--commits` names, oldest first.
-
-    Args:
-        made: The retained commits of the table, newest first.
-        asked: `A..B`, or one of them: snapshot ids, or numbers of batches.
-        pipelines: The names of the pipeline.
-        table: The name of the table, for messages.
-
-    Raises:
-        InputError: One of them is not there, or a number is that of several.
-    """
-    ours = [one for one in reversed(made) if one.pipeline in pipelines and one.position is not None]
-    first, dots, last = asked.partition("..")
-    since = _place(ours, first.strip(), table)
-    until = _place(ours, last.strip(), table) if dots else since
-    if until < since:
-        raise InputError(f"--commits {asked}: {last} comes before {first}.", fix=f"write {last}..{first}.")
-    return ours[since : until + 1]
-
-
-def _place(ours: Sequence[Commit], text: str, table: str) -> int:
-    found = [place for place, one in enumerate(ours) if text in (str(one.snapshot), str(one.batch))]
-    if len(found) > 1:
-        ids = ", ".join(str(ours[place].snapshot) for place in found)
-        raise InputError(
-            f"--commits: batch {text} is there {len(found)} times, as numbers begin again with each checkpoint.",
-            fix=f"name its snapshot: {ids}.",
-        )
-    if not found:
-        raise NotFound(
-            f"--commits: {table} has no commit {text!r} of the pipeline, or it has expired.",
-            fix=f"`helios history {table}` lists them: write a snapshot or the number of a batch, or A..B.",
-        )
-    return found[0]
 
 
 def slices_of_commits(commits: Sequence[Commit]) -> list[Slice]:
@@ -104,6 +65,7 @@ class Redo:
         recompute: The steps of the script over its sources.
         rejects: The quarantine of the pipeline.
         commits: The commits, by their snapshots.
+        replays: The commits of replays of the pipeline, newest first.
         first: The snapshot of the pipeline's first commit; None where that has expired.
         verify: Raises when another process has taken the backfill over.
     """
@@ -115,6 +77,7 @@ class Redo:
     recompute: Recompute
     rejects: Rejects
     commits: dict[str, Commit]
+    replays: Sequence[Commit]
     first: int | None
     verify: Callable[[], None]
 
@@ -185,6 +148,7 @@ class Redo:
         built = self.recompute.rows(_ends(commit.before) if commit.before is not None else None, ends)
         if built is not None:
             self.rejects.refuse_other(built.rejected, commit)
+        self.rejects.refuse_replayed(commit, [one for one in self.replays if one.committed >= commit.committed])
         return built.df if built is not None else None
 
     def held(self, slice: Slice, head: JavaSnapshot | None) -> Held:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helios.errors import InputError
+from helios.model.values import counted
 from helios.plan.nodes import Plan
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.iceberg import tables
@@ -54,10 +55,34 @@ class Rejects:
         waiting = self._held(of).exceptAll(self._made(rejected)).count()
         if waiting:
             raise self._error(
-                f"{waiting:,} rows of {self._name} pass the script as it is, and a replay would bring them once more",
-                "replay them first, with `helios quarantine replay`, or delete them with `helios quarantine clear`.",
+                f"the script as it is does not reject {counted(waiting, 'row')} of {self._name} as held there, and a "
+                "replay would bring them once more",
+                "replay them first, with `helios quarantine replay`, or delete them with `helios quarantine clear`; if "
+                "they still fail, leave the steps before the expectation as they were.",
             )
         self.refuse_new(rejected)
+
+    def refuse_replayed(self, of: Commit, replays: Sequence[Commit]) -> None:
+        """Rejects the repair of a batch whose rejected rows were replayed: other commits have them.
+
+        Args:
+            of: The batch.
+            replays: The replays since.
+
+        Raises:
+            InputError: There are such rows, or the quarantine does not tell it any more.
+        """
+        fix = "repair its rows by a filter: --where."
+        batch = f"batch {of.batch} (snapshot {of.snapshot})"
+        for replay, entry in ((commit, entry) for commit in replays for entry in commit.reads):
+            at, name = entry.position.snapshot if entry.position is not None else None, self._plan.write.quarantine
+            table = tables.load_table(self._spark, name) if name is not None and entry.source == name.text else None
+            if at is None or table is None or table.snapshot(at) is None:
+                raise self._error(f"snapshot {replay.snapshot} replayed rejected rows, maybe of {batch}", fix)
+            count = self._held(of, at).exceptAll(self._held(of)).count()
+            if count:
+                rows = counted(count, "rejected row")
+                raise self._error(f"snapshot {replay.snapshot} replayed {rows} of {batch}, which would come twice", fix)
 
     def refuse_new(self, rejected: Sequence[DataFrame]) -> None:
         """Rejects a script that rejects rows which are not in the quarantine.
@@ -68,7 +93,8 @@ class Rejects:
         new = self._made(rejected).exceptAll(self._held()).count() if rejected else 0
         if new:
             raise self._error(
-                f"the script as it is rejects {new:,} rows that are not in {self._name}, and they would be gone",
+                f"the script as it is rejects {counted(new, 'row')}, which {self._name} does not hold and which would "
+                "be gone",
                 "keep the expectations as they were, and drop by a where() what the table shall not have any more.",
             )
 
@@ -86,13 +112,19 @@ class Rejects:
     def _nothing(self) -> DataFrame:
         return self._spark.createDataFrame([], "payload string")
 
-    def _held(self, of: Commit | None = None) -> DataFrame:
-        """The pipeline's rows in the quarantine, without those of a batch that is under way and those of sources."""
+    def _held(self, of: Commit | None = None, at: int | None = None) -> DataFrame:
+        """The pipeline's rows in the quarantine, without those of a batch that is under way and those of sources.
+
+        Args:
+            of: The batch that rejected them; None for all.
+            at: The snapshot of the quarantine; None for the rows as they are now.
+        """
         name = self._plan.write.quarantine
         table = tables.load_table(self._spark, name) if name is not None else None
         if name is None or table is None:
             return self._nothing()
-        rows = self._spark.table(name.sql).where(F.col("pipeline").isin(list(self._plan.write.pipelines)))
+        read = self._spark.read.option("versionAsOf", at) if at is not None else self._spark.read
+        rows = read.table(name.sql).where(F.col("pipeline").isin(list(self._plan.write.pipelines)))
         unfinished = Standing(self._plan, self._spark, self._checkpoint, table).unfinished()
         rows = rows.where(f"NOT coalesce({unfinished}, false)") if unfinished is not None else rows
         if of is not None:

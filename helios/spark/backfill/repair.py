@@ -31,6 +31,7 @@ from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.modes import refuse_unordered
 from helios.spark.sinks.options import CommitOptions, Conflict
+from helios.table.commits import INSTEAD
 from helios.table.positions import Batch, Span
 
 TRIES = 20
@@ -146,6 +147,7 @@ class Repair:
         base: The rows that are computed already.
         edges: The edges of the filter and of its slices.
         where: The filter of the backfill.
+        instead: What is read in place of the source, as `--from` names it; None for the source.
         verify: Raises when another process has taken the backfill over.
     """
 
@@ -159,6 +161,7 @@ class Repair:
     base: Base
     edges: Edges
     where: str
+    instead: str | None
     verify: Callable[[], None]
 
     @property
@@ -192,9 +195,10 @@ class Repair:
 
     def _options(self, slice: Slice) -> CommitOptions:
         options = SinkContext(plan=self.plan, spark=self.spark, checkpoint=self.live.checkpoint).options()
+        instead = {INSTEAD: self.instead} if self.instead is not None else {}
         return replace(
             options,
-            stamps={**options.stamps, "helios.slice": slice.condition},
+            stamps={**options.stamps, "helios.slice": slice.condition, **instead},
             properties={**options.properties, **SNAPSHOT_ISOLATION},
             verify=self.verify,
         )

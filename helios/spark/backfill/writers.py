@@ -101,7 +101,8 @@ class Target:
         return InputError(
             f"{slice.name} of {self._name.text} {why}; nothing of it was written.",
             where=self._where,
-            fix="leave those rows out with --where.",
+            fix=f"leave those rows out with --where; `helios history {self._name.text}` and `helios why` show whose "
+            "they are. Rows of another pipeline are repaired by a backfill of that one.",
         )
 
     def _others(self, head: JavaSnapshot | None) -> list[JavaSnapshot]:

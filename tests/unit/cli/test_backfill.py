@@ -6,7 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+
+from helios import Catalog
+from helios.table.ledger import Record
 
 pytestmark = pytest.mark.promise("backfill")
 
@@ -57,3 +61,72 @@ def test_options(cli: Callable[..., Any], folder: Path) -> None:
         done = cli("backfill", "pipeline.py", *given)
         assert done.exit_code == 2
         assert message in done.output
+
+
+COLUMNS = pa.schema(
+    [("id", pa.int64()), ("day", pa.date32()), ("name", pa.string()), ("at", pa.timestamp("us")), ("open", pa.bool_())]
+)
+WRONG_VALUES = {
+    "day >= '2026-13-05'": "'2026-13-05' is not a date, which day is. Fix: write day >= '2026-01-05'.",
+    "day IN ('2026-01-05', 'x')": "'x' is not a date, which day is.",
+    "day BETWEEN DATE '2026-01-01' AND '2026-02-30'": "'2026-02-30' is not a date, which day is.",
+    "NOT Day < 5": "5 is a number and not a date, which Day is. Fix: write Day < '2026-01-05'.",
+    "id = 'twelve'": "'twelve' is not a whole number, which id is. Fix: write id = 42.",
+    "name = 5 AND id = 1": "5 is a number and not a text, which name is. Fix: write name = '5'.",
+    "at < '2026-01-32 10:00'": "'2026-01-32 10:00' is not a time, which at is. Fix: write at < '2026-01-05 09:30:00'.",
+    "at < '2026-01-05T06:00Z'": "'2026-01-05T06:00Z' is not a time, which at is.",
+    "open = 'maybe'": "'maybe' is not true or false, which open is. Fix: write open = true.",
+    "idd = 5": "local.a.t has no column 'idd'. Did you mean 'id'?",
+    "1 = 1": "names no column of local.a.t",
+}
+
+
+def written(folder: Path, script_has_run: bool = True) -> None:
+    """A target with rows, and the record of its pipeline; no JVM is needed for what is refused."""
+    (folder / "pipeline.py").write_text(f"from helios import Iceberg\npipeline = {FOLLOWED} >> Iceberg.sink('a.t')\n")
+    catalog = Catalog.local(path=folder / ".helios")
+    catalog.create_namespace("a")
+    catalog.create_table("a.s", COLUMNS)
+    catalog.create_table("a.t", COLUMNS)
+    table = catalog.load("a.t").iceberg
+    table.append(pa.Table.from_pylist([{"id": 1}], schema=COLUMNS))
+    if script_has_run:
+        with table.transaction() as change:
+            change.set_properties({"helios.ledger.local.a.t": Record(checkpoint="c", batch=0).as_json()})
+
+
+@pytest.mark.parametrize("where", WRONG_VALUES)
+def test_a_wrong_filter_is_blamed_on_the_option_before_spark_starts(
+    cli: Callable[..., Any], folder: Path, where: str
+) -> None:
+    written(folder)
+    done = cli("backfill", "pipeline.py", "--where", where)
+    assert (done.exit_code, "pipeline.py:" in done.stderr) == (2, False), done.output
+    assert f"--where: {WRONG_VALUES[where]}" in done.stderr or WRONG_VALUES[where] in done.stderr
+    assert "starting Spark" not in done.stderr
+
+
+def test_what_else_is_refused_before_spark_starts(cli: Callable[..., Any], folder: Path) -> None:
+    written(folder)
+    wrong = {
+        ("--where", "id = 1", "--by", "dya"): "--by dya: local.a.t has no such column. Did you mean 'day'?",
+        ("--where", "id = 1", "--by", "day", "--from", "a.gone"): "--from a.gone: there is no table local.a.gone",
+        ("--commits", "7"): "--commits: local.a.t has no commit '7' of the pipeline",
+    }
+    for given, message in wrong.items():
+        done = cli("backfill", "pipeline.py", *given)
+        assert (done.exit_code, "starting Spark" in done.stderr) == (2, False), done.output
+        assert message in done.stderr, done.stderr
+
+
+def test_a_table_of_other_writers(cli: Callable[..., Any], folder: Path) -> None:
+    written(folder, script_has_run=False)
+    done = cli("backfill", "pipeline.py", "--where", "id = 1")
+    assert done.exit_code == 2
+    assert "local.a.t has written nothing into local.a.t: there is nothing to repair" in done.stderr
+    assert "rows of other writers are repaired by those" in done.stderr
+    rehearsed = cli("rehearse", "pipeline.py")
+    assert "its commits are of other writers (`helios history local.a.t`)" in rehearsed.stderr
+    for asked in (("why", "a.t", "id = 1"), ("history", "a.t")):
+        told = cli(*asked)
+        assert (told.exit_code, "no pipeline of Helios has written this table" in told.output) == (0, True)

@@ -37,6 +37,10 @@ def test_lines_of_csv_and_json_and_rows_of_parquet(tmp_path: Path) -> None:
     assert told.rows == ({"id": "4", "note": 'y, "z"'}, {"id": "4", "note": "again"})
     assert told.places == ("a b.csv, line 3: ", "c.csv, line 2: ")
 
+    (tmp_path / "m.csv").write_text('id,note\n\n4,"two\nlines"\n')
+    told = found(tmp_path, {**CSV, "options": {**CSV["options"], "multiLine": "true"}}, "m.csv")
+    assert (told.rows, told.places) == (({"id": "4", "note": "two\nlines"},), ("m.csv, line 3: ",))
+
     (tmp_path / "d.json").write_text('{"id": 1}\n\n{"ID": 4, "n": 1}\n')
     told = found(tmp_path, {"format": "json", "options": {}}, "d.json")
     assert (told.rows, told.places) == (({"ID": 4, "n": 1},), ("d.json, line 3: ",))
@@ -49,7 +53,8 @@ def test_lines_of_csv_and_json_and_rows_of_parquet(tmp_path: Path) -> None:
 def test_what_cannot_be_looked_through_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.csv").write_text("id\n4\n")
     assert found(tmp_path, CSV, "a.csv", "gone.csv").note == "1 of 2 files cannot be read any more"
-    assert found(tmp_path, {"format": "orc"}, "a.csv").note == "1 of 1 files are of a format that is not looked through"
+    other = found(tmp_path, {"format": "orc"}, "a.csv").note
+    assert other == "1 of 1 files have a format or options that are not looked through"
     assert found(tmp_path, {**CSV, "options": {"header": "false"}}, "a.csv").count == 0
     monkeypatch.setattr(files, "MOST_BYTES", 5)
     assert "not looked through" in str(found(tmp_path, CSV, "a.csv").note)

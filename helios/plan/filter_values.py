@@ -1,0 +1,135 @@
+"""The values in a filter over a table: each must be one of the type of the column that it is compared with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any
+
+from helios.errors import InputError
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+WHOLE = ("tinyint", "smallint", "int", "bigint")
+DAY = re.compile(r"(\d{4,})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T](?P<time>.*))?)?)?")
+"""A date, or a time with one, as Spark reads texts: 2026, 2026-1, 2026-01-05, 2026-01-05 09:30."""
+CLOCK = re.compile(r"\d{1,2}(:\d{1,2}(:\d{1,2}(\.\d*)?\s*([A-Za-z+-].*)?)?)?|")
+"""The time behind a date: Spark takes a zone only behind seconds."""
+TIME = re.compile(r"T?\d{1,2}:.*")
+"""A time of day, which Spark reads as one of today."""
+SPECIAL = ("epoch", "now", "today", "tomorrow", "yesterday")
+BOOLEANS = ("true", "t", "yes", "y", "1", "false", "f", "no", "n", "0")
+EXAMPLES = {"date": "'2026-01-05'", "timestamp": "'2026-01-05 09:30:00'", "timestamp_ntz": "'2026-01-05 09:30:00'"}
+
+
+def refuse_values(parsed: Any, columns: Mapping[str, str], option: str) -> None:
+    """Rejects a value that Spark cannot compare with its column; of nested columns and of other forms Spark decides.
+
+    Args:
+        parsed: The filter, parsed by sqlglot.
+        columns: The types of the columns, by their names in lower case.
+        option: The option with the filter, for messages.
+
+    Raises:
+        InputError: There is such a value; the message has one that fits.
+
+    Examples:
+        >>> from sqlglot import parse_one
+        >>> refuse_values(parse_one("day >= '2026-02-30'", dialect="spark"), {"day": "date"}, "--where")
+        Traceback (most recent call last):
+        ...
+        helios.errors.InputError: --where: '2026-02-30' is not a date, which day is. Fix: write day >= '2026-01-05'.
+    """
+    for comparison, column, value in _compared(parsed):
+        kind = columns.get(column.name.lower(), "") if len(column.parts) == 1 else ""
+        if kind and (why := misfit(kind, value.this, is_text=value.is_string)):
+            shown = value.sql("spark")
+            raise InputError(
+                f"{option}: {shown} is {why}, which {column.name} is.",
+                fix=_fix(comparison, column, value, kind),
+            )
+
+
+def misfit(kind: str, value: str, *, is_text: bool) -> str:
+    """Why a value is not one of a type; empty if it is, or if only Spark knows.
+
+    Examples:
+        >>> misfit("date", "yesterdy", is_text=True), misfit("date", "2026-1-5", is_text=True)
+        ('not a date', '')
+        >>> misfit("bigint", "12x", is_text=True), misfit("string", "5", is_text=False)
+        ('not a whole number', 'a number and not a text')
+    """
+    if not is_text:
+        return {
+            "date": "a number and not a date",
+            "timestamp": "a number and not a time",
+            "timestamp_ntz": "a number and not a time",
+            "string": "a number and not a text",
+            "boolean": "a number and not true or false",
+            "binary": "a number and not bytes",
+        }.get(kind, "")
+    text = value.strip()
+    if kind in EXAMPLES:
+        fits = (
+            text.lower() in SPECIAL
+            or _is_day(text, timed=kind != "date")
+            or (kind != "date" and TIME.fullmatch(text) is not None)
+        )
+        return "" if fits else "not a date" if kind == "date" else "not a time"
+    if kind in WHOLE:
+        return "" if re.fullmatch(r"[+-]?\d+", text) else "not a whole number"
+    if kind.startswith("decimal"):
+        return "" if _is_number(text) else "not a number"
+    return "not true or false" if kind == "boolean" and text.lower() not in BOOLEANS else ""
+
+
+def _is_day(text: str, *, timed: bool) -> bool:
+    """True for a date, and what may stand behind it: of a time Spark reads it, and of a date it takes anything."""
+    found = DAY.fullmatch(text)
+    if found is None or (timed and CLOCK.fullmatch(found["time"] or "") is None):
+        return False
+    year, month, day = (int(part) if part else 1 for part in found.groups()[:3])
+    with suppress(ValueError):
+        return bool(date(year if 1 <= year <= 9999 else 2000, month, day))
+    return False
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return Decimal(text).is_finite()
+    except InvalidOperation:
+        return False
+
+
+def _compared(parsed: Any) -> Iterator[tuple[exp.Expression, exp.Column, exp.Literal]]:
+    """The comparisons of a plain column with a plain value."""
+    from sqlglot import exp
+
+    kinds = (exp.EQ, exp.NullSafeEQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Between)
+    for comparison in parsed.find_all(*kinds):
+        parts = list(comparison.iter_expressions())
+        columns = [part for part in parts if isinstance(part, exp.Column)]
+        values = [one for one in map(_value, parts) if one is not None]
+        yield from ((comparison, column, value) for column in columns[:1] for value in values)
+
+
+def _value(part: Any) -> exp.Literal | None:
+    """The plain value of a part of a comparison: also that of DATE '2026-01-05', and a negative number."""
+    from sqlglot import exp
+
+    of_time = isinstance(part, exp.Cast) and part.to.this.name in ("DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPNTZ")
+    inner = part.this if of_time or isinstance(part, exp.Neg) else part
+    return inner if isinstance(inner, exp.Literal) else None
+
+
+def _fix(comparison: exp.Expression, column: exp.Column, value: exp.Literal, kind: str) -> str:
+    """The comparison with a value that fits."""
+    number = value.this if not value.is_string else ""
+    fitting = EXAMPLES.get(kind) or {"string": f"'{number}'", "boolean": "true"}.get(kind, "42")
+    signs = {"EQ": "=", "NullSafeEQ": "<=>", "NEQ": "<>", "GT": ">", "GTE": ">=", "LT": "<", "LTE": "<="}
+    sign = signs.get(type(comparison).__name__, ">=" if kind in EXAMPLES else "=")
+    return f"write {column.name} {sign} {fitting}."
