@@ -105,13 +105,12 @@ def page(results: list[dict[str, Any]]) -> str:
     measured = results[0]["machine"]
     parts = [
         "# Benchmarks",
-        "Every figure here comes from `python -m perf run NAME`, and this page from `python -m perf report`. Each "
-        "contender has a process of its own and keeps it over the rounds. They take turns; after every round (where "
-        "targets are kept: after the last) their targets must hold the same rows.",
-        "Times are medians of whole queries, with their start, their commit and, of Helios, its ledger; the first "
-        "rounds, in which a JVM compiles what it runs, do not count. Memory is the peak of all processes of a "
-        "contender, a JVM's heap with it. Written bytes are those that went to storage, beside the bytes of the data "
-        "files that the target keeps.",
+        "`python -m perf run NAME` measures each figure, and `python -m perf report` makes this page. Each contender "
+        "keeps one process over all rounds. The contenders take turns. After every round, or after the last one if "
+        "targets are kept, all targets must hold the same rows.",
+        "Times are medians of whole queries, with start, commit and Helios's ledger. The first rounds, in which a JVM "
+        "compiles its code, do not count. Memory is the peak of all processes of a contender, with the JVM's heap. "
+        '"written / kept" is the bytes written to storage, divided by the bytes of the target\'s data files.',
         "\n".join(f"- **{name}**: {says}" for name, says in CONTENDERS.items()),
         "Measured with " + ", ".join(f"{name} {value}" for name, value in measured.items()) + ".",
     ]
