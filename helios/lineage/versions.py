@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from helios.lineage.manifests import Entry, Files, Manifests
 from helios.lineage.rows import Place, Row, Rows
-from helios.table.commits import Commit, erases
+from helios.table.commits import Commit, overwrites
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -94,7 +94,7 @@ def node_of(metadata: TableMetadata, snapshot: int, commit: Commit | None) -> No
         operation=raw.summary.operation.value if raw.summary is not None else "",
         drops_files=summary.get("deleted-data-files", "0") != "0",
         has_lineage=getattr(raw, "first_row_id", None) is not None,
-        erases=commit is not None and erases(commit.plan),
+        erases=commit is not None and overwrites(commit.plan),
         first=raw.parent_snapshot_id is None and sequence <= 1,
     )
 

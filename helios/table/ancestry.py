@@ -1,8 +1,8 @@
-"""The presence of a batch in a branch: by the branch's ancestors, and by earlier metadata where snapshots have expired.
+"""Decides whether a branch contains a batch: by its ancestors, and by earlier metadata if snapshots have expired.
 
 Iceberg's expiry removes snapshots from the current metadata, but keeps the earlier metadata files that the metadata log
-names. The file with which a snapshot was committed still has the snapshot's parent. Only equal ids prove that a batch
-is present. Sequence numbers prove that it is gone: an ancestor has a lower sequence number than its descendants.
+names. The file that committed a snapshot still names its parent. Only equal ids prove that a batch is present. Sequence
+numbers can prove that it is gone: an ancestor has a lower sequence number than its descendants.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Protocol, TypeAlias
 
 MOST_FILES = 200
-"""Earlier metadata files that one search reads at most."""
+"""The maximum number of earlier metadata files that one search reads."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Node:
 
     Attributes:
         id: Its id.
-        parent: Its parent's id; None for a first one, and where PyIceberg's expiry removed the parent.
+        parent: Its parent's id; None for the first snapshot, or if PyIceberg's expiry removed the parent id.
         sequence: Its sequence number; 0 in tables of format v1.
         at: The time of its commit, in milliseconds since 1970.
     """
@@ -35,12 +35,12 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class Landing:
-    """A batch that was committed.
+    """A committed batch.
 
     Attributes:
         batch: Its number; -1 for the state that a new checkpoint began with.
         snapshot: Its snapshot.
-        sequence: A lower bound of that snapshot's sequence number; 0 where it is unknown.
+        sequence: A lower bound of that snapshot's sequence number; 0 if unknown.
         head: A later head of the branch that was proven to descend from it.
     """
 
@@ -69,7 +69,7 @@ class Version(Protocol):
 
 
 Read: TypeAlias = Callable[[str], "Version | None"]
-"""Reads an earlier metadata file; None where it was deleted."""
+"""Reads an earlier metadata file; None if it was deleted."""
 
 
 def presence(head: int | None, landing: Landing, now: Version, read: Read) -> Presence:
@@ -119,14 +119,15 @@ class EarlierVersions:
     def __init__(self, read: Read) -> None:
         self._read = read
         self._reads_left = MOST_FILES
-        self._last: dict[str, Version | None] = {}
+        self._cache: dict[str, Version | None] = {}
 
     def committed(self, node: Node, version: Version) -> tuple[Node, Version] | None:
         """A snapshot with its parent, and the metadata that still retains the parent; None if no such metadata exists.
 
         Args:
             node: The snapshot.
-            version: The metadata whose log is searched; if the log is too short, so is the log of its oldest file.
+            version: The metadata whose log is searched first; if that log does not reach back far enough, the log of
+                its oldest file is searched next.
         """
         while log := version.earlier():
             files = [file for _, file in log]
@@ -154,7 +155,7 @@ class EarlierVersions:
             else:
                 earlier = version.node(node.id)
                 if earlier is None:
-                    return committed  # from the next newer file, which is that of the commit
+                    return committed  # from the next newer file, which committed the snapshot
                 committed = earlier, version
                 if earlier.parent is not None and version.node(earlier.parent) is not None:
                     return committed
@@ -166,13 +167,13 @@ class EarlierVersions:
             version = self._version(files[index])
 
     def _version(self, file: str) -> Version | None:
-        if file not in self._last:
+        if file not in self._cache:
             if not self._reads_left:
                 return None
             self._reads_left -= 1
-            last_three = dict([*self._last.items()][-3:])  # more would fill the memory: each may be megabytes
-            self._last = last_three | {file: self._read(file)}
-        return self._last[file]
+            last_three = dict([*self._cache.items()][-3:])  # each may be megabytes: more would fill the memory
+            self._cache = last_three | {file: self._read(file)}
+        return self._cache[file]
 
 
 def _begin(log: Sequence[tuple[int, str]], at: int) -> int:

@@ -29,7 +29,7 @@ from helios.table.inputs import (
 from helios.table.positions import same_entries, same_source
 
 Combines: TypeAlias = Callable[[], "str | None"]
-"""The reason why one batch of the same input would give other rows than several; None for steps that go row by row."""
+"""The reason why one batch gives other rows than several batches of the same input; None for row-by-row steps."""
 
 
 def _go_row_by_row() -> None:
@@ -37,20 +37,21 @@ def _go_row_by_row() -> None:
 
 
 LIMIT = 8_192
-"""Characters at most of one pipeline's inputs in a table property: enough for some 150 batches that are not joined."""
+"""The maximum length of one pipeline's inputs in a table property: enough for about 150 batches that are not joined."""
 
 APART = 16
-"""So many of the newest batches are joined last, since a rollback may remove some of them."""
+"""The number of newest batches that are joined last, because a rollback may remove some of them."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The inputs that one batch, or several joined ones, have appended.
+    """The inputs that one batch, or several joined batches, have appended.
 
     Attributes:
-        steps: The fingerprint of the steps; None for different steps, or if a rollback may have removed the batch.
+        steps: The fingerprint of the steps; None if batches of different steps were joined, or a rollback may have
+            removed the batch.
         inputs: One per source.
-        by: The target's snapshot that has the newest of the batches.
+        by: The snapshot of the target in which the newest of the batches was committed.
     """
 
     steps: str | None
@@ -77,7 +78,7 @@ class Finding:
         verdict: The verdict.
         entry: The entry that was appended before, the newest of several; None if there is none.
         source: The number of the source whose ranges overlap.
-        entries: For `REGROUPS`, all entries that together have the batch's range, newest first.
+        entries: For `REGROUPS`, the entries that together cover the batch's range, newest first.
         why: For `REGROUPS`, why the rows depend on the ranges.
     """
 
@@ -94,19 +95,19 @@ class Appended:
 
     Attributes:
         entries: The batches.
-        complete: Whether these are all; False when the oldest were forgotten, or their stamps have expired.
+        complete: False if the oldest entries were dropped, or their stamps have expired.
     """
 
     entries: tuple[Entry, ...] = ()
     complete: bool = True
 
     def judge(self, batch: Entry, looks: Sequence[Look], combines: Combines = _go_row_by_row) -> Finding:
-        """Compares a batch with all that was appended.
+        """Compares a batch with the appended inputs.
 
         Args:
             batch: The batch.
-            looks: Look up the snapshots of each source.
-            combines: Why the batch's steps do not go row by row; called only if the verdict depends on it.
+            looks: For each source, the function that looks up its snapshots.
+            combines: Returns why the batch's steps do not go row by row; called only if the verdict depends on it.
         """
         same_steps = [entry for entry in self.entries if entry.steps == batch.steps]
         equal = next((entry for entry in same_steps if entry.inputs == batch.inputs), None)
@@ -133,12 +134,12 @@ class Appended:
         return unknown or Finding(Verdict.NEW)
 
     def add(self, batch: Entry, limit: int = LIMIT, combines: Combines = _go_row_by_row) -> Appended:
-        """These inputs and one more batch. Above the limit, entries are joined, and then the oldest are forgotten.
+        """These inputs with one more batch. Above the limit, entries are joined, or else the oldest are dropped.
 
         Args:
             batch: The batch.
-            limit: Characters of all entries at most.
-            combines: As for `judge`. Ranges of steps that do not go row by row are not joined to one of these steps.
+            limit: The maximum length of all entries as JSON.
+            combines: As for `judge`. If it returns a reason, a joined range does not keep the steps.
         """
 
         def goes_row_by_row(steps: str | None) -> bool:
@@ -156,7 +157,7 @@ class Appended:
         return Appended(tuple(entries), complete)
 
     def as_json(self) -> dict[str, Any]:
-        """The form in the record of the pipeline: each fingerprint and each table once, and a list per batch."""
+        """The JSON value in the pipeline's record: each fingerprint and each table once, and a list per batch."""
         steps = list(dict.fromkeys(entry.steps for entry in self.entries))
         inputs = [given for entry in self.entries for given in entry.inputs]
         tables = list(dict.fromkeys(given.table for given in inputs if not isinstance(given, Digest)))
@@ -169,10 +170,10 @@ class Appended:
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> Appended:
-        """The inputs from the form that `as_json` gives.
+        """Parses the value that `as_json` returns.
 
         Raises:
-            KeyError: A field is missing. This and the other errors mean that the form is damaged.
+            KeyError: A field is missing. Each of these errors means that the value is damaged.
             IndexError: A batch refers to missing steps or a missing table.
             TypeError: A value has the wrong type.
             ValueError: A list has the wrong length.
@@ -188,7 +189,7 @@ class Appended:
 def entry_of(
     position: Mapping[str, Any] | None, steps: str, looks: Sequence[Look], by: int | None = None
 ) -> Entry | None:
-    """The inputs of a batch, from its recorded position; None where it has none.
+    """The inputs of a batch, from its recorded position; None if that has no sources.
 
     Examples:
         >>> read = {"source": "local.a.s", "uuid": "u", "snapshot": 7, "after": 5}
@@ -200,14 +201,14 @@ def entry_of(
         return None
     padded = [*looks, *[_unknown] * len(sources)]
     inputs = tuple(recorded_input(source, look) for source, look in zip(sources, padded, strict=False))
-    # A followed source is compared, but its batch cannot be read once more in the same form: it never is the same.
+    # A batch of a followed source cannot be read again as it was, so without steps it never counts as the same.
     return Entry(None if any("place" in source for source in sources) else steps, inputs, by)
 
 
 def earlier_state(
     position: Mapping[str, Any] | None, batch: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
-    """The first source whose state has changed: its entry in a recorded position, and in a batch; None without one.
+    """The first source whose state has changed: its recorded entry, and its entry in a batch; None if there is none.
 
     A table is identified by its UUID, as its name may change.
 
@@ -231,9 +232,9 @@ def _unknown(snapshot: int) -> Node | None:
 
 
 def _covering(batch: Entry, entries: Sequence[Entry], looks: Sequence[Look]) -> list[Entry]:
-    """The entries that together have all snapshots of a batch's range, with equal other inputs, newest first.
+    """The entries that together cover all snapshots of a batch's range, and whose other inputs are equal; newest first.
 
-    Empty if they do not have all snapshots, or if the batch has another number of ranges than one.
+    Empty if they do not cover all snapshots, or if the batch does not have exactly one range.
     """
     ranges = [index for index, given in enumerate(batch.inputs) if isinstance(given, Range)]
     if len(ranges) != 1:
@@ -257,7 +258,7 @@ def _covering(batch: Entry, entries: Sequence[Entry], looks: Sequence[Look]) -> 
 
 
 def _other_inputs(entry: Entry, at: int) -> tuple[Input, ...]:
-    """The inputs of an entry, with a placeholder for one of them."""
+    """The inputs of an entry, with a placeholder at one index."""
     return (*entry.inputs[:at], SEVERAL, *entry.inputs[at + 1 :])
 
 
@@ -269,14 +270,15 @@ def _joined(entries: Sequence[Entry], goes_row_by_row: Callable[[str | None], bo
 
     Args:
         entries: The entries.
-        goes_row_by_row: Whether some steps give the same rows for two ranges as for the joined range.
+        goes_row_by_row: Whether steps give the same rows for two ranges as for the joined range.
         exact: Whether only entries with the same steps and equal other inputs are joined. Otherwise the joined entry
             has no steps, and a batch that overlaps it is refused.
     """
     kept: list[Entry] = []
     for entry in entries:
         latest = entry
-        while (pair := _first_join(kept, latest, goes_row_by_row, exact=exact)) is not None:  # may be adjacent to more
+        # The joined range may have neighbours, too.
+        while (pair := _first_join(kept, latest, goes_row_by_row, exact=exact)) is not None:
             neighbour, latest = pair
             kept = [other for other in kept if other is not neighbour]
         kept.append(latest)
@@ -286,7 +288,7 @@ def _joined(entries: Sequence[Entry], goes_row_by_row: Callable[[str | None], bo
 def _first_join(
     entries: Sequence[Entry], entry: Entry, goes_row_by_row: Callable[[str | None], bool], *, exact: bool
 ) -> tuple[Entry, Entry] | None:
-    """The first entry that can be joined with another one, and the joined entry."""
+    """The first of `entries` that can be joined with `entry`, and the joined entry; None if there is none."""
     for other in entries:
         joined = _join(other, entry, goes_row_by_row, exact=exact)
         if joined is not None:

@@ -30,13 +30,13 @@ class CommitTimes:
 def commit_times(metadata: Mapping[str, Any], name: str, pin: int | None) -> CommitTimes:
     """The commit times of a table's main, up to a snapshot.
 
-    The times come from the table's snapshot log, which has rollbacks too. As the clocks of writers may differ, a later
-    entry may have an earlier time: it counts from that time on, and replaces the entries before it with later times.
+    The times come from the table's snapshot log, which includes rollbacks. As the clocks of writers differ, an entry
+    may have an earlier time than entries before it: it counts from its own time on, and replaces those entries.
 
     Args:
         metadata: The table's metadata, as in its metadata file.
         name: The table's name.
-        pin: The last snapshot; None for an empty table.
+        pin: The snapshot up to which the times are read; None for an empty table.
 
     Examples:
         >>> snapshots = [{"snapshot-id": 7, "sequence-number": 1}, {"snapshot-id": 8, "parent-snapshot-id": 7}]

@@ -35,9 +35,10 @@ class Commit:
         added: The rows that it added.
         removed: The rows that it removed.
         moved: The rows that it moved into other files, as a compaction does.
-        exact: Whether these are the rows. Where it rewrote files, the rows that stay in them count as added and as
-            removed; deletes of format v2 and by equality are counted as they were written.
-        pipeline: The pipeline that made it; None for another writer.
+        exact: Whether these counts are exact. They are not if files were rewritten (unchanged rows count as added and
+            removed), if removed files had position deletes of format v2 (deleted rows count again), or with equality
+            deletes.
+        pipeline: The pipeline that made it; None for other writers.
         batch: The number of the batch in the pipeline's checkpoint.
         position: The input of the batch, as stamped.
         steps: The fingerprint of the pipeline's steps.
@@ -68,14 +69,14 @@ class Commit:
 
     @property
     def reads(self) -> tuple[Recorded, ...]:
-        """The entries of the batch's sources, with the position at which the batch ended."""
+        """The entries of the batch's sources, each with the position at which the batch ended."""
         return tuple(recorded(self.position))
 
     @property
     def repairs(self) -> str | None:
         """The pipeline whose rows a backfill repaired by this commit; None for the commit of a batch.
 
-        It has read once more what that pipeline had read, up to its position.
+        The backfill reads again what that pipeline had read, up to the same position.
         """
         repaired = (self.pipeline or "").removesuffix(BACKFILL)
         return repaired if repaired != (self.pipeline or "") else None
@@ -132,12 +133,12 @@ def commit_of(
 def commit_in(
     metadata: TableMetadata, snapshot: int, places: Sequence[Warehouse] = (), given: Mapping[str, str] | None = None
 ) -> Commit:
-    """The commit of a snapshot in some metadata of its table, which may be earlier; otherwise as `commit_of`."""
+    """The commit of a snapshot, from the table's current or earlier metadata; otherwise as `commit_of`."""
     return _history(metadata, snapshot, places, given or {})[0]
 
 
 def expired_before(table: Table, branch: str = MAIN) -> datetime | None:
-    """The time of the oldest retained commit of a branch; None where that is the first one, or there is none."""
+    """The time of the oldest retained commit of a branch; None if that is the first commit, or there is none."""
     metadata = table.iceberg.metadata
     head = metadata.refs.get(branch)
     oldest = [*ancestors(metadata, head.snapshot_id)][-1] if head is not None else None
@@ -174,7 +175,7 @@ def _history(metadata: TableMetadata, head: int, places: Sequence[Warehouse], gi
 
     last_positions: dict[str, Position | None] = {}
     history: list[Commit] = []
-    retained = {raw.snapshot_id: raw for raw in metadata.snapshots}  # PyIceberg's look-up by id goes through all
+    retained = {raw.snapshot_id: raw for raw in metadata.snapshots}  # PyIceberg's lookup by id is a linear search
     for id in reversed(list(ancestors(metadata, head))):
         raw = retained[id]
         summary = raw.summary.additional_properties if raw.summary is not None else {}
@@ -206,8 +207,8 @@ def _history(metadata: TableMetadata, head: int, places: Sequence[Warehouse], gi
     return history
 
 
-def erases(plan: KeptPlan | None) -> bool:
-    """True if the batches of a plan replace what they write over: all rows of their files are their own."""
+def overwrites(plan: KeptPlan | None) -> bool:
+    """True if the batches of a plan overwrite old rows, so that their files have only new rows."""
     return plan is not None and str(plan.plan["target"].get("mode")).startswith("overwrite")
 
 
@@ -215,10 +216,10 @@ def _counted(summary: Mapping[str, str], operation: str, plan: KeptPlan | None, 
     """The rows that a commit added, removed and moved, by the counts of its summary.
 
     Args:
-        summary: Of the snapshot.
+        summary: The snapshot's summary.
         operation: Iceberg's operation.
         plan: The plan of its pipeline.
-        vectors: Whether deletes are deletion vectors, which go with their files, as in format v3.
+        vectors: Whether deletes are deletion vectors (format v3), which are removed together with their data files.
 
     Examples:
         >>> _counted({"added-records": "3", "added-position-deletes": "5", "removed-position-deletes": "4"},
@@ -234,8 +235,8 @@ def _counted(summary: Mapping[str, str], operation: str, plan: KeptPlan | None, 
     added, dropped = count("added-records"), count("deleted-records")
     if operation == "replace":
         return {"added": 0, "removed": 0, "moved": added, "exact": True}
-    lately = count("added-position-deletes") - count("removed-position-deletes")
-    rewrites = bool(added and dropped and not erases(plan))
-    dangling = bool(dropped and not vectors and count("total-position-deletes") - lately)
+    new_deletes = count("added-position-deletes") - count("removed-position-deletes")
+    rewrites = bool(added and dropped and not overwrites(plan))
+    dangling = bool(dropped and not vectors and count("total-position-deletes") - new_deletes)
     exact = not (rewrites or dangling or count("added-equality-deletes"))
-    return {"added": added, "removed": max(0, dropped + lately), "moved": 0, "exact": exact}
+    return {"added": added, "removed": max(0, dropped + new_deletes), "moved": 0, "exact": exact}

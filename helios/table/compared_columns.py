@@ -1,4 +1,4 @@
-"""The columns of two states of tables: how they differ, and by which of them rows are compared; without a JVM."""
+"""The columns of two table states: how they differ, and which of them are used to compare rows; without a JVM."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class ColumnChange:
 
     Attributes:
         change: added, removed, renamed, type, or nulls.
-        column: The column, with dots for a nested one: its name in the later state, or of a removed one in the earlier.
+        column: The column's name in the later state, or in the earlier state if it was removed; nested names are joined
+            by dots.
         before: The name, the type, or "required" or "optional", in the earlier state.
         after: The same in the later state.
     """
@@ -52,10 +53,10 @@ class ColumnChange:
 
 
 def compared_columns(before: State, after: State) -> list[str]:
-    """The columns by which rows are compared, by their names in the later state.
+    """The columns that are used to compare rows, by their names in the later state.
 
-    Of one table all columns of the later state: files that lack one give null, or its default. Of two tables those
-    that both have, by types of which one takes the values of the other.
+    In one table these are all columns of the later state: a file that lacks a column gives null or the default. In two
+    tables they are the common columns for which one of the two types can represent all values of the other.
     """
     if before.same_table(after):
         return [field.name for field in after.schema.fields]
@@ -71,14 +72,14 @@ WIDER = (("int", "long"), ("float", "double"))
 
 
 def not_compared(before: State, after: State) -> list[str]:
-    """The columns that both of two tables have by types that cannot be compared."""
+    """The columns that two tables have in common, but with types that cannot be compared."""
     names = {field.name for field in before.schema.fields}
     compared = compared_columns(before, after)
     return [field.name for field in after.schema.fields if field.name in names and field.name not in compared]
 
 
 def common_type(one: IcebergType, other: IcebergType) -> str | None:
-    """The type that takes the values of two types exactly; None where there is none.
+    """The type that represents all values of two types exactly; None if there is none.
 
     Examples:
         >>> from pyiceberg.types import DecimalType, IntegerType, LongType, StringType
@@ -98,24 +99,24 @@ def common_type(one: IcebergType, other: IcebergType) -> str | None:
 
 
 def _bare(kind: IcebergType) -> str:
-    """A type as JSON, without what differs from table to table: field ids, and whether nulls are allowed."""
+    """A type as JSON, without what may differ between equal types: field ids, comments and nullability."""
 
     def strip(value: Any) -> Any:
         if isinstance(value, list):
             return [strip(one) for one in value]
         if not isinstance(value, dict):
             return value
-        gone = ("id", "element-id", "key-id", "value-id", "doc", "required", "element-required", "value-required")
-        return {key: strip(one) for key, one in value.items() if key not in gone}
+        ignored = ("id", "element-id", "key-id", "value-id", "doc", "required", "element-required", "value-required")
+        return {key: strip(one) for key, one in value.items() if key not in ignored}
 
     return json.dumps(strip(json.loads(kind.model_dump_json())), sort_keys=True)
 
 
 def read_fields(before: State, after: State) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The columns in which the files of two states are read to compare rows, as the JSON of Iceberg's fields.
+    """The columns to read from the files of two states to compare their rows, as the JSON of Iceberg's fields.
 
-    Both are those of `compared_columns`, in one order and by one name. Their types take the values of all files that
-    the table has ever had.
+    Both lists are the columns of `compared_columns`, in the same order and under the same names. Their types are wide
+    enough for all files that the table has ever had.
 
     Raises:
         InputError: Two tables have no column that can be compared, or the names of two columns differ by case alone.
@@ -126,7 +127,7 @@ def read_fields(before: State, after: State) -> tuple[list[dict[str, Any]], list
     if alike is not None:
         raise InputError(
             f"{after.table.name} at {after.text} has the columns {first[alike.lower()]!r} and {alike!r}: their names "
-            "differ by case alone, and Spark, which compares the rows, does not tell them apart.",
+            "differ by case alone, and Spark, which compares the rows, does not distinguish them.",
             where=caller(),
             fix="rename one of them: columns are read by their names in the later state.",
         )
@@ -145,28 +146,28 @@ def _fields(state: State, names: Sequence[str]) -> list[dict[str, Any]]:
     schemas = sorted(state.table.iceberg.metadata.schemas, key=lambda schema: schema.schema_id)
     for schema in (*schemas, state.table.iceberg.schema()):
         widest.update((column.id, column.type) for column in _columns(schema) if not column.nested)
-    found = {field.name: json.loads(field.model_dump_json()) for field in state.schema.fields}
-    return [_widened(found[name], widest) for name in names]
+    fields = {field.name: json.loads(field.model_dump_json()) for field in state.schema.fields}
+    return [_widened(fields[name], widest) for name in names]
 
 
 def _widened(value: Any, widest: Mapping[int, str]) -> Any:
-    """A field as JSON, whose primitive types are replaced by wider ones."""
+    """A field as JSON, with its primitive types replaced by the widest ones."""
     if isinstance(value, list):
         return [_widened(one, widest) for one in value]
     if not isinstance(value, dict):
         return value
-    made = {key: _widened(one, widest) for key, one in value.items()}
+    result = {key: _widened(one, widest) for key, one in value.items()}
     for kind, id in (("type", "id"), ("element", "element-id"), ("key", "key-id"), ("value", "value-id")):
-        if id in made and isinstance(made.get(kind), str):
-            made[kind] = widest.get(made[id], made[kind])
-    return made
+        if id in result and isinstance(result.get(kind), str):
+            result[kind] = widest.get(result[id], result[kind])
+    return result
 
 
 @dataclass(frozen=True)
 class _Column:
     id: int
     parent: int | None
-    own: str
+    short_name: str
     name: str
     type: str
     required: bool
@@ -178,19 +179,19 @@ def column_changes(before: State, after: State) -> list[ColumnChange]:
     same = before.same_table(after)
     old = {(column.id if same else column.name): column for column in _columns(before.schema)}
     new = {(column.id if same else column.name): column for column in _columns(after.schema)}
-    gone = {column.id for key, column in old.items() if key not in new}
-    came = {column.id for key, column in new.items() if key not in old}
+    removed = {column.id for key, column in old.items() if key not in new}
+    added = {column.id for key, column in new.items() if key not in old}
     return [
         *(ColumnChange(change="removed", column=c.name, before=c.type) for c in old.values()
-          if c.id in gone and c.parent not in gone),
+          if c.id in removed and c.parent not in removed),
         *(ColumnChange(change="added", column=c.name, after=c.type) for c in new.values()
-          if c.id in came and c.parent not in came),
+          if c.id in added and c.parent not in added),
         *(change for key, c in new.items() if key in old for change in _between(old[key], c)),
     ]  # fmt: skip
 
 
 def _between(old: _Column, new: _Column) -> Iterator[ColumnChange]:
-    if old.own != new.own:
+    if old.short_name != new.short_name:
         yield ColumnChange(change="renamed", column=new.name, before=old.name, after=new.name)
     if old.type != new.type:
         yield ColumnChange(change="type", column=new.name, before=old.type, after=new.type)
@@ -200,7 +201,7 @@ def _between(old: _Column, new: _Column) -> Iterator[ColumnChange]:
 
 
 def _columns(schema: Schema) -> Iterator[_Column]:
-    """All columns, nested ones behind the one that holds them."""
+    """All columns; nested columns follow the one that contains them."""
     from pyiceberg.types import ListType, MapType, NestedField, StructType
 
     def walk(field: NestedField, parent: _Column | None) -> Iterator[_Column]:

@@ -27,8 +27,8 @@ def is_glob(path: str) -> bool:
 def escaped(path: str) -> str:
     """A path as a glob that matches this path only.
 
-    Spark treats every path as a glob. With globs turned off, it reads all given paths anew for each of them that has a
-    glob character.
+    Spark treats every path as a glob. With globs turned off, Spark reads all given paths once more for each path that
+    has a glob character.
 
     Examples:
         >>> escaped("in/a[1].csv")
@@ -38,7 +38,7 @@ def escaped(path: str) -> str:
 
 
 def rooted(path: str) -> tuple[str, str]:
-    """A path, split in front of its first part with a wildcard: the folder, and the rest.
+    """A path, split before its first part that has a wildcard: the folder, and the rest.
 
     The rest is empty if no part has a wildcard.
 
@@ -60,7 +60,7 @@ def globbed(glob: str) -> re.Pattern[str]:
     """The pattern of the paths that a glob matches, by Hadoop's rules.
 
     Args:
-        glob: Parts of a path with `*`, `?`, `[a-z]`, `[^a]`, `{a,b}` or `\\` before a sign that stands for itself.
+        glob: Parts of a path with `*`, `?`, `[a-z]`, `[^a]`, `{a,b}` or `\\` before a literal character.
 
     Raises:
         re.error: A brace is not closed.
@@ -96,7 +96,7 @@ def is_hidden(name: str) -> bool:
 
 
 def is_data(name: str) -> bool:
-    """True if a file of this name holds rows: it is not hidden, and not still being written.
+    """True if a file of this name contains rows: it is not hidden, and not still being written.
 
     Examples:
         >>> [name for name in ("a.csv", "a.csv.tmp", "_SUCCESS", "_metadata") if is_data(name)]
@@ -130,7 +130,7 @@ def overlap(one: str, other: str) -> bool:
 
 
 def _may_match(one: str, other: str) -> bool:
-    """True if two names, of which each may be a glob, may match the same name."""
+    """True if two names or globs may match the same name."""
     if is_glob(one) and is_glob(other):  # compared by their prefixes and suffixes only
         prefix, *_, suffix = GLOB.split(one)
         other_prefix, *_, other_suffix = GLOB.split(other)
@@ -146,7 +146,7 @@ def _may_match(one: str, other: str) -> bool:
 
 
 def _normalized(path: str) -> str:
-    """A path without `.`, `..` and `//`. A local path is absolute; the schemes of S3 become one."""
+    """A path without `.`, `..` and `//`. A local path becomes absolute; the schemes of S3 become `s3`."""
     scheme, _, rest = path.rpartition("://") if "://" in path else ("", "", path)
     if path.startswith("file:"):
         scheme, rest = "", "/" + path.removeprefix("file:").lstrip("/")

@@ -1,4 +1,4 @@
-"""How fast the history of a table grows, and the line of a script that bounds it."""
+"""How fast the history of a table grows, and the line to add to a script to bound it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     import pyiceberg.table
 
 MANY = 1000
-"""A history of so many snapshots is reported: each commit writes all of them again, one or two megabytes by then."""
+"""A history of this many snapshots is reported: each commit then writes one or two megabytes of metadata."""
 
 REMEDY = '.maintain(expire="5d")'
 DAY = 86400.0
-"""Seconds of a day."""
+"""Seconds in a day."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class Growth:
     Attributes:
         snapshots: How many snapshots its metadata names.
         seconds: The time between the oldest and the newest of them.
-        bytes: The size of the metadata file, which every commit writes again; None where it is unknown.
+        bytes: The size of the metadata file, which every commit writes again; None if unknown.
     """
 
     snapshots: int
@@ -32,7 +32,7 @@ class Growth:
 
     @property
     def commits_a_day(self) -> int:
-        """About how many commits a day there were.
+        """The average number of commits a day, rounded.
 
         Examples:
             >>> Growth(snapshots=1441, seconds=86_400).commits_a_day

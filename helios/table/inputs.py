@@ -90,7 +90,7 @@ def meet(one: Input, other: Input, look: Look) -> bool | None:
     a, b = _as_range(one), _as_range(other)
     if a is None or b is None or _before(a, b) or _before(b, a):
         return False
-    # A snapshot before the beginning of one range is not in both.
+    # A snapshot at or before the start of either range is not in both.
     stops = {point.snapshot for point in (a.after, b.after) if point is not None}
     mine, all_mine = _walk(a, look, stops)
     theirs, all_theirs = _walk(b, look, stops)
@@ -115,7 +115,7 @@ def _before(a: Range, b: Range) -> bool:
 
 
 def _walk(span: Range, look: Look, stops: set[int]) -> tuple[set[int], bool]:
-    """The retained snapshots from the end of a range back to a stop, and whether none of them has expired."""
+    """The retained snapshots from the end of a range back to a stop; False if an expired snapshot ended the walk."""
     walked: set[int] = set()
     snapshot: int | None = span.to.snapshot
     while snapshot is not None and snapshot not in stops:
@@ -128,7 +128,7 @@ def _walk(span: Range, look: Look, stops: set[int]) -> tuple[set[int], bool]:
 
 
 def within(span: Range, look: Look) -> tuple[set[int], bool]:
-    """The retained snapshots of a range, and whether none of its snapshots has expired."""
+    """The retained snapshots of a range, and whether they are all of its snapshots."""
     return _walk(span, look, {span.after.snapshot} if span.after is not None else set())
 
 
@@ -149,7 +149,7 @@ def _point(point: Point | None) -> tuple[int | None, int | None]:
 
 
 def unpacked(given: Any, tables: list[str]) -> Input:
-    """The input from the form that `packed` gives.
+    """The inverse of `packed`.
 
     Raises:
         ValueError: A list has the wrong length, or a range has no end.

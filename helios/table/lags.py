@@ -1,4 +1,4 @@
-"""Lags that only a run can compute, as only a run connects to their sources. The run keeps them in its checkpoint.
+"""Lags that only a run can compute, because only a run connects to the source. It keeps them in its checkpoint.
 
 <checkpoint>/
   helios/lag/N.json   the last lag of the source with the number N in the plan
@@ -40,7 +40,7 @@ class SeenLag:
 
     @classmethod
     def parse(cls, text: str) -> SeenLag | None:
-        """The lag of a file; None for one that is damaged or of a later version.
+        """Parses the text of a lag file; None if it is damaged or of a later version.
 
         Examples:
             >>> at = datetime(2026, 1, 1, tzinfo=UTC)
@@ -58,16 +58,16 @@ class SeenLag:
 
 
 def last_seen(pipeline: str, source: str, places: Sequence[Warehouse], given: Sequence[str] = ()) -> SeenLag | None:
-    """The last lag of a source that a run of the pipeline saw.
+    """The last lag that a run of the pipeline computed for a source.
 
     Args:
         pipeline: The pipeline.
         source: The source's name in positions.
-        places: The warehouses to search for its checkpoint, unless that is given.
-        given: The location of its checkpoint.
+        places: The warehouses to search for its checkpoints, if none is given.
+        given: The locations of its checkpoints.
 
     Returns:
-        The newest lag; None where no checkpoint has one, or none can be read.
+        The newest lag; None if no checkpoint has one, or none can be read.
     """
     lags: list[SeenLag] = []
     try:

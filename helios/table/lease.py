@@ -16,7 +16,7 @@ FILE = "helios/lease.json"
 """The file of the lease in a checkpoint."""
 
 LEASE_SECONDS = 60.0
-"""Seconds after its last renewal for which the lease of a driver on another host is valid."""
+"""Seconds for which the lease of a driver on another host stays valid after its last renewal."""
 
 RELEASED: set[str] = set()
 """Owners in this process that have released their lease, even if its file could not be deleted."""
@@ -33,7 +33,7 @@ class Holder(TypedDict, total=False):
 
 
 def parse(text: str | None) -> Holder | None:
-    """The holder that a lease's file names; None without one."""
+    """The holder that a lease file names; None if it names none."""
     try:
         fields = json.loads(text) if text else None
         return _holder(fields) if isinstance(fields, dict) else None
@@ -70,7 +70,7 @@ def alive(holder: Holder) -> bool:
 
 
 def lease_error(location: str, holder: Holder, where: Origin | None = None) -> LeaseError:
-    """The error of a checkpoint that another driver holds."""
+    """The error that another driver holds a checkpoint."""
     return LeaseError(
         f"another driver is running on {location}: process {holder['pid']} on {holder['host']}.",
         where=where,
@@ -79,7 +79,7 @@ def lease_error(location: str, holder: Holder, where: Origin | None = None) -> L
 
 
 def second_driver(location: str, properties: Mapping[str, str], where: Origin | None = None) -> LeaseError | None:
-    """The error of a checkpoint that another driver holds, found before Spark starts; None if no such driver is known.
+    """The error that another driver holds a checkpoint, found before Spark starts; None if no such driver is known.
 
     Args:
         location: The checkpoint.
@@ -90,7 +90,7 @@ def second_driver(location: str, properties: Mapping[str, str], where: Origin | 
         holder = parse(text_in(location, properties, FILE))
         return lease_error(location, holder, where) if holder is not None and alive(holder) else None
     except (RunError, KeyError, ValueError, TypeError):
-        return None  # Spark will read the file when it takes the lease
+        return None  # the run reads the file again when it takes the lease
 
 
 def process_start(pid: int) -> str | None:

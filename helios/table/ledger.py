@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 AUDIT = "helios_audit_"
-"""The branch `helios_audit_<pipeline>` has the batch of a pipeline that is not published yet."""
+"""The branch `helios_audit_<pipeline>` has the batch that a pipeline has not published yet."""
 
 VERSION = 1
 """The newest version of records that this code reads."""
@@ -42,13 +42,14 @@ class Record:
         start: The starting positions of the followed sources, as the checkpoint keeps them, if they depend on the time
             of the first start; None otherwise.
         upserts: The rule for which row of a key wins, as `helios.plan.other_upserts` writes it; None without upserts.
-        beside: The pipelines beside which this one may write, by `--beside`.
-        formerly: The former names of the pipeline, which its older snapshots have.
+        beside: The pipelines of the same source beside which `--beside` lets this one write.
+        formerly: The former names of the pipeline, which are stamped on its older snapshots.
         quarantines: The quarantine tables that may have its rows, by their full names.
-        keys: The folder of the keys that its upserts remember, for other pipelines; None if it is in the checkpoint.
+        keys: The folder of the keys that its upserts remember, where other pipelines can read them; None if they are in
+            the checkpoint.
         audited: Whether its batches have ever waited for an audit: someone may publish such a batch by hand.
-        published: The pipeline of the published branch whose record this is a copy of, until the first run after it;
-            None otherwise.
+        published: Set from a publication until the next run: the pipeline of the branch from which this record was
+            copied.
     """
 
     checkpoint: str
@@ -70,26 +71,26 @@ class Record:
     published: str | None = None
 
     def renamed(self, was: str) -> Record:
-        """The record under another name of the pipeline.
+        """The record for a new name of the pipeline.
 
         Args:
-            was: The name until now.
+            was: The former name.
         """
         return replace(self, formerly=tuple(dict.fromkeys((*self.formerly, was))))
 
     @property
     def landed(self) -> int:
-        """The last batch that the table has."""
+        """The number of the last batch that the table has."""
         return self.batch - 1 if self.aside else self.batch
 
     @property
     def only_began(self) -> bool:
-        """True if the record has the first start of the pipeline, and no batch yet."""
+        """True if the record has only the starting positions of the pipeline, and no batch yet."""
         return self.position is None and self.start is not None
 
     @property
     def reads_once(self) -> bool:
-        """True if the pipeline reads its sources as they are, and follows none of them."""
+        """True if the pipeline reads the state of its sources, and follows none of them."""
         entries = (self.position or {}).get("sources") or ()
         return bool(entries) and not any("place" in entry or "to" in entry for entry in entries)
 
@@ -106,14 +107,14 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Staged:
-    """A batch that is written to the audit branch of its pipeline, and not in main yet.
+    """A batch on the audit branch of its pipeline that is not in main yet.
 
     Attributes:
         branch: The audit branch.
         snapshot: The head of the branch.
         batch: The batch's number.
         position: The input of the batch.
-        checkpoint: The id of the checkpoint that drove it.
+        checkpoint: The id of the checkpoint that wrote it.
         steps: The fingerprint of the pipeline's steps.
         rows: The rows that the snapshot added.
     """
@@ -228,7 +229,7 @@ def staged(metadata: TableMetadata, pipeline: str) -> Staged | None:
 
 
 def _sound_record(metadata: TableMetadata, pipeline: str) -> Record | None:
-    """The record of a pipeline; None if it is missing or damaged, which the readers of the record itself report."""
+    """The record of a pipeline; None if it is missing, or damaged: `records` reports that."""
     key = LEDGER + pipeline
     try:
         return parse(metadata.properties.get(key, ""), key, "")

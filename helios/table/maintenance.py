@@ -50,8 +50,8 @@ class Expiry:
 
     Attributes:
         snapshots: The snapshots that expire, oldest first.
-        held: The readers that need further snapshots, and those snapshots.
-        lost: The readers whose position is no longer in the table's history: nothing can be kept for them.
+        held: The snapshots that would expire, but are kept for a reader; one entry per reader.
+        lost: The readers whose position has left the table's history, so that nothing can be kept for them.
         needed: All snapshots that some reader needs.
     """
 
@@ -99,8 +99,8 @@ def retention(
     elif retain_last is not None:
         before = now + 1
     else:
-        before = now - _whole(metadata, MAX_AGE, DEFAULT_MAX_AGE_MS)
-    return Retention(before, retain_last or _whole(metadata, MIN_KEPT, DEFAULT_MIN_KEPT))
+        before = now - _number_property(metadata, MAX_AGE, DEFAULT_MAX_AGE_MS)
+    return Retention(before, retain_last or _number_property(metadata, MIN_KEPT, DEFAULT_MIN_KEPT))
 
 
 def _before(older_than: datetime | str | timedelta | float, now: int) -> int:
@@ -116,7 +116,7 @@ def _before(older_than: datetime | str | timedelta | float, now: int) -> int:
     return now - int(duration(older_than, "older_than") * 1000)
 
 
-def _whole(metadata: TableMetadata, key: str, default: int) -> int:
+def _number_property(metadata: TableMetadata, key: str, default: int) -> int:
     text = metadata.properties.get(key)
     try:
         return default if text is None else int(text)
@@ -127,16 +127,16 @@ def _whole(metadata: TableMetadata, key: str, default: int) -> int:
 def plan_expiry(metadata: TableMetadata, kept: Retention, readers: Iterable[Reader] = ()) -> Expiry:
     """The snapshots that may expire.
 
-    The rules are Iceberg's own (`RemoveSnapshots`). The heads of branches and tags stay. From the head of each branch
-    backwards, snapshots stay that are young enough or among the last ones. Snapshots outside of all branches stay until
-    they are old enough. In addition, snapshots that a reader needs stay.
+    The rules are Iceberg's own (`RemoveSnapshots`). The heads of branches and tags stay. On each branch, the snapshots
+    stay that are young enough or among the last ones. Outside of all branches, snapshots stay until they are old
+    enough. In addition, snapshots that a reader needs stay.
 
     Raises:
         InputError: The table property `gc.enabled` is false.
     """
     if metadata.properties.get(GC_ENABLED, "true").lower() == "false":
         raise InputError(
-            "the table property gc.enabled is false: its files may belong to other tables too, and nothing expires.",
+            "the table property gc.enabled is false: its files may belong to other tables, too, so nothing expires.",
             fix="set gc.enabled to true if no other table shares its files.",
         )
     parents = {raw.snapshot_id: raw.parent_snapshot_id for raw in metadata.snapshots}
@@ -259,7 +259,7 @@ def remove_snapshots(table: pyiceberg.table.Table, snapshots: Sequence[int]) -> 
 
 @cache
 def _update() -> type[RemoveSnapshotsUpdate]:
-    """PyIceberg's update, which is applied here by Iceberg's rules unless a server applies it.
+    """PyIceberg's update, but applied by Iceberg's rules (a REST server applies its own).
 
     PyIceberg itself drops the parent id of a snapshot whose parent expires. A reader at that parent could then not find
     its position, and a history with a gap would look complete.

@@ -2,7 +2,7 @@
 
 <checkpoint>/
   helios/plans/STEPS.json   the last plan with these steps; STEPS is their fingerprint, as in the stamps of commits
-  helios/plans/STEPS-AT.json  an earlier plan with these steps, whose sources were read otherwise
+  helios/plans/STEPS-AT.json  an earlier plan with the same steps that read its sources differently
   helios/plans/last         the fingerprint of the last run
   helios/backfill/helios/plans/STEPS.json  the plan of a backfill
 """
@@ -25,7 +25,7 @@ OF_BACKFILLS = f"helios/backfill/{FOLDER}"
 LAST = f"{FOLDER}/last"
 FORM = 1
 """The newest form of a kept plan that this code reads."""
-PASSING = ("scan", "backlog", "snapshot")
+VOLATILE = ("scan", "backlog", "snapshot")
 """The fields of a source in a plan that change with the state of the source."""
 
 
@@ -52,7 +52,7 @@ class KeptPlan:
 
     @classmethod
     def parse(cls, text: str) -> KeptPlan | None:
-        """The plan of a file; None for one that is damaged, or of a later form.
+        """Parses the text of a plan file; None if it is damaged, or of a later form.
 
         Examples:
             >>> kept = KeptPlan(steps="ab", version="1.0", at=datetime(2026, 1, 1, tzinfo=UTC), plan={"steps": []})
@@ -80,9 +80,9 @@ def lasting(plan: Mapping[str, Any], state: Sequence[str] = ()) -> dict[str, Any
         >>> lasting({"sources": [{"name": "a.s", "snapshot": 7}], "target": {"table": "a.t", "exists": True}})
         {'sources': [{'name': 'a.s'}], 'target': {'table': 'a.t'}, 'state': []}
     """
-    sources = [_without(source, PASSING) for source in plan.get("sources") or ()]
+    sources = [_without(source, VOLATILE) for source in plan.get("sources") or ()]
     target = _without(plan.get("target", {}), ("exists", "changes", "history", "notes"))
-    rest = _without(plan, ("spill",))  # it has the free bytes of a disk
+    rest = _without(plan, ("spill",))  # `spill` contains the free bytes of a disk
     return {**rest, "sources": sources, "target": target, "state": list(state)}
 
 
@@ -91,7 +91,7 @@ def _without(fields: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def last_plan(location: str, properties: Mapping[str, str]) -> KeptPlan | None:
-    """The plan of the last run of a checkpoint; None where none is kept.
+    """The plan of the last run of a checkpoint; None if none is kept.
 
     Args:
         location: The checkpoint.
@@ -111,8 +111,8 @@ def plans_of(pipeline: str, places: Iterable[Warehouse], given: Sequence[str] = 
 
     Args:
         pipeline: The pipeline.
-        places: The warehouses to search for its checkpoint, unless that is given.
-        given: The location of its checkpoint.
+        places: The warehouses to search for its checkpoints, if none is given.
+        given: The locations of its checkpoints.
     """
     plans: list[KeptPlan] = []
     try:

@@ -30,7 +30,7 @@ class Span:
     Attributes:
         source: The source's name in the ledger.
         start: Where earlier batches ended; None for the whole state.
-        end: Where this batch ends; None where nothing is read yet.
+        end: Where this batch ends; None if nothing is read yet.
         entry: The span as the ledger keeps it.
         whole: Whether the source was read from its beginning, as a backfill reads it.
     """
@@ -48,7 +48,7 @@ class Batch:
 
     Attributes:
         number: Its number in the checkpoint.
-        spans: What it reads of each source; of a streaming pipeline, of each followed one.
+        spans: What it reads from each source; in a streaming pipeline, from each followed source.
         pins: The snapshots at which joined tables are read, by the source's number in the plan; None for a pipeline
             that is read once.
         replayed: Whether an earlier process may have written it already.
@@ -61,7 +61,7 @@ class Batch:
 
     @property
     def sources(self) -> list[Mapping[str, Any]]:
-        """The entries of its spans, which distinguish two batches of one number."""
+        """The entries of its spans, which distinguish two batches with the same number."""
         return [span.entry for span in self.spans]
 
     @property
@@ -78,7 +78,7 @@ class Lag:
         snapshots: How many snapshots wait.
         seconds: The age of the oldest of them, or of the oldest file or record.
         files: How many files of a folder wait; None for a table.
-        bytes: Their sizes together.
+        bytes: Their total size.
         records: How many records of topics wait; None for other sources.
     """
 
@@ -109,12 +109,12 @@ class Recorded:
 
 
 def same_sources(position: Position | None, batch: Batch) -> bool:
-    """True if a recorded position has the sources of a batch. A table is known by its UUID, as its name may change."""
+    """True if a recorded position has the same input as a batch. Tables are compared by UUID, as names may change."""
     return position is not None and same_entries(position.get("sources") or (), batch.sources)
 
 
 def position_in(text: str | None) -> Position | None:
-    """The position that a text holds; None if the text is not a position.
+    """Parses a position; None if the text is not one.
 
     Examples:
         >>> position_in('{"sources": []}'), position_in(None), position_in("{"), position_in("5")
@@ -145,7 +145,7 @@ def same_entries(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, 
 
 
 def same_source(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """True if two entries are of one source: the same name, or a table of the same UUID."""
+    """True if two entries are of the same source: by its name, or by the UUID of a table."""
     return one["source"] == other["source"] or (one.get("uuid") is not None and one.get("uuid") == other.get("uuid"))
 
 

@@ -47,7 +47,7 @@ class _Version:
 
 
 def _read(table: Table, file: str) -> _Version | None:
-    """An earlier metadata file; None where it was deleted."""
+    """An earlier metadata file; None if it was deleted."""
     from pyiceberg.serializers import FromInputFile
 
     try:

@@ -3,8 +3,8 @@
 One commit does both. It fails if main, the branch or one of the records has changed since they were read.
 
 A pipeline with a name of its own keeps its record, which becomes a record of main. A pipeline that is named after its
-table and branch keeps its record for later batches on the branch, and main's pipeline gets a copy: at its next start it
-makes its checkpoint at the position of the copy.
+table and branch keeps its record for later batches on the branch, and main's pipeline gets a copy of it. At its next
+start, main's pipeline creates a checkpoint at the position of that copy.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Publication:
         moves: Whether main moves; otherwise main has all commits of the branch already.
         commits: The number of retained commits that main gets.
         records: The properties that are set: the records of main's pipelines.
-        known: The properties by which these were chosen, as they were read; None for one that did not exist.
+        known: The ledger properties from which this change was planned, by name; None for a missing one.
         pipelines: The pipelines that go on in main after the branch.
         stateful: The branch's pipelines with state in their checkpoints: these go on in main only under a new name.
     """
@@ -136,7 +136,7 @@ def _head(table: Table, branch: str) -> int:
 
 
 def _refuse_unready(table: Table, branch: str, head: int, name: str, record: Record) -> None:
-    """Refuses a pipeline of the branch whose rows or remembered deletes main would not have.
+    """Refuses a pipeline of the branch if main would lack its rows or its remembered deletes.
 
     Raises:
         InputError: The branch lacks its last batch, or its deletes are in its checkpoint.
@@ -170,7 +170,8 @@ def _records_of_main(table: Table, branch: str, known: Mapping[str, Record], *, 
     changed: dict[str, Record] = {}
     for name, record in known.items():
         if record.branch != branch:
-            continue  # below, replays and backfills of the branch's pipeline stay with it: their names end otherwise
+            continue
+        # Replays and backfills of a pipeline `main@branch` stay with it: their names do not end with `@branch`.
         main = name.removesuffix(f"@{branch}")
         if "@" not in name:
             changed[name] = replace(record, branch=None)

@@ -59,7 +59,7 @@ class DiscardedBatch:
         snapshot: Its snapshot.
         rows: The rows that it added.
         quarantined: The rows of the batch that were taken out of its quarantine with it.
-        again: Whether the batch was discarded already, by an earlier call.
+        again: Whether an earlier call has already discarded the batch.
     """
 
     pipeline: str
@@ -206,10 +206,10 @@ def discard_batch(table: Table, batch: int, pipeline: str | None = None) -> Disc
 
     Raises:
         NotFound: No such batch waits.
-        InputError: It is published, or another one waits.
+        InputError: The batch is published, or another batch waits.
         LedgerError: The record is lost, damaged, or of another checkpoint.
         EngineNeeded: PyIceberg cannot write the table's metadata.
-        RunError: The table was changed during each of several tries, or the catalog is away.
+        RunError: The table was changed during each of several tries, or the catalog cannot be reached.
     """
     from pyiceberg.exceptions import CommitFailedException
 
@@ -243,7 +243,7 @@ def clear_discarded(target: Table, discarded: DiscardedBatch, quarantine: Table)
 
     Raises:
         EngineNeeded: PyIceberg cannot write the quarantine's metadata.
-        RunError: The quarantine was changed meanwhile, or the catalog is away.
+        RunError: The quarantine was changed meanwhile, or the catalog cannot be reached.
     """
     from pyiceberg.expressions import And, EqualTo, In
 
@@ -255,7 +255,7 @@ def clear_discarded(target: Table, discarded: DiscardedBatch, quarantine: Table)
     own = EqualTo("pipeline", discarded.pipeline)  # type: ignore[arg-type, call-arg]
     with talking(quarantine, "reading it"):
         positions = quarantine.iceberg.scan(own, selected_fields=("position",)).to_arrow()["position"].to_pylist()
-    # Rows are matched by position: when a pipeline begins again, its batch numbers do too.
+    # Rows are matched by position: after a restart of the pipeline, batch numbers begin at 0 again.
     texts = {text for text in positions if position is not None and _value(text) == position}
     if not texts:
         return 0
@@ -273,7 +273,7 @@ def plan_discard(table: Table, batch: int, pipeline: str | None) -> tuple[Discar
 
     Raises:
         NotFound: No such batch waits.
-        InputError: It is published, or another one waits.
+        InputError: The batch is published, or another batch waits.
         LedgerError: The record is lost, damaged, or of another checkpoint.
     """
     metadata = table.iceberg.metadata
@@ -306,11 +306,11 @@ def plan_discard(table: Table, batch: int, pipeline: str | None) -> tuple[Discar
 
 
 def _meant(table: Table, batch: int) -> str:
-    """The pipeline whose batch is meant, if the call names none."""
+    """The pipeline whose batch is meant, if the caller names none."""
     metadata = table.iceberg.metadata
     waits = {name: waiting.batch for name in audited(metadata) if (waiting := staged(metadata, name)) is not None}
     tags = [ref.removeprefix(TAG).rpartition("_") for ref in metadata.refs if ref.startswith(TAG)]
-    # The first of these lists that is not empty: from pipelines with a batch of this number to all audit branches.
+    # The first non-empty list: pipelines with a batch of this number are best, any audit branch is the last resort.
     names = (
         [name for name, number in waits.items() if number == batch]
         or [name for name, _, number in tags if number == str(batch)]

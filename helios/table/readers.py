@@ -5,9 +5,9 @@ The next batch of a reader begins at the snapshot at which its last committed ba
 
 <checkpoint>/
   helios/identity.json   the pipeline, how it reads, and the names of its followed sources in order
-  helios/start.json      where those sources are first read from
+  helios/start.json      the starting positions of those sources
   commits/N              an empty marker for each committed batch N
-  offsets/N              the position at which batch N ended in each source, one a line, in the order of the sources
+  offsets/N              the position at which batch N ended in each source, one per line, in the order of the sources
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Reader:
     Attributes:
         pipeline: The name of the pipeline; for a stream of another program, the location of its checkpoint.
         location: The checkpoint.
-        snapshot: The last snapshot it has read, or the one it begins with; None when it has read nothing.
+        snapshot: The last snapshot that it has read, or its starting snapshot; None if it has neither.
     """
 
     pipeline: str
@@ -75,14 +75,14 @@ class Warehouse:
 
 
 def warehouses(catalogs: Iterable[Catalog]) -> list[Warehouse]:
-    """The warehouses of catalogs, without those whose location only a server knows: these have no checkpoints."""
+    """The warehouses of catalogs, without those whose location only a server knows: no checkpoint is kept there."""
     from helios.catalog.conf import pyiceberg_properties, warehouse
 
     locations = [(catalog, warehouse(catalog) or "") for catalog in catalogs]
     return [
         Warehouse(catalog.name, uri, pyiceberg_properties(catalog))
         for catalog, uri in locations
-        if "://" in uri or uri.startswith("/")  # a server may take a mere name for a warehouse
+        if "://" in uri or uri.startswith("/")  # other values are names that only a server can resolve
     ]
 
 
@@ -131,7 +131,7 @@ def text_in(location: str, properties: Mapping[str, str], name: str) -> str | No
 
 
 def has_begun(location: str, properties: Mapping[str, str]) -> bool:
-    """True if the pipeline of a checkpoint has begun to read its sources. False where that is unknown."""
+    """True if the pipeline of a checkpoint has begun to read its sources; False if that is unknown."""
     try:
         return Folder(location, properties).text("helios/start.json") is not None
     except RunError:
@@ -147,7 +147,7 @@ def place_of(location: str, properties: Mapping[str, str], index: int) -> Source
         index: The number of the source among the followed sources.
 
     Returns:
-        The position; None where the checkpoint has none.
+        The position; None if the checkpoint has none.
 
     Raises:
         CheckpointError: The checkpoint cannot be read.
@@ -246,7 +246,7 @@ def _readers(folder: Folder, wanted: _Wanted) -> list[Reader]:
         if not exact and not other_catalog:
             continue
         if not exact and index < len(starts) and starts[index].uuid is None:
-            continue  # not a table, whose start has a UUID: a topic's name may look like a table of another catalog
+            continue  # not a table (a start without a UUID), but perhaps a topic with a name like a table's
         snapshot = _snapshot(folder, index, len(sources))
         if exact or snapshot in wanted.snapshots:
             readers.append(Reader(identity["pipeline"], folder.location, snapshot))
@@ -276,7 +276,7 @@ def _identity(folder: Folder) -> dict[str, Any] | None:
 
 
 def _snapshot(folder: Folder, index: int, sources: int) -> int | None:
-    """The last snapshot that was read of a source, or the one that it begins with; None if there is neither."""
+    """The last snapshot that was read from a source, or its starting snapshot; None if there is neither."""
     committed = folder.batches("commits")
     ends = _offsets(folder, committed[-1]) if committed else [None] * sources
     starts = _starts(folder)

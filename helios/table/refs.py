@@ -28,7 +28,7 @@ REPLAY = ".replay"
 BACKFILL = ".backfill"
 """Backfills of a pipeline are recorded as `<pipeline>.backfill`."""
 OWN_ENDS = ("", REPLAY, BACKFILL)
-"""The ends of the names by which commits are a pipeline's own."""
+"""The suffixes of a pipeline's name under which its own commits are recorded."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _left_behind(metadata: TableMetadata, to: int, former: int) -> tuple[str, ..
             last, sequence = record["snapshot"], int(record.get("sequence") or 0)
         except (ValueError, KeyError, TypeError):
             continue  # a damaged record stops its own pipeline
-        # For an expired snapshot only the sequence number tells: a descendant has a higher one.
+        # An expired snapshot is judged by its sequence number: one above that of `to` is no ancestor of `to`.
         expired = last is not None and last not in sequences
         if last in lost_ids or (expired and sequences[to] < sequence):
             behind.append(key.removeprefix(LEDGER))
@@ -168,7 +168,7 @@ def apply(table: Table, change: RefChange) -> Snapshot:
 
     Raises:
         EngineNeeded: PyIceberg cannot write the table's metadata.
-        RunError: The table was changed meanwhile, or the catalog is away.
+        RunError: The table was changed meanwhile, or the catalog cannot be reached.
     """
     refuse_unwritable(table, f"run `{_command(table, change)}`, which then uses Spark.")
     with talking(table, change.action.replace("_", " ")):
@@ -201,7 +201,12 @@ def refuse_unwritable(table: Table, fix: str) -> None:
 
 @contextmanager
 def talking(table: Table, what: str) -> Iterator[None]:
-    """Turns the errors of PyIceberg into those of Helios, while it talks to the catalog or the storage."""
+    """Turns errors of PyIceberg, its catalog clients and storage into errors of Helios.
+
+    Args:
+        table: The table.
+        what: The operation, for messages.
+    """
     from pyiceberg.exceptions import CommitFailedException, ValidationException
 
     try:

@@ -1,4 +1,4 @@
-"""The batches of a pipeline that a rehearsal reads once more: from commits and the log of offsets, without a JVM."""
+"""The batches that a rehearsal reads again, from a pipeline's commits and its offset log; without a JVM."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Made:
     """A batch that a pipeline has committed.
 
     Attributes:
-        snapshots: Its snapshots, oldest first: one, or two where a delete and an append were committed together.
-        parent: The snapshot before them; None for the first one of a table.
-        base: Whether that snapshot is retained, or there is none.
+        snapshots: Its snapshots, oldest first: one, or two if a delete and an append were committed together.
+        parent: The snapshot before them; None if these are the first of the table.
+        base: Whether the parent is retained, or the table has no snapshot before these.
         committed: The time of the commit.
         batch: Its number in its checkpoint.
         checkpoint: The id of that checkpoint.
         position: What it read.
-        before: What the batch before it read; None where there is none, or it has expired.
-        follows: The number of that batch, if it is of the same checkpoint; else -1.
+        before: What the previous batch read; None if there is none, or it has expired.
+        follows: The number of the previous batch, if it has the same checkpoint; otherwise -1.
         rows: The rows of the data files that it added and removed.
         commit: Its last commit, with its plan.
     """
@@ -60,9 +60,9 @@ class History:
 
     Attributes:
         made: The batches, oldest first.
-        others: The commits of others since each snapshot: their snapshots, oldest first.
-        refilled: Whether a full refresh has emptied the table before them.
-        names: The names of the pipeline, its former ones included.
+        others: The commits of other writers, oldest first.
+        refilled: Whether a full refresh emptied the table before these batches.
+        names: The present and former names of the pipeline.
     """
 
     made: tuple[Made, ...] = ()
@@ -71,7 +71,7 @@ class History:
     names: tuple[str, ...] = ()
 
     def since(self, snapshot: int) -> tuple[Commit, ...]:
-        """The commits of others that are newer than a snapshot of the pipeline, without compactions."""
+        """The commits of other writers since a snapshot of the pipeline, without compactions."""
         moment = next(one.commit.committed for one in self.made if snapshot in one.snapshots)
         return tuple(one for one in self.others if one.committed >= moment and one.operation != "replace")
 
@@ -82,7 +82,7 @@ def history_of(metadata: TableMetadata, commits: Sequence[Commit], names: Sequen
     Args:
         metadata: The metadata of the table.
         commits: The commits of the branch, newest first, as `helios.table.commits.commits` gives them.
-        names: The names of the pipeline: its own, and former ones.
+        names: The present and former names of the pipeline.
     """
     made: list[Made] = []
     others: list[Commit] = []
@@ -105,7 +105,7 @@ def history_of(metadata: TableMetadata, commits: Sequence[Commit], names: Sequen
 def _made(metadata: TableMetadata, one: Commit, checkpoint: str, last: Made | None) -> Made:
     raw = metadata.snapshot_by_id(one.snapshot)
     parent = raw.parent_snapshot_id if raw is not None else None
-    # PyIceberg's expiry takes the parent away: only the first commit of a table surely has none.
+    # PyIceberg's expiry removes parent ids, so a missing parent alone does not prove that this is the first commit.
     first = parent is None and raw is not None and (raw.sequence_number or 0) <= 1
     assert one.batch is not None
     assert one.position is not None
@@ -131,18 +131,18 @@ def _together(made: Made, also: Commit) -> Made:
     return Made(**{**fields, **also_read, "commit": also})
 
 
-# what is read once more
+# the batches to read again
 
 
 @dataclass(frozen=True, kw_only=True)
 class OffsetLog:
-    """What a checkpoint knows of the batches of a pipeline.
+    """The log of a pipeline's batches in its checkpoint.
 
     Attributes:
         checkpoint: Its id.
-        ends: Where each retained batch ended, by its number.
-        committed: The last batch that is finished; -1 for none.
-        starts: Where the sources were first read from; None where that is not known.
+        ends: The positions at which each retained batch ended, by batch number.
+        committed: The number of the last finished batch; -1 if there is none.
+        starts: The starting positions of the sources; None if unknown.
     """
 
     checkpoint: str
@@ -153,14 +153,14 @@ class OffsetLog:
 
 @dataclass(frozen=True, kw_only=True)
 class Rerun:
-    """A batch that is read once more.
+    """A batch to read again.
 
     Attributes:
-        owner: The index of the commit whose rows it made; the number of commits for one that came after them and wrote
-            nothing.
+        owner: The index of the commit with its rows; the number of commits if the batch came after all of them and
+            wrote nothing.
         starts: Where it begins in each source; empty for a pipeline that reads its sources once.
         position: What it read: the entries of its sources.
-        pins: The snapshots of joined tables; None where they are not known.
+        pins: The snapshots of joined tables; None if unknown.
     """
 
     owner: int
@@ -181,53 +181,53 @@ def places(position: Position | None) -> dict[str, Position]:
 
 
 def reruns(made: Sequence[Made], log: OffsetLog | None) -> tuple[list[Rerun], dict[int, str]]:
-    """The batches to read once more, those that wrote nothing included, and why some cannot be, by their commit.
+    """The batches to read again, even if they wrote nothing; and why some cannot be read, by the commit's index.
 
-    Where the log has forgotten the batches between two commits, what they read is read as one batch.
+    If the log no longer has the batches between two commits, their input is read as one batch.
 
     Args:
         made: The batches that have committed, oldest first.
-        log: What the checkpoint of the pipeline knows; None where there is none.
+        log: The log in the checkpoint of the pipeline; None if there is none.
     """
-    found: list[Rerun] = []
+    batches: list[Rerun] = []
     problems: dict[int, str] = {}
     for owner, one in enumerate(made):
         ends = places(one.position)
         kept = log if log is not None and log.checkpoint == one.checkpoint else None
         if not ends:  # its sources are read once
-            found.append(Rerun(owner=owner, starts={}, position=one.position, pins=None))
+            batches.append(Rerun(owner=owner, starts={}, position=one.position, pins=None))
             continue
         between = range(one.follows + 1, one.batch)
         whole = kept is not None and all(number in kept.ends for number in between)
         start = places(one.before) if one.before is not None else _first(kept, whole=whole or one.batch == 0)
         if start is None:
-            problems[owner] = "what it read begins where a commit ended that has expired"
+            problems[owner] = "its input begins at the end of a commit that has expired"
             continue
         bounds = [kept.ends[number] for number in between] if kept is not None and whole else []
-        found += _chained(owner, one.position, start, [*bounds, ends], one.pins)
+        batches += _chained(owner, one.position, start, [*bounds, ends], one.pins)
     if made and log is not None and log.checkpoint == made[-1].checkpoint:
         after = range(made[-1].batch + 1, log.committed + 1)
         if all(number in log.ends for number in after):
             last = made[-1].position
-            found += _chained(len(made), last, places(last), [log.ends[number] for number in after], None)
-    return found, problems
+            batches += _chained(len(made), last, places(last), [log.ends[number] for number in after], None)
+    return batches, problems
 
 
 def _first(log: OffsetLog | None, *, whole: bool) -> Places | None:
-    """Where the first batch of a checkpoint begins; None where that is not known."""
+    """The starting positions of the first batch of a checkpoint; None if unknown."""
     return log.starts if log is not None and whole else None
 
 
 def _chained(
     owner: int, position: Position, start: Places, bounds: Sequence[Places], pins: Mapping[str, Any] | None
 ) -> list[Rerun]:
-    """Batches that follow each other."""
-    found = []
+    """One batch for each of `bounds`; each begins where the one before it ended."""
+    batches = []
     for end in bounds:
         # A source without data yet has no end in the log.
         sources = [
             {**entry, "place": end.get(entry["source"], start.get(entry["source"]))} for entry in position["sources"]
         ]
-        found.append(Rerun(owner=owner, starts=start, position={**position, "sources": sources}, pins=pins))
+        batches.append(Rerun(owner=owner, starts=start, position={**position, "sources": sources}, pins=pins))
         start = {**start, **end}
-    return found
+    return batches

@@ -24,7 +24,7 @@ class Snapshot:
         id: The snapshot's id.
         parent_id: The id of its parent; None for a first snapshot.
         timestamp: The time of its commit, in UTC.
-        operation: append, overwrite, delete or replace; None where the writer did not say.
+        operation: append, overwrite, delete or replace; None if the writer did not say.
         summary: The rest of its summary: counts, and what writers stamped.
         manifest_list: The location of its manifest list.
         schema_id: The id of the schema that it was written with.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Snapshot", "Table", "as_moment", "as_snapshot"]
 
 _SHOWN = 10
-"""Snapshots that a message lists at most."""
+"""The maximum number of snapshots in a message."""
 
 
 class Table:
@@ -77,7 +77,7 @@ class Table:
         return as_snapshot(raw) if raw else None
 
     def snapshot(self, id: int) -> Snapshot:
-        """The snapshot of an id.
+        """The snapshot with an id.
 
         Raises:
             NotFound: No retained snapshot has the id; the message names the newest snapshots.
@@ -119,7 +119,7 @@ class Table:
         return self._refs("branch")
 
     def find(self, point: Point) -> Snapshot:
-        """The snapshot of an id, a time, a branch or a tag.
+        """The snapshot that an id, a time, a branch or a tag names.
 
         Args:
             point: An id, a time of main (a datetime or ISO text), or the name of a branch or a tag.
@@ -162,7 +162,7 @@ class Table:
 
         Raises:
             InputError: The name exists or is invalid, the snapshot does not exist, or the table is empty.
-            RunError: The table was changed meanwhile, or the catalog is away.
+            RunError: The table was changed meanwhile, or the catalog cannot be reached.
         """
         return refs.apply(self, refs.creation(self, "create_tag", name, snapshot))
 
@@ -199,7 +199,7 @@ class Table:
         Raises:
             NotFound: There is no such snapshot, time or tag.
             InputError: Main was never at that snapshot.
-            RunError: The table was changed meanwhile, or the catalog is away.
+            RunError: The table was changed meanwhile, or the catalog cannot be reached.
         """
         change, done = refs.rollback(self, point)
         if change is not None:
@@ -230,8 +230,8 @@ class Table:
         `helios orphans` deletes files that no snapshot names; `helios expire` does both at once, with Spark.
 
         The heads of branches and tags stay, and so do all snapshots that a known reader needs. Known readers are
-        `readers`, and the pipelines with checkpoints in the warehouses of the catalogs that the configurations of the
-        calling script and of the working directory name.
+        `readers`, and all pipelines with a checkpoint in a warehouse of the configured catalogs (by the configuration
+        of the calling script, and that of the working directory).
 
         Args:
             older_than: A time, or an age: "7d", a timedelta, or seconds. By default the table's own property
@@ -245,7 +245,7 @@ class Table:
         Raises:
             CheckpointError: A reader's checkpoint cannot be read.
             EngineNeeded: The table has format v3, in a catalog without a server of its own.
-            RunError: The table was changed during each of several tries, or a place cannot be reached.
+            RunError: The table was changed during each of several tries, or the catalog or a storage cannot be reached.
         """
         from helios.table import maintenance
 

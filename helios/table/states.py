@@ -1,4 +1,4 @@
-"""Two states of tables beside each other: which states are meant, what identifies their rows, whether files differ.
+"""Two table states that are compared: their snapshots, the columns that identify a row, and whether files differ.
 
 No JVM is started, and no data file is read.
 """
@@ -36,9 +36,9 @@ class State:
     Attributes:
         table: The table.
         snapshot: The snapshot; None for the state before the first commit.
-        schema: The columns of the state: of a branch the table's columns now, else those of the snapshot.
-        text: How the state is called.
-        branch: Whether it is the head of a branch beside main.
+        schema: The columns of the state: the table's current columns for a branch, otherwise those of the snapshot.
+        text: The state as messages name it.
+        branch: Whether it is the head of a branch other than main.
     """
 
     table: Table
@@ -48,21 +48,21 @@ class State:
     branch: bool = False
 
     def same_table(self, other: State) -> bool:
-        """True if both are states of one table, so that columns are known by their field ids."""
+        """True if both are states of the same table, so that columns are matched by field id."""
         return self.table.iceberg.metadata.table_uuid == other.table.iceberg.metadata.table_uuid
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowDiff:
-    """The difference of the rows of two states.
+    """The difference between the rows of two states.
 
     Attributes:
-        added: How many rows the later state has more, each as often as it is there.
-        removed: How many it has less.
-        changed: How many rows of one key have other values.
+        added: How many rows only the later state has; duplicates count each time.
+        removed: How many rows only the earlier state has.
+        changed: How many rows have other values under the same key.
         sample_added: Some of the added rows.
         sample_removed: Some of the removed rows.
-        sample_changed: Some of the changed rows, as they were and as they are.
+        sample_changed: Some of the changed rows, each as it was and as it is.
         files: How many data files were read.
     """
 
@@ -100,27 +100,27 @@ def state_at(table: Table, point: Point | None) -> State:
 
 
 def state_before(later: State) -> State:
-    """The state before the commit of another one; all snapshots of one batch are one commit.
+    """The state before the commit of a later state; all snapshots of a batch count as one commit.
 
     Raises:
-        NotFound: It has expired.
+        NotFound: The earlier state has expired.
     """
     table, metadata = later.table, later.table.iceberg.metadata
     if later.snapshot is None:
         return State(table, None, later.schema, "before the first commit")
-    made = table.snapshot(later.snapshot)
-    attempt = made.summary.get(ATTEMPT)
+    first = table.snapshot(later.snapshot)
+    attempt = first.summary.get(ATTEMPT)
     known = {snapshot.id: snapshot for snapshot in table.snapshots()}
-    while made.parent_id in known and attempt is not None and known[made.parent_id].summary.get(ATTEMPT) == attempt:
-        made = known[made.parent_id]
-    before = made.parent_id
+    while first.parent_id in known and attempt is not None and known[first.parent_id].summary.get(ATTEMPT) == attempt:
+        first = known[first.parent_id]
+    before = first.parent_id
     if before is None:
-        return State(table, None, _schema_of(metadata, made.schema_id), "before the first commit")
+        return State(table, None, _schema_of(metadata, first.schema_id), "before the first commit")
     if before not in known:
         raise NotFound(
             f"the state before {later.text} of {table.name} has expired: it was snapshot {before}.",
             where=caller(),
-            fix=f"name a state that is there with --from; `helios snapshots {table.name}` lists them.",
+            fix=f"name a retained state with --from; `helios snapshots {table.name}` lists them.",
         )
     return State(table, before, _schema_of(metadata, known[before].schema_id), f"snapshot {before} (the commit before)")
 
@@ -134,17 +134,17 @@ def _schema_of(metadata: TableMetadata, id: int | None) -> Schema:
 
 
 def keys_between(before: State, after: State, given: Sequence[str]) -> tuple[str, ...]:
-    """The columns that identify a row in two states, by their names in the later one; none where nothing says it.
+    """The columns that identify a row in two states, by their names in the later one; empty if nothing declares them.
 
     Args:
         before: The earlier state.
         after: The later state.
-        given: The columns that the user names; else the table's identifier fields count, else the keys by which all
-            pipelines of the table upsert.
+        given: The columns that the user names. If empty, the table's identifier fields are used, or else the keys by
+            which all pipelines of the table upsert.
 
     Raises:
-        NotFound: A column that the user names is not in both states.
-        InputError: It is a nested one, has no order, or the other table has it by another type.
+        NotFound: The later state has no such column.
+        InputError: A map or a variant is named, or a column that the earlier state lacks or has with another type.
     """
     compared = compared_columns(before, after)
     by_lower = {name.lower(): name for name in compared}

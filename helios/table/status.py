@@ -1,4 +1,4 @@
-"""The status of the pipelines of a table, from its metadata, that of its sources, and checkpoints; without a JVM."""
+"""The status of a table's pipelines, from the metadata of table and sources, and from checkpoints; without a JVM."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ class Status:
         pipeline: The pipeline.
         table: The table.
         batch: The last batch in the table; None before the first.
-        snapshot: The snapshot that holds the pipeline's last rows.
+        snapshot: The snapshot that has the pipeline's last rows.
         committed: The time of that snapshot; None when it has expired.
         rows: The rows that the snapshot added.
-        behind: How many snapshots of its sources are not read yet; None where that is unknown, as for files.
+        behind: How many snapshots of its sources are not read yet; None if unknown, as for files.
         seconds: The age of the oldest of these snapshots, or of the oldest file or record.
-        behind_files: How many files of its folders are not read yet; None where that is unknown, as for tables.
-        behind_bytes: Their sizes together.
-        behind_records: How many records of its topics were not read yet when its run last looked; None for others.
+        behind_files: How many files of its folders are not read yet; None if unknown, as for tables.
+        behind_bytes: Their total size.
+        behind_records: How many records of its topics were not read yet when its run last looked; None for other
+            sources.
         files: The data files of the table.
         small: The data files below half of the target file size.
         audit: The batch that has not passed its audit yet.
@@ -73,7 +74,7 @@ class Status:
 
 
 def statuses(table: Table, view: View) -> list[Status]:
-    """The status of each pipeline that writes a table; for a quarantine, of each whose rows it has, or has lost.
+    """The status of each pipeline that writes a table; in a quarantine, of each that has or has lost rows there.
 
     Raises:
         RunError: The table cannot be read.
@@ -94,7 +95,7 @@ def statuses(table: Table, view: View) -> list[Status]:
 
 
 def _quarantined(table: Table, pipeline: str) -> Status | None:
-    """The status of a pipeline in its quarantine; None if the quarantine has none of its rows, and has lost none."""
+    """The status of a pipeline in its quarantine; None if the pipeline neither has rows there nor has lost any."""
     from pyiceberg.expressions import EqualTo
 
     key = LEDGER + pipeline
@@ -111,7 +112,7 @@ def _quarantined(table: Table, pipeline: str) -> Status | None:
 
 
 def _lost_replay(table: Table, pipeline: str, branch: str | None) -> Iterator[str]:
-    """A note where a table no longer holds the last replay of a pipeline's quarantine."""
+    """A note if a table no longer has the last replay of a pipeline's quarantine."""
     key = LEDGER + pipeline + REPLAY
     text = table.iceberg.metadata.properties.get(key)
     if text is not None:
@@ -170,7 +171,7 @@ def _status(table: Table, pipeline: str, view: View, files: Sequence[tuple[str, 
 
 
 def unfinished(statuses: Sequence[Status]) -> list[Status]:
-    """The pipelines of a table without finished repairs.
+    """The statuses of a table, except those of finished repairs.
 
     A repair reads a source once. It is finished when a pipeline that follows the source has committed later.
     """
@@ -187,7 +188,7 @@ def _is_followed_since(status: Status, statuses: Sequence[Status]) -> bool:
 
 
 def _set_aside(metadata: TableMetadata, pipeline: str, record: Record) -> tuple[int, ...]:
-    """The discarded batches of a pipeline: perhaps its last one, and those whose snapshots have tags."""
+    """The discarded batches of a pipeline: those whose snapshots have tags, and perhaps its last batch."""
     from helios.table.quarantine import TAG
 
     tagged = (stamps_of(metadata, ref.snapshot_id) for name, ref in metadata.refs.items() if name.startswith(TAG))
@@ -199,7 +200,7 @@ def _set_aside(metadata: TableMetadata, pipeline: str, record: Record) -> tuple[
 
 
 def _lost(table: Table, record: Record, branch: str | None) -> Iterator[str]:
-    """A note if the branch that a pipeline writes has lost its last batch, or if nothing proves that it has it."""
+    """A note if a pipeline's branch has lost its last batch, or if nothing proves that the batch is there."""
     if record.snapshot is None:
         return
     metadata = table.iceberg.metadata
@@ -244,7 +245,7 @@ def _lags(pipeline: str, record: Record, view: View, notes: list[str]) -> list[L
         try:
             lag = resolve_name(entry.kind.lag)(pipeline, entry, view, notes)
         except Exception as error:  # any client's error: the status of the other sources is still shown
-            notes.append(f"how far {entry.source} is read is not known: {error}")
+            notes.append(f"the lag behind {entry.source} is unknown: {error}")
             continue
         if lag is not None:
             lags.append(lag)

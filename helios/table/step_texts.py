@@ -6,18 +6,18 @@ import re
 
 OPEN, CLOSE, QUOTES = "([{", ")]}", "'\"`"
 RAW = re.compile(r"\br['\"]|--|/\*", re.IGNORECASE)
-"""Raw texts and comments, in which quotes and brackets mean nothing: the arguments of such a step are not known."""
+"""Raw strings and comments, in which quotes and brackets mean nothing: such a step is not split into arguments."""
 
 
 def arguments(text: str) -> list[str]:
-    """The arguments of a step's text, or of those within its brackets.
+    """Splits a text of arguments, such as the part of a step's text inside its brackets.
 
     Examples:
         >>> arguments("day=cast(ts as date), k=concat(a, ', ')")
         ['day=cast(ts as date)', "k=concat(a, ', ')"]
     """
-    found, depth, quote, escaped, begun = [], 0, "", False, 0
-    for place, char in enumerate(text):
+    parts, depth, quote, escaped, start = [], 0, "", False, 0
+    for index, char in enumerate(text):
         if quote:
             if escaped or char == "\\":
                 escaped = not escaped and char == "\\"
@@ -28,6 +28,6 @@ def arguments(text: str) -> list[str]:
         elif char in OPEN or char in CLOSE:
             depth += 1 if char in OPEN else -1
         elif char == "," and not depth:
-            found.append(text[begun:place].strip())
-            begun = place + 1
-    return [*found, text[begun:].strip()]
+            parts.append(text[start:index].strip())
+            start = index + 1
+    return [*parts, text[start:].strip()]

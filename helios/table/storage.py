@@ -75,7 +75,7 @@ class Folder:
                 if entry.type == FileType.File and wanted:
                     sizes[f"{base}/{within}"] = entry.size, (entry.mtime_ns or 0) // 1_000_000
         except _failures() as error:
-            raise self._away(error) from error
+            raise self._unreadable(error) from error
         return sizes
 
     def text(self, name: str) -> str | None:
@@ -86,19 +86,19 @@ class Folder:
         except FileNotFoundError:
             return None
         except _failures() as error:
-            raise self._away(error) from error
+            raise self._unreadable(error) from error
 
     def content(self, name: str) -> IO[bytes]:
         """A file to read from its beginning, uncompressed if its name says that it is compressed.
 
         Raises:
-            RunError: It is not there, or the place cannot be read.
+            RunError: The file is missing, or the storage cannot be read.
         """
         try:
             stream: IO[bytes] = self._system.open_input_stream(f"{self._path}/{name}")
             return stream
         except _failures() as error:
-            raise self._away(error) from error
+            raise self._unreadable(error) from error
 
     def _list(self, path: str) -> Iterator[tuple[str, bool]]:
         from pyarrow.fs import FileSelector, FileType
@@ -107,7 +107,7 @@ class Folder:
             for entry in self._system.get_file_info(FileSelector(path, allow_not_found=True)):
                 yield entry.base_name, entry.type == FileType.Directory
         except _failures() as error:
-            raise self._away(error) from error
+            raise self._unreadable(error) from error
 
     @cached_property
     def _opened(self) -> tuple[FileSystem, str]:
@@ -121,7 +121,7 @@ class Folder:
         properties = dict(self._properties)
         try:
             scheme, netloc, path = PyArrowFileIO.parse_location(self.location, properties)
-            known = scheme in SCHEMA_TO_FILE_IO  # pyarrow may know other schemes, of which PyIceberg would warn
+            known = scheme in SCHEMA_TO_FILE_IO  # pyarrow may know other schemes, about which PyIceberg would warn
             files: Any = load_file_io(properties, self.location) if known else PyArrowFileIO(properties)
             if isinstance(files, PyArrowFileIO):
                 return files.fs_by_scheme(scheme, netloc), path
@@ -129,7 +129,7 @@ class Folder:
             system.invalidate_cache()  # adlfs caches listings
             return PyFileSystem(FSSpecHandler(system)), system._strip_protocol(self.location)
         except _failures() as error:
-            raise self._away(error) from error
+            raise self._unreadable(error) from error
 
     @property
     def _system(self) -> FileSystem:
@@ -139,11 +139,10 @@ class Folder:
     def _path(self) -> str:
         return self._opened[1]
 
-    def _away(self, error: Exception) -> RunError:
+    def _unreadable(self, error: Exception) -> RunError:
         whose = f" of {self._whose}" if self._whose else ""
         return RunError(
-            f"{self.location}{whose} cannot be searched for readers: {' '.join(str(error).split())}; nothing was "
-            "expired.",
+            f"{self.location}{whose} cannot be read: {' '.join(str(error).split())}.",
             fix="check that the storage can be reached from here, or remove its catalog from the configuration.",
         )
 

@@ -58,7 +58,7 @@ def test_what_the_log_has_forgotten_is_read_as_one_batch() -> None:
 def test_a_first_batch_begins_where_the_checkpoint_says() -> None:
     assert spans([made(0, 10)], log(b0=10)) == [(0, 0, 10)]
     found, problems = reruns([made(5, 60), made(6, 70, before=60, follows=5)], log(b4=50, b5=60, b6=70))
-    assert problems == {0: "what it read begins where a commit ended that has expired"}
+    assert problems == {0: "its input begins at the end of a commit that has expired"}
     assert [one.owner for one in found] == [1]
 
 
