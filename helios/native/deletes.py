@@ -18,7 +18,7 @@ MAGIC = bytes.fromhex("d1d33964")
 
 
 def deleted(file: InputFile, store: Mapping[str, str]) -> BitMap64:
-    """The positions of the rows of a file that are deleted.
+    """The positions of a file's deleted rows.
 
     Args:
         file: The file.
@@ -77,6 +77,6 @@ def parsed(blob: bytes) -> BitMap64:
 
 
 def vector_bytes(positions: BitMap64) -> bytes:
-    """The deletion vector of some positions."""
+    """The bytes of a deletion vector with these positions."""
     body = MAGIC + positions.serialize()
     return len(body).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")

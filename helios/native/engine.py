@@ -159,7 +159,7 @@ def _cast(builder: _Builder, term: Term) -> pl.Expr:
 
 
 def _case(builder: _Builder, term: Term) -> pl.Expr:
-    """A `CASE`; its arguments are conditions and values in turn, then the value otherwise."""
+    """A `CASE`; its arguments are alternating conditions and values, then the value of ELSE."""
     import polars as pl
 
     *branches, result = map(builder.build, term.args)
@@ -176,7 +176,7 @@ def _coalesced(builder: _Builder, term: Term) -> pl.Expr:
 
 
 def _text_test(method: str) -> Callable[[_Builder, Term], pl.Expr]:
-    """A test of a text by a method of Polars."""
+    """A string test, by the name of Polars's method."""
 
     def built(builder: _Builder, term: Term) -> pl.Expr:
         (value,) = map(builder.build, term.args)

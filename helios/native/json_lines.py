@@ -1,4 +1,4 @@
-"""Lines of JSON objects as frames: lines of one template are split at their quotes, others are read by Arrow."""
+"""Lines of JSON objects as frames: lines of the same template are split at their quotes, others are parsed by Arrow."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ if TYPE_CHECKING:
 TEXTS = ("string", "date", "timestamp", "timestamp_ntz")
 """Types whose values are strings in JSON."""
 BEGIN, COLON = re.compile(rb"\{ *"), re.compile(rb" *: *")
-BEHIND = re.compile(rb" *(, *|\})")
+END_OF_VALUE = re.compile(rb" *(, *|\})")
 OTHER = re.compile(rb"( *: *)[^ ,}]+( *(?:, *|\}))")
 """The text between the quotes around a value that is not a string: the value, and the punctuation around it."""
 
 
 @dataclass(frozen=True)
 class Template:
-    """The text between the quotes of lines of the same form.
+    """The form of lines that are split into parts at their quotes.
 
     Attributes:
-        same: The parts that are the same in each line, by their places.
-        texts: The places of the values that are strings, by column.
-        others: The places of other values, by column, with the text before and after the value.
+        same: The parts that are the same in each line, by their index.
+        texts: For each string column, the index of the part that is its value.
+        others: For each other column, the index of the part that has its value, and the text before and after the
+            value.
     """
 
     same: Mapping[int, str]
@@ -38,33 +39,33 @@ class Template:
     others: Mapping[str, tuple[int, str, str]]
 
     @property
-    def places(self) -> int:
+    def part_count(self) -> int:
         return len(self.same) + len(self.texts) + len(self.others)
 
     @classmethod
     def of(cls, line: str, text: Text) -> Template | None:
-        """The template of a JSON object; None if it lacks a column, has another one or one twice, or a null string."""
+        """The template of a JSON object; None if a column is missing, unknown or repeated, or a string is null."""
         parts, kinds = line.encode().split(b'"'), dict(text.columns)
         same, texts, others = {0: line.partition('"')[0]}, {}, {}
-        at, behind = 1, b","
-        while at + 1 < len(parts) and not behind.endswith(b"}"):
+        at, after = 1, b","
+        while at + 1 < len(parts) and not after.endswith(b"}"):
             name = parts[at].decode()
             same[at] = name
             kind = kinds.pop(name, None)
             if kind in TEXTS and at + 3 < len(parts) and COLON.fullmatch(parts[at + 1]):
-                behind = parts[at + 3]
-                same |= {at + 1: parts[at + 1].decode(), at + 3: behind.decode()}
+                after = parts[at + 3]
+                same |= {at + 1: parts[at + 1].decode(), at + 3: after.decode()}
                 texts[name] = at + 2
                 at += 4
             elif kind is not None and kind not in TEXTS and (match := OTHER.fullmatch(parts[at + 1])):
-                behind = match[2]
-                others[name] = at + 1, match[1].decode(), behind.decode()
+                after = match[2]
+                others[name] = at + 1, match[1].decode(), after.decode()
                 at += 2
             else:
                 return None
-            if not BEHIND.fullmatch(behind):
+            if not END_OF_VALUE.fullmatch(after):
                 return None
-        whole = BEGIN.fullmatch(parts[0]) and behind.endswith(b"}") and at == len(parts) and not kinds
+        whole = BEGIN.fullmatch(parts[0]) and after.endswith(b"}") and at == len(parts) and not kinds
         return cls(same, texts, others) if whole else None
 
 
@@ -85,7 +86,7 @@ def read(lines: bytes, text: Text, count: int) -> pl.DataFrame:
 
 
 def _by_template(lines: bytes, text: Text, count: int) -> pl.DataFrame | None:
-    """The rows of lines that have the form of the first line; None if a line has not, or a value is not plain.
+    """The rows of lines in the form of the first line; None if a line has another form, or a value is not plain.
 
     Without a backslash, each quote begins or ends a string. Lines with the same text between their quotes, except for
     values, are therefore objects that differ only in these values.
@@ -95,18 +96,18 @@ def _by_template(lines: bytes, text: Text, count: int) -> pl.DataFrame | None:
     import pyarrow.compute as pc
 
     template = Template.of(lines[: lines.index(b"\n")].decode(), text)
-    if template is None or lines.count(b'"') != count * (template.places - 1):
+    if template is None or lines.count(b'"') != count * (template.part_count - 1):
         return None
     try:
-        parts = fields(lines, '"', template.places)
+        parts = fields(lines, '"', template.part_count)
         if len(parts[0]) != count or any(any_of(pc.not_equal(parts[i], same)) for i, same in template.same.items()):
             return None
         texts = {name: parts[place] for name, place in template.texts.items()}
-        for name, (place, before, behind) in template.others.items():
+        for name, (place, before, after) in template.others.items():
             part = parts[place]
-            if not pc.all(pc.and_(pc.starts_with(part, before), pc.ends_with(part, behind))).as_py():
+            if not pc.all(pc.and_(pc.starts_with(part, before), pc.ends_with(part, after))).as_py():
                 return None
-            value = pc.binary_slice(part.cast(pa.binary()), len(before), -len(behind)).cast(pa.string())
+            value = pc.binary_slice(part.cast(pa.binary()), len(before), -len(after)).cast(pa.string())
             texts[name] = pc.if_else(pc.equal(value, "null"), None, value)
         return pl.DataFrame([values(texts[name], name, kind) for name, kind in text.columns])
     except (NotNative, pl.exceptions.PolarsError, pa.ArrowException):

@@ -1,8 +1,8 @@
 """Plain lines of csv and JSON as frames; a line is plain if Spark's readers certainly give it the same values.
 
-If a line of a block is not plain, the block is refused, and Spark reads the batch. Not plain are quotes and backslashes
-in a csv, control characters, empty lines, bytes that are not UTF-8, spaces at the ends of a csv's fields, other fields
-than the file's columns, and values that are not plain for their types (`helios.native.plain`).
+If a line of a block is not plain, the block is refused, and Spark reads the batch. These are not plain: quotes and
+backslashes in a csv, control characters, empty lines, bytes that are not UTF-8, spaces at the ends of a csv's fields,
+fields other than the file's columns, and values that are not plain for their types (`helios.native.plain`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def rows(file: InputFile, text: Text) -> Iterator[pl.DataFrame]:
         text: The format of the lines.
 
     Raises:
-        NotNative: A line is not plain, or the file is shorter than it was.
+        NotNative: A line is not plain, or the file has been shortened.
     """
     import polars as pl
     import pyarrow as pa
@@ -55,7 +55,7 @@ def _blocks(file: InputFile) -> Iterator[bytes]:
     """The lines that begin in a part of a file, in blocks of whole lines.
 
     Raises:
-        NotNative: The file is shorter than it was, or a line is long.
+        NotNative: The file has been shortened, or a line is long.
     """
     with open(file.path, "rb") as stream:
         remaining, kept = file.size, b""
@@ -152,4 +152,4 @@ def _csv(lines: bytes, text: Text, count: int) -> pl.DataFrame:
 
 
 READ: Mapping[str, Callable[[bytes, Text, int], pl.DataFrame]] = {"csv": _csv, "json": json_lines.read}
-"""The reader of each format, which gets some lines, their format and their number."""
+"""The reader of each format; its arguments are lines, their format and their number."""

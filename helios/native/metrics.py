@@ -17,7 +17,7 @@ class ColumnMetrics:
 
     Attributes:
         column: The column.
-        values: The number of its values, with nulls.
+        values: The number of its values, including nulls.
         nulls: The number of its nulls.
         nans: The number of its NaNs, for floating-point numbers.
         size: Its bytes in the file.
@@ -83,7 +83,7 @@ class ColumnMetrics:
 
 
 def _signed(values: Any, low: float, high: float) -> tuple[float, float]:
-    """The bounds of numbers, of which -0.0 counts as less than 0.0."""
+    """The bounds of numbers; -0.0 counts as less than 0.0."""
     import numpy as np
 
     numbers = values.drop_null().to_numpy(zero_copy_only=False)
@@ -101,7 +101,7 @@ def _below(a: float, b: float) -> bool:
 
 
 def _decimal(value: Any) -> bytes:
-    """The unscaled value, big-endian, in as few bytes as hold it."""
+    """The unscaled value, big-endian, in as few bytes as possible."""
     sign, digits, _ = value.as_tuple()
     number = int("".join(map(str, digits)))
     number = -number if sign else number
@@ -136,7 +136,7 @@ def text_above(value: str, width: int) -> str | None:
     kept = value[:width]
     for index in range(width - 1, -1, -1):
         code = ord(kept[index]) + 1
-        code = 0xE000 if 0xD800 <= code <= 0xDFFF else code  # surrogates are no characters
+        code = 0xE000 if 0xD800 <= code <= 0xDFFF else code  # surrogates are not characters
         if code <= 0x10FFFF:
             return kept[:index] + chr(code)
     return None

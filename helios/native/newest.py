@@ -33,7 +33,7 @@ def newest(rows: pl.DataFrame, keys: Sequence[str], order: str | None) -> pl.Dat
         return rows
     if order is None:
         raise NotNative("two rows of the batch have one key")
-    # A null is older than any other order.
+    # A null order is older than any value.
     best = rows.filter(pl.col(order).eq_missing(pl.col(order).max().over(keys)))
     return best.sort(FILE, ROW, descending=True).unique(keys, keep="first", maintain_order=True)
 

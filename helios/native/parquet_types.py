@@ -1,8 +1,8 @@
 """The parquet types that Iceberg's readers in Spark read correctly as each type of a table.
 
 The readers follow the table's types: they ignore the types of a file, or fail with a Java error. One reader reads
-batches of flat columns, and reads dictionaries by other code; another reader reads rows. The rules are those of Iceberg
-1.12; tests/streaming/test_foreign_files.py reads such files.
+batches of flat columns, with separate code for dictionaries; another reads rows. The rules are those of Iceberg 1.12;
+tests/streaming/test_foreign_files.py reads such files.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def readers(kind: str, physical: str, annotation: str) -> Set[str]:
     if table is not None:
         if file is None or table[2] != file[2] or int(file[1]) > int(table[1]):
             return frozenset()
-        # The reader of batches fails at decimals in BINARY, unless they are in a dictionary.
+        # The reader of batches fails on decimals in BINARY, unless they are in a dictionary.
         return ALL if physical != "BINARY" else frozenset({DICTIONARIES, ROWS})
     if not _KNOWN.fullmatch(kind):
         return ALL
@@ -84,12 +84,12 @@ _ICEBERG = {
     "boolean": "boolean", "int": "int", "bigint": "long", "float": "float", "double": "double", "date": "date",
     "timestamp": "timestamptz", "timestamp_ntz": "timestamp",
 }  # fmt: skip
-"""Types of Spark that stand for one type of Iceberg."""
+"""The Iceberg type of each Spark type that stands for only one."""
 _UNITS = {"milliseconds": "MILLIS", "microseconds": "MICROS", "nanoseconds": "NANOS"}
 
 
 def refuse_misread(parquet: pq.ParquetFile, stored: str, name: str, kind: str, path: str) -> None:
-    """Refuses a flat column of a file that Spark's vectorized reader would misread, too.
+    """Refuses a flat column of a file that the engine, like Spark's vectorized reader, would misread.
 
     Args:
         parquet: The file.

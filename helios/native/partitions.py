@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 DAY, HOUR = 86_400_000_000, 3_600_000_000
-"""Their microseconds."""
+"""A day and an hour, in microseconds."""
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 """The limits of Python's dates, the years 1 to 9999, in days since 1970."""
 TEMPORAL_TYPES = ("date", "timestamp", "timestamp_ntz")
@@ -57,8 +57,8 @@ def grouped_by_partition(
         keys = keyed.select(names)
     runs = keys.select(pl.struct(names).rle_id().alias("run")).with_row_index("start").unique("run", keep="first")
     starts = runs.get_column("start").sort().to_list()
-    places = [(keys.row(start), start, end - start) for start, end in pairwise([*starts, len(keys)])]
-    return keyed.drop(names), places
+    spans = [(keys.row(start), start, end - start) for start, end in pairwise([*starts, len(keys)])]
+    return keyed.drop(names), spans
 
 
 def _key(frame: pl.DataFrame, field: Partition) -> pl.Series:

@@ -58,7 +58,7 @@ def pattern(kind: str) -> str:
 
 
 def fields(lines: bytes, separator: str, columns: int, null: str | None = None) -> list[pa.ChunkedArray]:
-    """The texts between the separators, as one column for each place in a line.
+    """The texts between the separators, one column for each field of a line.
 
     Args:
         lines: The lines, in UTF-8 without a carriage return.
@@ -95,7 +95,7 @@ def values(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
     Args:
         texts: The texts.
         name: The column's name.
-        kind: Its Spark type, which `takes`.
+        kind: Its Spark type, for which `takes` is true.
 
     Raises:
         NotNative: A text is not plain.
@@ -131,13 +131,13 @@ def _plain(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
     import polars as pl
 
     series = pl.Series(name, texts)
-    if not series.str.contains(f"^({pattern(kind)})$").all():  # nulls are left out
+    if not series.str.contains(f"^({pattern(kind)})$").all():  # nulls are ignored
         raise _not_plain(name, kind)
     return series
 
 
 def _whole(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
-    """Whole numbers. If the numbers, written again, give the same texts, these are plain; else the pattern decides."""
+    """Whole numbers. Texts that equal the formatted numbers are plain; for others, the pattern decides."""
     import polars as pl
     import pyarrow.compute as pc
 
@@ -150,7 +150,7 @@ def _whole(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
 
 
 def _times(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
-    """Days and times as Arrow reads ISO 8601; times without a zone are in UTC, as the session is.
+    """Days and times as Arrow reads ISO 8601; times without a zone are in UTC, as in the session.
 
     Arrow reads more forms than the plain ones. If all texts have the same zone or none, their lengths show the form.
     """
@@ -180,15 +180,15 @@ def _zoned(texts: pl.Series) -> pa.Array:
     return pl.select(pl.when(with_zone).then(texts).otherwise(texts + "Z")).to_series().to_arrow()
 
 
-def _all(found: Any) -> bool:
-    """True if all values are true. Nulls are left out."""
+def _all(flags: Any) -> bool:
+    """True if all flags are true. Nulls are ignored."""
     import pyarrow.compute as pc
 
-    return bool(pc.all(found, min_count=0).as_py())
+    return bool(pc.all(flags, min_count=0).as_py())
 
 
-def any_of(found: Any) -> bool:
-    """True if any value is true."""
+def any_of(flags: Any) -> bool:
+    """True if any flag is true."""
     import pyarrow.compute as pc
 
-    return bool(pc.any(found, min_count=0).as_py())
+    return bool(pc.any(flags, min_count=0).as_py())

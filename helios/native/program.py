@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 
 
 class NotNative(Exception):
-    """The reason why Spark runs a batch instead of the engine; the text follows "because"."""
+    """Spark must run a batch instead of the engine; the message is the reason, which follows "because"."""
 
 
 class Misread(NotNative):
-    """The types in a file contradict the table's schema, and Spark would misread the file, too; names both."""
+    """The types in a file contradict the table's, so that Spark would misread it, too; the message names both."""
 
 
 def decimal_digits(kind: str) -> tuple[int, int]:
@@ -31,7 +31,7 @@ def refuse_pattern(name: str) -> None:
     """Refuses a column whose name Polars would take for a pattern of names.
 
     Raises:
-        NotNative: It begins with ^ and ends with $, or is *.
+        NotNative: The name begins with ^ and ends with $, or is *.
 
     Examples:
         >>> refuse_pattern("price $")
@@ -66,7 +66,7 @@ class Term:
 
     @classmethod
     def of_json(cls, value: Sequence[Any]) -> Term:
-        """The expression of `as_json`."""
+        """The inverse of `as_json`."""
         op, kind, args, text = value
         return cls(op, kind, tuple(map(cls.of_json, args)), text)
 
@@ -93,7 +93,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Project:
-    """Gives the rows these columns, in order."""
+    """Computes the columns of the next rows, in order."""
 
     columns: tuple[tuple[str, Term], ...]
 
@@ -126,7 +126,7 @@ class Program:
 
     @classmethod
     def parse(cls, text: str) -> Program:
-        """The program of `to_json`."""
+        """The inverse of `to_json`."""
         fields = json.loads(text)
         read, columns = (tuple((name, kind) for name, kind in fields[key]) for key in ("read", "columns"))
         return cls(read, tuple(map(_of_json, fields["steps"])), columns)

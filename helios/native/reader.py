@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 VALUES = 1 << 24
-"""A file with more values is read in parts of a quarter of so many values."""
+"""A file with more values than this is read in parts with a quarter of this number."""
 WIDENED = frozenset({("int", "bigint"), ("float", "double")})
-"""The promotions of column types; a decimal, too, may get a greater precision."""
+"""The promotions of column types, besides decimals of greater precision."""
 SPARK, LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacy"
-"""Keys of Spark in a footer: its version, and the mark of times in the calendar that it had before version 3.0."""
+"""Spark's keys in a footer: its version, and the mark of times in its legacy calendar (before version 3.0)."""
 NO_STORE: Mapping[str, str] = MappingProxyType({})
 
 
@@ -85,12 +85,12 @@ def frames(
         NotNative: The file does not have the table's columns, or Spark may fail on a row.
     """
     counted = dropped if dropped is not None else Dropped()
-    gone = list(deleted(file, store)) if file.deletes else []
+    deleted_positions = list(deleted(file, store)) if file.deletes else []
     read_parquet = _read_local if is_local(file.path) else _read_from_store
     read = _read_lines if work.texts else read_parquet
     _first, *later = work.program.stages()
     kept = [ROW] if numbered else []
-    for part in read(file, work, gone, store, numbered):
+    for part in read(file, work, deleted_positions, store, numbered):
         rows = _checked(part)
         for stage in later:
             before = len(rows)
@@ -119,16 +119,16 @@ def _part_rows(work: Work) -> int:
 
 
 def _computed(
-    rows: pl.LazyFrame, columns: Sequence[StoredColumn], gone: Sequence[int], work: Work, numbered: bool
+    rows: pl.LazyFrame, columns: Sequence[StoredColumn], deleted_positions: Sequence[int], work: Work, numbered: bool
 ) -> pl.LazyFrame:
-    """The rows after the steps before all expectations, without deleted rows.
+    """The rows after the first stage (the steps before any expectation), without deleted rows.
 
-    If some rows are deleted, or the result is `numbered`, the given rows have the column `ROW`.
+    `rows` must have the column `ROW` if some rows are deleted, or the result is `numbered`.
     """
     import polars as pl
 
-    if gone:
-        rows = rows.filter(~pl.col(ROW).is_in(pl.Series(gone, dtype=pl.UInt32).implode()))
+    if deleted_positions:
+        rows = rows.filter(~pl.col(ROW).is_in(pl.Series(deleted_positions, dtype=pl.UInt32).implode()))
     read = [column.expression() for column in columns]
     # Without a column of the file, the number of rows would be lost.
     numbers = [pl.col(ROW)] if numbered or all(column.stored is None for column in columns) else []
@@ -136,12 +136,13 @@ def _computed(
 
 
 def scanned(file: InputFile, work: Work, numbers: str | None) -> tuple[pl.LazyFrame, list[StoredColumn], int]:
-    """All rows of a local file with deleted rows, the program's columns in the file, and the number of rows.
+    """All rows of a local file (also deleted ones), the program's columns in the file, and the number of rows.
 
     Args:
         file: The file.
         work: The common part of all tasks.
-        numbers: The name of a column with the rows' numbers; None if it is not needed. `ROW` if no column is read.
+        numbers: The name of a column to add for row numbers; None for none, but `ROW` is added if no other column is
+            read.
     """
     import polars as pl
     import pyarrow.parquet as pq
@@ -168,10 +169,10 @@ def scanned(file: InputFile, work: Work, numbers: str | None) -> tuple[pl.LazyFr
 
 
 def _in_parquet_type(column: StoredColumn, schema: Mapping[str, Any]) -> pl.Expr:
-    """A stored column in its parquet type; Polars reads by the Arrow schema that a footer may have, too.
+    """A stored column in its parquet type. Polars uses the Arrow schema instead, if the footer has one.
 
     Raises:
-        NotNative: The Arrow schema has a type whose values may be others.
+        NotNative: The Arrow schema has a type whose values may differ.
     """
     import polars as pl
 
@@ -186,15 +187,15 @@ def _in_parquet_type(column: StoredColumn, schema: Mapping[str, Any]) -> pl.Expr
 
 
 def _read_local(
-    file: InputFile, work: Work, gone: Sequence[int], store: Mapping[str, str], numbered: bool
+    file: InputFile, work: Work, deleted_positions: Sequence[int], store: Mapping[str, str], numbered: bool
 ) -> Iterator[pl.DataFrame]:
     """The rows of a file on the local disk, as Polars reads it."""
-    rows, columns, count = scanned(file, work, ROW if gone or numbered else None)
-    yield from collected(_computed(rows, columns, gone, work, numbered), count, work)
+    rows, columns, count = scanned(file, work, ROW if deleted_positions or numbered else None)
+    yield from collected(_computed(rows, columns, deleted_positions, work, numbered), count, work)
 
 
 def _read_lines(
-    file: InputFile, work: Work, gone: Sequence[int], store: Mapping[str, str], numbered: bool
+    file: InputFile, work: Work, deleted_positions: Sequence[int], store: Mapping[str, str], numbered: bool
 ) -> Iterator[pl.DataFrame]:
     """The rows of a file of lines, some at a time."""
     assert file.group is not None
@@ -204,7 +205,7 @@ def _read_lines(
     for rows in lines.rows(file, work.texts[file.group]):
         with_numbers = rows.with_row_index(ROW, start)
         start += len(rows)
-        yield _computed(with_numbers.lazy(), columns, gone, work, numbered).collect()
+        yield _computed(with_numbers.lazy(), columns, deleted_positions, work, numbered).collect()
 
 
 def collected(rows: pl.LazyFrame, count: int, work: Work) -> Iterator[pl.DataFrame]:
@@ -216,7 +217,7 @@ def collected(rows: pl.LazyFrame, count: int, work: Work) -> Iterator[pl.DataFra
 
 
 def _read_from_store(
-    file: InputFile, work: Work, gone: Sequence[int], store: Mapping[str, str], numbered: bool
+    file: InputFile, work: Work, deleted_positions: Sequence[int], store: Mapping[str, str], numbered: bool
 ) -> Iterator[pl.DataFrame]:
     """The rows of a file on a store; Arrow reads only the program's columns of each row group."""
     import polars as pl
@@ -229,7 +230,7 @@ def _read_from_store(
             for part in _parts(parquet, group, columns, _part_rows(work)):
                 rows = part.with_columns(pl.int_range(start, start + len(part), dtype=pl.UInt32).alias(ROW))
                 start += len(part)
-                yield _computed(rows.lazy(), columns, gone, work, numbered).collect()
+                yield _computed(rows.lazy(), columns, deleted_positions, work, numbered).collect()
 
 
 def _parts(parquet: pq.ParquetFile, group: int, columns: Sequence[StoredColumn], size: int) -> Iterator[pl.DataFrame]:
@@ -267,7 +268,7 @@ def _as_stored(values: pa.Array, kind: str) -> pl.Series:
 
 
 def stored_columns(parquet: pq.ParquetFile, file: InputFile, work: Work) -> list[StoredColumn]:
-    """The program's columns in a file: found by field ids, or by names if the file is of no table.
+    """The program's columns in a file: found by field ids, or by names if the file belongs to no table.
 
     Raises:
         NotNative: A column is missing or of another type, or the file has another number of rows.
@@ -301,7 +302,7 @@ def stored_columns(parquet: pq.ParquetFile, file: InputFile, work: Work) -> list
 def _columns_by_name(
     parquet: pq.ParquetFile, flat: Mapping[str, Any], names: Mapping[str, Sequence[str] | None], work: Work
 ) -> list[StoredColumn]:
-    """The program's columns in a file of no table, whose types Spark has read from its footer.
+    """The program's columns in a file that belongs to no table; Spark has read its types from the footer.
 
     Raises:
         NotNative: The footer has another type, or times in Spark's legacy calendar.

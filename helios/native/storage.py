@@ -20,7 +20,7 @@ def is_local(path: str) -> bool:
 
 
 def opened(path: str, store: Mapping[str, str]) -> Any:
-    """A file that can be read at any offset; of a file on a store, only the parts that are read are fetched.
+    """A file that can be read at any offset; from a store, only the requested parts are fetched.
 
     Args:
         path: A path of the local disk, or a URI.
@@ -36,7 +36,7 @@ def created(path: str, store: Mapping[str, str]) -> Any:
     import pyarrow as pa
 
     if not is_local(path):
-        return _client(path, store).new_output(path).create(overwrite=True)  # without a check, as the name is new
+        return _client(path, store).new_output(path).create(overwrite=True)  # no existence check: the name is new
     os.makedirs(os.path.dirname(path), exist_ok=True)
     return pa.OSFile(path, "wb")
 
@@ -44,7 +44,7 @@ def created(path: str, store: Mapping[str, str]) -> Any:
 def delete(path: str, store: Mapping[str, str]) -> None:
     """Deletes a file, if it exists and its store allows the delete.
 
-    Not every writer of a store may delete files. A file that stays is in no table.
+    Not every writer of a store may delete files. A file that is left over is in no table.
     """
     if is_local(path):
         if os.path.exists(path):

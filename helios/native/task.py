@@ -31,11 +31,12 @@ def run(kind: str, work: str, share: Share, name: str, stores: Stores = NO_STORE
         kind: The kind of task: a key of `TASKS`.
         work: The common part of all tasks, as JSON.
         share: The part of the work that this task does.
-        name: A name that no other try of a share has.
-        stores: PyIceberg's properties of the stores of the source and of the target, with secrets in clear.
+        name: A name that no other try of the share has.
+        stores: PyIceberg's properties of the stores of the source and of the target, with secrets in clear text.
 
     Returns:
-        The task's report as JSON. Otherwise `refused` says why Spark must do the work, or `misread` why nobody can.
+        The task's report as JSON. If the task cannot do its share, `refused` says why Spark must, or `misread` why
+        Spark cannot either.
     """
     for key, value in SETTINGS.items():
         os.environ.setdefault(key, value)
@@ -117,7 +118,7 @@ def _refusal(error: BaseException) -> str | None:
     if isinstance(error, ImportError):
         return f"an executor cannot import {error.name}"
     failed = (pl.exceptions.PolarsError, pa.ArrowException, *UNFORESEEN)
-    # A panic in Rust raises a class that cannot be imported: it is known by its name.
+    # A panic in Rust raises a class that cannot be imported, so it is recognized by its name.
     if isinstance(error, failed) or type(error).__name__ == "PanicException" or is_storage_error(error):
         return f"the engine failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     return None

@@ -1,7 +1,7 @@
 """The tasks of an upsert: a batch's newest rows, the positions of the rows that they replace, and the new files.
 
-The newest rows are in a file beside the target's own, which every later task reads. This file and the files of pairs
-are deleted when the batch has ended.
+The newest rows are written to a file beside the target's files, and every later task reads it. This file and the files
+of pairs are deleted when the batch has ended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ whether the old row is replaced."""
 
 
 def lineage(metrics: str) -> tuple[Column, ...]:
-    """The columns in which a file keeps row ids; the commit sets the last change."""
+    """The columns of row lineage in a file; the commit sets the sequence number of the last change."""
     return (
         Column(ROW_ID, ROW_ID_FIELD, "bigint", False, metrics),
         Column(CHANGED, CHANGED_FIELD, "bigint", False, metrics),
@@ -57,7 +57,7 @@ class Upsert:
 
     @classmethod
     def parse(cls, text: str) -> Upsert:
-        """The upsert of `to_json`."""
+        """The inverse of `to_json`."""
         fields = json.loads(text)
         return cls(Work.parse(fields["work"]), tuple(fields["keys"]), fields["order"], fields["rows"])
 
@@ -98,7 +98,7 @@ def reduce(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
 
 @dataclass(frozen=True)
 class Vector:
-    """All deleted rows of a data file, earlier deletes included.
+    """All deleted rows of a data file, including earlier deletes.
 
     Attributes:
         location: The data file.
@@ -121,8 +121,9 @@ def match(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
         stores: As for `reduce`.
 
     Returns:
-        The `vectors` of the files with replaced rows, and as `pairs` the path of a file with the batch's rows that have
-        an old row: the row's index, the old row's id, and whether the old row is replaced. None without such rows.
+        `vectors`, the deletion vectors of files with replaced rows; and `pairs`, the path of a file that lists the
+        batch's rows whose key the target has: the row's index, the old row's id, and whether the old row is replaced.
+        `pairs` is None if there are no such rows.
     """
     import polars as pl
 
@@ -134,9 +135,9 @@ def match(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
     batch = batch.select(*upsert.keys, INDEX, *([NEW_ORDER] if upsert.order is not None else []))
     vectors, pairs = [], []
     for file, first in share:
-        vector, found = _match_file(InputFile(*file), first, batch, upsert)
-        if len(found):
-            pairs.append(found)
+        vector, matches = _match_file(InputFile(*file), first, batch, upsert)
+        if len(matches):
+            pairs.append(matches)
         if vector is not None:
             vectors.append(vector)
     path = f"{os.path.splitext(upsert.rows)[0]}-{name}.pairs"
@@ -152,16 +153,16 @@ def _order(upsert: Upsert) -> tuple[str, ...]:
 def _match_file(
     file: InputFile, first: int | None, batch: pl.DataFrame, upsert: Upsert
 ) -> tuple[Vector | None, pl.DataFrame]:
-    """The vector of a data file, None if no row of it is replaced; and its pairs of rows."""
+    """The vector of a data file (None if none of its rows is replaced), and its pairs of rows."""
     import polars as pl
     from pyroaring import BitMap64
 
     from helios.native.deletes import deleted, vector_bytes
 
-    gone = deleted(file, {})
-    found = pl.concat([frame.join(batch, on=list(upsert.keys)) for frame in _keyed(file, upsert.work)])
-    gone_and_found = gone & BitMap64(found.get_column(POSITION).to_list())
-    found = found.filter(~pl.col(POSITION).is_in(list(gone_and_found))) if gone_and_found else found
+    deleted_positions = deleted(file, {})
+    matches = pl.concat([frame.join(batch, on=list(upsert.keys)) for frame in _keyed(file, upsert.work)])
+    deleted_matches = deleted_positions & BitMap64(matches.get_column(POSITION).to_list())
+    matches = matches.filter(~pl.col(POSITION).is_in(list(deleted_matches))) if deleted_matches else matches
     newer = pl.lit(True)
     if upsert.order is not None:
         # As in the MERGE: a new row without an order replaces only an old row without an order.
@@ -169,11 +170,11 @@ def _match_file(
     row_id = pl.lit(None, pl.Int64)
     if first is not None:
         row_id = pl.coalesce(pl.col(ROW_ID), pl.col(POSITION).cast(pl.Int64) + first)
-    pairs = found.select(INDEX, row_id.alias(ROW_ID), newer.alias(REPLACED), POSITION)
+    pairs = matches.select(INDEX, row_id.alias(ROW_ID), newer.alias(REPLACED), POSITION)
     replaced = BitMap64(pairs.filter(REPLACED).get_column(POSITION).to_list())
     if not replaced:
         return None, pairs.drop(POSITION)
-    replaced |= gone
+    replaced |= deleted_positions
     blob = base64.b64encode(vector_bytes(replaced)).decode()
     return Vector(file.location, len(replaced), blob), pairs.drop(POSITION)
 
@@ -187,7 +188,7 @@ def _keyed(file: InputFile, work: Work) -> Iterator[pl.DataFrame]:
 
 
 def store(text: str, share: Share, name: str, stores: Stores) -> TaskReport:
-    """Writes rows of the batch into files of the target, without late rows.
+    """Writes rows of the batch into files of the target, except rows that are older than the target's.
 
     Args:
         text: The upsert.

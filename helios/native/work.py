@@ -14,7 +14,8 @@ Share: TypeAlias = Iterable[Sequence[Any]]
 TaskReport: TypeAlias = dict[str, Any]
 """The report of a task, as JSON values."""
 Stores: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]
-"""PyIceberg's properties of the stores of a source and of a target, with secrets in clear; none for the local disk."""
+"""PyIceberg's properties of the stores of a source and of a target, with secrets in clear text; empty for the local
+disk."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +24,13 @@ class InputFile:
 
     Attributes:
         path: Its path on the local disk, or its URI on a store.
-        size: Its bytes.
-        rows: The number of its rows by the table's metadata; None for a file of no table.
+        size: Its size in bytes.
+        rows: The number of its rows according to the table's metadata; None for a file that belongs to no table.
         location: Its location as position deletes name it.
         deletes: The path, offset and length of each delete; the offset is None except for a deletion vector.
         group: The index of its group in `Work.groups`; None for a file of a table.
         begin: The offset of the part of a file of lines that is read.
-        whole: The bytes of the whole file, if `size` is that of a part; else 0.
+        whole: The size of the whole file, if `size` is that of a part; otherwise 0.
     """
 
     path: str
@@ -184,13 +185,13 @@ class Work:
 
     @classmethod
     def parse(cls, text: str) -> Work:
-        """The work of `to_json`."""
+        """The inverse of `to_json`."""
         fields = json.loads(text)
-        others: dict[str, Any] = fields["target"]
-        columns = tuple(Column(**column) for column in others.pop("columns"))
-        partition = tuple(Partition(**field) for field in others.pop("partition"))
-        sort = tuple(Sort(**part) for part in others.pop("sort"))
-        target = Target(columns=columns, partition=partition, sort=sort, **others)
+        target_fields: dict[str, Any] = fields["target"]
+        columns = tuple(Column(**column) for column in target_fields.pop("columns"))
+        partition = tuple(Partition(**field) for field in target_fields.pop("partition"))
+        sort = tuple(Sort(**part) for part in target_fields.pop("sort"))
+        target = Target(columns=columns, partition=partition, sort=sort, **target_fields)
         program, groups = Program.parse(fields["program"]), tuple(fields["groups"])
         texts = tuple(map(Text.of_json, fields["texts"]))
         return cls(fields["name"], program, fields["ids"], target, tuple(fields["absent"]), groups, texts)

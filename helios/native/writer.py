@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_OPEN = 100
-"""Files that a task keeps open. With more partitions, the file that was written longest ago is closed."""
+"""The number of files that a task keeps open. With more partitions, the least recently written file is closed."""
 MOST_STREAMED = 32
-"""The same on a store, whose clients keep up to 10 MB of each file in memory."""
+"""The same for a store, whose client keeps up to 10 MB of each file in memory."""
 GATHERED = 256 << 20
-"""Bytes in memory of the rows of several partitions that are written together."""
+"""Bytes of rows that a task gathers in memory before it splits them by partition."""
 SORTED = 512 << 20
-"""Bytes in memory of the rows of a task that sorts: all of its rows, since each of its files is sorted as a whole."""
+"""Bytes of rows that a task sorts at most. All of its rows are in memory, because each file is sorted as a whole."""
 SAMPLE = 20_000
-"""The first values of a column, by which its encoding is chosen."""
+"""The number of first values of a column by which its encoding is chosen."""
 WRITE_BATCH = 1 << 14
-"""Values that Arrow encodes at a time. Its default, 1,024, takes a tenth more time."""
+"""The number of values that Arrow encodes at a time. Arrow's default of 1,024 takes a tenth more time."""
 
 
 def arrow_schema(target: Target) -> pa.Schema:
@@ -112,12 +112,12 @@ class TableWriter:
         self._waiting, self._waiting_bytes = [], 0.0
         if self._target.sort:
             rows = _sorted(rows, self._target.sort)
-        places: list[tuple[Values, int, int]] = [((), 0, len(rows))]
+        spans: list[tuple[Values, int, int]] = [((), 0, len(rows))]
         if self._target.partition:
-            rows, places = grouped_by_partition(rows, self._target.partition)
-        # All at once: each of many small parts would take as long as all rows.
+            rows, spans = grouped_by_partition(rows, self._target.partition)
+        # Converted at once: each small part would take as long as all rows.
         table = rows.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(self._schema)
-        for values, start, count in places:
+        for values, start, count in spans:
             self._append(values, table.slice(start, count), rows.slice(start, count), group)
 
     def _append(self, values: Values, table: pa.Table, rows: pl.DataFrame, group: int) -> None:
