@@ -1,4 +1,4 @@
-"""What a backfill is asked for: which pipelines can have one, and the filters and cuts over a target's columns."""
+"""The request for a backfill: the pipelines that can have one, its filter over the target's columns, and its slices."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from helios.table.ledger import records
 from helios.table.refs import MAIN
 
 UNITS = ("hour", "day", "month")
-"""The lengths of time by which `--by` cuts."""
+"""The units of time that `--by` takes."""
 UTC = ("UTC", "ETC/UTC", "ZULU", "Z", "GMT", "+00:00", "+0")
 """The names of UTC as the time zone of a session."""
-WHOLE = ("string", "boolean", "date", "tinyint", "smallint", "int", "bigint")
-"""The types of columns whose values `--by COLUMN` takes one by one."""
+SLICED_TYPES = ("string", "boolean", "date", "tinyint", "smallint", "int", "bigint")
+"""The types of columns that `--by COLUMN` takes, with one slice for each value."""
 TARGETS = {
     TargetKind.ROUTED: "it routes its rows into many tables",
     TargetKind.MIRROR: "it mirrors the tables of a database",
@@ -36,15 +36,16 @@ TARGETS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """What a backfill is asked to repair.
+    """The request for a backfill.
 
     Attributes:
         where: The SQL condition over columns of the target for the rows that are replaced; empty with `commits`.
         commits: The commits whose rows are replaced, as `A..B`; None with `where`.
         by: A unit of time or a column, by which the rows are cut into slices; None for one slice.
-        other: The table or the folder that is read in place of the source; None for the source.
+        other: The table or the folder that is read instead of the source; None to read the source.
         trusts_expired: Whether rows whose commits have expired count as the pipeline's own.
-        rows_stay: Whether the mended script certainly moves no row over an edge of the filter or of a slice.
+        rows_stay: Whether the user states that the changed script moves no row over an edge of the filter or of a
+            slice.
     """
 
     where: str = ""
@@ -61,7 +62,7 @@ class Cut:
 
     Attributes:
         column: The column.
-        unit: The unit of time; None where each value of the column is a slice.
+        unit: The unit of time; None if each value of the column is a slice.
         kind: The type of the column.
     """
 
@@ -74,20 +75,20 @@ def refuse_backfill(plan: Plan) -> None:
     """Rejects a pipeline whose history cannot be replaced slice by slice.
 
     Raises:
-        InputError: It is one; names the reason.
+        InputError: The pipeline is one of these; the message has the reason.
     """
     write = plan.write
     why = TARGETS.get(write.sink.target)
     if why is None and plan.path is ReadPath.STREAM:
         why = f"it is a stateful stream ({plan.why}), and its state is that of the newest rows"
     elif why is None and plan.view is not None:
-        why = "it maintains a view: `helios run --full-refresh` computes it anew"
+        why = "it maintains a view: `helios run --full-refresh` computes it again"
     elif why is None and not write.mode.traits.only_adds:
-        why = f"its mode is {write.mode.text()}, and appended rows alone are repaired"
+        why = f"its mode is {write.mode.text()}, and only appended rows can be repaired"
     elif why is None and plan.path is ReadPath.BATCH:
         why = "it reads its sources once: give its source a .where(...) and its sink .overwrite(filter), and run it"
     elif why is None and any(read.source.carries_order or read.source.reads_changes for read in plan.reads):
-        why = "its rows are changes of a source, and those of a longer time are not those of its parts"
+        why = "it reads changes of a source, and the changes between two states depend on the states between them"
     if why is not None:
         raise InputError(f"{plan.pipeline} cannot be backfilled: {why}.", where=plan.origin)
 
@@ -125,10 +126,10 @@ def refuse_ask(plan: Plan, ask: Ask) -> None:
 
 
 def refuse_other_source(plan: Plan) -> None:
-    """Rejects `--from` for a pipeline that follows several sources, of which it would name one.
+    """Rejects `--from` for a pipeline that follows several sources, because it replaces only one.
 
     Raises:
-        InputError: The pipeline follows several.
+        InputError: The pipeline follows several sources.
     """
     followed = [inner.source.label() for inner in flows(plan.stream) if inner.source.streaming]
     if len(followed) > 1:
@@ -139,7 +140,7 @@ def refuse_other_source(plan: Plan) -> None:
 
 
 def columns_named(where: str, columns: Mapping[str, str], table: str) -> list[str]:
-    """The columns of a target that a filter names, as the table writes them.
+    """The columns of a target that a filter names, spelled as in the table.
 
     Args:
         where: The filter.
@@ -157,28 +158,28 @@ def columns_named(where: str, columns: Mapping[str, str], table: str) -> list[st
     if not where.strip():
         raise InputError("--where is empty.", fix=f"name columns of {table}: --where \"day >= '2026-01-05'\".")
     if (moving := nondeterministic_function(where)) is not None:
-        raise InputError(f"--where has {moving}, which is another one at each look.", fix="write the value itself.")
+        raise InputError(f"--where has {moving}, whose value changes with each call.", fix="write the value itself.")
     from sqlglot import exp
 
     parsed = parse(where, f"--where ({where})", None)
     if parsed.find(exp.Query) is not None:
-        raise InputError("--where has a query inside.", fix="write the values that it gives.")
+        raise InputError("--where has a subquery.", fix="write the values that it returns.")
     known = {name.lower(): name for name in columns}
-    found: dict[str, None] = {}
+    used: dict[str, None] = {}
     for column in parsed.find_all(exp.Column):
         name = column.parts[0].name
         if name.lower() not in known:
             raise InputError(f"--where: {table} has no column {name!r}. {near_miss(name, columns)}")
         _refuse_floating(column.sql("spark"), columns[known[name.lower()]], [part.name for part in column.parts[1:]])
-        found[known[name.lower()]] = None
-    if not found:
+        used[known[name.lower()]] = None
+    if not used:
         raise InputError(f"--where ({where}) names no column of {table}.", fix=near_miss("", columns))
     refuse_values(parsed, {name.lower(): kind for name, kind in columns.items()}, "--where")
     return list(found)
 
 
 def spelled(where: str, columns: Iterable[str]) -> str:
-    """A filter whose columns are spelled as in the table: Iceberg minds the case.
+    """A filter whose columns are spelled as in the table, because Iceberg's filters are case-sensitive.
 
     Examples:
         >>> spelled("ID < 10 AND k = 'ID'", ["id", "k"])
@@ -207,7 +208,7 @@ def _refuse_floating(column: str, kind: str, path: list[str]) -> None:
 
 
 def refuse_zone(zone: str, named: Iterable[str], columns: Mapping[str, str]) -> None:
-    """Rejects timestamps in a filter or a cut where the session's times are not in UTC.
+    """Rejects timestamps in a filter or a cut if the time zone of the session is not UTC.
 
     Args:
         zone: The time zone of the session.
@@ -215,7 +216,7 @@ def refuse_zone(zone: str, named: Iterable[str], columns: Mapping[str, str]) -> 
         columns: The types of the target's columns.
 
     Raises:
-        InputError: There is one.
+        InputError: A column is a timestamp, and the zone is not UTC.
     """
     if zone.upper() in UTC:
         return
@@ -229,7 +230,7 @@ def refuse_zone(zone: str, named: Iterable[str], columns: Mapping[str, str]) -> 
 
 
 def cut_of(by: str | None, named: list[str], columns: Mapping[str, str], table: str) -> Cut | None:
-    """How `--by` cuts the rows of a filter; None without one. A column goes before a unit of the same name.
+    """The cut that `--by` asks for; None without `--by`. A column has precedence over a unit of the same name.
 
     Args:
         by: The value of `--by`.
@@ -238,7 +239,8 @@ def cut_of(by: str | None, named: list[str], columns: Mapping[str, str], table: 
         table: The name of the target, for messages.
 
     Raises:
-        InputError: There is no such column, its values are not cut one by one, or the filter names no one time.
+        InputError: The column is unknown or has too many values, or the filter does not name exactly one date or
+            timestamp.
 
     Examples:
         >>> cut_of("day", ["ts"], {"ts": "timestamp", "id": "int"}, "local.a.t")
@@ -251,8 +253,12 @@ def cut_of(by: str | None, named: list[str], columns: Mapping[str, str], table: 
     known = {name.lower(): name for name in columns}
     if (column := known.get(by.lower())) is not None:
         kind = columns[column]
-        if kind not in WHOLE and not kind.startswith("decimal"):
-            fix = "cut by hour, day or month" if kind.startswith("timestamp") else f"cut by one of {', '.join(WHOLE)}"
+        if kind not in SLICED_TYPES and not kind.startswith("decimal"):
+            fix = (
+                "cut by hour, day or month"
+                if kind.startswith("timestamp")
+                else f"cut by one of {', '.join(SLICED_TYPES)}"
+            )
             raise InputError(f"--by {by}: {column} is {kind}, whose values are too many to be slices.", fix=f"{fix}.")
         return Cut(column, None, kind)
     if by.partition(".")[0].lower() in known:

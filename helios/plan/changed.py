@@ -24,13 +24,13 @@ from helios.version import VERSION
 
 T = TypeVar("T")
 REFILL = "`helios run --full-refresh` writes the table again; or give the script a new name and a new target"
-ANEW = "give the script a new name and a new target"
+NEW_TARGET = "give the script a new name and a new target"
 REFUSED = "refused"
-"""The consequence of a change with which no run starts begins so."""
+"""The first word of a consequence, if the change keeps the next run from starting."""
 TARGET = {
     "mode": "later batches are written so; earlier rows stay as they are",
-    "branch": "later batches go to the other branch; refused where that lacks the last batch, which "
-    "`helios branch TABLE NAME --publish` brings",
+    "branch": "later batches go to the other branch; refused if it lacks the last batch, which "
+    "`helios branch TABLE NAME --publish` adds to main",
     "properties": "set at the next run; a removed one stays set",
     "snapshot_properties": "only later commits",
     "writer": "only new files",
@@ -48,7 +48,7 @@ HARMLESS = (
     "batch_size", "extra", "format_version", "metadata", "on_bad_file", "on_bad_row", "on_change", "on_expired",
     "on_missing", "on_overwrite", "rescued", "sasl", "servers", "start", "tls",
 )  # fmt: skip
-"""Settings of a source whose change leaves no row that the new setting would have read otherwise."""
+"""Settings of a source whose change would not have changed the rows that were read before."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Change:
             of the target.
         lines: The difference: a line with `- ` is from the last run, a line with `+ ` is new.
         means: The consequence for the next run.
-        additive: Whether the existing rows and the progress are still right.
+        additive: Whether the existing rows and the progress are still valid.
     """
 
     part: str
@@ -71,7 +71,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Changed:
-    """The last run's plan and the differences to it.
+    """The last run's plan and the differences from it.
 
     Attributes:
         kept: The last run's plan.
@@ -85,7 +85,7 @@ class Changed:
 
 
 def changed(plan: Plan) -> Changed | None:
-    """The last run's plan and the differences to it; None if no run has stored a plan that can be read.
+    """The last run's plan and the differences from it; None if no run has stored a plan that can be read.
 
     Args:
         plan: The plan of the next run.
@@ -107,8 +107,11 @@ def differences(kept: KeptPlan, plan: Plan) -> Iterator[Change]:
     """The differences between a kept plan and a plan."""
     before, after = kept.plan, json.loads(json.dumps(lasting(plan.as_json(), plan.state), default=str))
     sink = plan.write.sink.iceberg
-    refill = ANEW if sink is None or sink.many_tables else REFILL
-    others = [*_sources(before["sources"], after["sources"], refill), *_beside_steps(kept, before, after, plan, refill)]
+    refill = NEW_TARGET if sink is None or sink.many_tables else REFILL
+    others = [
+        *_sources(before["sources"], after["sources"], refill),
+        *_other_changes(kept, before, after, plan, refill),
+    ]
     if before["steps"] != after["steps"]:
         steps = tuple(line for line in ndiff(before["steps"], after["steps"]) if not line.startswith("?"))
         goes_on = not any(change.means.startswith(REFUSED) for change in others)
@@ -118,7 +121,7 @@ def differences(kept: KeptPlan, plan: Plan) -> Iterator[Change]:
     yield from others
 
 
-def _beside_steps(
+def _other_changes(
     kept: KeptPlan, before: Mapping[str, Any], after: Mapping[str, Any], plan: Plan, refill: str
 ) -> Iterator[Change]:
     """The changes of state, path, columns, target, engine, trigger and version."""
@@ -131,13 +134,13 @@ def _beside_steps(
     yield from _columns(before["schema"], after["schema"], plan.write.changes)
     yield from _target(before["target"], after["target"], plan)
     yield from _part("engine", _engine(before["engine"]), _engine(after["engine"]), "the rows are the same")
-    trigger, now = (_said(Trigger, trigger_text, one["trigger"]) for one in (before, after))
+    trigger, now = (_setting_text(Trigger, trigger_text, one["trigger"]) for one in (before, after))
     yield from _part("trigger", trigger, now, "from the next run on")
     yield from _part("version", kept.version, VERSION, "checkpoint and tables go on")
 
 
 def _later_steps(plan: Plan) -> str:
-    """The consequence of other steps, with the commands that show and repair earlier rows."""
+    """The consequence of changed steps, with the commands that show and repair earlier rows."""
     ways = ["the checkpoint goes on, and earlier rows stay as they are"]
     if plan.write.sink.iceberg is not None and not plan.write.sink.many_tables:
         if refused(plan) is None:
@@ -152,12 +155,12 @@ def _later_steps(plan: Plan) -> str:
 
 
 def _target(before: Mapping[str, Any], after: Mapping[str, Any], plan: Plan) -> Iterator[Change]:
-    """The changes of the target, and those that the next run makes in the table beside its columns."""
-    means = f"{REFUSED}, unless it is the same table, renamed: the checkpoint is of {before['table']}; {ANEW}"
+    """The changes of the target's settings, and those that the next run makes in the table besides its columns."""
+    means = f"{REFUSED}, unless it is the same table, renamed: the checkpoint is of {before['table']}; {NEW_TARGET}"
     yield from _part("table", before["table"], after["table"], means, additive=False)
     texts: Mapping[str, Callable[[Any], Any]] = {
-        "maintenance": lambda values: _said(Maintenance, maintenance_text, values),
-        "retry": lambda values: _said(Retry, retry_text, values),
+        "maintenance": lambda values: _setting_text(Maintenance, maintenance_text, values),
+        "retry": lambda values: _setting_text(Retry, retry_text, values),
     }
     for part, consequence in TARGET.items():
         text = texts.get(part, lambda values: values)
@@ -168,7 +171,7 @@ def _target(before: Mapping[str, Any], after: Mapping[str, Any], plan: Plan) -> 
         yield Change("layout", others, "only new files; `helios compact` rewrites the others")
 
 
-def _said(kind: type[T], text: Callable[[T], str], values: Mapping[str, Any] | None) -> str | None:
+def _setting_text(kind: type[T], text: Callable[[T], str], values: Mapping[str, Any] | None) -> str | None:
     """Settings as a plan shows them, from their JSON values."""
     if values is None:
         return None
@@ -200,13 +203,13 @@ def _sources(before: list[Mapping[str, Any]], after: list[Mapping[str, Any]], re
     old, new = ({source["name"]: source for source in sources} for sources in (before, after))
     removed, added = [name for name in old if name not in new], [name for name in new if name not in old]
     both = [name for name in new if name in old]
-    turned = [name for name in both if old[name]["followed"] != new[name]["followed"]]
+    toggled = [name for name in both if old[name]["followed"] != new[name]["followed"]]
     means = f"{REFUSED}: the checkpoint follows other sources; {refill}"
     if removed or added:
         followed = any(source["followed"] for source in (*before, *after))
         lines = (*(f"- {name}" for name in removed), *(f"+ {name}" for name in added))
         yield Change("source", lines, means if followed else "read at the next run", additive=not followed)
-    for name in turned:
+    for name in toggled:
         ways = ("read once", "followed")
         lines = (name, *(f"{sign} {ways[one[name]['followed']]}" for sign, one in (("-", old), ("+", new))))
         yield Change("source", lines, means, additive=False)
@@ -261,26 +264,26 @@ def _text(value: Any) -> str:
     return json.dumps(value) if value not in (None, [], {}) else "none"
 
 
-def as_json(found: Changed | None) -> dict[str, Any] | None:
+def as_json(result: Changed | None) -> dict[str, Any] | None:
     """The result of `changed` as JSON values."""
-    if found is None:
+    if result is None:
         return None
-    changes = [asdict(change) for change in found.changes]
-    return {"run": found.kept.at.isoformat(), "version": found.kept.version, "changes": changes}
+    changes = [asdict(change) for change in result.changes]
+    return {"run": result.kept.at.isoformat(), "version": result.kept.version, "changes": changes}
 
 
-def as_text(found: Changed | None) -> str:
+def as_text(result: Changed | None) -> str:
     """The result of `changed` as `helios plan` prints it below a plan."""
-    if found is None:
+    if result is None:
         return ""
-    since = f"the plan of {found.kept.at:%Y-%m-%d %H:%M:%S} UTC, with which it last ran"
+    since = f"the plan of {result.kept.at:%Y-%m-%d %H:%M:%S} UTC, with which it last ran"
     label_width = 20
-    lines = [f"  changed   since {since}:" if found.changes else f"  changed   nothing since {since}"]
-    for change in found.changes:
+    lines = [f"  changed   since {since}:" if result.changes else f"  changed   nothing since {since}"]
+    for change in result.changes:
         labels = [change.part] + [""] * (len(change.lines) - 1)
         lines += [f"{label:>{label_width}}  {line}" for label, line in zip(labels, change.lines, strict=True)]
         indent = " " * (label_width + 2)
         lines += wrap(change.means, 110, initial_indent=f"{indent}=> ", subsequent_indent=f"{indent}   ")
-    if found.unseen:
-        lines.append(f"{'':>{label_width}}  not compared: the code of {', '.join(found.unseen)}")
+    if result.unseen:
+        lines.append(f"{'':>{label_width}}  not compared: the code of {', '.join(result.unseen)}")
     return "\n".join(lines)

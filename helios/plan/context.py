@@ -52,7 +52,7 @@ class Writers(Protocol):
 
 
 class _Nothing:
-    """No table is written."""
+    """The writers if no pipeline writes a table."""
 
     def __contains__(self, table: object) -> bool:
         return False

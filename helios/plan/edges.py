@@ -1,7 +1,7 @@
-"""The derivation of a target's columns, from the texts of a plan's steps: equal texts give a row the same values.
+"""How a target's columns are computed, by the texts of a plan's steps: equal texts compute equal values.
 
-A backfill by a filter replaces the rows of some slices. That is right where the script of now gives each row of the
-source the same values of the filter's columns as the scripts that have written it: then no row crosses an edge.
+A backfill by a filter replaces the rows of some slices. That is correct if the present script computes the same values
+for the filter's columns as the scripts that wrote the rows: then no row crosses an edge of a slice.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from helios.plan.typing.expression import parse
 from helios.table.step_texts import RAW, arguments
 
 KEEPS = ("where", "expect", "sample", "dedupe", "watermark", "drop")
-"""Steps that leave rows or columns out, and change no value."""
+"""Steps that only leave rows or columns out."""
 MAKES = ("sql", "union", "aggregate", "window", "session_window")
-"""Steps of which any column may come from any other: all of their text counts, and all that comes before."""
+"""Steps in which any column may come from any other: their whole text counts, and so do all steps before them."""
 FOLLOWING = (
     "schema", "uuid", "pushed", "snapshot", "format_version", "branch", "start", "state", "span", "columns",
     "on_overwrite", "on_expired", "batch_size", "on_missing", "on_change", "on_bad_file", "isolation", "servers",
 )  # fmt: skip
-"""Fields of a source in a plan that say how it is followed, and not how its values are read."""
+"""Fields of a source in a plan that decide how it is followed, and not how its values are read."""
 NAMED = re.compile(r"(\w+)=|-> (\w+)|\bas (\w+)", re.IGNORECASE)
 """The names that a step may give to columns."""
 
@@ -42,13 +42,13 @@ def _names(expression: str) -> set[str]:
 
 @dataclass
 class Derivation:
-    """The texts that give some columns of a target.
+    """The texts that compute some columns of a target.
 
     Attributes:
-        needed: The columns, and those that they come from, in lower case.
-        texts: What gives them, the last one first.
+        needed: These columns, and those that they come from, in lower case.
+        texts: The texts, those of the last step first.
         whole: Whether any column may be needed.
-        why: Why equal texts do not show that the values are equal; empty where they do.
+        why: Why equal texts do not prove that the values are equal; empty if they do.
     """
 
     needed: set[str]
@@ -67,7 +67,7 @@ class Derivation:
 
 
 def derived(plan: Mapping[str, Any], columns: Iterable[str]) -> Derivation:
-    """What gives some columns of the target of a plan.
+    """How some columns of a plan's target are computed.
 
     Args:
         plan: The plan, as JSON values.
@@ -78,61 +78,63 @@ def derived(plan: Mapping[str, Any], columns: Iterable[str]) -> Derivation:
         >>> derived({"steps": steps, "sources": []}, ["day"]).texts
         ['day=date(at)', 'at=ts + interval 1 hour']
     """
-    found = Derivation({name.lower() for name in columns})
+    derivation = Derivation({name.lower() for name in columns})
     steps = list(plan["steps"])
-    while steps and not found.why:
+    while steps and not derivation.why:
         text = steps.pop()
         call, _, body = text.partition("(")
         if call == "call":
-            found.why = f"the function {body[:-1]} may give other values than before, and functions are not compared"
+            derivation.why = (
+                f"the function {body[:-1]} may give other values than before, and functions are not compared"
+            )
         elif call == "join":
-            found.why = _joined(text, found, plan["sources"], steps)
-        elif found.whole or call in MAKES:
-            found.whole = True
+            derivation.why = _joined(text, derivation, plan["sources"], steps)
+        elif derivation.whole or call in MAKES:
+            derivation.whole = True
             seedless = call == "sample" and "seed=" not in text
-            found.add(text, ())
-            found.why = f"{text} is another one each time" if seedless else found.why
+            derivation.add(text, ())
+            derivation.why = f"{text} takes other rows each time" if seedless else derivation.why
         elif call in GIVES and RAW.search(text) is None:
-            GIVES[call](found, arguments(body[:-1]))
+            GIVES[call](derivation, arguments(body[:-1]))
         elif call not in KEEPS:
-            found.why = f"nothing tells what {text} gives"
-    return found
+            derivation.why = f"it is unknown what {text} computes"
+    return derivation
 
 
-def _with_columns(found: Derivation, given: Sequence[str]) -> None:
-    pairs = [(name.lower(), expression) for name, _, expression in (one.partition("=") for one in given)]
-    given_by = {name: expression for name, expression in pairs if name in found.needed}
-    found.needed -= given_by.keys()
-    for name, expression in given_by.items():
-        found.add(f"{name}={expression}", _names(expression))
+def _with_columns(derivation: Derivation, args: Sequence[str]) -> None:
+    pairs = [(name.lower(), expression) for name, _, expression in (one.partition("=") for one in args)]
+    computed = {name: expression for name, expression in pairs if name in derivation.needed}
+    derivation.needed -= computed.keys()
+    for name, expression in computed.items():
+        derivation.add(f"{name}={expression}", _names(expression))
 
 
-def _cast(found: Derivation, given: Sequence[str]) -> None:
-    for one in given:
-        if one.partition("=")[0].lower() in found.needed:
-            found.add(f"cast({one})", ())
+def _cast(derivation: Derivation, args: Sequence[str]) -> None:
+    for one in args:
+        if one.partition("=")[0].lower() in derivation.needed:
+            derivation.add(f"cast({one})", ())
 
 
-def _rename(found: Derivation, given: Sequence[str]) -> None:
-    for one in given:
+def _rename(derivation: Derivation, args: Sequence[str]) -> None:
+    for one in args:
         old, _, new = one.partition(" -> ")
-        if new.lower() in found.needed:
-            found.add(f"rename({one})", [old])
+        if new.lower() in derivation.needed:
+            derivation.add(f"rename({one})", [old])
 
 
-def _select(found: Derivation, given: Sequence[str]) -> None:
-    for one in given:
+def _select(derivation: Derivation, args: Sequence[str]) -> None:
+    for one in args:
         plain = one.strip("`").lower()
         if re.fullmatch(r"\w+|\*", plain):
             continue
         alias = re.search(r"\bas\s+`?(\w+)`?$", one, re.IGNORECASE)
-        if alias is None or alias[1].lower() in found.needed:  # without an alias it may give any column
-            found.add(one, _names(one[: alias.start()] if alias is not None else one))
+        if alias is None or alias[1].lower() in derivation.needed:  # without an alias, it may compute any column
+            derivation.add(one, _names(one[: alias.start()] if alias is not None else one))
 
 
-def _explode(found: Derivation, given: Sequence[str]) -> None:
-    if any(one.startswith("as_=") and one[4:].lower() in found.needed for one in given):
-        found.add(f"explode({', '.join(given)})", re.findall(r"\w+", given[0]))
+def _explode(derivation: Derivation, args: Sequence[str]) -> None:
+    if any(one.startswith("as_=") and one[4:].lower() in derivation.needed for one in args):
+        derivation.add(f"explode({', '.join(args)})", re.findall(r"\w+", args[0]))
 
 
 GIVES = {
@@ -142,10 +144,10 @@ GIVES = {
     "select": _select,
     "explode": _explode,
 }
-"""Steps whose text says which columns they give."""
+"""Steps whose text says which columns they compute."""
 
 
-def _joined(text: str, found: Derivation, sources: Sequence[Mapping[str, Any]], before: Sequence[str]) -> str:
+def _joined(text: str, derivation: Derivation, sources: Sequence[Mapping[str, Any]], before: Sequence[str]) -> str:
     """Why needed columns may come from the other side of a join, whose rows may have changed since."""
     on, _, how = text.rpartition(", on=")[2].partition(", how=")
     keys = {key.strip().lower() for key in on.split(",")}
@@ -154,39 +156,39 @@ def _joined(text: str, found: Derivation, sources: Sequence[Mapping[str, Any]], 
     steps = [step for step in before if not step.startswith("join(")]
     left |= {match[match.lastindex or 0].lower() for step in steps for match in NAMED.finditer(step)}
     sided = re.split(r"\W", how)[0] in ("inner", "left", "semi", "anti")
-    unsure = found.needed - left | (found.needed & right - keys)
-    if found.whole or unsure or not sided:
+    unsure = derivation.needed - left | (derivation.needed & right - keys)
+    if derivation.whole or unsure or not sided:
         return f"{text} may give other values than before, as the joined table is read as it is now"
     return ""
 
 
 def may_move(kept: Iterable[Mapping[str, Any]], now: Mapping[str, Any], columns: Sequence[str]) -> str:
-    """Why a row may have other values of some columns by a plan than by those that have written it; empty where not.
+    """Why a plan may compute other values of some columns for a row than the plans that wrote it; empty if it cannot.
 
     Args:
-        kept: The plans that have written rows, as JSON values.
-        now: The plan of now, as JSON values.
+        kept: The plans that wrote rows, as JSON values.
+        now: The present plan, as JSON values.
         columns: The columns.
     """
-    of_now = derived(now, columns)
+    present = derived(now, columns)
     for plan in kept:
         before = derived(plan, columns)
-        if why := before.why or of_now.why:
+        if why := before.why or present.why:
             return why
-        if before.texts != of_now.texts:
-            gone, come = (
+        if before.texts != present.texts:
+            removed, added = (
                 [text for text in these.texts if text not in others.texts]
-                for these, others in ((before, of_now), (of_now, before))
+                for these, others in ((before, present), (present, before))
             )
-            was, shown = (", ".join(texts) or "its source" for texts in (gone, come))
-            return f"{' and '.join(columns)} came of {was} before, and of {shown} now"
-        changed = next(_read_otherwise(plan["sources"], now["sources"], before), None)
+            was, shown = (", ".join(texts) or "its source" for texts in (removed, added))
+            return f"{' and '.join(columns)} came from {was} before, and from {shown} now"
+        changed = next(_read_differently(plan["sources"], now["sources"], before), None)
         if changed is not None:
-            return f"{changed} is read otherwise than before"
-    return of_now.why
+            return f"{changed} is read differently than before"
+    return present.why
 
 
-def _read_otherwise(
+def _read_differently(
     before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]], of: Derivation
 ) -> Iterator[str]:
     """The followed sources whose values a plan reads in another way."""

@@ -144,9 +144,9 @@ class Trigger:
     Attributes:
         every: Seconds between batches.
         why: The setting that decides `every`.
-        max_rows: About how many rows a batch has at most; None if nothing bounds them.
+        max_rows: The approximate maximum of rows in a batch; None if nothing bounds them.
         bound: The setting that decides `max_rows`; empty without one.
-        max_files: How many files a batch has at most: the smallest `max_files=` of the sources read by spans.
+        max_files: The maximum of files in a batch: the smallest `max_files=` of the sources read by spans.
     """
 
     every: float
@@ -239,7 +239,7 @@ class Plan:
             location is declared.
         catalogs: The catalogs of the pipeline's tables.
         components: The jars that a run needs.
-        declared: The declaration.
+        declared: The pipeline as declared.
         neighbours: All catalogs of the configuration and of the script, used by this pipeline or not.
         engine: The engine that runs the pipeline.
         spill: The data that goes to a local disk when it exceeds memory.

@@ -46,7 +46,7 @@ def lost_checkpoint(plan: Plan, table: str, record: Record) -> CheckpointError |
     if plan.write.sink.many_tables:
         resume = "run under a new name into new tables"
     elif any(read.source.streaming and source_kind(read.source).logged for read in plan.reads):
-        what += " The log of the files that were read was in it, and no position stands for that log."
+        what += " It had the log of the files that were read, which no position can replace."
         backup += " from a backup"
         resume = "empty and refill the table with `helios run --full-refresh` while all files are there"
     return CheckpointError(what, where=plan.declared.sink.origin, fix=f"{backup}, or {resume}.")
@@ -95,7 +95,7 @@ def with_notes(plan: Plan, plans: Sequence[Plan]) -> tuple[Plan, list[HeliosErro
 
 
 def _recorded(plan: Plan) -> tuple[Record | None, dict[str, Record], Collection[str]]:
-    """The record of a pipeline in its target, the records of others, and the others whose rows its branch may hold."""
+    """The pipeline's record in its target, the records of other pipelines, and those whose rows its branch may have."""
     from helios.table.ledger import records  # not needed for new tables
 
     table = plan.write.table

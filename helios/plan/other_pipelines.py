@@ -30,7 +30,7 @@ def other_records(known: Mapping[str, Record], plan: Plan) -> dict[str, Record]:
     names = {*known, *(name for record in known.values() for name in record.formerly)}
 
     def belongs(name: str) -> bool:
-        # A pipeline's own name may end like that: then no pipeline has the name without the suffix.
+        # A pipeline's own name may have such a suffix: then no pipeline has the name without it.
         return any(name.endswith(end) and name.removesuffix(end) in names for end in (REPLAY, BACKFILL))
 
     return {name: record for name, record in known.items() if name not in own and not belongs(name)}

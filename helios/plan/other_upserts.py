@@ -141,7 +141,7 @@ def refuse_other_upserts(
         beside: Pipelines that the user accepts with `--beside`.
 
     Raises:
-        InputError: There is such a pipeline, and the user has not accepted it.
+        InputError: There is such a pipeline that the user has not accepted.
     """
     mine = upsert_terms(plan)
     if mine is None:

@@ -1,4 +1,4 @@
-"""The batches that a pipeline has committed into its target, from the metadata of that, without a JVM."""
+"""The batches that a pipeline has committed into its target, from the target's metadata; without a JVM."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def committed(plan: Plan) -> History:
     """The batches that a pipeline has committed.
 
     Raises:
-        InputError: There is none.
+        InputError: The pipeline has committed none.
     """
     write = plan.write
     history = History()
@@ -25,8 +25,8 @@ def committed(plan: Plan) -> History:
         known = records(metadata.properties, table.name)
         formerly = [former for name in write.pipelines if name in known for former in known[name].formerly]
         given = {plan.pipeline: plan.checkpoint} if plan.checkpoint else {}
-        found = commits(table, warehouses(plan.neighbours), given, branch=write.sink.branch_name or MAIN)
-        history = history_of(metadata, found, [*write.pipelines, *formerly])
+        all_commits = commits(table, warehouses(plan.neighbours), given, branch=write.sink.branch_name or MAIN)
+        history = history_of(metadata, all_commits, [*write.pipelines, *formerly])
     if not history.made:
         others = f"; its commits are of other writers (`helios history {write.table.text}`)" if history.others else ""
         raise InputError(

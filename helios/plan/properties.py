@@ -1,4 +1,4 @@
-"""The Iceberg table properties for a sink's settings of writing."""
+"""The Iceberg table properties that carry out a sink's write settings."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ makes commits for years. 20 files are enough for readers, which load a file righ
 
 Iceberg's own limit of 100 would not help: `helios.table.ancestry` needs an earlier file only for snapshots that have
 expired. With a commit a minute, 20 files reach back 20 minutes and 100 files less than two hours, but `expire="5d"`
-keeps 7,200 snapshots. The checkpoint proves older batches, by the snapshot or the file that it has noted. If this
-fails too, the run is refused and no row is lost. This is no reason for 80 more files of up to 1 MB."""
+keeps 7,200 snapshots. Older batches are proven by the snapshot or the file that the checkpoint has recorded. If this
+fails, too, the run is refused and no row is lost. So 80 more files of up to 1 MB each are not worth their cost."""
 
 
 def created(sink: IcebergSink, *, followed: bool = False) -> dict[str, str]:

@@ -35,7 +35,7 @@ class Backlog:
         since: The snapshot after which commits are read; None for all commits.
         snapshots: The number of commits.
         rows: The rows that the commits added.
-        files: The files that the commits added, or changed where changes are read.
+        files: The files that the commits added; if changes are read, also those that they changed.
         begun: How many files of the state, or of the first commit, an earlier run has read.
         lost: Whether the commits after `since` are unknown: the snapshot has expired or was rolled back.
     """

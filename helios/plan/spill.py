@@ -25,7 +25,7 @@ class Spill:
         folder: Spark's folder on the local disk; None on a cluster, where each executor has its own.
         free: The free bytes of the disk; None if unknown.
         what: The sorts and shuffles, whose data goes to the disk when it exceeds memory.
-        target: The bytes of the target's data files, which a batch is joined with by key; None without keys.
+        target: The bytes of the target's data files, with which a batch is joined by key; None without keys.
     """
 
     folder: str | None

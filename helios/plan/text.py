@@ -17,7 +17,8 @@ from helios.table.growth import DAY, REMEDY
 
 KNOWN_AT_RUN = "known at run"
 FORMAT, FILES, ROWS, MORE = "_format", "_files", "_rows of ", "_more"
-"""Labels that are not shown, of lines below that of a target or a source; `ROWS` with the kind of the source."""
+"""Hidden labels of lines that follow the first line of a target or a source; `ROWS` ends with the kind of the
+source."""
 
 
 def render(plan: Plan) -> str:
@@ -41,11 +42,11 @@ MIRROR_CHANGES = {
     "keep": ", keeping what its log does not change",
     "snapshot": ", awaiting a snapshot for what its log does not change",
 }
-"""The part of a mirror's line that says its `.on_schema_change`."""
+"""The part of a mirror's line that shows its `.on_schema_change`."""
 
 
 def lines(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Every line as a label and a text; the label is empty where it continues the line above."""
+    """Every line as a label and a text; the label is empty if the text continues the line above."""
     for index, read in enumerate(plan.reads):
         yield "read", read.source.label()
         if read.table is not None:
@@ -181,7 +182,7 @@ def _spilled(spill: Spill) -> str:
 
 
 def _history(plan: Plan) -> Iterator[tuple[str, str]]:
-    """A note on the snapshots of a followed pipeline's table if none expires: each commit writes all of them again."""
+    """A note on the snapshots of a streaming pipeline's table if none expires: each commit writes all of them again."""
     sink = plan.write.sink.iceberg
     if plan.trigger is None or sink is None or (sink.maintenance is not None and sink.maintenance.expire is not None):
         return
@@ -263,7 +264,7 @@ def retry_text(retry: Retry) -> str:
 
 
 def _compacted(write: WritePlan, settings: Maintenance) -> Iterator[tuple[str, str]]:
-    """A line for a new table of appends in which, once it is compacted, nothing tells which commit has added a row."""
+    """A line for a new v2 table of appends: after a compaction, the table does not show which commit added a row."""
     untraced = write.exists is False and write.mode.traits.only_adds and write.format_version < 3
     if settings.compact is not None and untraced:
         yield "", "`backfill --commits` finds no rows of a compacted v2 table; .format_version(3) keeps it"

@@ -1,4 +1,4 @@
-"""Renders the plans of a script: what they have in common is said once."""
+"""Renders the plans of a script: what they have in common is shown once."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from helios.plan.nodes import Plan
 from helios.plan.text import FILES, FORMAT, ROWS, head, lines, text_of
 
 FEWEST = 3
-"""So many plans are shortened."""
+"""The smallest number of plans whose common parts are shown once."""
 COMMON = (
     "path", "engine", FORMAT, FILES, "spill", "failed", "maintain", "retry", "schema", "trigger", "history",
     "progress", "jars",
 )  # fmt: skip
-"""The parts of plans that may be said once, in the order of a plan."""
+"""The parts of plans that may be common, in the order of a plan."""
 ABSENT = ("spill", "failed", "maintain", "trigger")
-"""Those that a plan may lack; beside plans that have them it says `none`."""
+"""The parts that a plan may lack. If such a part is common, a plan without it shows `none`."""
 NAME = "<pipeline>"
 """Stands for each pipeline's name in a common text."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """The lines of a plan below one label; `alike` has them with `<pipeline>` for the name of the pipeline."""
+    """The lines of a plan below one label; `alike` are these lines with `<pipeline>` for the name of the pipeline."""
 
     label: str
     texts: tuple[str, ...]
@@ -32,10 +32,10 @@ class Part:
 
 
 def render_all(plans: Sequence[Plan]) -> tuple[str, list[str]]:
-    """What the plans of a script have in common, as text, and the text of each without it.
+    """The common parts of a script's plans as text, and the text of each plan without them.
 
-    What most plans have is common, if at least half of them have it; a plan that differs says so. Of fewer than
-    three plans nothing is: their texts are those of `str(plan)`, and the first text is empty.
+    A part is common if at least half of the plans have the same; a plan that differs shows its own part. Fewer than
+    three plans have no common parts: their texts are those of `str(plan)`, and the first text is empty.
     """
     parts = [list(_parts(plan)) for plan in plans]
     common = _common(plans, parts) if len(plans) >= FEWEST else {}
@@ -66,16 +66,16 @@ def _common(plans: Sequence[Plan], parts: Sequence[Sequence[Part]]) -> dict[str,
     reads = Counter(ROWS + read.kind for plan in plans for read in plan.reads)
     common = {}
     for label in (*reads, *COMMON):
-        found = [part.alike for own in parts for part in own if part.label == label]
-        (texts, times), *_ = Counter(found).most_common(1) or [((), 0)]
+        same_label = [part.alike for own in parts for part in own if part.label == label]
+        (texts, times), *_ = Counter(same_label).most_common(1) or [((), 0)]
         most = reads.get(label, len(plans))
-        if times > 1 and 2 * times >= most and (len(found) == most or label in ABSENT):
+        if times > 1 and 2 * times >= most and (len(same_label) == most or label in ABSENT):
             common[label] = texts
     return common
 
 
 def _shown(own: Sequence[Part], common: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str]]:
-    """The lines of a plan that are not common; a common line that the plan lacks is shown as none."""
+    """The lines of a plan that are not common; a common part that the plan lacks is shown as none."""
     for part in own:
         if common.get(part.label) != part.alike:
             yield from _as_lines(part.label, part.texts)

@@ -98,7 +98,7 @@ def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
             f"{named}followed changes remove rows as well as add them, which Spark's stateful operators do not "
             "support; only one aggregate without a time window is possible, as a view.",
             (wrong or pipeline.stream).origin,
-            "leave .changes(...) out where the table is only appended to; or write one aggregate(...) >> "
+            "leave .changes(...) out if the table is only appended to; or write one aggregate(...) >> "
             ".upsert(<its groups>).",
         )
         return

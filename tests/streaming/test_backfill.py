@@ -221,8 +221,8 @@ BAD = {
     "": "--where is empty",
     "dya = '2026-01-05'": "local.a.t has no column 'dya'. Did you mean 'day'?",
     "1 = 1": "names no column of local.a.t",
-    "ts > current_timestamp()": "which is another one at each look",
-    "id IN (SELECT id FROM x)": "has a query inside",
+    "ts > current_timestamp()": "whose value changes with each call",
+    "id IN (SELECT id FROM x)": "has a subquery",
 }
 
 

@@ -50,7 +50,7 @@ def test_a_row_does_not_move_over_the_edge(world: Any) -> None:
     second = "day = '2026-01-02'"
     for dry_run in (True, False):
         with pytest.raises(
-            InputError, match=r"moved over the edge of .*: day came of day=cast\(ts as date\) before"
+            InputError, match=r"moved over the edge of .*: day came from day=cast\(ts as date\) before"
         ) as e:
             backfill(world, mended, second, dry_run=dry_run)
         assert "Outside of it are 8 rows of the table, and 8 rows that the script gives now" in str(e.value)
@@ -66,7 +66,7 @@ def test_a_row_does_not_move_over_the_edge(world: Any) -> None:
     assert world.ids("a.t") == list(range(12))
     world.run(pipeline(world, day=DAY, v="3"))  # the steps of the backfill are among those that have written
     backfill(world, mended, "id < 100")
-    with pytest.raises(InputError, match="day came of day=cast"):
+    with pytest.raises(InputError, match="day came from day=cast"):
         backfill(world, pipeline(world, day=DAY, v="3"), second)
     assert world.ids("a.t") == list(range(12))
 
@@ -164,5 +164,5 @@ def test_a_source_that_was_read_otherwise(world: Any, tmp_path: Path) -> None:
     for number, form in enumerate(("MM-dd-yyyy", "dd-MM-yyyy")):
         (tmp_path / f"{number}.json").write_text(f'{{"id": {number}, "day": "02-01-2026"}}\n')
         world.run(reading(form))
-    with pytest.raises(InputError, match="is read otherwise than before"):
+    with pytest.raises(InputError, match="is read differently than before"):
         backfill(world, reading("dd-MM-yyyy"), "day = '2026-01-02'")

@@ -13,7 +13,7 @@ from helios.steps.rename import Rename
 
 
 def change_problems(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
-    """The problems of a pipeline of changes, and of an upsert that has keys neither declared nor in its records."""
+    """The problems of a pipeline of changes, and of an upsert whose keys are neither declared nor in its records."""
     source, mode = pipeline.stream.source, sink.mode
     if sink.mirrors:
         return list(mirror_problems(pipeline, sink))

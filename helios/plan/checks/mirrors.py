@@ -1,4 +1,4 @@
-"""Checks of `Iceberg.mirror(...)`: its source must be the unchanged changes of a database."""
+"""Checks of `Iceberg.mirror(...)`: its source must be the changes of a database, without steps."""
 
 from __future__ import annotations
 

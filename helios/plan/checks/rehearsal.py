@@ -1,4 +1,4 @@
-"""What a rehearsal refuses, and what it cannot repeat, from the plan alone."""
+"""The pipelines that a rehearsal refuses, and the parts of others that it cannot repeat; from the plan alone."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ def refused(plan: Plan) -> HeliosError | None:
 
 
 def stateful(plan: Plan) -> str:
-    """The step of a stateful stream that has its state."""
+    """The step that keeps the state of a stateful stream."""
     steps = [step for flow in flows(plan.stream) for step in flow.steps]
-    found = next((step.text() for step in steps if step.traits.stateful or step.traits.shuffles), None)
-    return found or "a callable"
+    text = next((step.text() for step in steps if step.traits.stateful or step.traits.shuffles), None)
+    return text or "a callable"
 
 
 def unrepeatable(plan: Plan) -> Iterator[str]:
-    """What a rehearsal does once more, or otherwise than the run did, for people."""
+    """Notes on what a rehearsal does again, or differently from the run."""
     steps = [step for flow in flows(plan.stream) for step in flow.steps]
     for step in steps:
         part = nondeterministic_part(step.sql_texts)
         if step.traits.opaque:
-            yield f"{step.text()} ({step.origin}) is called again: what it does beside its rows is done again, too"
+            yield f"{step.text()} ({step.origin}) is called again, and its side effects happen again, too"
         elif part is not None:
-            yield f"{step.text()} ({step.origin}): {part} gives another value than it gave then"
+            yield f"{step.text()} ({step.origin}): {part} gives another value than in the run"
     part = nondeterministic_part(plan.write.mode.sql_texts)
     if part is not None:
-        yield f"{plan.write.mode.text()} ({plan.write.sink.origin}): {part} gives another value than it gave then"
+        yield f"{plan.write.mode.text()} ({plan.write.sink.origin}): {part} gives another value than in the run"
     sink = plan.write.sink.iceberg
     if sink is not None and sink.audits:
         yield "audits are not run"

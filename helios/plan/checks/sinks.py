@@ -387,7 +387,7 @@ def _whole_columns(text: str, schema: Schema) -> set[str]:
 
 
 def stored_columns(sink: IcebergSink, stream: Schema, out: tuple[str, ...]) -> Schema:
-    """The columns that a sink stores: those of the stream without `out`, and with `history` the bounds of versions."""
+    """The columns that a sink stores: the stream's without `out`, and with `history` the bounds of a version."""
     dropped = {name.lower() for name in out}
     columns = tuple(c for c in stream.columns if c.name.lower() not in dropped)
     mode = sink.mode

@@ -285,7 +285,7 @@ def _not_storable(new: Field, version: int) -> str:
 
 
 def _stopped_splits(differences: list[Difference], policy: Policy) -> tuple[Difference, ...]:
-    """The differences; one stops if a source has renamed a column, whose values would be split over two columns."""
+    """The differences; adding a column that a source has renamed stops the run: it would split the values."""
     missing = {_text(d.path).lower() for d in differences if d.sign == "-"}
     former = {new.lower(): old for old, new in policy.sources if old.lower() in missing}
 

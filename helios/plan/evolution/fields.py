@@ -131,7 +131,7 @@ _STORED = {"tinyint": "int", "smallint": "int", "char": "string", "varchar": "st
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 """The most digits of a whole number."""
 _EXACT_IN = {"float": ("tinyint", "smallint"), "double": ("tinyint", "smallint", "int", "float")}
-"""The types whose values a float (24 bits) or a double (53 bits) holds without rounding."""
+"""The types whose values fit into a float (24 bits) or a double (53 bits) without rounding."""
 _PROMOTED = {"int": "bigint", "float": "double"}
 
 

@@ -1,1 +1,1 @@
-"""Which pipelines the columnar engine can run, and the programs that it then runs."""
+"""The choice of pipelines for the columnar engine, and the programs that it runs for them."""

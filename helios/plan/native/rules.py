@@ -42,7 +42,8 @@ READ = {
 MOST_VALUES = 200
 """The most values of an IN list; each becomes a comparison."""
 MOST_FLOATS = 10
-"""The most floating-point values of an IN list: Spark finds more by hash, and -0.0 and 0.0 have different hashes."""
+"""The most floating-point values of an IN list: Spark looks up longer lists by hash, and -0.0 and 0.0 have different
+hashes."""
 
 
 def term(node: Node, columns: Columns) -> Term:

@@ -188,8 +188,8 @@ def _expect(compiler: _Compiler, step: Expect) -> None:
     # A row for which the condition is null fails, as a filter drops it.
     conditions = [condition(compiler.parsed(text), compiler.known) for _, text in step.conditions]
     all_of_them = reduce(lambda a, b: Term("and", "boolean", (a, b)), conditions)
-    failing = f"a row does not meet {step.text()}, and Spark says which" if step.on_fail == "fail" else ""
-    compiler.steps.append(Expectation(all_of_them, failing))
+    refusal = f"a row does not meet {step.text()}, and Spark says which" if step.on_fail == "fail" else ""
+    compiler.steps.append(Expectation(all_of_them, refusal))
 
 
 STEPS: Mapping[type[Step], Callable[[_Compiler, Any], None]] = {

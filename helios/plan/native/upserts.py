@@ -48,7 +48,7 @@ def check_kinds(keys: Iterable[str], order: str | None, kinds: Mapping[str, str]
 
 
 def columns_of(mode: Mode, columns: Iterable[str]) -> tuple[tuple[str, ...], str | None]:
-    """The key columns and the order column of an upsert, with the names that `columns` has; None without an order.
+    """The key columns and the order column of an upsert, spelled as in `columns`; None without an order.
 
     Raises:
         NotNative: A key or the order is not a column.

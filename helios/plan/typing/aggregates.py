@@ -183,7 +183,7 @@ def distinct_aggregates(flow: Flow) -> list[HeliosError]:
     """A problem for each aggregate of distinct values over a followed source: Spark refuses it when a query starts."""
     return [
         DeclarationError(
-            f"{step.text()}: Spark keeps no state of distinct values, as in {called.sql('spark')!r}, of a followed "
+            f"{step.text()}: Spark cannot aggregate distinct values, as in {called.sql('spark')!r}, over a followed "
             "source.",
             where=step.origin,
             fix=_without_distinct(called),

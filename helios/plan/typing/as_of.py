@@ -144,8 +144,8 @@ def commit_time_problems(step: Join) -> list[HeliosError]:
         return []
     return [
         DeclarationError(
-            f"{short(step)}: the right side has no valid_from and valid_to, so that it is read as it was by its "
-            f"commits, and {why}.",
+            f"{short(step)}: the right side has no valid_from and valid_to, so it is read by its commit times, "
+            f"and {why}.",
             where=step.origin,
             fix=fix,
         )

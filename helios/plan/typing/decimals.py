@@ -28,7 +28,7 @@ def number(text: str) -> SparkType:
 
 
 def exact(text: str) -> SparkType:
-    """The narrowest decimal type that holds a number."""
+    """The narrowest decimal type that can represent a number."""
     _, digits, exponent = Decimal(text).as_tuple()
     scale = max(-int(exponent), 0)
     precision = max(len(digits) + max(int(exponent), 0), scale, 1)

@@ -1,7 +1,7 @@
-"""SQL that is not deterministic: functions of chance, of the clock, of the distribution of rows.
+"""Finds SQL that is not deterministic: functions that depend on chance, on the clock, or on the distribution of rows.
 
-Calls are found among the tokens of a text, not in its syntax tree: strings, comments and quoted names are no calls, and
-a text need not be valid for sqlglot's parser.
+Calls are found among the tokens of a text, not in its syntax tree: strings, comments and quoted names are not calls,
+and sqlglot's parser need not understand the text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NONDETERMINISTIC: Mapping[str, str] = {
     **dict.fromkeys(("reflect", "java_method", "try_reflect"), "what a Java method does"),
 }
 """Spark's functions that give another value in each run, each with the cause. A seed does not help: the value also
-depends on the tasks that the rows come to."""
+depends on the tasks that process the rows."""
 
 BARE = frozenset({"current_date", "current_time", "current_timestamp", "localtimestamp"})
 """Nondeterministic functions that can be called without brackets."""
@@ -36,7 +36,7 @@ _TIMES = frozenset({"date", "timestamp", "timestamp_ntz", "timestamp_ltz"})
 _CONVERTERS = frozenset({"to_date", "to_timestamp", "try_to_date", "try_to_timestamp", *_TIMES})
 _SAMPLE = "tablesample"
 _SUSPECT = re.compile(rf"\b({'|'.join(sorted({*NONDETERMINISTIC, *MOMENTS, _SAMPLE}))})\b", re.IGNORECASE)
-"""A text without any of these words is deterministic, and saves the import of the tokenizer (0.3 s)."""
+"""A text without any of these words is deterministic, so the tokenizer need not be imported (0.3 s)."""
 
 
 def nondeterministic_function(text: str) -> str | None:

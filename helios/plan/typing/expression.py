@@ -183,7 +183,7 @@ def missing(node: Node, scope: Scope, named: str, where: Origin | None) -> list[
 def _columns(node: Node) -> Iterator[Node]:
     from sqlglot import exp
 
-    # The names in a subquery are those of other columns.
+    # The names in a subquery refer to other columns.
     for column in node.walk(prune=lambda n: isinstance(n, exp.Query)):
         if isinstance(column, exp.Column) and not isinstance(column.this, exp.Star):
             yield column

@@ -43,7 +43,7 @@ _SIGNS = {
     "Neg": "-",
 }
 
-TIME_FIX = 'add an interval, as in "ts + INTERVAL 1 HOUR"; take a number of it, as in "unix_timestamp(ts)".'
+TIME_FIX = 'add an interval, as in "ts + INTERVAL 1 HOUR"; convert it to a number, as in "unix_timestamp(ts)".'
 
 
 def faults(node: Node, scope: Scope, named: str, where: Origin | None) -> list[HeliosError]:
@@ -80,7 +80,7 @@ def _mismatches(node: Node, scope: Scope, named: str, where: Origin | None) -> l
     from sqlglot import exp
 
     problems: dict[str, HeliosError] = {}
-    # The names in a subquery are those of other columns.
+    # The names in a subquery refer to other columns.
     for operation in node.walk(prune=lambda n: isinstance(n, exp.Query)):
         refuses = _REFUSES.get(type(operation).__name__)
         operands = filter(None, (operation.this, operation.args.get("expression")))

@@ -137,12 +137,12 @@ class _Reader:
             inner = with_alias(inner, output)
         self.check(node.args.get("where"), scope)
         if not unknown:
-            # Grouping and ordering may use the columns that the query gives.
+            # Grouping and ordering may use the columns that the query returns.
             for clause in ("group", "having", "order", "sort", "cluster", "distribute"):
                 self.check(node.args.get(clause), inner)
         group = node.args.get("group")
         if group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets):
-            # These give null in the group columns that a row does not group by.
+            # In these, a group column is null in the rows that are not grouped by it.
             columns = [replace(c, nullable=True) for c in columns]
         return None if unknown or not columns else Schema(tuple(columns))
 

@@ -68,7 +68,7 @@ def extracted(unit: str, kind: SparkType) -> SparkType:
 
 
 def shifted(moment: SparkType, unit: str | None) -> SparkType:
-    """A date or time plus or minus an interval of a unit; without a unit the interval has several."""
+    """A date or time plus or minus an interval of a unit; an interval without a unit has several units."""
     if moment.name in ("timestamp", "timestamp_ntz"):
         return moment
     if unit in ("DAY", "MONTH", "YEAR"):

@@ -1,7 +1,7 @@
 """The Spark type of a parsed SQL expression; `unknown` wherever Spark's rule is not certain.
 
-sqlglot only parses: its own types differ from Spark's (year() is no tinyint, 1.5 no double).
-Rules are found by the name of sqlglot's class, so that this module does not import sqlglot (0.3 s).
+sqlglot only parses: its own types differ from Spark's (where year() is not a tinyint, and 1.5 not a double). Rules are
+found by the name of sqlglot's class, so that this module does not import sqlglot (0.3 s).
 """
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ def _call(node: Node, scope: Scope) -> SparkType:
 
 
 def _argument(rule: Callable[[Node, Scope], SparkType]) -> Rule:
-    """Applies a rule about `node.this` to the first of `node.expressions`, where such a call has its arguments."""
+    """Applies a rule about `node.this` to the first of `node.expressions`, the arguments of an unknown call."""
 
     class Argument:
         def __init__(self, this: Node) -> None:

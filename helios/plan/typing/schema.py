@@ -121,7 +121,7 @@ _ICEBERG = {
     "DateType": "date", "TimestampType": "timestamp_ntz", "TimestamptzType": "timestamp", "StringType": "string",
     "UUIDType": "string", "FixedType": "binary", "BinaryType": "binary", "UnknownType": "void",
 }  # fmt: skip
-"""The Spark type of each Iceberg type. Spark cannot read the others (time, nanoseconds)."""
+"""The Spark type of each Iceberg type. Spark cannot read Iceberg's other types (time, nanoseconds)."""
 
 
 def from_pyiceberg(schema: pyiceberg.schema.Schema) -> Schema:
@@ -218,7 +218,7 @@ _PYTHON: dict[type, SparkType] = {
 
 
 def from_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Schema:
-    """The schema that pyspark's createDataFrame infers from Python rows; `void` where a column holds only nulls."""
+    """The schema that pyspark's createDataFrame infers from Python rows; `void` if a column has only nulls."""
     kinds = [VOID] * len(columns)
     for row in rows:
         kinds = [_merge(kind, _python(value)) for kind, value in zip(kinds, row, strict=False)]
@@ -242,7 +242,7 @@ def _python(value: Any) -> SparkType:
 
 
 def _merge(a: SparkType, b: SparkType) -> SparkType:
-    """The type of two values in one column; `unknown` where pyspark refuses to merge them."""
+    """The type of two values in one column; `unknown` if pyspark refuses to merge them."""
     if b in (a, VOID):
         return a
     if a == VOID:

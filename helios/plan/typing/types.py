@@ -199,25 +199,25 @@ class _Reader:
         return SparkType(name, parts=tuple(parts))
 
     def numbers(self, name: str) -> tuple[int, ...]:
-        given: list[int] = []
+        sizes: list[int] = []
         if self.accept("("):
-            while not given or self.accept(","):
+            while not sizes or self.accept(","):
                 number = self.take()
                 if not number.isdigit():
                     raise TypeProblem(f"{name} takes numbers, not {number!r}")
-                given.append(int(number))
+                sizes.append(int(number))
             self.need(")")
         if name == "decimal":
-            precision = given[0] if given else 10
-            scale = given[1] if len(given) > 1 else 0
-            if len(given) > 2 or not 0 <= scale <= precision <= MAX_PRECISION:
-                raise TypeProblem(f"decimal({','.join(map(str, given))}) is out of range: decimal(38,38) is the most")
+            precision = sizes[0] if sizes else 10
+            scale = sizes[1] if len(sizes) > 1 else 0
+            if len(sizes) > 2 or not 0 <= scale <= precision <= MAX_PRECISION:
+                raise TypeProblem(f"decimal({','.join(map(str, sizes))}) is out of range: decimal(38,38) is the most")
             return precision, scale
-        if name == "time" and not given:
+        if name == "time" and not sizes:
             return (6,)
-        if len(given) != 1:
+        if len(sizes) != 1:
             raise TypeProblem(f"{name} needs a length, such as {name}(20)")
-        return tuple(given)
+        return tuple(sizes)
 
     def interval(self) -> SparkType:
         units = ("year", "month", "day", "hour", "minute", "second")
@@ -273,7 +273,7 @@ def stored(kind: SparkType) -> SparkType:
 
 
 def as_decimal(kind: SparkType) -> SparkType | None:
-    """A decimal that holds every value of a decimal or whole-number type; None for other types."""
+    """A decimal type for all values of a decimal or whole-number type; None for other types."""
     if kind.name == "decimal":
         return kind
     return decimal(_DIGITS[kind.name], 0) if kind.name in _DIGITS else None

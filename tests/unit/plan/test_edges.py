@@ -37,9 +37,9 @@ MOVES: list[tuple[Sequence[str], Sequence[str], str]] = [
     (
         (DAY,),
         ("with_columns(day=cast(ts + interval 6 hour as date), v=id * 2)",),
-        r"came of day=cast\(ts as date\) before",
+        r"came from day=cast\(ts as date\) before",
     ),
-    ((DAY,), ("with_columns(ts=ts + interval 6 hour)", DAY), "and of ts=ts"),
+    ((DAY,), ("with_columns(ts=ts + interval 6 hour)", DAY), "and from ts=ts"),
     ((DAY,), (DAY, "with_columns(day=if(id = 1, null, day))"), "day=if"),
     ((DAY,), ("with_columns(d=date(ts))", "rename(d -> day)"), "rename"),
     ((DAY,), (DAY, "cast(day=string)"), "cast"),
@@ -54,7 +54,7 @@ MOVES: list[tuple[Sequence[str], Sequence[str], str]] = [
         "where",
     ),
     ((DAY,), ("select(id, stack(2, ts, ts) AS (x, day))",), "stack"),
-    ((DAY,), (DAY, "with_columns(day=r'x')"), "nothing tells"),
+    ((DAY,), (DAY, "with_columns(day=r'x')"), "it is unknown what"),
 ]
 
 
@@ -72,9 +72,9 @@ def test_columns_that_may_have_other_values(before: Sequence[str], now: Sequence
 
 def test_a_source_that_is_read_otherwise() -> None:
     read = {"options": {"dateFormat": "yyyy"}}
-    assert may_move([plan(DAY, **read)], plan(DAY), ["day"]) == "a.s is read otherwise than before"
+    assert may_move([plan(DAY, **read)], plan(DAY), ["day"]) == "a.s is read differently than before"
     other = [{"name": "ts", "type": "timestamp_ntz"}]
-    assert may_move([plan(DAY, schema=other)], plan(DAY), ["day"]) == "a.s is read otherwise than before"
+    assert may_move([plan(DAY, schema=other)], plan(DAY), ["day"]) == "a.s is read differently than before"
     assert may_move([plan(DAY, name="a.t")], plan(DAY), ["day"])
     assert may_move([plan(DAY, branch="b", snapshot=3)], plan(DAY), ["day"]) == ""
 

@@ -1,4 +1,4 @@
-"""`explode`: the column of the element beside the others."""
+"""`explode`: the columns before it, and the column of the element."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def columns(step: Join, left: Schema | None, right: Schema | None) -> Result:
         problems.append(_ambiguous(step, on, shared))
         right_rest = [c for c in right_rest if c.name not in shared]
     joined = filter(None, (_key(key, step.how, left, right) for key in on))
-    # Where a row has no match, the columns of the other side are null.
+    # If a row has no match, the columns of the other side are null.
     left_rest = _optional(left_rest) if step.how in ("right", "full") else left_rest
     right_rest = _optional(right_rest) if step.how in ("left", "full") else right_rest
     return Schema((*joined, *left_rest, *right_rest)), problems
@@ -61,7 +61,7 @@ def _optional(columns: Sequence[Column]) -> list[Column]:
 
 
 def _key(name: str, how: str, left: Schema, right: Schema) -> Column | None:
-    """A key column of the result, as USING gives it: that of the side whose rows are all kept; None if unknown."""
+    """A key column of the result, as USING gives it: from the side whose rows are all kept; None if unknown."""
     ours, theirs = left.get(name), right.get(name)
     if ours is None or theirs is None:
         return ours or theirs

@@ -8,6 +8,6 @@ from helios.steps.watermark import Watermark
 
 
 def columns(step: Watermark, schema: Schema | None, other: Schema | None) -> Result:
-    # A struct may be the window of an earlier aggregate, which Spark takes too.
+    # A struct may be the window of an earlier aggregate, which Spark also accepts.
     _, problems = event_time(step, step.column, schema, ("timestamp", "timestamp_ntz", "struct"))
     return schema, problems

@@ -129,9 +129,7 @@ COUNTS = {
 @pytest.mark.parametrize("name", COUNTS)
 def test_distinct_values_are_not_counted_in_a_stream(problems: Any, name: str) -> None:
     [problem] = problems(COUNTS[name])
-    assert re.match(r".*test_aggregates\.py:\d+: .*: Spark keeps no state of distinct values, as in '", problem), (
-        problem
-    )
+    assert re.match(r".*test_aggregates\.py:\d+: .*: Spark cannot aggregate distinct values, as in '", problem), problem
     assert ("approx_count_distinct(id)" in problem) == (name != "within")
 
 
