@@ -189,7 +189,7 @@ def _namespace(text: str) -> Name:
         return Identifier.parse(f"{text}.table").parts[:-1]
     except DeclarationError as error:
         raise DeclarationError(
-            f"{text!r} is not a namespace: parts must not be empty or hold '/', '\\', '..' or control characters.",
+            f"{text!r} is not a namespace: parts must not be empty or contain '/', '\\', '..' or control characters.",
             where=caller(),
             fix='write "sales" or "sales.eu".',
         ) from error

@@ -21,7 +21,7 @@ INT, LONG = 32, 64
 """Bits of the two types of whole numbers."""
 
 NANOS = re.compile(r"\.\d{7,}")
-"""Digits behind microseconds, which `fromisoformat` leaves out without a word."""
+"""Digits beyond microseconds, which `fromisoformat` drops silently."""
 
 LIKE = re.compile(r"\bLIKE\s+'((?:[^']|'')*)'", re.IGNORECASE)
 
@@ -45,8 +45,8 @@ def check_like(text: str) -> None:
 def fitted(condition: BooleanExpression, schema: Schema, text: str, table: str) -> BooleanExpression:
     """A condition with the exact names of columns, and with values of their types.
 
-    A value between two values of a column's type, such as 1.5 beside whole numbers, becomes the nearest comparison with
-    the same rows: `id < 1.5` is `id <= 1`, and no row has `id = 1.5`.
+    A comparison with a value that the column's type does not have, such as 1.5 for whole numbers, becomes one that the
+    same rows match: `id < 1.5` becomes `id <= 1`, and no row matches `id = 1.5`.
 
     Args:
         condition: An unbound condition.
@@ -124,10 +124,10 @@ def _of_type(field: NestedField, op: str, values: list[Any]) -> BooleanExpressio
         values = [_day(value) for value in values]
     elif isinstance(kind, (TimestampType, TimestamptzType)):
         values = [_moment(value, zoned=isinstance(kind, TimestamptzType)) for value in values]
-    return _made(op, name, values)
+    return _comparison(op, name, values)
 
 
-def _made(op: str, name: str, values: list[Any]) -> BooleanExpression:
+def _comparison(op: str, name: str, values: list[Any]) -> BooleanExpression:
     """The PyIceberg expression of an operator, given as a class name of PyIceberg, with NULL as in SQL."""
     if op == "NotIn":  # PyIceberg's NotIn also matches null, and SQL's NOT IN does not
         not_null, not_in = pyiceberg_expression("NotNull", name), pyiceberg_expression("NotIn", name, set(values))
@@ -153,22 +153,22 @@ class _Numbers:
     def compared(self, name: str, op: str, values: list[Any]) -> BooleanExpression:
         from pyiceberg.expressions import AlwaysFalse
 
-        given = [_number(value) for value in values]
-        exact = [value for value in given if value % self.unit == 0 and self.least <= value <= self.most]
+        numbers = [_number(value) for value in values]
+        exact = [number for number in numbers if number % self.unit == 0 and self.least <= number <= self.most]
         if op in {"In", "EqualTo"}:
-            return _made("In", name, self._stored(exact)) if exact else AlwaysFalse()
+            return _comparison("In", name, self._stored(exact)) if exact else AlwaysFalse()
         if op in {"NotIn", "NotEqualTo"}:
-            return _made("NotIn", name, self._stored(exact)) if exact else _made("NotNull", name, [])
-        if not given:
-            return _made(op, name, [])
-        (value,) = given
+            return _comparison("NotIn", name, self._stored(exact)) if exact else _comparison("NotNull", name, [])
+        if not numbers:
+            return _comparison(op, name, [])
+        (value,) = numbers
         below = op.startswith("Less")
         if value < self.least or value > self.most:
-            return _made("NotNull", name, []) if below == (value > self.most) else AlwaysFalse()
+            return _comparison("NotNull", name, []) if below == (value > self.most) else AlwaysFalse()
         if exact:
-            return _made(op, name, self._stored(exact))
+            return _comparison(op, name, self._stored(exact))
         nearest = (value / self.unit).to_integral_value(ROUND_FLOOR if below else ROUND_CEILING) * self.unit
-        return _made("LessThanOrEqual" if below else "GreaterThanOrEqual", name, self._stored([nearest]))
+        return _comparison("LessThanOrEqual" if below else "GreaterThanOrEqual", name, self._stored([nearest]))
 
     def _stored(self, values: list[Decimal]) -> list[Any]:
         return [int(value) if self.unit == 1 else value.quantize(self.unit) for value in values]
@@ -194,13 +194,13 @@ def _day(value: Any) -> str:
 
 
 def _moment(value: Any, *, zoned: bool) -> str:
-    """A time as PyIceberg parses it; without an offset it is in UTC."""
+    """A time as PyIceberg parses it; a time without an offset is in UTC."""
     try:
         moment = datetime.fromisoformat(value)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{value!r} is not a time such as '2026-01-05 09:30:00'.") from error
     if NANOS.search(value):
-        raise ValueError(f"{value!r} has digits behind microseconds, which the column has not.")
+        raise ValueError(f"{value!r} has digits beyond microseconds, which the column does not store.")
     if zoned:
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
     if moment.tzinfo is not None:

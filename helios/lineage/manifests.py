@@ -97,7 +97,7 @@ class Manifests:
         from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
 
         self._table, self._io = table, table.iceberg.io
-        # With a name mapping, files may be of other writers, and their bounds may have another meaning: none are used.
+        # A name mapping means that the table may have files of other writers, whose bounds may have another meaning.
         self._may_match: Callable[[DataFile], bool] = lambda file: True
         if table.iceberg.metadata.name_mapping() is None:
             self._may_match = _InclusiveMetricsEvaluator(table.iceberg.schema(), condition, case_sensitive=True).eval
@@ -197,7 +197,7 @@ _FIRST_ROW_ID, _REFERENCED_DATA_FILE, _CONTENT_OFFSET, _CONTENT_SIZE = 16, 17, 1
 
 
 def _only_data_file(file: DataFile) -> str | None:
-    """The data file of a file of position deletes, by the bounds of `file_path`; None if there may be several."""
+    """The data file whose rows a delete file deletes, from the bounds of `file_path`; None if there may be several."""
     low, high = ((bounds or {}).get(FILE_PATH_ID) for bounds in (file.lower_bounds, file.upper_bounds))
     return low.decode() if low is not None and low == high else None
 

@@ -1,4 +1,4 @@
-"""Columns that the steps of a kept plan pass on unchanged from the source, by the texts of the steps."""
+"""The columns that steps pass on unchanged from the source, derived from the texts of the steps in a stored plan."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def source_column(steps: Sequence[str], column: str) -> tuple[str, None] | tuple
 
 
 def key_in_source(steps: Sequence[str] | None, key: Mapping[str, Any]) -> tuple[Mapping[str, Any], Again | None]:
-    """A key by the columns of the source, or why its rows are not looked up there.
+    """A key in the columns of the source, or why its rows cannot be looked up there.
 
     Args:
-        steps: The steps as the plan shows them; None where no plan is kept.
+        steps: The steps as the plan shows them; None if no plan is stored.
         key: The values of the key, by the columns of the table.
     """
     if not key:
@@ -64,7 +64,7 @@ def _unknown(parts: list[str], column: str) -> str | None:
 
 
 def _assigned(parts: list[str], column: str) -> str | None:
-    """Of `with_columns`: a column that is not assigned, or is another column under this name."""
+    """The source of a column after `with_columns`: itself or a column assigned to it; None if the step computes it."""
     for part in parts:
         name, _, expression = part.partition("=")
         if name == column:
@@ -90,7 +90,7 @@ def _selected(parts: list[str], column: str) -> str | None:
 
 def _renamed(parts: list[str], column: str) -> str | None:
     names = {new: old for old, new in (part.split(" -> ") for part in parts if " -> " in part)}
-    # A name that was given away belongs to no column behind the step.
+    # After the step, no column has the old name of a renamed column.
     return names.get(column, None if column in names.values() else column)
 
 
@@ -116,4 +116,5 @@ RULES: Mapping[str, Callable[[list[str], str], str | None]] = {
     "explode": _exploded,
     "aggregate": _grouped,
 }
-"""What each step does to a column, by its name; of any other step, also a callable, nothing is known."""
+"""The function of each step that returns the source of a column, or None if the step may compute the column. Steps that
+are not listed may compute every column."""

@@ -47,7 +47,7 @@ class Rejected:
 def rejected(
     quarantine: Table, pipelines: Sequence[str], keys: Sequence[Mapping[str, Any]], snapshot: int | None = None
 ) -> list[list[Rejected]]:
-    """The rows of each of some keys in a quarantine, newest first.
+    """The rejected rows of each key in a quarantine, newest first.
 
     Args:
         quarantine: The quarantine.

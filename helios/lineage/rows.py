@@ -80,10 +80,10 @@ class Rows:
         self._deleted_positions: dict[tuple[str, int, str], BitMap64] = {}
 
     def of(self, entry: Entry) -> Mapping[int, Row]:
-        """The rows of a file by position, including deleted rows.
+        """The matching rows of a file by position, including deleted rows.
 
         Raises:
-            TooMany: This file and the earlier ones have more rows than `MOST_ROWS`.
+            TooMany: More than `MOST_ROWS` rows match in the files that were read so far.
         """
         if entry.path not in self._rows:
             rows = self._rows[entry.path] = self._read(entry)
@@ -93,7 +93,7 @@ class Rows:
         return self._rows[entry.path]
 
     def live(self, files: Files) -> dict[Place, Row]:
-        """The rows of a snapshot, without deleted rows."""
+        """The matching rows of a snapshot, without deleted rows."""
         live: dict[Place, Row] = {}
         for entry in files.data.values():
             rows = self.of(entry)
@@ -101,7 +101,7 @@ class Rows:
         return live
 
     def count(self, files: Files, most: int) -> tuple[int, list[Row]]:
-        """The number of rows of a snapshot, and the first of them; no other rows are kept in memory.
+        """The number of matching rows of a snapshot, and the first of them; no other rows are kept in memory.
 
         Args:
             files: The files of the snapshot.

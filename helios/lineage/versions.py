@@ -1,8 +1,8 @@
 """The versions of rows in the history of a table: the commits that wrote, moved and removed each version.
 
 The rows that match a condition are compared from snapshot to snapshot, from the oldest retained one of main to the
-newest. The commit of a snapshot has written or moved the rows that are new at their place. In format v3 a moved row
-keeps its id and its sequence number. In format v2 a moved row is found by its values.
+newest. If a snapshot has a row at a new place, its commit has written or moved the row. In format v3 a moved row keeps
+its id and its sequence number. In format v2 a moved row is found by its values.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Node:
-    """A snapshot, with the facts that decide on the origin of its rows.
+    """A snapshot, with the facts that determine the origin of its rows.
 
     Attributes:
         id: The snapshot's id.
@@ -69,7 +69,7 @@ class Node:
         operation: append, overwrite, delete or replace.
         drops_files: Whether the snapshot removed data files.
         has_lineage: Whether the snapshot is of format v3, whose rows have a lineage.
-        erases: Whether all rows of the snapshot are of its batch, as after Helios's overwrite.
+        erases: Whether the snapshot's own batch wrote all its rows, as after Helios's overwrite.
         first: Whether the snapshot is the table's first.
     """
 
@@ -211,7 +211,7 @@ class Walk:
     def _match_by_lineage(
         self, node: Node, new: list[Row], gone: list[Version], state: dict[Place, Version]
     ) -> list[Row]:
-        """Moves versions from `gone` to `state` whose lineage a new row has; returns the other new rows."""
+        """Moves the versions with the lineage of a new row from `gone` to `state`; returns the unmatched new rows."""
         unmatched = []
         by_lineage = {
             (version.row.id, version.row.updated): version for version in gone if version.row.updated is not None
@@ -230,7 +230,7 @@ class Walk:
     def _match_by_content(
         self, node: Node, new: list[Row], gone: list[Version], state: dict[Place, Version]
     ) -> list[Row]:
-        """The same for rows without a lineage, by their values."""
+        """Does the same by values, for rows without a lineage."""
         if not new or node.erases or not node.drops_files:
             return new
         only_moves = node.operation == REPLACE
@@ -271,6 +271,6 @@ def _shared_origin(versions: Sequence[Version], node: Node, count: int) -> Origi
         return versions[0].origin
     unknown = next((origin.unknown for origin in origins if origin.unknown), None)
     if unknown is not None:
-        return Origin(unknown=f"equal rows were moved together, and of one of them {unknown}")
+        return Origin(unknown=f"equal rows were moved together, and the commit of one of them is unknown: {unknown}")
     snapshots = {id for origin in origins for id in origin.snapshots}
     return Origin(tuple(sorted(snapshots | {node.id} if also_written else snapshots)))

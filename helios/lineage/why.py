@@ -40,7 +40,7 @@ class Read:
         source: The source.
         text: The span as text.
         entry: The span as in the ledger.
-        again: The source's rows of the key now; None for kinds of sources that cannot be read here.
+        again: The current rows of the key in the source; None for a kind of source that cannot be read here.
     """
 
     source: str
@@ -57,7 +57,7 @@ class Explained:
         version: The row and its commits.
         reads: The spans that the row's commit read.
         earlier: The other versions of the row's key, newest first, except rows that are explained themselves.
-        replayed: The row in the quarantine from which a replay wrote it; empty without a replay.
+        replayed: The quarantined row from which a replay wrote this row; empty without a replay.
         rejected: The rows of the row's key in quarantines.
     """
 
@@ -78,7 +78,7 @@ class Why:
         matches: The number of rows that match.
         key: The columns that identify the versions of a row; empty if the rows have no key.
         key_from: The origin of the key, as text.
-        commits: By snapshot, the retained commits of main and the expired commits that the answer names.
+        commits: The retained commits of main, and the expired commits that the answer names, by snapshot.
         expired: The snapshots of expired commits, which were found in earlier metadata files.
         rows: The first matching rows, explained.
         gone: If no row matches, the earlier rows that did, newest first.
@@ -155,10 +155,10 @@ class _Question:
 
     def _expired(self, sequence: int) -> Node | None:
         """An expired snapshot, looked up by its sequence number in earlier metadata files."""
-        found = self._past.holding(sequence)
-        if found is None:
+        past = self._past.holding(sequence)
+        if past is None:
             return None
-        metadata, id = found
+        metadata, id = past
         commit = self._answer.commits[id] = commit_in(metadata, id, self._view.places, self._view.checkpoints)
         self._answer.expired.add(id)
         return node_of(metadata, id, commit)
@@ -205,7 +205,7 @@ class _Question:
             )
 
     def _history(self, values: Sequence[Mapping[str, Any]]) -> Walk | None:
-        """The history of all versions of some rows' keys; with too many versions, of rows equal to them; else None."""
+        """The history of all versions of the rows' keys; if those are too many, of equal rows only, or else None."""
         answer = self._answer
         if answer.key:
             try:
@@ -241,8 +241,8 @@ class _Question:
         allowed = set(comparable(schema))
         for key_from, names in candidates:
             # The exact name first: a table may have both `A` and `a`.
-            found = [columns.get(name, columns.get(name.lower())) for name in names]
-            key = tuple(name for name in found if name is not None)
+            exact = [columns.get(name, columns.get(name.lower())) for name in names]
+            key = tuple(name for name in exact if name is not None)
             if key and len(key) == len(names) and set(key) <= allowed:
                 answer.key, answer.key_from = key, key_from
                 return
@@ -296,7 +296,7 @@ class _Question:
         return again
 
     def _replayed(self, version: Version, key: Mapping[str, Any]) -> list[Rejected]:
-        """The row in the quarantine from which a replay wrote it; empty for other rows."""
+        """The quarantined row from which a replay wrote a row; empty for other rows."""
         writers = [self._answer.commits[id] for id in version.origin.snapshots if id in self._answer.commits]
         if len(writers) != 1 or not key or not (writers[0].pipeline or "").endswith(REPLAY):
             return []
@@ -311,11 +311,11 @@ class _Question:
     def _rejected(self, keys: Sequence[Mapping[str, Any]]) -> list[list[Rejected]]:
         """The rows of each key in the quarantines of the table's pipelines."""
         try:
-            known = records(self._table.iceberg.properties, self._table.name)
+            by_pipeline = records(self._table.iceberg.properties, self._table.name)
         except HeliosError:
-            known = {}  # `_choose_key` has noted the error
+            by_pipeline = {}  # `_choose_key` has noted the error
         tables: dict[str, list[str]] = {}
-        for pipeline, record in known.items():
+        for pipeline, record in by_pipeline.items():
             for name in record.quarantines:
                 tables.setdefault(name, []).extend([pipeline, *record.formerly])
         by_table = [self._in_quarantine(name, pipelines, keys, None) for name, pipelines in tables.items()]

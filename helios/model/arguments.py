@@ -66,7 +66,8 @@ def metadata_columns(
     """The columns that `.with_metadata` adds, each with its content.
 
     Args:
-        names: Metadata fields that keep their names, one by one or as one list.
+        names: Metadata fields, one by one or as one list. They name their columns, with `_source` before a name that
+            Iceberg reserves.
         columns: Names of columns, each with the metadata field that the column stores.
         known: The metadata fields of the source.
 
@@ -109,7 +110,7 @@ def _is_column(value: object) -> bool:
 
 
 def column_fix(value: object) -> str | None:
-    """The fix for a PySpark Column in the place of a text; None for other values."""
+    """The fix for a PySpark Column that was passed in place of text; None for other values."""
     if not _is_column(value):
         return None
     return (

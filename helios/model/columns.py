@@ -9,4 +9,4 @@ POSITION = "__helios_position"
 """Hidden column with a row's source position: it orders rows that are otherwise equal."""
 
 LOG, GONE = "__helios_log", "__helios_gone"
-"""Hidden columns of changes: their order in the database's log, and whether the row is deleted."""
+"""Hidden columns of a change: its order in the database's log, and whether it deletes the row."""

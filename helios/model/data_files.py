@@ -51,7 +51,7 @@ class DataFiles:
     distributes: Distribution | None = None
 
     def tune(self, profile: ProfileName) -> Self:
-        """Sets the rows of a batch, the time between batches and the file size; a call for one of them wins.
+        """Sets the rows of a batch, the time between batches and the file size; an explicit call for one overrides it.
 
         Args:
             profile: "low_latency" (1,000 rows, 10 s, 32 MB), "balanced" (10,000, 60 s, 128 MB) or "high_throughput"

@@ -1,7 +1,7 @@
 """Expressions as values: Python operators over columns, which print as Spark SQL.
 
-Each place that takes an expression as text takes such a value too, and keeps its text: plans, checks and checkpoints
-know text alone. The nodes are sqlglot's, which is imported at the first use (0.3 s).
+Every argument that takes SQL text also takes an `Expression`, and stores its text: plans, checks and checkpoints have
+only text. The nodes are sqlglot's, which is imported at the first use (0.3 s).
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ SqlText: TypeAlias = "str | Expression"
 """A Spark SQL expression: as text, or as a value."""
 
 BINDING = {"Mul": 2, "Div": 2, "Mod": 2, "Add": 1, "Sub": 1}
-"""How strongly operators bind, by sqlglot's classes; all others get parentheses in an operand."""
-ANY = 9
+"""The precedence of operators, by sqlglot's class names; an operand with another operator gets parentheses."""
+HIGHEST = 9
+"""Above every precedence: each operand with an operator gets parentheses."""
 
 LONG = 1 << 63
-"""Whole numbers from here on are decimals in Spark."""
+"""The first whole number that is a decimal in Spark, not a long."""
 
 
 class Expression:
@@ -62,8 +63,8 @@ class Expression:
 
     def __bool__(self) -> bool:
         raise DeclarationError(
-            f"{self} has no truth before the pipeline runs: `and`, `or`, `not`, `in` and chains such as 0 < x < 9 need "
-            "it.",
+            f"{self} has no truth value before the pipeline runs: `and`, `or`, `not`, `in` and chains such as "
+            "0 < x < 9 need one.",
             where=caller(),
             fix="write & | ~ with parentheses around comparisons, .isin(...) and .between(...).",
         )
@@ -130,34 +131,34 @@ class Expression:
         return Expression(_nodes().not_(self._node.copy()))
 
     def isin(self, *values: Value) -> Expression:
-        """True where it equals one of the values; they may also be one list."""
-        given = values[0] if len(values) == 1 and isinstance(values[0], (list, tuple)) else values
-        nodes = [lit(value)._node.copy() for value in given]
+        """True if it equals one of the values, given one by one or as one list."""
+        listed = values[0] if len(values) == 1 and isinstance(values[0], (list, tuple)) else values
+        nodes = [lit(value)._node.copy() for value in listed]
         if not nodes:
             raise DeclarationError("isin() needs at least one value.", where=caller())
         return Expression(_nodes().In(this=_wrapped(self._node), expressions=nodes))
 
     def between(self, low: Value, high: Value) -> Expression:
-        """True from the lower to the upper value, both included."""
+        """True if it lies between two values, both included."""
         low_node, high_node = _wrapped(lit(low)._node), _wrapped(lit(high)._node)
         return Expression(_nodes().Between(this=_wrapped(self._node), low=low_node, high=high_node))
 
     def is_null(self) -> Expression:
-        """True where it is null."""
+        """True if it is null."""
         return Expression(_nodes().Is(this=_wrapped(self._node), expression=_nodes().Null()))
 
     def is_not_null(self) -> Expression:
-        """True where it is not null."""
+        """True if it is not null."""
         return ~self.is_null()
 
     def like(self, pattern: str) -> Expression:
-        """True where it matches a pattern of SQL, with `%` and `_`."""
+        """True if it matches a SQL pattern with `%` and `_`."""
         return self._binary("Like", pattern)
 
     # types and names
 
     def cast(self, type: str) -> Expression:
-        """With another type, by Spark's name of it: `col("amount").cast("decimal(10, 2)")`."""
+        """Converts to a type, named as in Spark: `col("amount").cast("decimal(10, 2)")`."""
         from sqlglot.dialects.spark import Spark
         from sqlglot.errors import SqlglotError
 
@@ -167,13 +168,13 @@ class Expression:
             raise DeclarationError(f"cast({type!r}): there is no such type.", where=caller()) from None
 
     def alias(self, name: str) -> Expression:
-        """With a name, for `select`: `(col("price") * col("qty")).alias("total")`."""
+        """Names the expression, for `select`: `(col("price") * col("qty")).alias("total")`."""
         return Expression(_nodes().alias_(self._node.copy(), _identifier(name)))
 
     def _binary(self, kind: str, other: Value) -> Expression:
-        made, binds = getattr(_nodes(), kind), BINDING.get(kind, 0)
-        left, right = _wrapped(self._node, binds or 1), _wrapped(lit(other)._node, binds + 1)
-        return Expression(made(this=left, expression=right))
+        node_class, precedence = getattr(_nodes(), kind), BINDING.get(kind, 0)
+        left, right = _wrapped(self._node, precedence or 1), _wrapped(lit(other)._node, precedence + 1)
+        return Expression(node_class(this=left, expression=right))
 
     def _compared(self, kind: str, other: Value) -> Expression:
         if other is None:
@@ -186,7 +187,7 @@ class Expression:
 
 
 def col(name: str) -> Expression:
-    """A column; a dot goes into a struct: `col("address.city")`. Backticks keep a dot in a name: col("`a.b`").
+    """A column, or a field of a struct: `col("address.city")`. A name that has a dot takes backticks: col("`a.b`").
 
     Raises:
         DeclarationError: The name is not text, or empty.
@@ -200,12 +201,12 @@ def col(name: str) -> Expression:
 
 
 def lit(value: Value) -> Expression:
-    """A value of Python as an expression; an expression stays as it is.
+    """A Python value as an expression; an expression is returned unchanged.
 
-    A float is a double, a `Decimal` a decimal, a naive datetime is UTC.
+    A float becomes a double, a `Decimal` a decimal. A datetime without a zone is in UTC.
 
     Raises:
-        DeclarationError: Values of its type have no place in SQL.
+        DeclarationError: Expressions do not take values of this type.
     """
     nodes = _nodes()
     if isinstance(value, Expression):
@@ -229,7 +230,7 @@ def lit(value: Value) -> Expression:
     if isinstance(value, date):
         return Expression(nodes.cast(nodes.Literal.string(value.isoformat()), "date"))
     raise DeclarationError(
-        f"{value!r} is no value of an expression.",
+        f"{value!r} cannot be a value in an expression.",
         where=caller(),
         fix="pass text, a number, a date, a time, True, False, None, or an expression.",
     )
@@ -238,7 +239,7 @@ def lit(value: Value) -> Expression:
 class _Functions:
     """Spark's functions by name: `fn.coalesce(col("a"), 0)`, `fn.sum(col("amount"))`, `fn.count("*")`.
 
-    One whose name is a word of Python has an underscore behind it: `fn.if_(col("a") > 0, 1, 2)`.
+    A function whose name is a Python keyword gets an underscore at its end: `fn.if_(col("a") > 0, 1, 2)`.
     """
 
     def __getattr__(self, name: str) -> Callable[..., Expression]:
@@ -249,28 +250,28 @@ class _Functions:
 
 fn = _Functions()
 """Spark's functions by name: `fn.coalesce(col("a"), 0)`, `fn.sum(col("amount"))`, `fn.count("*")`. A text among the
-arguments is refused, since it may be a column or a value: write `col("a")` or `lit("a")`."""
+arguments is refused, since it could mean a column or a value: write `col("a")` or `lit("a")`."""
 
 
 def _called(name: str, arguments: tuple[Any, ...]) -> Expression:
     nodes = _nodes()
-    given = []
+    argument_nodes = []
     for argument in arguments:
         if isinstance(argument, str) and argument == "*":
-            given.append(nodes.Star())
+            argument_nodes.append(nodes.Star())
         elif isinstance(argument, str):
             raise DeclarationError(
-                f"fn.{name}({argument!r}): a text may be a column or a value.",
+                f"fn.{name}({argument!r}): a text could mean a column or a value.",
                 where=caller(),
                 fix=f'write fn.{name}(col("{argument}")) for the column, or fn.{name}(lit("{argument}")) for the text.',
             )
         else:
-            given.append(lit(argument)._node.copy())
-    return Expression(nodes.Anonymous(this=name, expressions=given))
+            argument_nodes.append(lit(argument)._node.copy())
+    return Expression(nodes.Anonymous(this=name, expressions=argument_nodes))
 
 
 def sql_text(value: SqlText) -> str:
-    """The text of an expression; text stays as it is."""
+    """The text of an expression; text is returned unchanged."""
     return str(value) if isinstance(value, Expression) else value
 
 
@@ -285,8 +286,8 @@ def _number(digits: object, negative: bool) -> Any:
     return _nodes().Neg(this=literal) if negative else literal
 
 
-def _wrapped(node: Any, least: int = ANY) -> Any:
-    """A copy of an operand, in parentheses unless its own operator binds as strongly as `least`."""
+def _wrapped(node: Any, least: int = HIGHEST) -> Any:
+    """A copy of an operand, in parentheses if it has an operator of a lower precedence than `least`."""
     nodes = _nodes()
     compound = isinstance(node, (nodes.Binary, nodes.Not, nodes.In, nodes.Between, nodes.Neg, nodes.Alias))
     if not compound or isinstance(node, nodes.Dot) or BINDING.get(type(node).__name__, 0) >= least:
@@ -303,7 +304,7 @@ def _identifier(name: str) -> Any:
 
 
 def _parts(name: str) -> list[str]:
-    """The names of a path: dots part them, but for those within backticks."""
+    """The names of a path, split at the dots outside of backticks."""
     parts, quoted = [""], False
     for char in name:
         if char == "`":

@@ -173,7 +173,7 @@ class Source(Flow):
 
     @property
     def no_past(self) -> str | None:
-        """Why earlier states cannot be read, as a message's words after the source's name; None if they can."""
+        """Why earlier states cannot be read, worded to follow the source's name in a message; None if they can."""
         return "keeps no earlier states"
 
     def elsewhere(self, folder: str) -> Source | None:
@@ -184,7 +184,7 @@ class Source(Flow):
     def file_columns(self) -> tuple[str, ...] | str:
         """The columns that are read from the table's data files; empty for all.
 
-        A text says why the rows cannot be read from data files.
+        If the rows cannot be read from data files, a text that says why.
         """
         return f"it reads {self.label()}, and no Iceberg table"
 
@@ -308,7 +308,7 @@ class Pipeline(Shown, Node):
         return engine().schema(self.stream)
 
     def preview(self, n: int = 20, spark: SparkSession | None = None) -> Preview:
-        """The first `n` rows that reach the sink, and nothing is written: those of `stream.preview()`."""
+        """The first `n` rows that would reach the sink, as from `stream.preview()`; nothing is written."""
         return self.stream.preview(n, spark)
 
     def check(self) -> None:
@@ -332,8 +332,8 @@ class Pipeline(Shown, Node):
             once: Process what is available now, then stop; otherwise follow the source.
             spark: A session to use; it is cloned, never altered. By default a new one is created.
             again: Append the inputs of a batch pipeline even if they were appended before, which duplicates their rows.
-            beside: Pipelines that may write rows of the same source, or the same keys, into the same table. They are
-                those of `helios run --beside`.
+            beside: Pipelines that may write rows of the same source, or the same keys, into the same table, as with
+                `helios run --beside`.
         """
         return engine().run(self, once, spark, again, [beside] if isinstance(beside, str) else list(beside))
 

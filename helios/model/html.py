@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from helios.model.flow import Flow, Pipeline
 
 GREY = "rgba(128,128,128,.55)"
-"""Of lines: half of any page's contrast, so that it is seen on both."""
+"""The color of lines: half transparent, so that it is visible on light and dark pages."""
 CELL = f"text-align:left;vertical-align:top;padding:2px 10px 2px 0;border-bottom:1px solid {GREY}"
 BOX = f"display:inline-block;border:1px solid {GREY};padding:2px 8px;margin:2px 0"
 ROUND = f"{BOX};border-radius:12px"
-"""Of sources and sinks; steps are angular."""
+"""The style of sources and sinks; the boxes of steps have square corners."""
 LONGEST = 200
-"""So many signs of a value or of a step are shown."""
+"""The most characters of a value or of a step that are shown."""
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "") -> str:
@@ -43,17 +43,17 @@ def _cell(value: object) -> str:
 
 
 def short(text: str) -> str:
-    """A text, cut where it is very long."""
+    """A text, cut to `LONGEST` characters."""
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
 def facts(caption: str, values: Mapping[str, object]) -> str:
-    """Names and values, one a row; those that are empty are left out."""
+    """A table of names and values, one pair per row; empty values are left out."""
     return table([], [(name, value) for name, value in values.items() if value not in (None, "", [], ())], caption)
 
 
 class Shown:
-    """A flow, a pipeline or several, which a notebook shows as its graph and its columns."""
+    """A flow, a pipeline or several pipelines, each shown in a notebook by its graph and its columns."""
 
     def _repr_html_(self) -> str:
         if isinstance(self, tuple):
@@ -67,7 +67,7 @@ class Shown:
 
 
 def _graph(flow: Flow) -> str:
-    """The boxes of a flow; one that is joined or united stands in brackets behind its step."""
+    """The boxes of a flow; a flow that a step joins or unites follows the step in parentheses."""
     parts = [_box(flow.source.label(), ROUND)]
     for step in flow.steps:
         other = getattr(step, "other", None)

@@ -25,7 +25,7 @@ class ModeTraits(NamedTuple):
         partitioned: Whether the target needs partitions.
         routable: Whether `.route` can name the table.
         columnar: Whether the columnar engine writes it.
-        only_adds: Whether a batch adds rows, whatever the target holds.
+        only_adds: Whether a batch only adds rows, whatever the target contains.
         format: The format version of a table that the mode creates.
     """
 

@@ -17,7 +17,7 @@ from helios.model.values import caller
 
 @dataclass(frozen=True, kw_only=True)
 class Output(Sink):
-    """A sink without a record of its batches: it cannot tell whether a repeated batch was delivered already.
+    """A sink without a record of its batches: it does not know whether a repeated batch was delivered already.
 
     Attributes:
         lasting: Whether its rows outlive the process; then the pipeline's progress is kept too.
@@ -38,7 +38,7 @@ class Output(Sink):
         raise NotImplementedError
 
     def exactly_once(self) -> Self:
-        """Is refused by `check`: only an Iceberg table can tell which batches it holds."""
+        """Makes `check` fail: only an Iceberg table records which batches it contains."""
         return replace(self, demands_exactly_once=True)
 
 

@@ -30,7 +30,7 @@ class PartitionField:
 
     @property
     def name(self) -> str:
-        """The field's name in the spec, as Iceberg's own builder gives it."""
+        """The field's name in the spec, as Iceberg's own builder names it."""
         suffix = {"identity": "", "truncate": "_trunc"}.get(self.transform, f"_{self.transform}")
         return f"{self.column}{suffix}"
 

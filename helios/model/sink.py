@@ -45,7 +45,7 @@ class Evolution:
 
 @dataclass(frozen=True, kw_only=True)
 class IcebergSink(WriteModes, DataFiles, Sink):
-    """An Iceberg table that is written exactly once. Made by `Iceberg.sink`."""
+    """An Iceberg table, with exactly-once writes. Made by `Iceberg.sink`."""
 
     kind: ClassVar[str] = "iceberg"
 
@@ -96,9 +96,9 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         return replace(self, partitioning=spec, evolves_partitioning=flag(evolve, "partition_by(evolve=)"))
 
     def exactly_once(self) -> Self:
-        """Makes `check` refuse sources and steps that cannot give the same rows again.
+        """Makes `check` refuse sources and steps that cannot return the same rows again.
 
-        Iceberg sinks are always written exactly once, with or without this call.
+        Iceberg sinks always write exactly once, with or without this call.
         """
         return replace(self, demands_exactly_once=True)
 
@@ -199,7 +199,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
     # branches and other tables
 
     def branch(self, name: str) -> Self:
-        """Writes to a branch, which is created from main when it is missing. Main stays as it is.
+        """Writes to a branch, which is created from main if it is missing. Main does not change.
 
         Raises:
             DeclarationError: The name is invalid, or reserved by Helios.
@@ -231,9 +231,10 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         return replace(self, publishes=True)
 
     def route(self, *, by: str) -> Self:
-        """One table per value of an expression, named `<table>_<value>`: `route(by="country")`.
+        """Writes one table per value of an expression, named `<table>_<value>`: `route(by="country")`.
 
-        Values are letters, digits and `_`; null and other values go to the quarantine, or stop the run without one.
+        Values are letters, digits and `_`. Rows with null or another value go to the quarantine, or stop the run if
+        there is none.
         """
         return replace(self, routing=text(by, "route"))
 

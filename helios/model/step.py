@@ -1,4 +1,4 @@
-"""A step between source and sink: its base class, and the traits that the planner and the runs ask for."""
+"""The base class of the steps between source and sink, and the traits that the planner and the runs ask for."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Traits:
 
     Attributes:
         row_by_row: The result of each row does not depend on other rows.
-        keeps_rows: Each row gives at least one row, unless an expression generates rows or leaves some out.
-        generates: A row may give several rows.
+        keeps_rows: Each row yields at least one row, unless an expression generates rows: it may yield none.
+        generates: A row may yield several rows.
         judges: A row may fail the batch, or be dropped or quarantined with a reason.
-        combines: The result depends on all rows together, as for an aggregate: parts of the rows give other results.
+        combines: The result depends on all rows together, as for an aggregate: parts of the rows yield other results.
         stateful: The step keeps state between the batches of a stream that Spark runs.
         shuffles: The step sorts or shuffles, and may need a local disk.
         opaque: The step sees all columns, also hidden ones, and may return any columns.
@@ -68,12 +68,12 @@ class Step(Node):
 
     @property
     def file(self) -> str:
-        """The name of the step's file, which the files with its columns and its lowering have too."""
+        """The name of the step's file; the files with its columns and its lowering have the same name."""
         return type(self).__module__.rpartition(".")[2]
 
     @property
     def keeps_rows(self) -> bool:
-        """True if each row certainly gives at least one row, unless an expression generates rows."""
+        """True if each row yields at least one row, unless an expression generates rows."""
         return self.traits.keeps_rows
 
     def text(self) -> str:

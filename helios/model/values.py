@@ -1,4 +1,4 @@
-"""Small values that users write as text: durations, identifiers, secrets, and where they wrote them."""
+"""Small values that users write as text (durations, sizes, identifiers, secrets), and the line that they are on."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class Identifier:
 
     @classmethod
     def parse(cls, text: str, where: Origin | None = None) -> Identifier:
-        """Splits a dotted name; a part in backticks may hold dots.
+        """Splits a dotted name; a part in backticks may contain dots.
 
         Raises:
             DeclarationError: An empty part, a slash, `..`, or a control character.
@@ -199,7 +199,8 @@ class Identifier:
         bad = next((p for p in parts if not p.strip() or _BAD_PART.search(p) or p in (".", "..")), None)
         if bad is not None or ".." in text.replace("`", "") or not parts:
             raise DeclarationError(
-                f"{text!r} is not a table name: parts must not be empty or hold '/', '\\', '..' or control characters.",
+                f"{text!r} is not a table name: parts must not be empty or contain '/', '\\', '..' or control "
+                "characters.",
                 where=where or caller(),
                 fix='write "namespace.table" or "catalog.namespace.table".',
             )

@@ -38,7 +38,7 @@ class WriteModes:
         return replace(self, mode=Overwrite(filter=expression(filter, "overwrite") if filter is not None else None))
 
     def overwrite_partitions(self) -> Self:
-        """Replaces the partitions that a batch touches, and leaves the others."""
+        """Replaces the partitions that have rows in the batch, and no others."""
         return replace(self, mode=OverwritePartitions())
 
     def upsert(
@@ -54,7 +54,7 @@ class WriteModes:
 
         Args:
             keys: The key columns, `"id", "line"` or `["id", "line"]`; a null key is refused, or goes to the quarantine.
-                After `Cdc.debezium(...)` they may be left out: the records then bring their key, order and deletes.
+                After `Cdc.debezium(...)` they may be left out: the records then carry their key, order and deletes.
             order_by: SQL expression whose greatest value marks the newest row. Of equal values, the one with the later
                 source position wins. Without `order_by` a later batch wins, and two rows of a key in one batch are an
                 error.
@@ -69,7 +69,7 @@ class WriteModes:
         of a change read, such as `_change_ordinal`, and for an order that an earlier run did not store.
 
         Raises:
-            DeclarationError: A key twice, or `history` without `order_by`.
+            DeclarationError: A key column occurs twice, or `history` has no `order_by`.
         """
         if history and order_by is None:
             raise DeclarationError(
@@ -91,7 +91,7 @@ class WriteModes:
         """Deletes every row whose key arrives, as for erasure requests. The keys themselves are not stored.
 
         Raises:
-            DeclarationError: No key, or a key twice.
+            DeclarationError: There is no key column, or one occurs twice.
         """
         return replace(self, mode=Delete(keys=key_columns(keys, "delete")))
 

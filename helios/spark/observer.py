@@ -51,7 +51,7 @@ class Observer(Protocol):
         """There is a message for the user, to be shown once."""
 
     def left(self, texts: Sequence[str]) -> None:
-        """A run that ends with its sources has ended; the texts name the data that a later run will read."""
+        """A run has ended at the end of its sources; the texts name the data that is left for a later run."""
 
 
 class Silent:

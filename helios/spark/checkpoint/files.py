@@ -4,7 +4,7 @@
   offsets/ commits/ sources/ state/   Spark's own logs; Helios reads them
   helios/identity.json                the pipeline that the checkpoint belongs to
   helios/start.json                   the starting offsets of the followed tables, and how they were declared
-  helios/lease.json                   the driver that is alive on it
+  helios/lease.json                   the driver that runs on it
   helios/renamed.json                 the new name of a renamed table: the only file at the checkpoint's former location
   helios/pins/N.json                  the snapshots that batch N reads, written before the batch
   helios/seen.json                    the table metadata that replicas of a catalog have shown (see freshness.py)
@@ -12,7 +12,7 @@
   helios/mirror.json                  the database table of each mirrored table (see mirrored.py)
   helios/routes/N.json                the tables that routed batch N writes, written before its first commit
   helios/files/N/                     which files each batch of followed source N reads (see helios.sources.files.log)
-  helios/files/N.columns.json         the columns of its files (see kept_columns.py)
+  helios/files/N.columns.json         the columns of the files of source N (see kept_columns.py)
   helios/landed/                      the last batch in each target (see landings.py)
   helios/again.json                   the batch that `--again` appends a second time (see repeat.py)
   helios/plans/STEPS.json             the plan of each set of steps (see helios.table.plans)
@@ -152,7 +152,7 @@ class Checkpoint:
         """The recorded identity; None for a folder that no pipeline has used.
 
         Raises:
-            CheckpointError: The folder holds a stream's progress but no identity.
+            CheckpointError: The folder contains a stream's progress but no identity.
         """
         text = self.files.read("helios/identity.json")
         if text is not None:
@@ -170,22 +170,22 @@ class Checkpoint:
         self.files.write("helios/identity.json", identity.as_json())
 
     def keep_plan(self, plan: Plan, *, runs: bool = True) -> None:
-        """Keeps the plan of a run that begins, or of a replay, unless it is kept already.
+        """Stores the plan of a run that begins, or of a replay, unless it is stored already.
 
         Args:
             plan: The plan.
-            runs: Whether it is that of a run, which the next one is compared with.
+            runs: Whether it is the plan of a run; the next run is compared with it.
         """
         name = f"{PLANS}/{plan.fingerprint}.json"
         content = lasting(plan.as_json(), plan.state)
         text = self.files.read(name)
-        kept = KeptPlan.parse(text) if text is not None else None
+        previous = KeptPlan.parse(text) if text is not None else None
         as_stored = json.loads(json.dumps(content))
-        if kept is not None and _reads(kept.plan["sources"]) != _reads(
-            content["sources"]
-        ):  # which a backfill must know of older rows
-            self.files.write(f"{PLANS}/{plan.fingerprint}-{kept.at:%Y%m%d%H%M%S}.json", kept.as_json())
-        if kept is None or kept.version != HELIOS or kept.plan != as_stored:
+        reads = _reads(content["sources"])
+        if previous is not None and _reads(previous.plan["sources"]) != reads:
+            # A backfill must know how the older rows were read.
+            self.files.write(f"{PLANS}/{plan.fingerprint}-{previous.at:%Y%m%d%H%M%S}.json", previous.as_json())
+        if previous is None or previous.version != HELIOS or previous.plan != as_stored:
             new = KeptPlan(steps=plan.fingerprint, version=HELIOS, at=datetime.now(UTC), plan=content)
             self.files.write(name, new.as_json())
         if runs and self.files.read(LAST) != plan.fingerprint:
@@ -202,7 +202,7 @@ class Checkpoint:
         self.files.write(RENAMED, json.dumps({"v": 1, "table": table}))
 
     def rename_target(self, old: str, new: str) -> None:
-        """Renames the files that are named after the target; files that have the new name already stay."""
+        """Renames the files that are named after the target, unless they have the new name already."""
         for folder, suffix in ((KEYS, ""), (LANDED, ".json")):
             old_name, new_name = f"{file_name(old)}{suffix}", f"{file_name(new)}{suffix}"
             names = self.files.names(folder)
@@ -227,7 +227,7 @@ class Checkpoint:
             self._renumber(f"helios/keys/{target}")
 
     def _renumber(self, state: str) -> None:
-        """Gives the batches of an upsert state numbers before 0, in the same order."""
+        """Gives the batches of an upsert state negative numbers, in the same order."""
         kept = [
             (int(number), f"{state}/{kind}")
             for kind in ("base", "delta")
@@ -376,5 +376,5 @@ class Checkpoint:
 
 
 def _reads(sources: Iterable[Mapping[str, object]]) -> str:
-    """How the values of the sources of a plan are read."""
+    """How a plan reads the values of its sources, as JSON."""
     return json.dumps([read(source) for source in sources])

@@ -3,8 +3,8 @@
 <checkpoint>/helios/landed/<target>.json
 
 Helios writes the file after each commit, and after each look-up that has proven a newer head. The target's own record
-names the same batch, so the file shows when that record went back, as after a restore of the table's metadata. The file
-also ends the search for the batch early when snapshots in between have expired.
+names the same batch. An older batch there shows that the record went back, as after a restore of the table's metadata.
+A search for the batch may end at the head, even if the snapshots between the head and the batch have expired.
 """
 
 from __future__ import annotations

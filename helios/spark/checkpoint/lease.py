@@ -42,13 +42,13 @@ class Lease:
         Raises:
             LeaseError: Another driver is alive on the checkpoint.
         """
-        with self._files.locked() as alone:
+        with self._files.locked() as exclusive:
             holder = self._holder()
             if holder is not None and alive(holder):
                 raise lease_error(self._location, holder)
             self._sign()
-        if not alone:
-            # Two drivers that start at once both sign. The second signature replaces the first, and its owner holds.
+        if not exclusive:
+            # Two drivers that start at once both sign. The second signature replaces the first, and its owner wins.
             time.sleep(0.05)
         self.verify()
         self._thread = threading.Thread(target=self._renew, name="helios-lease", daemon=True)
@@ -66,7 +66,7 @@ class Lease:
             raise LeaseError(f"the checkpoint {self._location} was taken over by {who}; this driver stops.")
 
     def release(self) -> None:
-        """Deletes the lease. Without the file system, only this process knows that the lease is released."""
+        """Deletes the lease. If the file system is unreachable, only this process knows that the lease is released."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()

@@ -1,8 +1,9 @@
-"""The tables of a mirror: for each its table in the database, and its key.
+"""The tables of a mirror, each with its source table in the database and its key.
 
 <checkpoint>/helios/mirror.json
 
-Helios writes the file before it creates a table. So no second database table gets the same name, and the key stays.
+Helios writes the file before it creates a table. So no other source table is mirrored under the same name, and the key
+does not change.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class NewestSchema:
 
     Attributes:
         columns: The type of each column, by name.
-        since: The position of the log from which on changes have these columns.
+        since: The log position from which changes have these columns.
         kept: Columns that the database has dropped, and that the table of the mirror keeps.
         taken: The log positions at which snapshots of the table were taken, except incremental snapshots.
     """
@@ -46,7 +47,7 @@ class Mirrored:
     Attributes:
         source: Its table in the database: prefix of the topics, database, schema and table.
         keys: Its key columns.
-        newest: Its newest columns; None as long as no change had a position in the log.
+        newest: Its newest columns; None until a change has had a position in the log.
         waits: The position since which the table waits for a snapshot (`.on_schema_change("snapshot")`), or None.
     """
 

@@ -3,8 +3,8 @@
 <checkpoint>/helios/again.json
 
 Each table counts its own batches, the quarantine and routed tables too, so the repeated batch has a number per table. A
-driver that dies between two commits leaves the numbers here. By them the next run with `--again` finds the batch in the
-tables that have it already.
+driver that dies between two commits leaves the numbers here. With them, the next run with `--again` finds the batch in
+the tables that have it already.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ class Repeat:
     Args:
         checkpoint: The pipeline's checkpoint.
         steps: The fingerprint of its steps.
-        asked: Whether the user asked this run to repeat its inputs (`--again`).
+        requested: Whether the user requests a repeat of the inputs (`--again`).
     """
 
-    def __init__(self, checkpoint: Checkpoint, steps: str, *, asked: bool) -> None:
-        self.asked = asked
+    def __init__(self, checkpoint: Checkpoint, steps: str, *, requested: bool) -> None:
+        self.requested = requested
         self._checkpoint = checkpoint
         self._steps = steps
         self._sources: Any = None
         self._numbers: dict[str, int] = {}
 
     def begin(self, sources: Sequence[Mapping[str, object]]) -> str | None:
-        """Begins a batch, or continues the same batch of an earlier run that did not finish.
+        """Begins a repeated batch, or continues it if an earlier run has begun the same one and did not finish.
 
         Args:
             sources: The inputs of the batch, as the entries of the target's record.
@@ -50,7 +50,7 @@ class Repeat:
         self._sources = json.loads(json.dumps(list(sources)))
         kept = self._kept()
         if kept is not None and same_entries(kept["sources"], self._sources) and kept["steps"] == self._steps:
-            if self.asked:
+            if self.requested:
                 self._numbers = kept["numbers"]
                 return None
             return (
@@ -66,7 +66,7 @@ class Repeat:
         return None
 
     def number(self, table: str, number: int) -> int:
-        """The number of the batch in a table: the one that is kept, or else `number`, which is then kept."""
+        """The number of the batch in a table: the stored one, or else `number`, which is then stored."""
         if table not in self._numbers:
             self._numbers[table] = number
             fields = {"v": VERSION, "sources": self._sources, "steps": self._steps, "numbers": self._numbers}

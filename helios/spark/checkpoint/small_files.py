@@ -24,9 +24,9 @@ from helios.spark.jvm.types.hadoop import JavaFileSystem, JavaPath
 from helios.spark.jvm.types.spark import JavaSparkSession
 
 LOCAL = re.compile(r"file:(?=/(?!/)|///)")
-"""The beginning of a URI of the local file system; Hadoop reads a URI with a host."""
+"""The beginning of a local file URI without a host; a URI with a host is left to Hadoop."""
 WHOLE_OBJECTS = ("s3a", "gs")
-"""Stores where closing a file replaces the older object as a whole; a rename there copies the object."""
+"""Stores in which closing a file replaces the older object at once, whereas a rename copies the object."""
 
 LOCK_SECONDS = 1.0
 """The longest wait for the lock: a suspended process may hold it for ever."""
@@ -46,7 +46,7 @@ class SmallFiles(Protocol):
         ...
 
     def write(self, name: str, text: str) -> None:
-        """Replaces a file, so that no reader sees a part of it."""
+        """Replaces a file so that no reader sees it half written."""
         ...
 
     def delete(self, name: str) -> None:
@@ -100,7 +100,7 @@ class LocalFiles(SmallFiles):
     """
 
     def __init__(self, root: str) -> None:
-        # Folds ".." in the text, without following symbolic links: so does Hadoop's Path, by which Spark writes here.
+        # Folds ".." in the text, without following symbolic links, like Hadoop's Path, with which Spark writes here.
         self._folder = Path(os.path.normpath("/" + root.removeprefix("file:").lstrip("/")))
         self.root = f"file:{self._folder}"
 

@@ -6,7 +6,7 @@
   base/N         all deltas up to N, folded into one row per key, without expired deletes
   replayed/R     the keys of replay R of quarantined rows; they count once the target has that replay
   settled/R      an empty file: the target has replay R
-  replaced.json  the folders that newer ones have replaced, each with the time of that
+  replaced.json  the folders that newer ones have replaced, each with the time when it was replaced
 
 Batch N reads the state of the batches before it, and writes its own delta before its commit. When the batch is run
 again, it reads the same state and replaces its delta. Other pipelines that upsert into the table read the state, too,
@@ -46,7 +46,7 @@ class UpsertState:
         files: The files of the folder around the state.
         folder: The state's folder, within `files`.
         tombstones: The time for which a delete is remembered, in seconds.
-        has_replay: Tells whether the target has a replay, given the quarantine's UUID and the replay's number there.
+        has_replay: Returns True if the target has a replay, given the quarantine's UUID and the replay's number.
 
     Attributes:
         saved: The folder that the last `save` has written; None if it had no rows.
@@ -62,7 +62,7 @@ class UpsertState:
         self._has_replay = has_replay
 
     def verify_terms(self, terms: Mapping[str, object], target: str, where: Origin | None) -> None:
-        """Persists the key columns and the order; rejects a state that was written with others.
+        """Persists the key columns and the order; rejects a state that was written with other ones.
 
         Args:
             terms: The key columns, the declared order, and the order's type.
@@ -70,15 +70,15 @@ class UpsertState:
             where: The line of the script, for the message.
 
         Raises:
-            CheckpointError: The state holds keys with other terms.
+            CheckpointError: The state has keys that were written with other terms.
         """
         text = json.dumps(terms)
-        known = self.files.read(f"{self.folder}/terms.json")
-        if text == known:
+        stored = self.files.read(f"{self.folder}/terms.json")
+        if text == stored:
             return
-        if known is not None and self.remembers:
+        if stored is not None and self.remembers:
             raise CheckpointError(
-                f"the upsert state of {target} has {_shown(json.loads(known))}; the sink now has {_shown(terms)}. "
+                f"the upsert state of {target} has {_shown(json.loads(stored))}; the sink now has {_shown(terms)}. "
                 "The two cannot be compared.",
                 where=where,
                 fix="put the keys and the order back, or refill the target with `helios run --full-refresh`. To go on "
@@ -94,12 +94,12 @@ class UpsertState:
 
     @cached_property
     def began_with_keys(self) -> bool:
-        """True if the state held any key when the run began: a script without deletes still compares with these."""
+        """True if the state had any key when the run began: even a script without deletes must compare with them."""
         return self.remembers
 
     @property
     def remembers(self) -> bool:
-        """True if the state holds any key."""
+        """True if the state has any key."""
         return any(self.files.names(f"{self.folder}/{kind}") for kind in ("base", "delta", "replayed"))
 
     def forget(self, batch: int) -> None:
@@ -149,23 +149,24 @@ class UpsertState:
         if terms is None:
             return
         self.files.write(f"{self.folder}/terms.json", terms)
-        # Any base counts, also one after `last`: it is folded from finished batches only, known to the record or not.
+        # A base after `last` counts, too: only finished batches are folded, even if the record does not name them.
         paths = _paths(*former._finished(last + 1, base_before=float("inf")), former._replayed())
         if paths:
             rows = former._read(spark, paths)
             rows.where(~self._expired()).write.mode("overwrite").parquet(self.path("base/-1"))
 
     def begin_as(self, spark: SparkSession, other: UpsertState, batch: int) -> bool:
-        """Begins with what another state was before a batch; of that one nothing is written.
+        """Begins as a copy of another state before a batch; the other state does not change.
 
         Returns:
-            Whether that is still known: later batches may have been folded into it, or a replay have changed it.
+            False if that is no longer known: later batches were folded into the other state, or a replay changed it.
         """
         later = any(number >= batch for number in other._numbers("base"))
         base, deltas = other._finished(batch)
-        # What one fold has replaced is deleted together. Before the first batch only a former checkpoint knew keys.
-        whole = not later or base is not None or bool(deltas) or batch == 0
-        if not whole or other.files.names(f"{other.folder}/replayed"):
+        # The folders that a fold replaced are deleted together: if one is left, all are. Before batch 0, keys can come
+        # only from a former checkpoint.
+        is_known = not later or base is not None or bool(deltas) or batch == 0
+        if not is_known or other.files.names(f"{other.folder}/replayed"):
             return False
         terms = other.files.read(f"{other.folder}/terms.json")
         paths = _paths(base, deltas, ())
@@ -192,12 +193,12 @@ class UpsertState:
         self._write(rows, f"delta/{batch}", keys)
 
     def _write(self, rows: DataFrame, name: str, keys: tuple[str, ...]) -> None:
-        kept = rows.select(*map(quoted, dict.fromkeys((*keys, ORDER, DELETED)))).withColumn(AT, F.lit(time.time()))
-        self.saved = None if kept.isEmpty() else self.path(name)
+        rows = rows.select(*map(quoted, dict.fromkeys((*keys, ORDER, DELETED)))).withColumn(AT, F.lit(time.time()))
+        self.saved = None if rows.isEmpty() else self.path(name)
         if self.saved is None:
             self.files.delete(f"{self.folder}/{name}")  # an earlier try, with other steps, may have had rows
         else:
-            kept.write.mode("overwrite").parquet(self.saved)
+            rows.write.mode("overwrite").parquet(self.saved)
             self._note_replaced([], in_use=f"{self.folder}/{name}")
 
     def _all(self, last: int) -> list[str]:
@@ -255,7 +256,7 @@ class UpsertState:
 
         Args:
             folders: The folders, within `files`.
-            in_use: A folder that is written again: a replay takes the number of one that the table has lost.
+            in_use: A noted folder that was written again: a replay reuses the number of one that the table has lost.
         """
         name, now = f"{self.folder}/replaced.json", time.time()
         text = self.files.read(name)
@@ -265,9 +266,9 @@ class UpsertState:
         unused = [folder for folder, since in noted.items() if since <= now - KEPT_SECONDS]
         for folder in unused:
             self.files.delete(folder)
-        left = {folder: since for folder, since in noted.items() if folder not in unused}
-        if left != known:
-            self.files.write(name, json.dumps(left))
+        remaining = {folder: since for folder, since in noted.items() if folder not in unused}
+        if remaining != known:
+            self.files.write(name, json.dumps(remaining))
 
     def _expired(self) -> Column:
         return F.col(DELETED) & (F.col(AT) < F.lit(time.time() - self._tombstones))
@@ -290,13 +291,13 @@ class UpsertState:
 
 
 def place(spark: SparkSession, checkpoint: Checkpoint, target: str, keys: str | None) -> tuple[SmallFiles, str]:
-    """The files of the folder around a state, and the state's folder within them.
+    """The files of a state's parent folder, and the name of the state's folder within them.
 
     Args:
         spark: The session.
         checkpoint: The checkpoint of the state's pipeline.
         target: The table's name.
-        keys: The state's folder, as in the pipeline's record; None when the checkpoint holds the state.
+        keys: The state's folder, as in the pipeline's record; None if the state is in the checkpoint.
     """
     if keys is None:
         return checkpoint.files, f"{KEYS}/{file_name(target)}"
@@ -305,7 +306,7 @@ def place(spark: SparkSession, checkpoint: Checkpoint, target: str, keys: str | 
 
 
 def newest(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """The row of the newest order per key; for equal orders, that of the later batch."""
+    """The row of the newest order per key; of equal orders, the row of the later batch."""
     order = [F.col(ORDER).desc_nulls_last(), F.col(AT).desc()]
     rank = F.row_number().over(Window.partitionBy(*map(quoted, keys)).orderBy(*order))
     return rows.withColumn("__helios_rank", rank).where("__helios_rank = 1").drop("__helios_rank")

@@ -1,4 +1,4 @@
-"""The files that snapshots change."""
+"""The files that snapshots add, and the snapshots that change files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class AddedFiles:
 
     def __init__(self, table: JavaTable, snapshots: Iterable[JavaSnapshot]) -> None:
         self._io = table.io()
-        # Iceberg caches the lists in the snapshots. Only a failed commit iterates over them.
+        # Iceberg caches these lists in the snapshots. They are read only after a failed commit.
         self._lists = [
             files(table, snapshot)
             for snapshot in snapshots

@@ -1,4 +1,4 @@
-"""The presence of a batch in a branch of a loaded table: by its ancestors first, then by the files that it added."""
+"""Looks for a batch in a branch of a loaded table: in the branch's history first, then by the files of the batch."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class JavaVersion:
         self._metadata = metadata
 
     def node(self, snapshot: int) -> Node | None:
-        known = self._metadata.snapshot(snapshot)
-        if known is None:
+        java_snapshot = self._metadata.snapshot(snapshot)
+        if java_snapshot is None:
             return None
-        parent = known.parentId()
+        parent = java_snapshot.parentId()
         return Node(
             id=snapshot,
             parent=int(parent) if parent is not None else None,
-            sequence=int(known.sequenceNumber()),
-            at=int(known.timestampMillis()),
+            sequence=int(java_snapshot.sequenceNumber()),
+            at=int(java_snapshot.timestampMillis()),
         )
 
     def earlier(self) -> Sequence[tuple[int, str]]:
@@ -43,8 +43,8 @@ def presence_of(
         table: Iceberg's table object.
         head: The newest snapshot of the branch; None for an empty one.
         landing: The batch.
-        has_files: Tells whether the head, given by its id, still has files that the batch added. Called last, because
-            it reads the list of all files.
+        has_files: Returns True if the head, given by its id, still has files that the batch added. Called last,
+            because it reads the list of all files.
     """
     if head is None:
         return Presence.GONE
@@ -54,7 +54,7 @@ def presence_of(
     result = presence(newest, landing, JavaVersion(table.operations().current()), lambda file: _read(table, file))
     if result is not Presence.UNKNOWN:
         return result
-    # A manifest and its entries name the snapshot that added them, and only descendants of that snapshot have them.
+    # A manifest names the snapshot that added it, and only that snapshot's descendants have the manifest.
     if any(manifest.snapshotId() == landing.snapshot for manifest in listed(head.allManifests(table.io()))):
         return Presence.PRESENT
     if has_files is not None and has_files(newest):

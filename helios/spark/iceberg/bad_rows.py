@@ -35,7 +35,7 @@ def bad_row(row: dict[str, str], plan: Plan, place: str, fix: str) -> RunError:
     """The error of a bad row.
 
     Args:
-        row: The row, as `row_in` gives it.
+        row: The row, as `row_in` returns it.
         plan: The pipeline.
         place: The row's file, record or table, for the message.
         fix: The remedy, for the message.

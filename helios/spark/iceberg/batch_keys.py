@@ -11,7 +11,7 @@ from helios.spark.jvm.types.files import JavaExpression
 
 Key = tuple[object, ...]
 UNREADABLE = "\ufffd"
-"""The character that stands for bytes that are not UTF-8. A key with it has lost its original bytes."""
+"""The replacement character for bytes that are not UTF-8. A key that contains it has lost its original bytes."""
 
 
 class BatchKeys:
@@ -19,21 +19,21 @@ class BatchKeys:
 
     Args:
         columns: The key columns, as the target names them; empty if Iceberg cannot compare all of them.
-        give: Gives the keys as tuples of these columns' values; None if there are too many.
-        within: The range of the keys: a file that cannot meet it holds no key of the batch.
+        collect: Returns the keys as tuples of these columns' values; None if there are too many.
+        within: The range of the keys: a file that cannot match it contains no key of the batch.
     """
 
     def __init__(
-        self, columns: Sequence[str], give: Callable[[], Sequence[Key] | None], within: JavaExpression
+        self, columns: Sequence[str], collect: Callable[[], Sequence[Key] | None], within: JavaExpression
     ) -> None:
         self.columns = columns
         self.within = within
-        self._give = give
+        self._collect = collect
 
     @cached_property
     def expression(self) -> JavaExpression | None:
-        """The expression that is true for exactly the rows with a key of the batch; None if Iceberg cannot have one."""
-        keys = self._give() if self.columns else None
+        """The expression that matches exactly the rows with a key of the batch; None if Iceberg cannot express it."""
+        keys = self._collect() if self.columns else None
         if not keys or any(isinstance(value, str) and UNREADABLE in value for key in keys for value in key):
             return None
         make = classes().org.apache.iceberg.expressions
@@ -42,24 +42,24 @@ class BatchKeys:
 
 
 def one_of(columns: Sequence[str], keys: Iterable[Key]) -> dict[str, object]:
-    """An expression in Iceberg's JSON: the columns hold one of the keys.
+    """An expression in Iceberg's JSON that is true for rows with one of the keys.
 
     Args:
-        columns: The columns.
-        keys: Their values.
+        columns: The key columns.
+        keys: The keys, each with a value for every column.
 
     Examples:
         >>> one_of(["id"], [(7,), (8,)])
         {'type': 'in', 'term': 'id', 'values': [7, 8]}
     """
     distinct = list(dict.fromkeys(keys))
-    each: list[dict[str, object]] = [
+    conditions: list[dict[str, object]] = [
         {"type": "in", "term": name, "values": list(dict.fromkeys(values))}
         for name, values in zip(columns, zip(*distinct, strict=True), strict=True)
     ]
-    if len(columns) > 1:  # Iceberg evaluates this part only for rows that meet the parts before it
-        each.append(_joined("or", [_equal(columns, key) for key in distinct]))
-    return _joined("and", each)
+    if len(columns) > 1:  # Iceberg evaluates this long condition only for rows that meet the ones before it
+        conditions.append(_joined("or", [_equal(columns, key) for key in distinct]))
+    return _joined("and", conditions)
 
 
 def _equal(columns: Sequence[str], key: Key) -> dict[str, object]:

@@ -50,7 +50,7 @@ def _files(
     manifests: Callable[[JavaFileIO], JavaList[JavaManifestFile]],
     status: str,
 ) -> Iterable[FileOf]:
-    """The files of a change: as the snapshot lists them, or, if it cannot, from its manifests."""
+    """The files that a snapshot changed: from Iceberg's list, or from the manifests if Iceberg cannot make the list."""
     io = table.io()
     if not _lacks_columns(table):
         return from_snapshot(io)
@@ -58,9 +58,9 @@ def _files(
 
 
 def _lacks_columns(table: JavaTable) -> bool:
-    """True if a column was dropped by which a former spec partitions the table.
+    """True if a former spec partitions the table by a column that was dropped since.
 
-    Iceberg writes a manifest of that spec without the column, and its snapshots then cannot read the spec from it.
+    Iceberg writes manifests of that spec without the column, and then cannot read the spec from these manifests.
     """
     if len(table.specs()) < 2:  # Iceberg does not drop a column of the current spec
         return False
@@ -72,7 +72,7 @@ def _lacks_columns(table: JavaTable) -> bool:
 def _with_status(
     table: JavaTable, snapshot: JavaSnapshot, manifests: JavaList[JavaManifestFile], status: str
 ) -> list[JavaContentFile]:
-    """The files with a status in a snapshot's own manifests, read with the table's partition specs."""
+    """The files with a status in the manifests that a snapshot wrote, read with the table's partition specs."""
     files = classes().org.apache.iceberg.ManifestFiles
     changed: list[JavaContentFile] = []
     for manifest in listed(manifests):
@@ -90,7 +90,7 @@ def _with_status(
 
 
 def _entries(reader: JavaManifestReader) -> JavaManifestEntries:
-    """The entries of a manifest with the removed ones, by a method of Iceberg that is not public."""
+    """All entries of a manifest, also of removed files, by a method of Iceberg that is not public."""
     jvm = classes()
     kind = reader.getClass().getClassLoader().loadClass("org.apache.iceberg.ManifestReader")
     entries = jvm.org.apache.iceberg.common.DynMethods.builder("entries")

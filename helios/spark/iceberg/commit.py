@@ -1,8 +1,8 @@
 """The commit of a transaction to a catalog that may apply a request and still report a failure.
 
 A client or a gateway that gets no answer may send a request twice. The first request lands, and the second is refused
-as a conflict. Iceberg would treat that as a conflict with another writer, and delete the manifests of a snapshot that
-the table has. So each commit goes through operations that hide conflicts from Iceberg, and `commit` first looks whether
+as a conflict. Iceberg would take this for a conflict with another writer, and delete manifests that the table uses. So
+each commit goes through operations that hide conflicts from Iceberg. After a conflict, `commit` first checks whether
 the snapshot has landed.
 """
 
@@ -22,20 +22,20 @@ from helios.spark.jvm.types.java import JavaSet
 from helios.spark.jvm.types.updates import JavaTransaction
 
 CONFLICT = "CommitFailedException"
-MOST_LOOKS = 3
-"""How often one try repeats its look at other commits: others may commit during each look."""
+MOST_REBASES = 3
+"""How often one try repeats its rebase: other writers may commit during each rebase."""
 
 
 class IdempotentTableOperations:
-    """Implements `org.apache.iceberg.TableOperations` over those of a table, and hides conflicts from Iceberg.
+    """An `org.apache.iceberg.TableOperations` that calls the table's own, and hides conflicts from Iceberg.
 
     Attributes:
         error: The last failure of a refresh. Iceberg keeps only the text of a Python exception.
         start: The state that a transaction begins on, if not the table's own; see `begin_on`.
-        look: Looks at other writers' commits, and returns True if there were any. More may have come during the look,
-            and a try that does not know them would lose. None for no look.
+        rebase: Moves the transaction onto other writers' commits, and returns True if it did. More commits may have
+            landed meanwhile, and the try would conflict with them. None for no rebase.
         refreshed: Functions to call with the state that a transaction is about to be applied to.
-        holds: True if a commit is not sent: `held` gives its base and its metadata.
+        holds: True if the commit is not sent: `held` then returns its base and its metadata.
 
     Args:
         operations: The table's own operations.
@@ -45,7 +45,7 @@ class IdempotentTableOperations:
         self._own = operations
         self.error: Py4JJavaError | None = None
         self.start: JavaTableMetadata | None = None
-        self.look: Callable[[], bool] | None = None
+        self.rebase: Callable[[], bool] | None = None
         self.refreshed: list[Callable[[JavaTableMetadata], object]] = []
         self.holds = False
         self._held: tuple[JavaTableMetadata, JavaTableMetadata] | None = None
@@ -64,10 +64,10 @@ class IdempotentTableOperations:
             return self.start
         try:
             metadata = self._own.refresh()
-            looks = 0
-            while self.look is not None and self.look() and looks < MOST_LOOKS:
+            rebases = 0
+            while self.rebase is not None and self.rebase() and rebases < MOST_REBASES:
                 metadata = self._own.refresh()
-                looks += 1
+                rebases += 1
             for call in self.refreshed:
                 call(metadata)
             return metadata
@@ -87,11 +87,11 @@ class IdempotentTableOperations:
 
     def held(self) -> tuple[JavaTableMetadata, JavaTableMetadata]:
         """The base and the metadata of the held commit."""
-        assert self._held is not None  # callers hold no transaction without changes: Iceberg would not commit it
+        assert self._held is not None  # a transaction without changes is never held: Iceberg would not commit it
         return self._held
 
     def refused(self) -> Py4JJavaError | None:
-        """The refusal of the last commit; None if it was accepted. A second call gives None."""
+        """The refusal of the last commit; None if it was accepted. A second call returns None."""
         refused, self._refused = self._refused, None
         return refused
 
@@ -117,7 +117,7 @@ def begin(table: JavaTable) -> tuple[IdempotentTableOperations, JavaTransaction]
 def begin_on(table: JavaTable, operations: IdempotentTableOperations, start: JavaTableMetadata) -> JavaTransaction:
     """Begins another transaction with the same operations, on a given table state.
 
-    Its commit applies it to the table's own state, so nothing of the given state remains.
+    The commit applies its changes to the table's own state, and nothing of the given state gets into the table.
     """
     operations.start = start
     try:
@@ -128,8 +128,9 @@ def begin_on(table: JavaTable, operations: IdempotentTableOperations, start: Jav
 
 def _transaction(table: JavaTable, operations: IdempotentTableOperations) -> JavaTransaction:
     try:
-        begun: JavaTransaction = classes().org.apache.iceberg.Transactions.newTransaction(str(table.name()), operations)
-        return begun
+        new_transaction = classes().org.apache.iceberg.Transactions.newTransaction
+        transaction: JavaTransaction = new_transaction(str(table.name()), operations)
+        return transaction
     except Py4JError as error:
         raise operations.error or error from None
 
@@ -171,13 +172,13 @@ def commit(
 ) -> None:
     """Commits a transaction.
 
-    Before each try Iceberg applies the transaction to the table's newest state, and validates it there. Another commit
-    between that and the request is a conflict. The next try keeps the data files.
+    Before each try Iceberg applies the transaction to the table's newest state, and validates it there. A commit of
+    another writer between that and the request is a conflict. The next try reuses the data files.
 
     Args:
         table: Iceberg's table object.
         transaction: The transaction.
-        operations: The operations that `begin` gave with the transaction.
+        operations: The operations that `begin` returned with the transaction.
         retries: How often to try again after a conflict.
 
     Raises:
@@ -197,8 +198,8 @@ def commit(
         table.refresh()
         if any(table.snapshot(snapshot) is not None for snapshot in new_snapshots):
             return
-        # With a look the retry comes at once, as the next competing commit is furthest away now.
-        if not retries.wait(pause=operations.look is None):
+        # With a rebase the retry comes at once, as the next competing commit is furthest away now.
+        if not retries.wait(pause=operations.rebase is None):
             raise refused
 
 

@@ -25,7 +25,7 @@ from helios.spark.jvm.sql import refusal
 from helios.steps.expect import Expect
 
 TARGET_FAILURE = "helios.sources.iceberg.spark.failures:failure"
-"""The function that makes an error of an unreadable data file of the target."""
+"""The function that returns the error for a data file of the target that cannot be read."""
 
 OUTAGES = (
     "ConnectException",
@@ -86,7 +86,7 @@ def user_error(error: BaseException, plan: Plan) -> BaseException:
         plan: The pipeline, named in the message.
 
     Returns:
-        The error itself if it is a `HeliosError` or no `Exception`; else a `HeliosError` with the error as its cause.
+        The error itself if it is a `HeliosError` or not an `Exception`; else a `HeliosError` that it has caused.
     """
     if isinstance(error, HeliosError):
         locate(error, plan)
@@ -95,12 +95,12 @@ def user_error(error: BaseException, plan: Plan) -> BaseException:
         death.__cause__ = error
         return death
     where = origin_of(error, plan) or plan.origin
-    known: HeliosError | None = expectation_failure(error, plan)
-    if known is None and isinstance(error, PySparkException):
-        known = null_violation(error, plan.write.table.text, plan.declared.sink.origin)
-    known = known or source_failure(error, plan) or worker_failure(error, plan)
-    if known is not None:
-        wrapped: BaseException = known
+    known_failure: HeliosError | None = expectation_failure(error, plan)
+    if known_failure is None and isinstance(error, PySparkException):
+        known_failure = null_violation(error, plan.write.table.text, plan.declared.sink.origin)
+    known_failure = known_failure or source_failure(error, plan) or worker_failure(error, plan)
+    if known_failure is not None:
+        wrapped: BaseException = known_failure
     elif isinstance(error, AnalysisException):
         return refusal(plan.pipeline, error, plan.origin)
     elif isinstance(error, Py4JJavaError):

@@ -19,14 +19,14 @@ COUNTS, FOOTERS, MANIFESTS = (
     Path(__file__).with_name(f"{name}.java") for name in ("NullCounts", "Footers", "ManifestNulls")
 )
 STAMP = "helios.pipeline"
-"""The entry that the summary of each snapshot of Helios has."""
+"""An entry in the summary of every snapshot that Helios commits."""
 CODECS, THREE_LEVELS = "with zstd, snappy or gzip", "with lists of three levels"
-"""Properties of files that Spark can read, for messages."""
+"""How to write files that Spark can read, for messages."""
 FOOTERS_PER_CALL = 512
-"""Footers that one call reads: the first misread file ends the check without the other calls."""
+"""Footers that one call reads. The check ends at the first misread file, and saves the remaining calls."""
 
 _REPORTERS: dict[tuple[str, str, tuple[int, ...]], JavaManifestReporter] = {}
-"""The reader of each target's manifests, which remembers those that it has read; by session, table and columns."""
+"""The Java object that reads a target's manifests, and remembers which it has read; by session, table and columns."""
 
 
 class Leaf(NamedTuple):
@@ -53,7 +53,7 @@ class Leaf(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """The nulls of a file, by the table's metadata.
+    """The nulls of a file, according to the table's metadata.
 
     Attributes:
         location: The file.
@@ -69,7 +69,7 @@ class Counted(NamedTuple):
 
 
 class Manifests(NamedTuple):
-    """The paths of the manifests that a call has read, and their files that have nulls."""
+    """The paths of the manifests that a call has read, and the files with nulls in these manifests."""
 
     read: Sequence[str]
     nulls: Sequence[Counted]
@@ -78,7 +78,7 @@ class Manifests(NamedTuple):
 def counts(
     spark: SparkSession, tasks: JavaList[JavaFileScanTask], columns: Sequence[int], every: bool
 ) -> list[Counted]:
-    """The nulls of the files of scan tasks: of every file, or only of the files that have nulls."""
+    """The nulls of the files of scan tasks. Files without nulls are left out, unless `every` is True."""
     reported = cast("JavaFileReporter", instance(spark, COUNTS, _ids(columns), every)).call(tasks)
     return [Counted(*fields) for fields in json.loads(_json(reported))]
 
@@ -86,7 +86,7 @@ def counts(
 def manifests(spark: SparkSession, table: JavaTable, columns: Sequence[int], snapshot: JavaSnapshot) -> Manifests:
     """Reads the manifests of a snapshot that this process has not read yet.
 
-    It reads none if only Helios has committed since a snapshot that was read.
+    No manifest is read if Helios alone has committed since the last snapshot that was read.
     """
     key = (str(spark.sparkContext.applicationId), str(table.uuid()), tuple(columns))
     if key not in _REPORTERS:

@@ -1,4 +1,4 @@
-"""Spark SQL predicates as Iceberg expressions, by which a scan leaves out files that cannot hold a matching row.
+"""Spark SQL predicates as Iceberg expressions, by which a scan leaves out files that cannot have a matching row.
 
 In Spark, NaN is the largest number, and -0.0 equals 0.0. Iceberg's bounds of files and row groups leave NaN out, and
 order -0.0 below 0.0. So a predicate over floating-point numbers is widened: it also matches NaN, or both zeros.
@@ -26,7 +26,7 @@ from helios.spark.jvm.types.spark import JavaBinaryExpression, JavaLogicalPlan, 
 FLOATING = (FloatType, DoubleType)
 NESTED = (ArrayType, MapType, StructType)
 ALIAS = "__helios"
-"""The alias for a table's name: otherwise, in a table `s` with a struct `s`, `s.x` would be its column `x`."""
+"""The alias of the table in predicates. Without it, `s.x` in a table `s` with a struct `s` would be the table's `x`."""
 
 
 def expression(spark: SparkSession, table: JavaTable, name: str, predicates: Iterable[str]) -> JavaExpression | None:
@@ -42,8 +42,8 @@ def expression(spark: SparkSession, table: JavaTable, name: str, predicates: Ite
         predicates: Spark SQL, over the table's columns.
     """
     both = getattr(classes().org.apache.iceberg.expressions.Expressions, "and")
-    known = [one for one in _converted(spark, table, name, predicates) if one is not None]
-    return reduce(both, known) if known else None
+    expressions = [expr for expr in _converted(spark, table, name, predicates) if expr is not None]
+    return reduce(both, expressions) if expressions else None
 
 
 def convertible(spark: SparkSession, table: JavaTable, name: str, predicate: str) -> bool:
@@ -54,23 +54,23 @@ def convertible(spark: SparkSession, table: JavaTable, name: str, predicate: str
 def _converted(
     spark: SparkSession, table: JavaTable, name: str, predicates: Iterable[str]
 ) -> list[JavaExpression | None]:
-    """The Iceberg expression of each conjunct of predicates; None for one that Iceberg does not know."""
+    """The Iceberg expression of each conjunct of the predicates; None for a conjunct that Iceberg does not know."""
     jvm = classes()
     sources = jvm.org.apache.spark.sql.execution.datasources
     translate = getattr(getattr(sources.v2, "DataSourceV2Strategy$"), "MODULE$").translateFilterV2
     relation = _relation(spark, name)
-    found: list[JavaExpression | None] = []
+    converted: list[JavaExpression | None] = []
     for predicate in predicates:
         try:
             resolved = _resolved(spark, relation, predicate)
         except (AnalysisException, Py4JJavaError):
-            found.append(None)  # the filter of the rows refuses it, and quotes the user's text
+            converted.append(None)  # Spark refuses it again when it filters the rows, and quotes the user's text
             continue
         for conjunct in _conjuncts(resolved) if resolved is not None else ():
-            # Not by convertToIcebergExpression, which does the same: its exceptions take longer than all else here.
+            # convertToIcebergExpression does the same, but its exceptions take longer than all else here.
             translated: ScalaOption[JavaObject] = translate(conjunct)
-            found.append(_iceberg_expression(translated.get(), table) if translated.isDefined() else None)
-    return found
+            converted.append(_iceberg_expression(translated.get(), table) if translated.isDefined() else None)
+    return converted
 
 
 def _iceberg_expression(translated: JavaObject, table: JavaTable) -> JavaExpression | None:
@@ -85,7 +85,7 @@ def _iceberg_expression(translated: JavaObject, table: JavaTable) -> JavaExpress
 
 
 def _relation(spark: SparkSession, name: str) -> JavaLogicalPlan:
-    """A relation with a table's columns, by which predicates are resolved, qualified by `ALIAS`."""
+    """A relation with a table's columns, qualified by `ALIAS`, in which predicates are resolved."""
     datasources = classes().org.apache.spark.sql.execution.datasources
     output = spark._jsparkSession.table(name).alias(ALIAS).queryExecution().analyzed().output()
     relation: JavaLogicalPlan = getattr(datasources, "SparkExpressionConverter$DummyRelation")(output)
@@ -111,15 +111,15 @@ def _resolved(spark: SparkSession, relation: JavaLogicalPlan, predicate: str) ->
 
 
 def without_pushed(df: DataFrame, unordered: frozenset[str] = frozenset()) -> DataFrame:
-    """The rows of a table, whose scan gets no predicates that Iceberg would evaluate differently from Spark.
+    """The rows of a table, from a scan without predicates that Iceberg would evaluate differently from Spark.
 
     Spark pushes predicates on plain columns down to Iceberg. `nanvl(x, x)` and `greatest(x, x)` have the value of x,
     and Spark cannot push predicates on them down.
 
     Args:
         df: The rows.
-        unordered: Columns whose partitions or bounds are not in the order of their values. Floating-point columns need
-            not be named.
+        unordered: Columns whose partitions or bounds are not in the order of their values. Floating-point columns
+            always count as such.
     """
     columns = {field: _opaque(F.col(quoted(field.name)), field.dataType, field.name, unordered) for field in df.schema}
     if all(column is None for column in columns.values()):
@@ -133,7 +133,7 @@ def without_pushed(df: DataFrame, unordered: frozenset[str] = frozenset()) -> Da
 
 
 def _opaque(column: Column, kind: DataType, name: str, unordered: frozenset[str]) -> Column | None:
-    """An equal column whose predicates are not pushed down; None if predicates on the column itself may be."""
+    """A column with the same values whose predicates Spark cannot push down; None if it may push them down."""
     if isinstance(kind, FLOATING):
         return F.nanvl(column, column)
     if name in unordered and not isinstance(kind, NESTED):
@@ -162,7 +162,7 @@ def _by_sparks_order(expression: JavaExpression, schema: JavaSchema) -> JavaExpr
         return getattr(make, kind.lower())(  # type: ignore[no-any-return]
             _by_sparks_order(both.left(), schema), _by_sparks_order(both.right(), schema)
         )
-    if kind not in ("GT", "GT_EQ", "LT_EQ", "EQ", "IN"):  # the others match no fewer rows in Iceberg's order
+    if kind not in ("GT", "GT_EQ", "LT_EQ", "EQ", "IN"):  # other predicates match at least as many rows in Iceberg
         return expression
     predicate = cast("JavaPredicate", expression)
     name = str(predicate.ref().name())

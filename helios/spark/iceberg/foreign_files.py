@@ -2,8 +2,8 @@
 
 Iceberg's readers trust the table's schema: they return a null in a required column as 0, and nanoseconds as
 microseconds. Helios finds nulls by the counts in manifests. When a table is read, its scan keeps these counts in the
-tasks. When a table is written, each of its manifests is read once per process. Helios finds types in footers. They are
-read once per process, and only if the table has a name mapping, as `add_files` sets one.
+tasks. When a table is written, each of its manifests is read once per process. Helios finds types in footers, which it
+reads once per process, and only if the table has a name mapping, which `add_files` sets.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _CHECKS: dict[tuple[str, str, str | None], Checks | None] = {}
 
 
 class Required(NamedTuple):
-    """A column without nulls.
+    """A column that must have no nulls.
 
     Attributes:
         name: Its name, with dots.
@@ -152,8 +152,8 @@ def verify_state(
 ) -> None:
     """Refuses files whose values Spark would rewrite wrongly, before an operation whose scan Spark plans itself.
 
-    With a name mapping, all files of the table are planned here again: bounds of another type would hide a file from
-    Spark's scan. Without one, the manifests tell which files have nulls in required columns.
+    With a name mapping, Helios checks all files of the table: Spark's scan may leave out a file whose bounds have
+    another type. Without one, the manifests show which files have nulls in required columns.
 
     Args:
         spark: The session.
@@ -179,7 +179,7 @@ def verify_state(
 
 
 def verify_bounds(spark: SparkSession, table: JavaTable, snapshot: JavaSnapshot | None, condition: str) -> None:
-    """Refuses files whose bounds or nulls contradict the table's schema, before an overwrite selects files by them.
+    """Refuses files whose bounds or nulls contradict the table's schema, before an overwrite selects files by bounds.
 
     Args:
         spark: The session.
@@ -190,11 +190,11 @@ def verify_bounds(spark: SparkSession, table: JavaTable, snapshot: JavaSnapshot 
     Raises:
         RunError: A file contradicts the table's schema.
     """
-    if has_mapping(table) or asks_for_nulls(table, condition):
+    if has_mapping(table) or may_test_null(table, condition):
         verify_state(spark, table, snapshot, by_bounds=True)
 
 
-def asks_for_nulls(table: JavaTable, condition: str) -> bool:
+def may_test_null(table: JavaTable, condition: str) -> bool:
     """True if a condition may test a required column for null. Iceberg assumes that such a column has no nulls."""
     checks = _checks(table)
     names = [column.name for column in checks.required.values()] if checks is not None else []
@@ -277,7 +277,7 @@ class _Files:
         return not self._names or name.split(".", 1)[0].lower() in self._names
 
     def _column(self, id: int) -> tuple[str, str] | None:
-        """The name and the type of a column that is read; None for any other column."""
+        """The name and the type of a column; None if the column is not read."""
         if id not in self._columns:
             field = self._schema.findField(id)
             name = str(self._schema.findColumnName(id)) if field is not None else ""
@@ -361,6 +361,6 @@ def _required(fields: Sequence[Mapping[str, object]], path: str) -> Iterator[tup
 
 
 def named_in(conditions: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """The columns that conditions may name: each shares a word with a condition."""
+    """The columns that conditions may name: those that share a word with a condition."""
     words = {word.lower() for condition in conditions for word in re.findall(r"\w+", condition)}
     return [column for column in columns if words & set(re.findall(r"\w+", column.lower()))]

@@ -1,8 +1,8 @@
 """Freshness of a catalog's replicas: none may show an older state than the run has seen.
 
 Helios remembers each table's metadata file, last sequence number and time of last update. A replica is fresh if it
-shows the same metadata file, or names that file in its log of earlier ones. The log is limited. If it does not reach
-back to that time, the replica is fresh if its last update is later and its sequence number is not lower.
+shows the same metadata file, or names that file in its log of earlier ones. The log is limited: if it does not reach
+back to the remembered time, a replica is fresh if its last update is later and its sequence number is not lower.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class MetadataVersion:
 
     Attributes:
         uuid: The table's UUID.
-        location: The metadata file; empty if the server does not tell it.
+        location: The metadata file; empty if the server does not name it.
         sequence: The last sequence number.
         updated: The time of the last update, in milliseconds since 1970.
     """
@@ -87,14 +87,14 @@ class CatalogFreshness:
             StaleReplica: The metadata is older.
         """
         with self._lock:
-            known = self.marks.get(table.within)
-            if known is not None and (metadata is None or known.newer_than(metadata)):
+            seen = self.marks.get(table.within)
+            if seen is not None and (metadata is None or seen.newer_than(metadata)):
                 shows = f"does not show {table.text}"
                 if metadata is not None:
                     shows = f"shows {table.text} as of its sequence number {metadata.lastSequenceNumber()}"
                 raise StaleReplica(
                     f"catalog {table.catalog.name} at {table.catalog.option('uri')} {shows}: this pipeline has seen "
-                    f"{known.location}, of sequence number {known.sequence}.",
+                    f"{seen.location}, of sequence number {seen.sequence}.",
                     fix="wait until this replica has caught up, or take it out of `uri`.",
                 )
             if metadata is not None:
@@ -104,30 +104,30 @@ class CatalogFreshness:
         """Takes over the versions that an earlier process has seen, if they are newer.
 
         Args:
-            marks: The versions by table, as `dataclasses.asdict` gives them.
+            marks: The versions by table, as `dataclasses.asdict` returns them.
         """
         with self._lock:
             for name, mark in marks.items():
-                known = self.marks.get(name)
+                seen = self.marks.get(name)
                 earlier = MetadataVersion(
                     str(mark["uuid"]), str(mark["location"]), int(mark["sequence"]), int(mark["updated"])
                 )
-                if known is None or known.updated < earlier.updated:
+                if seen is None or seen.updated < earlier.updated:
                     self.marks[name] = earlier
 
 
 FRESHNESS: dict[Catalog, CatalogFreshness] = {}
-"""The freshness of each declared catalog that has replicas, and of each of its replicas: one object for all of them."""
+"""The freshness object of each declared catalog that has replicas; its replicas have the same object."""
 
 
 def track_replicas(catalog: Catalog) -> None:
     """Tracks a catalog and its replicas as one, together with other catalogs that share a replica."""
     members = (catalog, *replicas(catalog))
-    known = {id(freshness): freshness for freshness in map(FRESHNESS.get, members) if freshness is not None}
-    shared, *others = list(known.values()) or [CatalogFreshness(catalog)]
+    tracked = {id(freshness): freshness for freshness in map(FRESHNESS.get, members) if freshness is not None}
+    shared, *others = list(tracked.values()) or [CatalogFreshness(catalog)]
     for other in others:
         shared.restore({name: asdict(mark) for name, mark in other.marks.items()})
-    joined = [member for member, freshness in FRESHNESS.items() if id(freshness) in known]
+    joined = [member for member, freshness in FRESHNESS.items() if id(freshness) in tracked]
     FRESHNESS.update(dict.fromkeys((*members, *joined), shared))
 
 

@@ -11,7 +11,7 @@ from helios.table.growth import MANY, Growth
 
 
 def growth(table: JavaTable) -> Growth:
-    """The history of a loaded table; of a short history only the number of snapshots, which costs no request."""
+    """The size of a loaded table's history; for a short one only the number of snapshots, which needs no request."""
     snapshots = cast("JavaList[JavaSnapshot]", table.snapshots())
     count = int(snapshots.size())
     if count < MANY:
@@ -30,7 +30,7 @@ class History:
         head: The snapshot to begin with; None for an empty branch.
 
     Attributes:
-        expired: The id of the expired snapshot at which an iteration ended; None if it has met none.
+        expired: The id of the expired snapshot at which an iteration ended; None if it reached none.
     """
 
     def __init__(self, table: JavaTable, head: JavaSnapshot | None) -> None:

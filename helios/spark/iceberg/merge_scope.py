@@ -1,4 +1,4 @@
-"""The rows of a target that a MERGE can change, and the files that may hold them."""
+"""The rows of a target that a MERGE can change, and the files that may contain them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class MergeScope:
     """The rows of a target that a command can change: those whose key is in the batch.
 
     Attributes:
-        narrow: Keeps only these rows of a DataFrame of the target.
+        narrow: Filters a DataFrame of the target to these rows.
         bounds: The range of the batch's keys, by column.
         rows: The number of rows that the command stores.
-        keys: Gives the batch's keys as tuples of the values of the columns in `bounds`, as Iceberg's expressions take
-            them. None if there are too many, or if a value has a type that expressions do not take.
+        keys: Returns the batch's keys, each as a tuple of values for the columns in `bounds`, as Iceberg's expressions
+            take them. None if there are too many keys, or if expressions do not take the type of a value.
     """
 
     narrow: Callable[[DataFrame], DataFrame]
@@ -55,8 +55,8 @@ class Reach:
     """The scope of a command as Iceberg applies it to its target.
 
     Attributes:
-        within: Files that cannot meet this expression are not read. Iceberg gets it without Spark, which would put the
-            values of each batch into generated code, and the JVM would compile that for each batch.
+        within: Files that cannot match this expression are not read. It does not pass through Spark, which would
+            generate code with the values of each batch, and compile that code for each batch.
         columns: The key columns, as the target names them; empty if Iceberg cannot compare all of them.
     """
 
@@ -84,14 +84,14 @@ def _same_columns(table: JavaTable, columns: Mapping[str, DataType], bounds: Map
 
 
 def _within(table: JavaTable, same: Mapping[str, str], bounds: Mapping[str, Bound]) -> JavaExpression:
-    """The bounds as an expression, without those of key columns whose partitions are not in order."""
-    known = overflow.bounded(table)
+    """The bounds as an expression; key columns whose partitions are not in order are left out."""
+    orders = overflow.bounded(table)
     make = classes().org.apache.iceberg.expressions.Expressions
     both = getattr(make, "and")
     conjunction: JavaExpression = make.alwaysTrue()
     for column, name in same.items():
         bound = bounds[column]
-        in_order = all(order.holds(bound.low) and order.holds(bound.high) for order in known.get(name, ()))
+        in_order = all(order.holds(bound.low) and order.holds(bound.high) for order in orders.get(name, ()))
         if bound.low is not None and in_order:
             ends = make.greaterThanOrEqual(name, bound.low), make.lessThanOrEqual(name, bound.high)
             conjunction = both(conjunction, both(*ends))

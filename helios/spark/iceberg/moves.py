@@ -155,7 +155,7 @@ def _write(held: HeldCommit) -> str:
 def _delete(moves: Sequence[Move], written: Sequence[str]) -> None:
     """Deletes metadata files that no table was moved to."""
     for change, location in zip(moves, written, strict=False):
-        with suppress(Py4JError):  # then it is an orphan file, which `helios orphans` finds
+        with suppress(Py4JError):  # a file that stays is an orphan, which `helios orphans` finds
             change.held.table.io().deleteFile(location)
 
 

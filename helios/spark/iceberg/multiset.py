@@ -28,7 +28,7 @@ def net(rows: DataFrame, fields: Sequence[StructField], by: Sequence[str], sign:
     Args:
         rows: The rows, each with the columns of `fields` and of `by`, and its sign.
         fields: The columns that are compared.
-        by: Further columns that tell rows apart; they come first in the result.
+        by: Further columns that distinguish rows; they come first in the result.
         sign: The column with the sign of each row.
     """
     columns = {field.name: F.col(quoted(field.name)) for field in fields}
@@ -69,7 +69,7 @@ def _groups_exactly(kind: DataType) -> bool:
 
 
 def _grouping_value(value: Column, kind: DataType) -> Column:
-    """A groupable substitute that is equal exactly where the values are."""
+    """A groupable substitute for a value: two substitutes are equal exactly if their values are."""
     if isinstance(kind, (FloatType, DoubleType)):
         # Spark's grouping treats -0.0 and 0.0 as equal.
         return F.struct(value, F.when(value == 0, value.cast("string")))

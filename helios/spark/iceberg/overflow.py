@@ -1,7 +1,7 @@
 """Partitions that are not in the order of their values, because a transform has overflowed.
 
 Iceberg's `truncate` of the smallest ints and longs gives the largest ones. Its `hour` of a time some 245,000 years
-after 1970 lies before 1970, and the other way round. For `id < 100` Iceberg then leaves out the partition of the
+after 1970 lies before 1970, and vice versa. For `id < 100` Iceberg then leaves out the partition of the
 smallest ids, and for `id > 100` it takes each row of that partition as a match.
 """
 
@@ -72,7 +72,7 @@ def ordered(kind: str, transform: str) -> Ordered | None:
         (None, None)
     """
     if kind in ("timestamp", "timestamptz") and transform == "hour":
-        most = 1 << 31  # an int holds the hours
+        most = 1 << 31  # the hours are stored as an int
         # The hour of the largest timestamp: it overflows, to an hour before 1970.
         overflowed = LONGS[1] // MICROS_PER_HOUR - 2 * most
         return Ordered((-most * MICROS_PER_HOUR, most * MICROS_PER_HOUR - 1), (overflowed + 1, -overflowed - 2))
@@ -172,12 +172,12 @@ def without_order(expression: JavaExpression, columns: frozenset[str]) -> JavaEx
     return make.alwaysTrue() if name in {column.lower() for column in columns} else expression
 
 
-def asks_for_order(expression: JavaExpression, columns: Iterable[str]) -> bool:
+def compares_by_order(expression: JavaExpression, columns: Iterable[str]) -> bool:
     """True if an expression without NOT compares one of these columns by order."""
     kind = str(expression.op())
     if kind in ("AND", "OR"):
         both = cast("JavaJunction", expression)
-        return asks_for_order(both.left(), columns) or asks_for_order(both.right(), columns)
+        return compares_by_order(both.left(), columns) or compares_by_order(both.right(), columns)
     if kind not in ORDERED:
         return False
     return str(cast("JavaPredicate", expression).ref().name()).lower() in {column.lower() for column in columns}

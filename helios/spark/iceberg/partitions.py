@@ -1,4 +1,7 @@
-"""The partitions of a scan's tasks, counted inside the JVM as a call for each task takes too long; former specs."""
+"""The number of partitions in a scan's tasks, and the partition specs of a table's data files.
+
+The JVM counts the partitions: a call for each task would take too long.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ def of_scan(table: Any, scan: Any) -> int:
     jvm = classes()
     gateway: Any = SparkContext._gateway
     kind = _loader(scan).loadClass("org.apache.iceberg.spark.source.SparkPartitioningAwareScan")
-    # The method is not public, and no other one gives the partitions.
+    # The method is not public, and no public one returns the tasks.
     tasks = jvm.org.apache.iceberg.common.DynMethods.builder("tasks")
     method = tasks.hiddenImpl(kind, gateway.new_array(jvm.java.lang.Class, 0)).build()
     return count(table, method.invoke(scan, gateway.new_array(jvm.java.lang.Object, 0)))

@@ -10,20 +10,20 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 
 def plain_values(row: Row, fields: Sequence[StructField]) -> dict[str, object]:
-    """The values of some columns of a row, by name, each as `_plain`."""
-    return {one.name: _plain(row[one.name], one.dataType) for one in fields}
+    """The values of some columns of a row, by name, each converted by `_plain`."""
+    return {field.name: _plain(row[field.name], field.dataType) for field in fields}
 
 
 def _plain(value: object, kind: DataType) -> object:
-    """A value for JSON or a terminal: structs as dicts, times with their zone, UTC, and bytes as hex digits."""
+    """A value for JSON or a terminal: a struct as a dict, a timestamp in UTC with its offset, bytes as hex digits."""
     if isinstance(kind, StructType) and isinstance(value, Row):
         return plain_values(value, kind.fields)
     if isinstance(kind, ArrayType) and isinstance(value, list):
-        return [_plain(one, kind.elementType) for one in value]
+        return [_plain(element, kind.elementType) for element in value]
     if isinstance(kind, MapType) and isinstance(value, dict):
-        return {str(_plain(key, kind.keyType)): _plain(one, kind.valueType) for key, one in value.items()}
+        return {str(_plain(key, kind.keyType)): _plain(entry, kind.valueType) for key, entry in value.items()}
     if isinstance(kind, TimestampType) and isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat()  # Spark gives it in the zone of the machine
+        return value.astimezone(UTC).isoformat()  # Spark returns it in the zone of the machine
     if isinstance(value, date):
         return value.isoformat()
     return value.hex() if isinstance(value, (bytes, bytearray)) else value

@@ -1,8 +1,8 @@
-"""A MERGE beside appending writers: their commits are no conflict if they hold no key of the batch.
+"""A MERGE beside appending writers: their commits are no conflict if they contain no key of the batch.
 
-Iceberg refuses a MERGE for any file that was added since the MERGE read the table. A retry would run the MERGE again,
-and lose again. So before each try, Helios checks the added files: first their bounds, then their keys. If no key is in
-the batch, the MERGE would have written the same files, and Iceberg validates only later commits.
+Iceberg refuses a MERGE if any file was added since the MERGE read the table. A retry would run the MERGE again, and
+conflict again. So before each try, Helios checks the added files: first their bounds, then their keys. If none of the
+keys is in the batch, the MERGE would have written the same files, so Iceberg has to validate only later commits.
 
 The check must take less time than other writers need for a commit. So Iceberg's own reader reads a few small files in
 the driver, and only more or larger files are read by a job of Spark.
@@ -29,18 +29,18 @@ from helios.spark.jvm.types.updates import JavaRowChange
 FEW_FILES = 32
 """The most files that the driver reads, one after the other; Spark's tasks read more files faster."""
 SMALL_BYTES = 32 << 20
-"""The most bytes of these files."""
+"""The most bytes of files that the driver reads."""
 
 
 class Rebase:
-    """Moves the row changes of a MERGE onto commits that hold no key of its batch.
+    """Moves the row changes of a MERGE onto commits that contain no key of its batch.
 
     Args:
         spark: The session of the batch.
         table: Iceberg's table object.
         base: The snapshot that the MERGE has read.
         changes: The MERGE's row deltas, or its overwrites of files.
-        narrow: Keeps the rows of a DataFrame whose key is in the batch.
+        narrow: Filters a DataFrame of the target to the rows whose key is in the batch.
         keys: The batch's keys.
     """
 

@@ -55,7 +55,7 @@ class ScanMetrics:
 
     @property
     def skipped(self) -> int:
-        """Data files that were skipped, because they cannot hold a matching row."""
+        """Data files that were skipped, because they cannot have a matching row."""
         return max(0, self.total - self.matched)
 
     def add(self, other: ScanMetrics) -> None:

@@ -1,7 +1,7 @@
 """Reads of chosen files: scan tasks of Iceberg, passed to Spark as a table.
 
-Iceberg's compaction reads its files this way: it stages tasks under an id, and a scan of that id reads exactly those,
-with their deletes, in the table's current columns, and in columnar batches.
+Iceberg's compaction reads its files this way: it stages tasks under an id, and a scan of that id reads exactly these
+tasks. The scan applies deletes, and returns the table's current columns in columnar batches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STAGED: ContextVar[list[tuple[JavaTable, str]] | None] = ContextVar("helios_sta
 
 @contextmanager
 def scan_task_scope() -> Iterator[None]:
-    """Unstages, at its end, the tasks read in the block: their rows must have been read by then."""
+    """Unstages the tasks of the block's `read_tasks` when the block ends; their rows must be read before."""
     staged: list[tuple[JavaTable, str]] = []
     token = _STAGED.set(staged)
     try:
@@ -43,7 +43,7 @@ def read_tasks(
 
     Args:
         spark: The session.
-        table: Iceberg's table object; its current schema gives the columns.
+        table: Iceberg's table object; its current schema defines the columns.
         tasks: Tasks of its files, at least one.
         vector: Rows of a vectorized read batch; None for Iceberg's default.
 

@@ -101,7 +101,7 @@ def apply_changes(
     Args:
         spark: The session.
         table: Iceberg's table object; it has the new schema afterwards.
-        diff: Compares the stream with the table's present schema, and raises if they do not fit. It is called again
+        diff: Compares the stream with the table's current schema, and raises if they do not fit. It is called again
             if another writer's commit came first, or if the outcome of a commit is unknown.
         retry: How often to try again.
 
@@ -214,7 +214,7 @@ def align(df: DataFrame, target: StructType) -> DataFrame:
     stays a plain reference. Spark's writer refuses a null in a required field: see `null_violation`.
 
     Args:
-        df: A batch that the table can take, after its evolution.
+        df: A batch that fits the table's evolved schema.
         target: The table's schema.
 
     Raises:

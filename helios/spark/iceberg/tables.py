@@ -1,4 +1,4 @@
-"""Iceberg's table objects: loading and creating one, and its partition spec and sort order."""
+"""Loads and creates Iceberg tables, and sets their partition specs and sort orders."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def catalog_of(spark: SparkSession, table: TableName) -> tuple[JavaCatalog, Java
     # The catalog manager reads the conf of the thread's active session, which only some calls set.
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
     catalog = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, table.catalog.name)
-    # As JSON, in which a name may have any character.
+    # JSON, because a name in it may have any character.
     name = json.dumps({"namespace": table.namespace, "name": table.table})
     return catalog, jvm.org.apache.iceberg.catalog.TableIdentifierParser.fromJson(name)
 
@@ -183,7 +183,7 @@ def tables_with_prefix(spark: SparkSession, table: TableName) -> list[TableName]
 
 
 def spark_schema(spark: SparkSession, table: JavaTable) -> StructType:
-    """A table's schema as Spark's."""
+    """A table's schema as a Spark schema."""
     converted = classes().org.apache.iceberg.spark.SparkSchemaUtil.convert(table.schema())
     return StructType.fromJson(json.loads(converted.json()))
 

@@ -57,15 +57,15 @@ class Transaction:
     Args:
         spark: The session of the batch.
         table: Iceberg's table object; the batch is written onto the state that it shows.
-        prepare: Gives, for one try, the function that stamps an operation and adds its validator.
+        prepare: Returns, for one try, the function that stamps an operation and adds its validator.
         branch: The branch that is read and written; None for main.
-        properties: Properties for the writers, in place of the table's own.
+        properties: Properties for the writers, which override the table's own.
         retries: How often to retry a conflicting commit without writing the batch again; None if the caller retries.
 
     Attributes:
-        rows: The number of rows that a MERGE stores: its files may hold others, too. None for other commands.
+        rows: The number of rows that a MERGE stores; its files may contain more rows. None for other commands.
         watch: Looks for conflicts that Iceberg does not see.
-        properties: The properties that writers follow: the table's own, and those in their place.
+        properties: The properties that the writers see: the table's own, with the overrides.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Transaction:
         self.begin()
 
     def begin(self) -> None:
-        """Begins an empty transaction in place of the present one."""
+        """Begins an empty transaction in place of the current one."""
         self._operations, self._transaction = commit.begin(self.table)
         self._base, self._state = self._head(), self.table.operations().current()
         pinned = int(self._base.snapshotId()) if self._base is not None and self._version.pins_scans else None
@@ -117,21 +117,21 @@ class Transaction:
         self._write("AppendData", df)
 
     def append_files(self, files: Iterable[JavaDataFile]) -> None:
-        """Appends data files that are written already, as Spark's own append does with those of its tasks."""
+        """Appends data files that are written already, as Spark's own append does with the files of its tasks."""
         append = self._written.newAppend()
         for file in files:
             append.appendFile(file)
         self._finish(append)
 
     def delete_files(self, files: Iterable[JavaDataFile]) -> None:
-        """Removes whole data files; one that is gone when this is committed is a conflict."""
+        """Removes whole data files; a file that is already gone at the commit is a conflict."""
         delete = self._written.newDelete().validateFilesExist()
         for file in files:
             delete.deleteFile(file)
         self._finish(delete)
 
     def replace_partitions(self, files: Iterable[JavaDataFile]) -> None:
-        """Replaces all data files of some partitions; commits since the look-up are a conflict."""
+        """Replaces all data files of the partitions of `files`; later commits to these partitions are a conflict."""
         added = list(files)
         if not added:  # Spark's own writer makes no snapshot either
             return
@@ -145,14 +145,14 @@ class Transaction:
         self._finish(replace)
 
     def _finish(self, update: JavaSnapshotUpdate) -> None:
-        """Commits an operation of files that are written already into the transaction."""
+        """Adds an operation on files that are written already to the transaction."""
         update.set("spark.app.id", str(self.spark.sparkContext.applicationId))
         if self.branch is not None:
             update.toBranch(self.branch)
         update.commit()
 
     def overwrite(self, df: DataFrame, condition: str, options: Mapping[str, str]) -> None:
-        """Replaces the files whose rows all meet a condition; Iceberg refuses a file where only some rows do."""
+        """Replaces the files whose rows all meet a condition; Iceberg fails if only some rows of a file meet it."""
         foreign_files.verify_bounds(self.spark, self.table, self._base, condition)
         self._write("OverwriteByExpression", df, self._parser().parseExpression(condition), options=options)
 
@@ -161,7 +161,7 @@ class Transaction:
         return self._base is not None and partitions.has_former(self.table, self._base)
 
     def unordered(self) -> frozenset[str]:
-        """Columns whose partitions are not in the order of their values, in lower case."""
+        """The lower-case names of the columns whose partitions are not in the order of their values."""
         return frozenset(map(str.lower, overflow.unordered(self.table, [self._base] if self._base is not None else [])))
 
     def overwrite_partitions(self, df: DataFrame, options: Mapping[str, str]) -> None:
@@ -171,7 +171,7 @@ class Transaction:
         """Deletes the rows that meet a condition over the table's columns."""
         foreign_files.verify_state(self.spark, self.table, self._base, by_bounds=True)
         delete = self._jvm.org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable
-        # The relation has no name: of one called `target`, a field of a struct `target` would be a column.
+        # The relation has no alias: with the alias `target`, a field of a struct `target` would be taken for a column.
         scan_metrics.record_command(self._run(delete(self._relation(), self._parser().parseExpression(condition))))
 
     def sql(self, command: str, batch: DataFrame | None = None, scope: MergeScope | None = None) -> None:
@@ -180,7 +180,7 @@ class Transaction:
         Args:
             command: The MERGE, in which the table is called `target` and the rows `batch`.
             batch: The rows.
-            scope: The rows that the MERGE can change: only these are read, and other rows of files that it rewrites.
+            scope: The rows that the MERGE can change. Only these are read, and the other rows of files to be rewritten.
         """
         plans: dict[str, JavaLogicalPlan] = {"target": self._relation()}
         if batch is not None:
@@ -198,11 +198,11 @@ class Transaction:
         self._rebase(scope, reach)
 
     def replace_rows(self, scope: MergeScope, change: Callable[[JavaTableScan], RowChange]) -> None:
-        """Replaces and adds rows by files that are written already, validated as a MERGE of the same scope.
+        """Replaces and adds rows with files that are written already; validated like a MERGE of the same scope.
 
         Args:
             scope: The rows that can change.
-            change: Gives the files, for a scan of the target's files that may hold such rows.
+            change: Returns the files, given a scan of the target's files that may contain rows of the scope.
         """
         reach = self._reach(scope, self.read())
         scan = self.table.newBatchScan().filter(reach.within)
@@ -217,7 +217,7 @@ class Transaction:
         self._rebase(scope, reach)
 
     def _reach(self, scope: MergeScope, target: DataFrame) -> Reach:
-        """The reach of a scope, to which the scans and row changes that follow are limited."""
+        """The reach of a scope; the following scans and row changes are limited to it."""
         self.rows = scope.rows
         reach = reach_of(self.table, {field.name: field.dataType for field in target.schema.fields}, scope)
         foreign_files.verify_state(self.spark, self.table, self._base)
@@ -225,12 +225,12 @@ class Transaction:
         return reach
 
     def _rebase(self, scope: MergeScope, reach: Reach) -> None:
-        """Makes each try begin with a move of the row changes onto other writers' commits."""
+        """Makes each try move the row changes onto other writers' commits first."""
         changes = self._written.row_changes
         if self._base is not None and changes:
             keys = BatchKeys(reach.columns, scope.keys, reach.within)
             rebase = Rebase(self.spark, self.table, self._base, changes, narrow=scope.narrow, keys=keys)
-            self._operations.look = lambda: rebase.onto(_head_of(self.table, self.branch))
+            self._operations.rebase = lambda: rebase.onto(_head_of(self.table, self.branch))
 
     # the commit
 
@@ -241,25 +241,25 @@ class Transaction:
         assert since is not None  # the transaction began at the base
         return since
 
-    def made(self, *, even_empty: bool) -> list[JavaSnapshot]:
-        """The snapshots of the batch. If the batch changed nothing, an empty snapshot if requested."""
+    def final_snapshots(self, *, even_empty: bool) -> list[JavaSnapshot]:
+        """The snapshots of the batch. With `even_empty`, a batch that changed nothing gets an empty snapshot."""
         if even_empty and not self.snapshots:
             self.append_files(())
         return self.snapshots
 
-    def record(self, key: str, value: Callable[[int], str], made: Sequence[JavaSnapshot]) -> None:
+    def record(self, key: str, value: Callable[[int], str], snapshots: Sequence[JavaSnapshot]) -> None:
         """Sets a property of the table in the same commit.
 
         Args:
             key: The property.
             value: The property's value, given the sequence number of the batch's newest snapshot.
-            made: The snapshots that the batch has made, newest first.
+            snapshots: The snapshots of the batch, newest first.
         """
-        update, count = self._transaction.updateProperties(), len(made)
-        sequence = int(made[0].sequenceNumber())
+        update, count = self._transaction.updateProperties(), len(snapshots)
+        sequence = int(snapshots[0].sequenceNumber())
         update.set(key, value(sequence)).commit()
         if sequence:  # 0 in tables of format v1
-            # A try on a newer state gives the snapshots other sequence numbers, and applies the update again.
+            # On a newer state the snapshots get other sequence numbers, and the try applies the update again.
             self._operations.refreshed.append(lambda now: update.set(key, value(int(now.lastSequenceNumber()) + count)))
 
     def commit(self) -> None:
@@ -285,7 +285,7 @@ class Transaction:
 
     def _relation(self) -> JavaRelation:
         table = self._version.connector_table(self._written, self.branch)
-        # Spark finds the functions of partition transforms in the catalog. With an identifier it would load the table.
+        # Spark finds the functions of partition transforms in the catalog. An identifier would make it load the table.
         catalog = self._session.sessionState().catalogManager().catalog(str(self.table.name()).partition(".")[0])
         option = self._jvm.scala.Option
         create = self._jvm.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation.create
@@ -319,9 +319,9 @@ class Transaction:
             self.properties.putIfAbsent(ADVISORY_SIZE, str(max(size, SMALLEST_ADVISORY_SIZE)))
 
     def _without_merging(self) -> JavaTransaction:
-        """The transaction; a new one that merges no manifests if other writers have committed meanwhile.
+        """The transaction; if other writers have committed meanwhile, a new one that merges no manifests.
 
-        Iceberg would merge some hundred manifests again in each try, and other writers would commit before it.
+        Otherwise each try would merge some hundred manifests again, and another writer would always commit first.
         """
         try:
             self.table.refresh()
@@ -353,7 +353,7 @@ class Transaction:
     def _replaced(
         self, node: JavaLogicalPlan, replacement: Callable[[JavaLogicalPlan], JavaLogicalPlan | None]
     ) -> JavaLogicalPlan:
-        """A plan in which the leaves are replaced for which `replacement` gives a plan."""
+        """A plan whose leaves are replaced by the plans that `replacement` returns; None keeps a leaf."""
         children = [node.children().apply(i) for i in range(node.children().size())]
         if not children:
             new = replacement(node)

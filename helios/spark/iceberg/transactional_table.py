@@ -1,7 +1,7 @@
 """The table that Spark's writer sees while it writes a batch.
 
-Spark's Iceberg writer commits by itself, and has no place for a second update. But it gets the operation that it
-commits from its table. So Helios gives it a table that reads like the real one, and whose operations belong to a
+Spark's Iceberg writer commits by itself, and cannot add a second update to its commit. But it asks its table for the
+operation that it commits. So Helios gives it a table that reads like the real one, and whose operations belong to a
 transaction. Each operation is stamped and gets its validator before Spark gets the operation.
 """
 
@@ -38,9 +38,9 @@ class TransactionalTable:
         pinned: The snapshot that scans read; None if Spark's scan pins one itself, or if the table is empty.
 
     Attributes:
-        within: Files that cannot meet this expression are not read; None for all files.
+        within: Files that cannot match this expression are not read; None for all files.
         row_changes: The row deltas and overwrites that were begun.
-        before_change: Gives the transaction for a row change that is about to begin; None to keep the present one.
+        before_change: Returns the transaction for a row change that is about to begin; None to keep the current one.
     """
 
     _name = "a table of a batch that has ended"  # the name that a plan shows after its batch

@@ -9,13 +9,13 @@ from helios.spark.jvm.types.iceberg import JavaSnapshot
 from helios.spark.jvm.types.java import JavaIterable
 
 COMPACTION = "replace"
-"""The operation of a snapshot that holds the rows of its parent in other files."""
+"""The operation of a snapshot that has the same rows as its parent, in other files."""
 
 INTERFACE = "org.apache.iceberg.SnapshotAncestryValidator"
 
 
 def changes_rows(snapshot: JavaSnapshot) -> bool:
-    """True if a snapshot may hold other rows than its parent."""
+    """True if a snapshot may have other rows than its parent."""
     return str(snapshot.operation()) != COMPACTION and changes_files(snapshot)
 
 
@@ -23,7 +23,7 @@ class Watch:
     """Looks for conflicts that Iceberg does not see.
 
     Attributes:
-        conflict: Gives the reason why a snapshot since the look-up is a conflict; an empty text if it is none.
+        conflict: Returns why a snapshot since the look-up is a conflict; an empty text if it is not.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class AncestryValidator:
         self._pipeline = pipeline
         self._checkpoint = checkpoint
         self._head = head
-        self._passed = {head}  # snapshots up to which an earlier try has looked: calls of the JVM take time
+        self._passed = {head}  # snapshots whose ancestors an earlier try has checked: calls of the JVM take time
         self._exclusive = exclusive
         self._watch = watch or Watch()
         self._why = ""

@@ -1,8 +1,8 @@
-"""The lifetime of JVM objects that are held by Python callbacks, the Python objects that the JVM calls.
+"""The lifetime of callbacks: Python objects that the JVM calls.
 
-The JVM keeps such an object until its garbage collector has run the finalizers of the objects that call it. Until then
-the object keeps a table's operations, and with them the table's metadata with all snapshots. On a large heap that can
-take hundreds of batches, so each batch clears its callbacks when it ends.
+Python keeps a callback until the JVM's garbage collector has finalized the Java objects that call it. Until then the
+callback keeps a table's operations in the JVM, and with them the table's metadata with all snapshots. On a large heap
+that can take hundreds of batches, so each batch clears its callbacks when it ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HELD: ContextVar[list[object] | None] = ContextVar("helios_held_callbacks", def
 
 @contextmanager
 def callback_scope() -> Iterator[None]:
-    """Clears, at its end, the callbacks made in the block: the JVM must not call them any more.
+    """Clears the callbacks of the block when the block ends: the JVM must not call them any more.
 
     Examples:
         >>> class Table:
@@ -43,7 +43,7 @@ def callback_scope() -> Iterator[None]:
 
 
 def until_scope_ends(callback: T) -> T:
-    """Registers a callback with the open scope, which clears it at its end; without a scope the callback stays."""
+    """Registers a callback with the open scope, which clears it in the end; does nothing without a scope."""
     held = _HELD.get()
     if held is not None:
         held.append(callback)

@@ -45,7 +45,7 @@ class Package:
 
 
 class Class(JavaClass):  # type: ignore[misc]
-    """A Java class; a member that begins with a small letter is a static method, without a question to the JVM."""
+    """A Java class; a member that begins with a small letter is taken for a static method, without asking the JVM."""
 
     def __getattr__(self, name: str) -> Any:
         if name[0].islower():
@@ -65,16 +65,15 @@ def java_array(element: JavaClass, elements: Sequence[T] = (), *, size: int | No
     """A Java array.
 
     Args:
-        element: The Java class of its elements, as `classes()` gives it.
+        element: The Java class of its elements, from `classes()`.
         elements: The elements.
         size: The length of the array; by default the number of elements.
     """
     gateway = SparkContext._gateway
     assert gateway is not None
-    made = gateway.new_array(element, len(elements) if size is None else size)
+    array: JavaArray[T] = gateway.new_array(element, len(elements) if size is None else size)
     for index, value in enumerate(elements):
-        made[index] = value
-    array: JavaArray[T] = made
+        array[index] = value
     return array
 
 

@@ -21,7 +21,7 @@ def instance(spark: SparkSession, source: Path, *arguments: object, base: Path |
 
     Args:
         spark: The session, whose executors get the class.
-        source: The source, whose public class is named as the file.
+        source: The source file; its public class has the file's name.
         arguments: The arguments of its only constructor.
         base: The source of its base class, if that is in the package, too.
     """
@@ -45,7 +45,7 @@ def _compile(spark: SparkSession, source: Path, loader: JavaClassLoader | None) 
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader or jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader())
     compiler.cook(text)
-    # The hash, because Spark adds only one jar of a name.
+    # The name has a hash of the content, because Spark adds only one jar of a name.
     name = f"helios-{source.stem}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.jar"
     jar = Path(str(spark.sparkContext._temp_dir)) / name
     with zipfile.ZipFile(jar, "w") as archive:

@@ -22,10 +22,10 @@ REGISTRY = "helios: registry: "
 """Prefix of the message of a task whose schema registry refuses a schema, inside Spark's own."""
 
 BAD_ROW = "helios: bad row: "
-"""Prefix of the JSON that names a row that does not parse, and its file or topic, inside Spark's own message."""
+"""Prefix of the JSON with a row that does not parse and its file or topic, inside Spark's own message."""
 
 FAILED_READ = re.compile(r"\[FAILED_READ_FILE[.\w]*\] .*?(?:reading file|File) (\S+?)\.? ", re.DOTALL)
-"""Spark's words for a file that it could not read."""
+"""Spark's message about a file that it could not read."""
 
 
 def java_exception(error: Py4JJavaError) -> JavaThrowable:
@@ -45,7 +45,7 @@ def java_message(error: Py4JJavaError) -> str:
 
 
 def java_causes(error: BaseException) -> Iterator[JavaThrowable]:
-    """The Java exception behind an error and its causes, outermost first; none behind an error of Python's own."""
+    """The Java exception behind an error, and its causes, outermost first; none for an error without one."""
     # pyspark keeps the Java exception of its own classes in `_origin`.
     cause = java_exception(error) if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
     for _ in range(MAX_CAUSES):
@@ -56,7 +56,7 @@ def java_causes(error: BaseException) -> Iterator[JavaThrowable]:
 
 
 MAX_CAUSES = 20
-"""A limit, because a chain of causes may be a circle."""
+"""A limit, because a chain of causes may have a cycle."""
 
 
 def cause_of(error: BaseException) -> str:

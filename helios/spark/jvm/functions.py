@@ -21,7 +21,7 @@ def java_function(
     columns: Sequence[Column],
     settings: Sequence[object],
     *more: object,
-    gives: DataType | None = None,
+    result_type: DataType | None = None,
 ) -> Column:
     """The column that a Java function computes. The function sees each row once, and the rows of a file in order.
 
@@ -32,7 +32,7 @@ def java_function(
         columns: The arguments of its `call` method.
         settings: The last arguments of its constructor. Functions of one name may differ in them.
         more: The first arguments of its constructor.
-        gives: The type of its results; a string by default.
+        result_type: The type of its results; string by default.
     """
     jvm = classes()
     function = instance(spark, code, *more, *settings)
@@ -42,9 +42,9 @@ def java_function(
     functions = jvm.java.lang.Class.forName("org.apache.spark.sql.functions")
     data_type = jvm.java.lang.Class.forName("org.apache.spark.sql.types.DataType")
     types = java_array(jvm.java.lang.Class, [interface, data_type])
-    result = spark._jsparkSession.parseDataType((gives or StringType()).json())
+    result = spark._jsparkSession.parseDataType((result_type or StringType()).json())
     udf = functions.getMethod("udf", types).invoke(None, java_array(jvm.java.lang.Object, [function, result]))
-    # Pipelines of one session have different settings, and so functions of different names.
+    # Pipelines of one session may have different settings, so the function's name depends on them.
     name = f"{name}_{hashlib.sha256(repr(settings).encode()).hexdigest()[:16]}"
     spark._jsparkSession.udf().register(name, udf.asNondeterministic())
     return F.call_function(name, *columns)

@@ -1,4 +1,4 @@
-"""The names of a folder's files, in one JVM call: a call for each file takes longer than the rest of a start."""
+"""The names of a folder's files, in one JVM call: calls for each file would take longer than the rest of a start."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class ProxySet(Proxy, JavaSet):  # type: ignore[misc]
 
 
 RELEASE_SECONDS = 0.05
-"""How often py4j's thread releases the objects of freed proxies. In its default, one second, many tables are loaded."""
+"""How often py4j's thread releases the objects of freed proxies. In one second, py4j's default, many tables load."""
 
 PROXIES: dict[str, type[Proxy]] = {
     protocol.REFERENCE_TYPE: Proxy,

@@ -16,12 +16,12 @@ JSON_TIMES = {
 
 
 def quoted(column: str) -> str:
-    """A column name that may hold spaces or dots, as Spark parses it."""
+    """A column name in backticks, so that it may contain spaces and dots."""
     return f"`{column.replace('`', '``')}`"
 
 
 def literal(value: str) -> str:
-    """A text as Spark SQL writes it."""
+    """A text as a literal of Spark SQL."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 

@@ -127,7 +127,7 @@ class NativeBatch:
             NotNative: The columns differ.
         """
         if tuple((column.name, column.dataType.simpleString()) for column in analyzed.fields) != self.program.columns:
-            raise NotNative("Spark gives the steps other columns")
+            raise NotNative("by Spark's analyzer the steps return other columns")
         if {(f.name, f.dataType) for f in analyzed.fields} != {(f.name, f.dataType) for f in stored.fields}:
             raise NotNative("the columns of the batch are not those of the table")
 
@@ -190,8 +190,8 @@ def run(spark: SparkSession, kind: str, work: str, shares: Sequence[Share], stor
         The reports of the tasks, in the order of the shares.
     """
     rdd = spark.sparkContext.parallelize(shares, len(shares))
-    # The function is pickled by value, so that it also runs in an executor without Helios. It carries the keys of the
-    # stores, as Iceberg's own tasks do.
+    # The function is pickled by value, so that it also runs in an executor without Helios. It carries the credentials
+    # of the stores, as Iceberg's own tasks do.
     return [json.loads(text) for text in rdd.mapPartitions(_task_of(kind, work, stores)).collect()]
 
 

@@ -27,7 +27,7 @@ def fields_of(schema: JavaSchema) -> list[Field]:
 
 
 def absent(table: JavaTable, fields: Iterable[Field]) -> frozenset[int]:
-    """The ids of columns that are null if a file lacks them: neither a default nor a partition gives their value."""
+    """The ids of the columns that are null in files that lack them: those without a default or a partition value."""
     specs, to_json = table.specs(), classes().org.apache.iceberg.PartitionSpecParser.toJson
     parsed = [json.loads(to_json(specs.get(number))) for number in listed(specs.keySet())]
     identities = {field["source-id"] for spec in parsed for field in spec["fields"] if field["transform"] == "identity"}

@@ -29,7 +29,7 @@ MOST_FILES = 50_000
 FILES = Path(__file__).with_name("ScanFiles.java")
 
 PART = 64 << 20
-"""A larger file of lines is read in parts of so many bytes."""
+"""The bytes of a part: a larger file of lines is read in parts."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class Inputs:
         store: The store of the files.
         ids: The field ids of the columns that are read, by name; empty if columns are found by their names.
         absent: The columns that are null in files written before the column was added.
-        groups: For each group of files, the name and the Spark type of each column in them; None if they lack it.
+        groups: For each group of files, the name and the Spark type of each column in the files; None for a column
+            that they lack.
         texts: For each group of files of lines, their format.
     """
 
@@ -72,7 +73,7 @@ class SourceFiles(Protocol):
         """
 
     def commits(self) -> Mapping[str, int]:
-        """The sequence number of each file's commit, by the file's location; empty if the files are of no table."""
+        """The sequence number of each file's commit, by the file's location; empty for files outside of tables."""
 
     def done(self, planned: bool) -> None:
         """Called when the files have been read.
@@ -135,7 +136,7 @@ def scan_files(spark: SparkSession, tasks: JavaList[JavaFileScanTask], whose: st
         most: With more files, Spark plans the batch.
 
     Raises:
-        NotNative: There are more files.
+        NotNative: There are more than `most` files.
     """
     if int(tasks.size()) > most:
         raise NotNative(f"a batch has more than {most:,} files of the {whose}")
@@ -180,8 +181,8 @@ class TableFiles:
         """
         store = store_of(self.table, self.catalog)
         fields = fields_of(self.table.schema())
-        known = {field["name"]: field["id"] for field in fields}
-        ids = {column: known[column] for column, _ in program.read}
+        field_ids = {field["name"]: field["id"] for field in fields}
+        ids = {column: field_ids[column] for column, _ in program.read}
         missing = absent(self.table, fields)
         files = [file.input(store, "source") for file in self._files]
         return Inputs(files, store, ids, tuple(column for column, id in ids.items() if id in missing))
@@ -200,7 +201,7 @@ class FolderFiles:
     Attributes:
         columns: Their columns.
         groups: For each group of files with equal columns, their paths and sizes, and the name and the Spark type of
-            each column in them; None if they lack it.
+            each column in the files; None for a column that they lack.
         texts: For each group of files of lines, their format; empty for parquet files.
     """
 

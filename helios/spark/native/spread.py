@@ -13,9 +13,9 @@ from helios.spark.native.fields import texts
 SHARE = 2 << 20
 """Bytes below which a task is not worth its start."""
 LARGEST_SHARE = 512 << 20
-"""More bytes of files are the work of a further task."""
+"""The most bytes of files for one task."""
 SORTED_SHARE = 32 << 20
-"""The same for a table with a sort order: a task sorts its rows in memory. Spark, too, writes so many as one file."""
+"""The same for a table with a sort order: a task sorts its rows in memory. Spark, too, writes as many into one file."""
 FEW_FILES = 100
 TIMES = 3
 SMALL_FILE = 16 << 20
@@ -77,7 +77,7 @@ def last_partitions(table: JavaTable) -> int:
 
 
 def refuse_many(shares: Sequence[Sequence[InputFile]], target: Target, partitions: int) -> None:
-    """Refuses a batch whose tasks would write many more files than Spark's.
+    """Refuses a batch whose tasks would write many more files than Spark would.
 
     Raises:
         NotNative: The tasks would write too many files.

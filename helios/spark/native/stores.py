@@ -45,7 +45,7 @@ class Store:
             raise NotNative(f"files are on {scheme}, and the engine reads local disks, S3, ADLS and GCS")
         if kind != self.kind:
             raise NotNative(f"files are on {scheme}, and the table is not")
-        # PyIceberg takes locations for URLs.
+        # PyIceberg parses locations as URLs.
         if "?" in location or "#" in location:
             raise NotNative("the path of a file has a ? or #")
         return location

@@ -59,19 +59,19 @@ def target_of(
         spark: The session of the batch.
         table: Iceberg's table object.
         store: The store of the table.
-        properties: The properties that writers follow, also where the table's own differ.
+        properties: The properties that writers see: the table's own, with the overrides of the sink.
         schema: The columns of the batch, which are the table's.
 
     Raises:
         NotNative: The engine does not write such a table.
     """
-    known = texts(properties)
-    _refuse(spark, table, known)
+    settings = texts(properties)
+    _refuse(spark, table, settings)
     columns = _columns(table, schema)
-    codec = known.get(PARQUET + "compression-codec", "zstd").lower()
+    codec = settings.get(PARQUET + "compression-codec", "zstd").lower()
     if codec not in CODECS:
         raise NotNative(f"the table is written with {codec}")
-    level = known.get(PARQUET + "compression-level")
+    level = settings.get(PARQUET + "compression-level")
     default_level = ZSTD_LEVEL if codec == "zstd" else None
     location = str(table.locationProvider().newDataLocation("x"))
     return Target(
@@ -81,25 +81,25 @@ def target_of(
         partition=_partition(table, columns),
         codec=CODECS[codec],
         level=int(level) if level is not None else default_level,
-        file_size=int(known.get("write.target-file-size-bytes", 512 << 20)),
-        group_size=int(known.get(PARQUET + "row-group-size-bytes", 128 << 20)),
+        file_size=int(settings.get("write.target-file-size-bytes", 512 << 20)),
+        group_size=int(settings.get(PARQUET + "row-group-size-bytes", 128 << 20)),
         sort=_sort(table, columns),
         sort_id=int(table.sortOrder().orderId()),
-        spread=_spread(table, known.get("write.distribution-mode")),
+        spread=_spread(table, settings.get("write.distribution-mode")),
     )
 
 
-def _refuse(spark: SparkSession, table: JavaTable, known: Mapping[str, str]) -> None:
+def _refuse(spark: SparkSession, table: JavaTable, settings: Mapping[str, str]) -> None:
     """Refuses properties and settings that the engine does not follow."""
-    if known.get("write.format.default", "parquet").lower() != "parquet":
-        raise NotNative(f"the table is written as {known['write.format.default']}")
-    for key in known:
+    if settings.get("write.format.default", "parquet").lower() != "parquet":
+        raise NotNative(f"the table is written as {settings['write.format.default']}")
+    for key in settings:
         if key.startswith(PARQUET) and key not in KNOWN:
             raise NotNative(f"the table has the property {key}")
     files = str(spark._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///"))
     if not files.startswith("file:"):
         raise NotNative(f"the default file system is {files}, which has the files of paths without a scheme")
-    refused = next((key for key in REFUSED if known.get(key, "false") != "false"), None)
+    refused = next((key for key in REFUSED if settings.get(key, "false") != "false"), None)
     if refused is not None:
         raise NotNative(f"the table has the property {refused}")
     for key, value in texts(spark.conf._jconf.getAllAsJava()).items():

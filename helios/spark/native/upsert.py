@@ -37,13 +37,13 @@ from helios.spark.native.stores import Store, store_of
 from helios.spark.native.target import target_of
 
 MOST_ROWS = 2_000_000
-"""One task holds all rows of a batch in memory; Spark writes larger batches, as it spills."""
+"""One task keeps all rows of a batch in memory; Spark, which can spill, writes larger batches."""
 MOST_BYTES = 256 << 20
 """The same limit for the bytes of the batch's files."""
 MOST_FILES = 1_000
-"""With more files of the target that may hold a key, Spark writes the batch: each takes several calls into the JVM."""
+"""If more files of the target may have a key, Spark writes the batch: each file takes several calls of the JVM."""
 TASK_ROWS = 500_000
-"""So many rows are worth one more task that writes, with the files that it adds."""
+"""The rows per writing task; fewer are not worth another task, and the files that it adds."""
 
 KeyBounds = Mapping[str, Sequence[object]]
 """The smallest and the largest value of each key column in a batch, from `helios.native.newest.bounds`."""
@@ -56,7 +56,7 @@ class Keyed:
     Attributes:
         keys: The key columns.
         order: The column that orders the rows of a key; None if each key may occur only once.
-        scope: Gives what a batch can change, from the number of its rows and the bounds of its keys.
+        scope: Returns the rows that a batch can change, from the number of its rows and the bounds of its keys.
     """
 
     keys: tuple[str, ...]
@@ -175,17 +175,17 @@ class _Upserting:
         return report
 
     def _write_change(self, scan: JavaTableScan) -> _Change:
-        """Writes the files of the change; `scan` reads the target's files that may hold a key of the batch."""
+        """Writes the files of the change; `scan` plans the target's files that may have a key of the batch."""
         table = self._pending.table
         if not self._rows:
             return _Change(table, ())
         tasks = plan_tasks(self._pending.spark, scan)
         scanned = scan_files(self._pending.spark, tasks, "target", MOST_FILES)
-        found = [file.input(Store(), "target") for file in scanned]
-        if any(offset is None for file in found for _, offset, _ in file.deletes):
+        inputs = [file.input(Store(), "target") for file in scanned]
+        if any(offset is None for file in inputs for _, offset, _ in file.deletes):
             raise NotNative("files of the table have position deletes from before its upgrade to format v3")
-        planned = {file.location: task for file, task in zip(found, tasks.toArray(), strict=True)}
-        reports = self._run_tasks("match", self._matching(table), self._shares(found, scanned))
+        planned = {file.location: task for file, task in zip(inputs, tasks.toArray(), strict=True)}
+        reports = self._run_tasks("match", self._matching(table), self._shares(inputs, scanned))
         vectors = [Vector(**vector) for report in reports for vector in report["vectors"]]
         pairs = [report["pairs"] for report in reports if report["pairs"] is not None]
         files = self._written.of(self._run_tasks("store", self._upsert, self._slices(pairs))).files
@@ -272,7 +272,7 @@ def _with_vectors(
 def _positions(vector: Vector) -> object:
     """Iceberg's index of the positions that a task has found."""
     blob = base64.b64decode(vector.blob)
-    # Iceberg's reader needs the description of a delete file; no such file exists.
+    # Iceberg's reader needs the description of a delete file. This one describes a file that does not exist.
     descriptor = {
         "spec-id": 0, "content": "position-deletes", "file-path": "none", "file-format": "puffin", "partition": [],
         "file-size-in-bytes": len(blob), "record-count": vector.count, "referenced-data-file": vector.location,

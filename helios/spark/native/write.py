@@ -1,4 +1,4 @@
-"""A batch that the columnar engine writes, by append or by overwriting partitions."""
+"""Writes a batch with the columnar engine: an append, or an overwrite of partitions."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ class Attempt:
         sink.ledger = ledger
         job = Job(
             plan=plan, spark=spark, run=watch, checkpoint=query.checkpoint, lease=lease, sources=query.sources,
-            schema=df.schema, sink=sink, planned=-1, repeat=Repeat(query.checkpoint, plan.fingerprint, asked=False),
+            schema=df.schema, sink=sink, planned=-1, repeat=Repeat(query.checkpoint, plan.fingerprint, requested=False),
         )  # fmt: skip
         return job, Done(plan=plan, real=real, table=table, columns=columns)
 

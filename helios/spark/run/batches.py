@@ -138,7 +138,7 @@ def run_bounded(job: Job, df: DataFrame) -> None:
     batch = Batch(job.sink.number(spans), spans, replayed=True)
     refuse_out_of_step(job, batch)
     execute(job, batch)
-    if job.repeat.asked:
+    if job.repeat.requested:
         job.repeat.finish()
 
 

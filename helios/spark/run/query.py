@@ -177,7 +177,7 @@ class PipelineQuery:
             siblings: Other pipelines of the script, whose rows may be in the target, too; with their plans if
                 the same run starts them.
         """
-        repeat = Repeat(self.checkpoint, self.plan.fingerprint, asked=again)
+        repeat = Repeat(self.checkpoint, self.plan.fingerprint, requested=again)
         context = SinkContext(
             plan=self.plan,
             spark=self.spark,

@@ -138,20 +138,20 @@ class Executors:
 
 
 def folders(plan: Plan, checkpoint: str) -> list[Folder]:
-    """The folders that executors of a pipeline write: warehouses, and a checkpoint elsewhere."""
-    found = []
+    """The folders that executors of a pipeline write: warehouses, and the checkpoint if it lies elsewhere."""
+    written: list[Folder] = []
     for catalog in plan.catalogs:
         conf = spark_conf(catalog)
         warehouse = conf.get(f"spark.sql.catalog.{catalog.name}.warehouse", "")
         if kind_of(warehouse) == "local":
             what = f"catalog {catalog.name!r} ({catalog.type}) keeps its tables in"
             fix = f"give a folder that every machine sees, as path= or warehouse=, {STORED}"
-            found.append(Folder(_path(warehouse), what, fix, catalog.origin))
-    if kind_of(checkpoint) == "local" and not any(_path(checkpoint).is_relative_to(folder.path) for folder in found):
+            written.append(Folder(_path(warehouse), what, fix, catalog.origin))
+    if kind_of(checkpoint) == "local" and not any(_path(checkpoint).is_relative_to(folder.path) for folder in written):
         what = f"pipeline {plan.pipeline} keeps its progress in"
         fix = 'give a place that every machine sees: .checkpoint("/shared/checkpoints/...") or .checkpoint("s3://...")'
-        found.append(Folder(_path(checkpoint), what, fix, plan.declared.sink.origin))
-    return found
+        written.append(Folder(_path(checkpoint), what, fix, plan.declared.sink.origin))
+    return written
 
 
 def _path(uri: str) -> Path:

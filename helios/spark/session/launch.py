@@ -21,8 +21,8 @@ EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 DRIVER_MEMORY = "spark.driver.memory"
 CALL_SITES = "spark.python.sql.dataFrameDebugging.enabled"
-"""With this setting pyspark sends the Python line of each column to the JVM, in ten calls; no message of Helios has
-that line."""
+"""With this setting pyspark sends the Python line of each column to the JVM, which takes ten calls. No message of
+Helios shows that line."""
 JARS = "spark.jars"
 APP = "helios"
 LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
@@ -54,7 +54,7 @@ WORKERS = {"spark.python.daemon.module": "helios.spark.session.workers"}
 """The daemon whose workers survive a SIGTERM to all processes; only for this Python, as another may lack Helios."""
 
 LOCAL_DEFAULTS = {
-    # A UI nobody opens costs half a second of every start; [spark.conf] turns it on.
+    # A UI that nobody opens takes half a second of every start; [spark.conf] turns it on.
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -116,8 +116,8 @@ def launch(
         os.environ.setdefault("SPARK_LOCAL_IP", LOCAL_DEFAULTS["spark.driver.host"])
     level = LOG_LEVELS["debug" if debug else "quiet"]
     faster = class_archive.options(java_home, version) if java_options is None else java_options
-    given = config.spark_conf.get(JAVA_OPTIONS, "")
-    options = f'"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}" -Dhelios.log={level} {faster} {given}'.strip()
+    user_options = config.spark_conf.get(JAVA_OPTIONS, "")
+    options = f'"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}" -Dhelios.log={level} {faster} {user_options}'.strip()
     conf = {CALL_SITES: str(debug).lower(), **start_conf(config, paths, options)}
     if (python := _python(config)) is not None:
         # pyspark reads the conf of this setting only under spark-submit. Executors in this process use this
@@ -137,7 +137,7 @@ def launch(
 
 
 def arguments(config: Config, conf: Mapping[str, str]) -> dict[str, str]:
-    """The arguments of a JVM, which everybody on the machine can read. The secrets are sent to it by a socket."""
+    """The arguments of a JVM, without secrets: everybody on the machine can read them. A socket carries the secrets."""
     own = config.spark_conf.get(REDACTION)
     shown = {key: value for key, value in conf.items() if not hidden(key, value, own)}
     return {"spark.master": config.master, "spark.app.name": APP, **shown}
@@ -162,8 +162,8 @@ def start_conf(config: Config, paths: Iterable[Path], java_options: str) -> dict
 
 def _python(config: Config) -> str | None:
     """The executors' Python; None if a cluster's machines have their own."""
-    given = config.spark_conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
-    return given or (sys.executable if _is_local(config) else None)
+    python = config.spark_conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+    return python or (sys.executable if _is_local(config) else None)
 
 
 def _is_local(config: Config) -> bool:
@@ -171,7 +171,7 @@ def _is_local(config: Config) -> bool:
 
 
 def hidden(key: str, value: str, own: str | None) -> bool:
-    """True if a conf is a secret, by Helios's pattern or by the user's, which is a Java pattern."""
+    """True if a setting is a secret, by Helios's pattern or by the user's, which is a Java pattern."""
     try:
         return key != REDACTION and (is_secret(key, value) or bool(own and re.search(own, key)))
     except re.error:

@@ -138,17 +138,17 @@ def _conf(master: str, conf: Mapping[str, str]) -> SparkConf:
 
 
 def cause(error: Exception, log: Sequence[str]) -> str:
-    """The telling line of a failed start: the JVM's own, else the error's."""
+    """The line that explains a failed start: from the JVM's output, else from the error's text."""
     lines = [*log, *str(error).splitlines()]
-    telling = [line for line in lines if "Exception" in line or "Error:" in line]
-    if telling and "ExceptionInInitializerError" in telling[0]:  # such a line does not name the cause
-        causes = [line for line in telling if line.startswith("Caused by: ")]
-        telling = causes[-1:] or telling
-    return (telling or lines)[0].removeprefix("Caused by: ").strip(" :")
+    errors = [line for line in lines if "Exception" in line or "Error:" in line]
+    if errors and "ExceptionInInitializerError" in errors[0]:  # this error does not name its cause
+        causes = [line for line in errors if line.startswith("Caused by: ")]
+        errors = causes[-1:] or errors
+    return (errors or lines)[0].removeprefix("Caused by: ").strip(" :")
 
 
 def declare_catalogs(session: SparkSession, plans: Iterable[Plan]) -> None:
-    """Sets the conf of the plans' catalogs, checkpoints and folders in a session: no secret is a process argument."""
+    """Sets the conf of the plans' catalogs, checkpoints and folders in a session, where no process list shows it."""
     plans = list(plans)
     for catalog in {catalog.name: catalog for plan in plans for catalog in plan.catalogs}.values():
         prepare(catalog)
@@ -218,12 +218,12 @@ def _redact(session: SparkSession, keys: Sequence[str]) -> None:
 
 
 def for_run(config: Config, plans: Sequence[Plan], given: SparkSession | None) -> SparkSession:
-    """A session for a run from Python: a clone of the given or the active session, else a session that is started.
+    """A session for a run from Python: a clone of the given or the active session, else a new session.
 
     Each run has its own session, because Spark would keep an earlier run's catalog of the same name.
 
     Args:
-        config: Master and conf of a session that is started.
+        config: Master and conf of a new session.
         plans: The pipelines of the run.
         given: The user's session; None for the active one.
     """
@@ -250,7 +250,7 @@ def clone(session: SparkSession, plans: Sequence[Plan]) -> SparkSession:
     declare_catalogs(cloned, plans)
     for key in ("spark.sql.session.timeZone", "spark.sql.variable.substitute"):
         cloned.conf.set(key, DEFAULTS[key])
-    given = cloned._jsparkSession.sessionState().conf()
-    for key in (key for key in STATE if not given.contains(key)):
+    conf = cloned._jsparkSession.sessionState().conf()
+    for key in (key for key in STATE if not conf.contains(key)):
         cloned.conf.set(key, STATE[key])
     return cloned

@@ -19,7 +19,7 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 def ship(module: ModuleType, spark: SparkSession) -> list[str]:
-    """Makes a script, and the modules beside it that it has imported, be pickled by value with their functions.
+    """Makes functions of a script, and of the modules beside it that it has imported, be pickled by value.
 
     Modules beside the script that a function imports only when it runs are sent to the executors as files.
 

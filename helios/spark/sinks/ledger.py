@@ -252,7 +252,7 @@ class Ledger:
             commit = self.find(replace(batch, replayed=True))
             return commit or self._conflict(error, batch, options, seen, time.monotonic() - began)
         seconds = time.monotonic() - began
-        made = pending.made(even_empty=options.commits_empty)
+        made = pending.final_snapshots(even_empty=options.commits_empty)
         if not made or self.discard_empty(made, options):
             return None
         newest, files = int(made[0].snapshotId()), AddedFiles(self.table, made)

@@ -120,8 +120,8 @@ def build(
 
     Args:
         plan: The pipeline.
-        rows: Gives the rows of a source.
-        past: Gives the earlier states of a source that a join reads as of a time; None if only columns are needed.
+        rows: Returns the rows of a source.
+        past: Returns the earlier states of a source that a join reads as of a time; None if only columns are needed.
     """
     numbered: Iterator[tuple[int, ReadPlan]] = iter(enumerate(plan.reads))
     scopes: list[Scope] = []
@@ -133,14 +133,14 @@ def build(
     def dated(declared: Flow) -> Dated:
         index, read = next(numbered)
         now = apply(rows(index, read), declared.steps, scopes[0])
-        known = past(index) if past is not None else None
-        return as_dated(now, declared, known, stateful=plan.path is ReadPath.STREAM)
+        states = past(index) if past is not None else None
+        return as_dated(now, declared, states, stateful=plan.path is ReadPath.STREAM)
 
     scopes.append(Scope(flow, dated=dated))
     try:
         return Built(flow(plan.stream), rejected=scopes[0].rejected, counted=scopes[0].counted)
     finally:
-        scopes.clear()  # the scope and `flow` name each other: such a cycle would keep the batch's DataFrames
+        scopes.clear()  # the scope and `flow` refer to each other, a cycle that would keep the batch's DataFrames
 
 
 def as_dated(now: DataFrame, declared: Flow, past: Past | None, *, stateful: bool = False) -> Dated:

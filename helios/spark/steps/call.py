@@ -1,4 +1,4 @@
-"""A callable, which is called with the rows."""
+"""A callable as a step: it gets the rows as a DataFrame."""
 
 from __future__ import annotations
 

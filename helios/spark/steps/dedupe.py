@@ -46,7 +46,7 @@ def lower(df: DataFrame, step: Dedupe, scope: Scope) -> DataFrame:
     """The rows that the step keeps.
 
     Raises:
-        DeclarationError: `within` without one watermark; a stream without a bound for its keys.
+        DeclarationError: `within` needs exactly one watermark, or the keys of a stream have no bound.
     """
     if step.within is not None:
         return _by_event_time(df, step, step.within)
@@ -132,7 +132,7 @@ def _text(df: DataFrame) -> Column:
 
 
 def _grouped(rows: DataFrame, step: Dedupe, within: int) -> DataFrame:
-    """The kept rows, with their hidden columns, as `Deduplicate.java` finds them."""
+    """The rows that `Deduplicate.java` keeps, with their hidden columns."""
     spark, schema = rows.sparkSession, rows.schema
     names = schema.fieldNames()
     function = instance(spark, SOURCE, names.index(TIME), names.index(TIE), within)

@@ -104,16 +104,16 @@ def _on(df: DataFrame, other: DataFrame, step: Join, met: Column) -> DataFrame:
 def _by_commits(df: DataFrame, other: Dated, step: Join, time: Column, commits: CommitTimes) -> DataFrame:
     """A join with the state that was current at the time of each row; each state that occurs is read once."""
     dated = df.withColumn(TIME, F.unix_micros(time)).withColumn(STATE, F.expr(_state_at(commits.starts)))
-    found = {row[STATE] for row in dated.select(STATE).distinct().collect()}
-    if BEFORE in found and not commits.complete:
+    occurring = {row[STATE] for row in dated.select(STATE).distinct().collect()}
+    if BEFORE in occurring and not commits.complete:
         raise _before_history(dated, step, commits)
-    states = sorted(state for state in found if state is not None and state != BEFORE)
+    states = sorted(state for state in occurring if state is not None and state != BEFORE)
     parts = [other.at(commits.snapshots[state]).withColumn(STATE, F.lit(state)) for state in states]
     right = reduce(DataFrame.unionByName, parts) if parts else other.now.limit(0).withColumn(STATE, F.lit(BEFORE))
     # The join reads the rows a second time. If a row then has another time, the row must not be lost.
-    known = F.col(STATE).isNull() | F.col(STATE).isin(BEFORE, *states)
+    is_known = F.col(STATE).isNull() | F.col(STATE).isin(BEFORE, *states)
     changed = F.raise_error(F.lit(f"helios: {short(step)}: the time of a row is not the same when it is read again"))
-    dated = dated.withColumn(STATE, F.when(known, F.col(STATE)).otherwise(changed.cast("int"))).drop(TIME)
+    dated = dated.withColumn(STATE, F.when(is_known, F.col(STATE)).otherwise(changed.cast("int"))).drop(TIME)
     return dated.join(right, on=[*step.on, STATE], how=step.how).drop(STATE)
 
 
@@ -154,7 +154,7 @@ def _within(df: DataFrame, other: DataFrame, step: Join, bounds: tuple[float, fl
     fields = {side: _marked(rows, step, side) for rows, side in ((df, "left"), (other, "right"))}
     left, right = (event_time(field) for field in fields.values())
     if step.how != "inner":
-        df = dated(df, left, fields["left"].name, step)  # Spark would keep such a row in its state for ever
+        df = dated(df, left, fields["left"].name, step)  # Spark would keep a row without a time in its state for ever
     before, after = (F.expr(f"INTERVAL {round(seconds * 1000)} MILLISECONDS") for seconds in bounds)
     return _on(df, other, step, (right >= left - before) & (right <= left + after))
 

@@ -1,7 +1,7 @@
 """Materialized views: recomputes the groups of changed rows from the table's state.
 
-The two images of a changed row name the groups that it affects. Aggregating such a group over the state at the batch's
-last snapshot gives what a full recompute gives, also for `min`, `max`, `avg` and sums of floating-point numbers.
+A changed row affects the groups of its two images. Each of these groups is aggregated over the table's state at the
+batch's last snapshot. The result is that of a full recompute, also for `min`, `max`, `avg` and floating-point sums.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _row_dependency(node: JavaLogicalPlan) -> str | None:
         expression = expressions.apply(index)
         text = str(expression.sql())
         if not expression.deterministic() or nondeterministic_function(text) is not None:
-            return f"{text} gives another value each time"
+            return f"{text} returns another value each time"
     if node.subqueries().size():
         return "a subquery reads other rows"
     children = node.children()

@@ -1,4 +1,4 @@
-"""Checks by Spark's plan that steps work row by row: two ranges, read apart, then give the same rows as together."""
+"""Checks in Spark's plan that steps work row by row, so that a source may be read range by range."""
 
 from __future__ import annotations
 
@@ -30,19 +30,20 @@ GATHERING = ("CollectMetrics", "CTERelationDef", "CTERelationRef", "ResolvedHint
 """Operators that pass on the rows of several inputs, or count rows."""
 
 MOVING = "helios_moving"
-"""The alias of a source whose ranges are read, each batch another one."""
+"""The alias of a source that is read in ranges, a new one in each batch."""
 
 ONE_SIDED = {"LEFT": ("LEFT OUTER", "LEFT SEMI", "LEFT ANTI"), "RIGHT": ("RIGHT OUTER",)}
+"""By side, the joins in which each row depends on only one row of that side, and on all rows of the other side."""
 BOTH = ("INNER", "CROSS")
-"""Types of joins in which each row depends on one row of this side, and on all rows of the other side."""
+"""The joins of which that is true for either side."""
 
 
 def combining_reason(plan: Plan, empty: Callable[[int], DataFrame]) -> str | None:
-    """Why a row depends on several rows of the sources whose ranges are read; None if no row does.
+    """Why a row depends on several rows of the sources that are read in ranges; None if no row does.
 
     Args:
         plan: A batch pipeline.
-        empty: Gives an empty DataFrame with the columns of a source, by its number in the plan.
+        empty: Returns an empty DataFrame with the columns of a source, by its number in the plan.
     """
 
     def rows(index: int) -> DataFrame:
@@ -83,7 +84,7 @@ def _join_reason(node: JavaJoin) -> str | None:
 
 
 def _moves(node: JavaLogicalPlan) -> bool:
-    """True if a plan reads a source whose ranges are read. A reference to a CTE may be to such a source."""
+    """True if a plan reads a source in ranges. A reference to a CTE counts, since the CTE may read such a source."""
     name = str(node.nodeName())
     if name == "CTERelationRef" or (name == "SubqueryAlias" and str(cast("JavaSubqueryAlias", node).alias()) == MOVING):
         return True

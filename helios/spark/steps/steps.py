@@ -27,7 +27,7 @@ class Dated:
     Attributes:
         now: Its current rows.
         past: The earlier states of its source; None if only its columns are needed.
-        at: Gives its rows at a snapshot, after its steps.
+        at: Returns its rows at a snapshot, after its steps.
         stateful: Whether the pipeline is planned as one stream, once.
     """
 

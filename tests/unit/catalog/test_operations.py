@@ -177,7 +177,7 @@ def test_a_bad_namespace_is_refused(catalog: Catalog, name: str, tmp_path: Path)
     with pytest.raises(DeclarationError) as error:
         catalog.create_namespace(name)
     assert told(error) == (
-        f"{name!r} is not a namespace: parts must not be empty or hold '/', '\\', '..' or control characters. | "
+        f"{name!r} is not a namespace: parts must not be empty or contain '/', '\\', '..' or control characters. | "
         'write "sales" or "sales.eu".'
     )
     assert list(tmp_path.iterdir()) == []

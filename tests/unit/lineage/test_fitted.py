@@ -111,7 +111,7 @@ def test_a_condition_finds_the_rows_that_sql_finds(condition: str, ids: list[int
         ("idd = 1", "Did you mean 'id'"),
         ("day = '2026-01-01T10:00:00'", "is not a date such as '2026-01-05'"),
         ("at = '1 May'", "is not a time such as"),
-        ("at = '2026-01-01T00:00:00.0000001Z'", "digits behind microseconds"),
+        ("at = '2026-01-01T00:00:00.0000001Z'", "digits beyond microseconds"),
         ("local = '2026-01-01T00:00:00Z'", "has an offset, and the column has no zone"),
         ("id = 'x'", "'x' is not a number"),
         ("price = true", "True is not a number"),

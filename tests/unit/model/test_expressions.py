@@ -92,13 +92,13 @@ def test_parentheses_keep_the_order_of_python(
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda: bool(col("a") > 0), r"a > 0 has no truth before the pipeline runs(.|\n)*write & \| ~ with"),
+        (lambda: bool(col("a") > 0), r"a > 0 has no truth value before the pipeline runs(.|\n)*write & \| ~ with"),
         (lambda: 0 < col("a") < 9, r"chains such as 0 < x < 9"),
         (lambda: col("a") == None, r"a is compared with None(.|\n)*is_null"),  # noqa: E711
         (lambda: col(""), r"needs the name of a column"),
         (lambda: col("*"), r"needs the name of a column"),
-        (lambda: lit(object()), r"is no value of an expression"),  # type: ignore[arg-type]
-        (lambda: col("a") > 2**70, r"is no value of an expression"),
+        (lambda: lit(object()), r"cannot be a value in an expression"),  # type: ignore[arg-type]
+        (lambda: col("a") > 2**70, r"cannot be a value in an expression"),
         (lambda: fn.upper("name"), r'write fn\.upper\(col\("name"\)\) for the column, or fn\.upper\(lit\("name"\)\)'),
         (lambda: col("a").cast("nope"), r"there is no such type"),
         (lambda: col("a").isin(), r"at least one value"),

@@ -102,7 +102,7 @@ def _csv_line(spark: SparkSession, source: FilesSource, width: int) -> Callable[
 
     def classified(columns: Sequence[Column], gives: DataType) -> Column:
         name = f"helios_csv_{len(columns)}"
-        return java_function(spark, name, CSV_LINE, columns, settings, conf, gives=gives)
+        return java_function(spark, name, CSV_LINE, columns, settings, conf, result_type=gives)
 
     return classified
 

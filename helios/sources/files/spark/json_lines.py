@@ -103,7 +103,9 @@ def _json_lines(
     features = [name for option, (name, on) in FEATURES.items() if source.flag(option, on)]
 
     def split(text: Column) -> Column:
-        return java_function(spark, "helios_json_records", JSON_RECORDS, [text], [",".join(features)], gives=RECORDS)
+        return java_function(
+            spark, "helios_json_records", JSON_RECORDS, [text], [",".join(features)], result_type=RECORDS
+        )
 
     def what(line: Column) -> Column:
         types = text_types(source)

@@ -206,7 +206,7 @@ class SnapshotReader:
 
     def _without_unordered(self, table: JavaTable, delta: SnapshotDelta, condition: JavaExpression) -> JavaExpression:
         """The condition without its <, <=, > and >= on columns whose partition values do not sort as the columns do."""
-        if not overflow.asks_for_order(condition, overflow.bounded(table)):
+        if not overflow.compares_by_order(condition, overflow.bounded(table)):
             return condition
         history = History(table, table.snapshot(delta.snapshot))
         if delta.state:  # the manifests of the state itself list all of its files
@@ -221,7 +221,7 @@ class SnapshotReader:
         if self.predicates and (self._resolved is None or self._resolved[0] != schema):
             assert self.read.table is not None
             # A predicate on nulls is not pushed: a file with nulls in a required column must be planned, to be refused.
-            pushed = [text for text in self.predicates if not foreign_files.asks_for_nulls(table, text)]
+            pushed = [text for text in self.predicates if not foreign_files.may_test_null(table, text)]
             resolved = filters.expression(self.spark, table, self.read.table.sql, pushed) if pushed else None
             self._resolved = schema, resolved
         return self._resolved[1] if self._resolved is not None else None

@@ -36,7 +36,7 @@ def resolved(spark: SparkSession, source: KafkaSource) -> Column:
     registry = source.values.registry
     address, login = (registry.url, authorization(registry)) if registry is not None else ("", "")
     settings = [str(source.values.avro), address, login, source.values.extra == "fail"]
-    return java_function(spark, "helios_avro_value", CODE, [F.col("value")], settings, gives=RESOLVED)
+    return java_function(spark, "helios_avro_value", CODE, [F.col("value")], settings, result_type=RESOLVED)
 
 
 def parsed(value: Column, schema: str) -> Column:

@@ -1,4 +1,4 @@
-"""Iceberg's data files, the tasks that read them, and the scans that plan these."""
+"""Iceberg's data files, the tasks that read them, and the scans that plan the tasks."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class JavaIterator(JavaObject, Protocol[T_co]):
 
 
 class JavaIterable(JavaObject, Protocol[T_co]):
-    """A `java.lang.Iterable`; Python can iterate over those that are lists or sets too."""
+    """A `java.lang.Iterable`; Python can iterate over it only if it is a list or a set."""
 
     def iterator(self) -> JavaIterator[T_co]: ...
 
@@ -88,7 +88,7 @@ class JavaCloseableIterable(JavaIterable[T_co], Protocol[T_co]):
 
 
 class JavaCollection(JavaIterable[T_co], Protocol[T_co]):
-    """A `java.util.Collection`; `listed` gives its elements."""
+    """A `java.util.Collection`; `listed` returns its elements."""
 
     def size(self) -> int: ...
 

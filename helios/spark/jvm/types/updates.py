@@ -76,7 +76,7 @@ class JavaRowChange(JavaSnapshotUpdate, Protocol):
     """An `org.apache.iceberg.RowDelta` of a merge-on-read command, or an `OverwriteFiles` of a copy-on-write one."""
 
     def conflictDetectionFilter(self, expression: JavaExpression) -> Self:
-        """Only files that may hold matching rows conflict."""
+        """Only files that may have matching rows conflict."""
 
     def validateFromSnapshot(self, snapshot: int) -> Self:
         """Only commits after this snapshot may conflict."""
@@ -106,7 +106,7 @@ class JavaTransaction(JavaObject, Protocol):
     """An `org.apache.iceberg.Transaction`."""
 
     def table(self) -> JavaTable:
-        """The table with what the transaction has done so far."""
+        """The table with the changes of the transaction so far."""
 
     def newAppend(self) -> JavaAppendFiles: ...
 
