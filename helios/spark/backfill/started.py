@@ -82,6 +82,6 @@ class Started:
         state = State(id=uuid.uuid4().hex, ask=self.ask, made_by=self.made_by, slices=slices)
         ledger = self.ledger(state.id)
         self.notes.begin(state)
-        self.notes.checkpoint.keep_plan(self.plan, runs=False)
+        self.notes.checkpoint.keep_plan(self.plan, of_run=False)
         ledger.claim(Record(checkpoint=state.id, steps=self.plan.fingerprint))
         return state, ledger

@@ -169,12 +169,12 @@ class Checkpoint:
     def create(self, identity: Identity) -> None:
         self.files.write("helios/identity.json", identity.as_json())
 
-    def keep_plan(self, plan: Plan, *, runs: bool = True) -> None:
+    def keep_plan(self, plan: Plan, *, of_run: bool = True) -> None:
         """Stores the plan of a run that begins, or of a replay, unless it is stored already.
 
         Args:
             plan: The plan.
-            runs: Whether it is the plan of a run; the next run is compared with it.
+            of_run: Whether it is the plan of a run; the next run is compared with it.
         """
         name = f"{PLANS}/{plan.fingerprint}.json"
         content = lasting(plan.as_json(), plan.state)
@@ -188,7 +188,7 @@ class Checkpoint:
         if previous is None or previous.version != HELIOS or previous.plan != as_stored:
             new = KeptPlan(steps=plan.fingerprint, version=HELIOS, at=datetime.now(UTC), plan=content)
             self.files.write(name, new.as_json())
-        if runs and self.files.read(LAST) != plan.fingerprint:
+        if of_run and self.files.read(LAST) != plan.fingerprint:
             self.files.write(LAST, plan.fingerprint)
 
     def move(self, to: Checkpoint) -> None:

@@ -175,7 +175,7 @@ class UpsertState:
             other._read(spark, paths).write.mode("overwrite").parquet(self.path("base/-1"))
         return True
 
-    def replaces(self, former: UpsertState) -> None:
+    def note_replaced(self, former: UpsertState) -> None:
         """Deletes a former state, which the record no longer names, once no reader needs it."""
         if former.files.root == self.files.root:
             self._note_replaced([former.folder])

@@ -13,7 +13,7 @@ from helios.table.ancestry import Landing, Node, Presence, presence
 
 
 class JavaVersion:
-    """A table's metadata as a `Version`."""
+    """A table's metadata in the JVM, as the `Version` that `presence` reads."""
 
     def __init__(self, metadata: JavaTableMetadata) -> None:
         self._metadata = metadata

@@ -34,7 +34,7 @@ class IdempotentTableOperations:
         start: The state that a transaction begins on, if not the table's own; see `begin_on`.
         rebase: Moves the transaction onto other writers' commits, and returns True if it did. More commits may have
             landed meanwhile, and the try would conflict with them. None for no rebase.
-        refreshed: Functions to call with the state that a transaction is about to be applied to.
+        listeners: Functions to call with the state that a transaction is about to be applied to.
         holds: True if the commit is not sent: `held` then returns its base and its metadata.
 
     Args:
@@ -46,7 +46,7 @@ class IdempotentTableOperations:
         self.error: Py4JJavaError | None = None
         self.start: JavaTableMetadata | None = None
         self.rebase: Callable[[], bool] | None = None
-        self.refreshed: list[Callable[[JavaTableMetadata], object]] = []
+        self.listeners: list[Callable[[JavaTableMetadata], object]] = []
         self.holds = False
         self._held: tuple[JavaTableMetadata, JavaTableMetadata] | None = None
         self._refused: Py4JJavaError | None = None
@@ -68,8 +68,8 @@ class IdempotentTableOperations:
             while self.rebase is not None and self.rebase() and rebases < MOST_REBASES:
                 metadata = self._own.refresh()
                 rebases += 1
-            for call in self.refreshed:
-                call(metadata)
+            for listener in self.listeners:
+                listener(metadata)
             return metadata
         except Py4JJavaError as error:
             self.error = error

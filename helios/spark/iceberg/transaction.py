@@ -260,7 +260,7 @@ class Transaction:
         update.set(key, value(sequence)).commit()
         if sequence:  # 0 in tables of format v1
             # On a newer state the snapshots get other sequence numbers, and the try applies the update again.
-            self._operations.refreshed.append(lambda now: update.set(key, value(int(now.lastSequenceNumber()) + count)))
+            self._operations.listeners.append(lambda now: update.set(key, value(int(now.lastSequenceNumber()) + count)))
 
     def commit(self) -> None:
         """Commits the batch; raises `Py4JJavaError` if the commit is refused, or if its outcome is unknown."""

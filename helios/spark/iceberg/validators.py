@@ -57,7 +57,7 @@ class AncestryValidator:
         self._passed = {head}  # snapshots whose ancestors an earlier try has checked: calls of the JVM take time
         self._exclusive = exclusive
         self._watch = watch or Watch()
-        self._why = ""
+        self._reason = ""
 
     def validate(self, ancestors: JavaIterable[JavaSnapshot]) -> bool:
         newest: int | None = None
@@ -72,19 +72,19 @@ class AncestryValidator:
             summary = snapshot.summary()
             # A pipeline that was renamed meanwhile still has its checkpoint.
             if summary.get("helios.pipeline") == self._pipeline or summary.get("helios.checkpoint") == self._checkpoint:
-                self._why = f"pipeline {self._pipeline} has committed since this batch was looked up"
+                self._reason = f"pipeline {self._pipeline} has committed since this batch was looked up"
                 return False
             if self._exclusive and changes_rows(snapshot):
-                self._why = f"snapshot {snapshot.snapshotId()} was committed since this batch was looked up"
+                self._reason = f"snapshot {snapshot.snapshotId()} was committed since this batch was looked up"
                 return False
-            self._why = self._watch.conflict(snapshot)
-            if self._why:
+            self._reason = self._watch.conflict(snapshot)
+            if self._reason:
                 return False
-        self._why = "the history no longer reaches back to the snapshot at which this batch was looked up"
+        self._reason = "the history no longer reaches back to the snapshot at which this batch was looked up"
         return self._head is None
 
     def errorMessage(self) -> str:
-        return self._why
+        return self._reason
 
     class Java:
         implements = (INTERFACE,)

@@ -71,10 +71,11 @@ def java_array(element: JavaClass, elements: Sequence[T] = (), *, size: int | No
     """
     gateway = SparkContext._gateway
     assert gateway is not None
-    array: JavaArray[T] = gateway.new_array(element, len(elements) if size is None else size)
+    array = gateway.new_array(element, len(elements) if size is None else size)
     for index, value in enumerate(elements):
         array[index] = value
-    return array
+    typed: JavaArray[T] = array
+    return typed
 
 
 def allow_callbacks() -> None:

@@ -146,7 +146,7 @@ class Replay:
                 lease = Lease(checkpoint)
                 lease.acquire()
                 try:
-                    checkpoint.keep_plan(self.plan, runs=False)
+                    checkpoint.keep_plan(self.plan, of_run=False)
                     return self._replay(lease, checkpoint)
                 finally:
                     lease.release()

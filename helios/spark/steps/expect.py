@@ -16,6 +16,7 @@ from helios.spark.steps.steps import Scope, payload, rejected
 from helios.steps.expect import Expect
 
 Met: TypeAlias = "dict[str, Column]"
+"""For each condition, by its name, whether a row meets it."""
 
 
 def lower(df: DataFrame, step: Expect, scope: Scope) -> DataFrame:
