@@ -54,7 +54,7 @@ def test_brokers_topics_and_the_registry(topics: Topics, tmp_path: Path) -> None
     assert checks[f"broker {servers}"]["ok"]
     assert checks[f"topic {name}"]["detail"] == "2 partitions, offsets 3 to 7, 0 to 0 (4 in all)"
     assert checks[f"topic {name}"]["milliseconds"] > 0
-    assert f"topic '{name}x' is not there on {servers}. Did you mean" in checks[f"topic {name}x"]["detail"]
+    assert f"topic '{name}x' does not exist on {servers}. Did you mean" in checks[f"topic {name}x"]["detail"]
     assert name in checks[f"topics /{name}.*/"]["detail"]
     assert checks["schema registry"]["detail"] == f"{name}-value: version 1, id {id}"
 

@@ -122,7 +122,7 @@ def test_what_is_refused(world: Any, topics: Topics) -> None:
         world.plan(rows >> Kafka.sink(name))
     with pytest.raises(CheckFailed, match="anyone on the network could read the password"):
         world.plan(rows >> Kafka.sink(name).servers("broker:9092").sasl("PLAIN", "me", "secret"))
-    with pytest.raises(NotFound, match=rf"topic '{name}x' is not there on .*Did you mean '{name}'"):
+    with pytest.raises(NotFound, match=rf"topic '{name}x' does not exist on .*Did you mean '{name}'"):
         world.run(rows >> sink(topics, f"{name}x"))
     with pytest.raises(InputError, match=r"id is bigint, not string"):
         world.run(rows >> sink(topics, name).value("string", "id"))

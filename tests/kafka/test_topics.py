@@ -179,7 +179,7 @@ def test_a_planned_batch_whose_records_are_gone_stops_the_run(world: Any, topics
 
 def test_a_topic_that_is_missing_gone_or_made_again_is_told(world: Any, topics: Topics) -> None:
     name = topics.make(name="clicks")
-    with pytest.raises(NotFound, match=r"topic 'cliks' is not there on 127.0.0.1:\d+. Did you mean 'clicks'"):
+    with pytest.raises(NotFound, match=r"topic 'cliks' does not exist on 127.0.0.1:\d+. Did you mean 'clicks'"):
         world.run(topics.ids("cliks") >> world.sink("a.t"))
     topics.send(name, numbered(0, 5))
     pipeline = topics.ids(name).incremental() >> world.sink("a.t")

@@ -1,4 +1,4 @@
-"""Rows of a source that a batch has read, found again."""
+"""Looks up the rows of a key in the data that a batch has read: the result, and the comparison of keys."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 MOST = 3
-"""Rows of one source that are shown."""
+"""At most so many rows of one source are shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Again:
-    """What a source still has of a row that a batch has read.
+    """The rows of a key that a batch has read and that the source still has.
 
     Attributes:
         rows: The rows with the same values in some columns, at most `MOST`.
-        count: How many of them there are.
+        count: The number of all such rows.
         by: The columns that were compared.
-        places: Where they are: files with lines, snapshots; none where the source has no such places.
-        note: Why none can be found, or what may be missing; None where nothing is.
+        places: The place of each row in `rows`, such as its file and line; empty if the source has no such places.
+        note: Why no row can be moment, or why rows may be missing; None if none are missing.
     """
 
     rows: tuple[Mapping[str, Any], ...] = ()
@@ -32,7 +32,7 @@ class Again:
 
 
 def has(payload: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
-    """True if a row of a file or in JSON has the columns of a key.
+    """True if a row of a file or in JSON has the values of a key.
 
     Examples:
         >>> has({"Id": 7, "n": "7.50"}, {"id": 7, "n": Decimal("7.5")})
@@ -45,7 +45,7 @@ def has(payload: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
 
 
 def same(written: Any, value: Any) -> bool:
-    """True if a value of a file or of JSON, text too, is one of a table."""
+    """True if a value of a file or of JSON, which may be text, equals a value of a table."""
     if written is None or value is None:
         return written is value is None
     if isinstance(written, bool) or isinstance(value, bool):
@@ -66,7 +66,7 @@ def _number(value: Any) -> Decimal | str:
 
 def _moment(value: Any) -> datetime | None:
     try:
-        found = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError:
         return None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

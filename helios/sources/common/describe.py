@@ -11,7 +11,7 @@ from helios.plan.typing.types import SparkType, quoted
 
 
 def describe(source: Source, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:
-    """A source whose columns are declared, or known only at run.
+    """The read of a source whose columns are declared, or known only during a run.
 
     Raises:
         InputError: The declared columns do not parse.
@@ -20,7 +20,7 @@ def describe(source: Source, around: Surroundings) -> tuple[ReadPlan, list[Helio
 
 
 def declared_columns(source: Source) -> Schema | None:
-    """The declared columns of a source; None where it declares none.
+    """The declared columns of a source; None if it declares none.
 
     Raises:
         DeclarationError: The text does not parse as columns, or a type is char or varchar, whose length no reader of

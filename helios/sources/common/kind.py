@@ -36,9 +36,9 @@ class SourceKind:
         position: The class of its positions, as its reader writes them.
         describe: Its columns, and the problems of reading it; may raise a single problem as an `InputError`.
         jars: Components of `helios.environment.coordinates` that it needs beside those of catalogs.
-        rereadable: Whether a span that is read again gives the same rows; `.exactly_once()` requires this.
+        rereadable: Whether a span that is read again returns the same rows; `.exactly_once()` requires this.
         counts_rows: Whether the number of rows is known before they are read, so that `max_rows` can limit a batch.
-        absent: The problem that `helios check` reports where the data does not exist; None where the data exists, or
+        absent: The problem that `helios check` reports if the data does not exist; None if the data exists, or
             is checked elsewhere.
         problems: The problems of a pipeline that reads the source into a table.
         lag: The function that computes a pipeline's lag without a JVM, as "module:function": it takes the pipeline, its

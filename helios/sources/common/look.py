@@ -12,7 +12,7 @@ class Look:
 
     Attributes:
         name: The name of the service or the part of it that is checked, such as "broker localhost:9092".
-        what: The check: it returns its result as text, and raises an error where the check fails.
+        what: The check: it returns its result as text, and raises an error if the check fails.
         where: The address of the service.
         remedy: The fix of a failure whose cause is unknown.
         needed: Whether the service needs one such check to succeed. If all of them fail, the checks that need a JVM

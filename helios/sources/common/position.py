@@ -12,11 +12,11 @@ class SourcePosition:
     """
 
     only_followed: ClassVar[bool] = True
-    """True if the record of a batch has such a position of followed sources only."""
+    """True if only followed sources have such a position in the record of a batch."""
 
     @classmethod
     def of(cls, value: object) -> Self | None:
-        """The position that a JSON value of any source holds; None if another kind wrote the value."""
+        """The position in a JSON value of any source; None if another kind wrote the value."""
         raise NotImplementedError
 
     @property
@@ -31,7 +31,7 @@ class SourcePosition:
 
     @property
     def begins(self) -> bool:
-        """True if it shows by itself that nothing of the source lies before it. False where that is not known."""
+        """True if the position itself shows that no data precedes it; False if that is unknown."""
         return False
 
     @property
@@ -43,6 +43,6 @@ class SourcePosition:
         """The data between an earlier position and this one, in words.
 
         Args:
-            before: The earlier position; None where that is unknown.
+            before: The earlier position; None if that is unknown.
         """
         return f"up to {self}"

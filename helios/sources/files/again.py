@@ -1,4 +1,4 @@
-"""Rows of files that a batch has read, found again by their key; without a JVM."""
+"""Looks up the rows of a key in the files that a batch has read; without a JVM."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ PLAIN = {"header": "true", "escape": '"', "multiline": "true"}
 
 
 def again(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view: View) -> Again:
-    """The rows of a key among those that a batch has read of a folder.
+    """The rows of a key that a batch has read from a folder.
 
     Args:
-        span: What the batch read.
+        span: The range of the batch.
         key: The columns of the key.
         declared: The source as its plan shows it.
         view: Knows how storages are opened.
     """
     at, before = FolderPosition.of(span.end), FolderPosition.of(span.start)
     if at is None:
-        return Again(note="the files that were read once are not noted")
+        return Again(note="a folder that is read once has no log of its files")
     properties = view.places[0].properties if view.places else {}
     first = -1 if span.whole else at.entry - 1
     after = before.entry if before is not None and before.log == at.log else first
@@ -47,8 +47,8 @@ def again(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view:
             return Again(note=error.what)
     size = sum(file.size for file in files)
     if size > MOST_BYTES:
-        return Again(note=f"{len(files):,} files of {size >> 20:,} MB are not looked through")
-    return _looked_through(files, key, declared, properties)
+        return Again(note=f"{len(files):,} files of {size >> 20:,} MB are not searched")
+    return _searched(files, key, declared, properties)
 
 
 def _files(after: int, at: FolderPosition, properties: Mapping[str, str]) -> list[File]:
@@ -62,7 +62,7 @@ def _uri(path: str) -> str:
     return f"file:///{path.removeprefix('file:').lstrip('/')}" if path.startswith("file:") else path
 
 
-def _looked_through(
+def _searched(
     files: list[File], key: Mapping[str, Any], declared: Mapping[str, Any], properties: Mapping[str, str]
 ) -> Again:
     rows: list[Mapping[str, Any]] = []
@@ -75,12 +75,12 @@ def _looked_through(
             unread += 1
             continue
         try:
-            found = [(at, row) for at, row in read(Folder(_uri(folder), properties).content(name)) if has(row, key)]
-        except (HeliosError, OSError, ValueError, csv.Error):  # it is gone, or is another one now
+            matches = [(at, row) for at, row in read(Folder(_uri(folder), properties).content(name)) if has(row, key)]
+        except (HeliosError, OSError, ValueError, csv.Error):  # the file is gone, or has changed since
             lost += 1
             continue
-        rows += [row for _, row in found]
-        places += [f"{name}, {at}: " for at, _ in found]
+        rows += [row for _, row in matches]
+        places += [f"{name}, {at}: " for at, _ in matches]
     notes = [f"{lost:,} of {len(files):,} files cannot be read any more"] if lost else []
     other = f"{unread:,} of {len(files):,} files have a format or options that are not looked through"
     notes += [other] if unread else []
@@ -94,7 +94,7 @@ def _looked_through(
 
 
 def _reader(file: File, declared: Mapping[str, Any]) -> Any:
-    """The function that reads a file; None for another format, or one with options that are not known here."""
+    """The function that reads a file; None if the format or an option is not supported here."""
     options = dict(declared.get("options") or {})
     separator = options.pop("sep", options.pop("delimiter", ","))
     kind = declared.get("format")

@@ -393,7 +393,7 @@ def _first_names(path: str) -> list[str]:
 
 
 def _names_below(root: str) -> Iterator[str]:
-    """The names of the files of a folder and of those below it; the name of a file itself."""
+    """The names of the files in a folder and in all folders below it, or the name of a single file."""
     if os.path.isfile(root):
         yield os.path.basename(root)
     for _, _, names in os.walk(root):

@@ -57,7 +57,7 @@ def parquet_columns(path: str) -> Schema | None:
         with ThreadPoolExecutor(min(READERS, len(files))) as pool:
             schemas = list(pool.map(pyarrow.parquet.read_schema, files))
     except (pyarrow.ArrowException, OSError):
-        return None  # the run names the file
+        return None  # the run reports the file
     columns: dict[str, Column] = {}
     for column in (column for schema in schemas for column in from_arrow(schema).columns):
         known = columns.setdefault(column.name.lower(), column)
@@ -96,6 +96,7 @@ def _files(path: str) -> Iterator[str]:
 
 
 def place_of(source: FilesSource, context: Context) -> StoreFolder | None:
+    """The folder and its storage, if the path is on an object store; None for a local path."""
     kind, storage = kind_of(source.path), source.storage
     if isinstance(storage, str):
         storage = context.config.storage(storage, source.origin)
@@ -141,6 +142,6 @@ def _not_null_problem(source: FilesSource, schema: Schema | None) -> list[Helios
 
 
 def is_same(source: FilesSource, entry: Mapping[str, Any]) -> bool:
-    """True if a position's entry is of a folder that overlaps with the source's path."""
+    """True if a recorded position belongs to a folder that overlaps with the source's path."""
     is_folder = "digest" in entry or "log" in (entry.get("place") or {})
     return is_folder and overlap(source.path, str(entry["source"]))

@@ -29,7 +29,7 @@ class FolderPosition(SourcePosition):
         files: How many files the entry has.
         bytes: Their sizes together.
         hash: The hash of the entry, which also covers all entries before.
-        read: How many files this entry and all entries before have together.
+        read: How many files this entry and all earlier entries have together.
         names: The files of the entry; empty if their names are too long, see `INLINE`.
     """
 

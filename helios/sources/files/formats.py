@@ -19,7 +19,7 @@ class FileFormat(NamedTuple):
 
     Attributes:
         options: Spark's names of the reader options (Spark 4.1: `CSVOptions`, `JSONOptions`, `ParquetOptions`, ...).
-        parsed: Whether rows are parsed from text, so that a row may not parse.
+        parsed: Whether rows are parsed from text, which can fail.
         owns_types: Whether each file stores the types of its columns.
         jars: Components of `helios.environment.coordinates` that the format needs.
     """
@@ -99,7 +99,7 @@ REFUSED: Mapping[str, str] = {
 
 
 def ending_of(name: str) -> str:
-    """The extension of a file name that tells the format: the last one that is not a codec's.
+    """The extension of a file name that determines its format: the last one that is not a codec's.
 
     Examples:
         >>> ending_of("a.csv.gz"), ending_of("part-0.snappy.parquet"), ending_of("a")
@@ -112,7 +112,7 @@ def ending_of(name: str) -> str:
 
 
 def format_of(name: str) -> str | None:
-    """The format of a file by its name; None if the name does not tell.
+    """The format of a file by its name; None if its ending is unknown.
 
     Examples:
         >>> format_of("events.jsonl.zst"), format_of("README")
@@ -176,7 +176,7 @@ def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> No
 
     Args:
         options: The options of a source, defaults included.
-        where: The line that gives them.
+        where: The line of the script that sets them.
 
     Raises:
         DeclarationError: An option would lose data.
@@ -199,7 +199,7 @@ def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> No
         )
     if not separator.startswith("\\") and separator[:1] in separator[1:] and len(set(separator)) > 1:
         raise DeclarationError(
-            f"option(sep={separator!r}): its first character is in it twice, so that Spark may not find the separator.",
+            f"option(sep={separator!r}): its first character occurs twice, so that Spark may not find the separator.",
             where=where,
             fix="read the file as text, and split the lines with a step.",
         )
@@ -212,13 +212,13 @@ def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> No
             )
 
 
-def refuse_without_schema(path: str, schema: object, given: Mapping[str, bool]) -> None:
-    """Refuses a policy for undeclared columns if no columns are declared; `given` says which policies are given.
+def refuse_without_schema(path: str, schema: object, policies: Mapping[str, bool]) -> None:
+    """Refuses a policy for undeclared columns if no columns are declared; `policies` says which policies are set.
 
     Raises:
-        DeclarationError: A policy is given without a schema.
+        DeclarationError: A policy is set without a schema.
     """
-    policy = next((name for name, is_given in given.items() if is_given), None)
+    policy = next((name for name, is_set in policies.items() if is_set), None)
     if schema is None and policy is not None:
         raise DeclarationError(
             f"Files.source({path!r}): {policy}= applies to columns beside a declared schema, and none is declared.",

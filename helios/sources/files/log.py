@@ -8,10 +8,10 @@
   7.1f0e9a3bc2d4.failed   a run failed on entry 7 before it wrote anything: the files of the entry may be repaired
   6.80cd5b1f77e9.forgotten  entries 1 to 6 are deleted: their files are gone for good
 
-The log has an entry before Spark's offset log has the position of the entry. The hash of an entry covers its files and
-the hash of the entry before. A position thus proves all entries up to its own: a log that was cut or edited is refused.
-The name of a log file has the hash, too. An entry that a dead driver wrote, or that was planned and given up, is thus
-never mistaken for another entry with its number.
+An entry is written before Spark's offset log stores its position. The hash of an entry covers its files and the hash
+of the previous entry. So a position proves all entries up to its own: a log that was cut or edited is refused. The name
+of a log file contains the hash, too. So an entry that a dead driver wrote, or that was planned and given up, is never
+mistaken for another entry with the same number.
 """
 
 from __future__ import annotations
@@ -226,8 +226,8 @@ class FileLog:
     def _part(self, names: Iterable[str], number: int, digest: str, at: FolderPosition) -> tuple[str, list[Entry]]:
         """The name of the log file with the entry of a number and a hash, and the entries up to that one."""
         candidates = [part for part in map(Part.of_name, names) if part and part.first <= number <= part.last]
-        # The longest file first, since the files that were merged into it may still exist. Among files of one length,
-        # the one that ends with the entry.
+        # The file with the earliest first entry is tried first, as the files that were merged into it may still exist;
+        # among those with the same first entry, the one that ends with the wanted entry.
         candidates.sort(key=lambda part: (part.first, not part.name.endswith(f".{digest[:HASH_IN_NAME]}")))
         for part in candidates:
             text = self._store.read(f"{self._folder}/{part.name}") or ""
@@ -261,7 +261,7 @@ class FileLog:
         return frozenset(json.loads(text)) if text else frozenset()
 
     def _beside(self, number: int, digest: str, suffix: str) -> str:
-        """The name of a file that keeps something about an entry."""
+        """The name of a note about an entry; the suffix says which note."""
         return f"{self._folder}/{number}.{digest[:HASH_IN_NAME]}{suffix}"
 
     # writing
@@ -293,7 +293,7 @@ class FileLog:
         self._store.write(name, json.dumps(sorted({*noted, *paths}), ensure_ascii=False))
 
     def note_unread(self, at: FolderPosition, files: Mapping[File, str]) -> None:
-        """Notes files of an entry that could not be read, with their causes; a repaired file is a new file."""
+        """Notes files of an entry that could not be read, with their causes; a repaired file counts as a new one."""
         noted = [[file.path, file.size, file.modified, cause] for file, cause in files.items()]
         self._store.write(self._beside(at.entry, at.hash, UNREAD), json.dumps(noted, ensure_ascii=False))
 
@@ -306,14 +306,14 @@ class FileLog:
         return self._store.read(self._beside(at.entry, at.hash, FAILED)) is not None
 
     def unread_of(self, at: FolderPosition) -> dict[File, str]:
-        """The unreadable files of an entry with their causes; without files whose cause is unknown."""
+        """The unreadable files of an entry with their causes; files without a noted cause are left out."""
         unread = json.loads(self._store.read(self._beside(at.entry, at.hash, UNREAD)) or "[]")
         return {File(*file): cause for *file, cause in unread if cause}
 
     def unread(self) -> Known:
         """The files of all entries that could not be read, with their size and time at that moment."""
         names = [name for name in self._store.names(self._folder) if name.endswith(UNREAD)]
-        names.sort(key=lambda name: int(name.partition(".")[0]))  # the later of two states of a file wins
+        names.sort(key=lambda name: int(name.partition(".")[0]))  # if two entries note a file, the later one wins
         unread: Known = {}
         for name in names:
             files = json.loads(self._store.read(f"{self._folder}/{name}") or "[]")
@@ -330,7 +330,7 @@ class FileLog:
         if not kept or not kept[0].previous:  # no entry yet, or none before
             return
         oldest = kept[0]
-        # First, as the note ends the chain of hashes: after a crash, files remain that nobody needs.
+        # The note comes first, since it ends the chain of hashes: a crash then leaves only files that nobody needs.
         noted = self._note_forgotten(oldest)
         for name in self._store.names(self._folder):
             last = name.partition(".")[0].rpartition("-")[2]
@@ -339,7 +339,7 @@ class FileLog:
         self._parts = [part for part in self._parts if part.last >= oldest.number]
 
     def _note_forgotten(self, oldest: Entry) -> str:
-        """Notes that an entry is the oldest that is kept; gives the name of the note."""
+        """Notes that an entry is the oldest that is kept; returns the name of the note."""
         name = f"{oldest.number - 1}.{oldest.previous[:HASH_IN_NAME]}{FORGOTTEN}"
         self._store.write(f"{self._folder}/{name}", json.dumps({"v": 1, "hash": oldest.previous}))
         return name
@@ -354,7 +354,7 @@ class FileLog:
         self._parts.append(Part(name, entry.number, entry.number))
 
     def _merge(self, last: int) -> None:
-        """Merges log files once the entry `last` completes 32, 1024, ... entries; none of them is planned again."""
+        """Merges log files once the entry `last` completes 32, 1024, ... entries, which are final by then."""
         size = FANOUT
         while last and last % size == 0:
             parts = [part for part in self._parts if part.first > last - size and part.last <= last]

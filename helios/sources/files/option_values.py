@@ -48,7 +48,7 @@ def check_value(option: str, text: str, chosen: str, where: Origin | None = None
         option: Spark's name of the option.
         text: The value as Spark takes it.
         chosen: The format.
-        where: The line that gives the option.
+        where: The line of the script that sets the option.
 
     Raises:
         DeclarationError: The option does not take this value.
@@ -113,7 +113,7 @@ def _word(option: str, text: str, chosen: str) -> tuple[str, str | None] | None:
 
 
 Check = Callable[[str, str, str], "tuple[str, str | None] | None"]
-"""Takes an option, its value and the format; gives the problem with the value and its fix, or None."""
+"""Takes an option, its value and the format; returns the problem with the value and its fix, or None."""
 
 CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (BOOLEANS, _boolean),

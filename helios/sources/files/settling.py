@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 YOUNG = 2.0
-"""Seconds after its last change in which a file may still be written: such a file is listed a second time."""
+"""A file may still be written until so many seconds after its last change: it is then listed a second time."""
 
 APART = 1.0
 """Two listings of a file count only if so many seconds lie between them: S3 keeps times in whole seconds."""

@@ -1,4 +1,4 @@
-"""Rows of a table that a batch has read, found again by their key; without a JVM."""
+"""Looks up the rows of a key in the snapshots that a batch has read; without a JVM."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def again(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view: View) -> Again:
-    """The rows of a key among those that a batch has read of a table.
+    """The rows of a key that a batch has read from a table.
 
     Args:
-        span: What the batch read.
+        span: The range of the batch.
         key: The columns of the key.
         declared: The source as its plan shows it.
         view: Loads the table.
@@ -51,7 +51,7 @@ def _state(span: Span) -> Mapping[str, Any]:
 
 
 def _read(table: Table, entry: Mapping[str, Any], columns: Mapping[str, Any]) -> Again:
-    """The rows of a span, of its state and of its appends."""
+    """The rows of a span: those of its state, then those of its appends."""
     from pyiceberg.expressions import And, EqualTo, IsNull
 
     wanted: Any = None
@@ -70,10 +70,10 @@ def _read(table: Table, entry: Mapping[str, Any], columns: Mapping[str, Any]) ->
 
 
 def _parts(entry: Mapping[str, Any]) -> Iterator[tuple[int | None, int, bool]]:
-    """The parts of a span: the snapshot before, the last snapshot, and whether only appended rows are read."""
+    """The parts of a span: the snapshot before it, its last snapshot, and whether only its appends are read."""
     state, after, to = entry.get("state") or entry.get(SNAPSHOT), entry.get("after"), entry.get("to")
     if entry.get("changes") and to is not None:
-        yield None, to, False  # a change leaves the row as it is at the end
+        yield None, to, False  # the state at the end shows the result of the changes
         return
     if state is not None:
         yield None, state, False
@@ -84,12 +84,12 @@ def _parts(entry: Mapping[str, Any]) -> Iterator[tuple[int | None, int, bool]]:
 def _rows(
     table: Table, wanted: BooleanExpression, begin: int | None, end: int, *, appended: bool
 ) -> list[Mapping[str, Any]]:
-    """The rows of a state, or of the appends behind a snapshot up to another one."""
+    """The rows of the state at `end`, or of the appends in `(begin, end]`."""
     if not appended:
-        found: list[Mapping[str, Any]] = table.iceberg.scan(wanted, snapshot_id=end).to_arrow().to_pylist()
-        return found
+        rows: list[Mapping[str, Any]] = table.iceberg.scan(wanted, snapshot_id=end).to_arrow().to_pylist()
+        return rows
     scan = table.iceberg.incremental_append_scan(
         from_snapshot_id_exclusive=begin, to_snapshot_id_inclusive=end, row_filter=wanted
     )
-    more: list[Mapping[str, Any]] = scan.to_arrow().to_pylist()
-    return more
+    appended_rows: list[Mapping[str, Any]] = scan.to_arrow().to_pylist()
+    return appended_rows

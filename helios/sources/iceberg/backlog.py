@@ -86,7 +86,7 @@ def _offset(plan: Plan, read: ReadPlan, index: int) -> IcebergOffset | None:
 
 
 def _recorded(target: Table, pipeline: str, read: ReadPlan) -> IcebergOffset | None:
-    """How far a pipeline has read a source, by the record in its target; None where the record does not say."""
+    """How far a pipeline has read a source, by the record in its target; None if the record does not say."""
     key = LEDGER + pipeline
     text = target.iceberg.metadata.properties.get(key)
     try:

@@ -32,7 +32,7 @@ _MODES = ("write.delete.mode", "write.update.mode", "write.merge.mode")
 def contradictions(source: IcebergSource) -> list[HeliosError]:
     """The problems of a source whose calls contradict each other."""
     return [
-        DeclarationError(what, where=source.origin, fix=fix) for holds, what, fix in CONTRADICTIONS if holds(source)
+        DeclarationError(what, where=source.origin, fix=fix) for applies, what, fix in CONTRADICTIONS if applies(source)
     ]
 
 
@@ -82,7 +82,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSource], Any], str, str], ...] = (
 """Contradictions: the condition, the message and the fix."""
 
 
-# its columns
+# the columns of the source
 
 
 def columns_of(source: IcebergSource, table: Schema) -> Schema:
@@ -176,11 +176,11 @@ def _key_problems(source: IcebergSource, keys: tuple[str, ...], name: str, table
     return problems
 
 
-# its table
+# the table
 
 
 def change_problems(source: IcebergSource, table: Table, settled: Settled) -> list[HeliosError]:
-    """The problem for which the changes of a table cannot be computed; empty if there is none."""
+    """The reason why the changes of a table cannot be computed, as a problem; empty if there is none."""
     if source.changed is None:
         return []
     between = source.between_points is not None
@@ -247,7 +247,7 @@ def _count(snapshot: Snapshot, *names: str) -> int:
     return sum(int(snapshot.summary.get(name) or 0) for name in names)
 
 
-# its target
+# the target
 
 
 def problems(sink: IcebergSink, read: ReadPlan, path: ReadPath) -> list[HeliosError]:

@@ -71,16 +71,16 @@ class IcebergSource(Source):
     """An Iceberg table, read once or followed. Created by `Iceberg.source`.
 
     Attributes:
-        table: Its name.
-        catalog: The catalog, or its name, when given.
-        start: The declared start of a followed table; None where none is declared.
+        table: The name of the table.
+        catalog: The declared catalog, or its name; None if none is declared.
+        start: The declared start of a followed table; None if none is declared.
         at: The state that is read, or that a followed table begins with; None for the current one.
         between_points: The range of history that is read instead of a state.
-        changed: How row-level changes are read; None where rows are read.
-        columns: The columns that are read; all when empty.
+        changed: How row-level changes are read; None if rows are read.
+        columns: The columns that are read; all columns if empty.
         overwrites: What to do with commits that overwrite or delete.
         expired: What to do when the next snapshot has expired.
-        vector: Rows of a vectorized read batch; None for Iceberg's own.
+        vector: Rows of a vectorized read batch; None for Iceberg's default.
     """
 
     kind: ClassVar[str] = "iceberg"
@@ -139,7 +139,7 @@ class IcebergSource(Source):
     # the state or range that is read
 
     def as_of(self, ts: datetime | str) -> Self:
-        """The state that the table had at a time.
+        """Reads the state of the table at a time.
 
         Args:
             ts: A datetime or ISO 8601 text; without an offset it is UTC.
@@ -166,19 +166,19 @@ class IcebergSource(Source):
         return replace(self, at=At("as_of", ts))
 
     def at_snapshot(self, id: int) -> Self:
-        """The state of a snapshot id."""
+        """Reads the state at a snapshot."""
         if isinstance(id, bool) or not isinstance(id, int):
             raise DeclarationError(f"at_snapshot({id!r}): a snapshot id is a whole number.", where=caller())
         return replace(self, at=At("at_snapshot", id))
 
     def at_ref(self, name: str) -> Self:
-        """The state of a tag or of a branch; following a branch continues with the branch's own later commits."""
+        """Reads the state of a tag or a branch; a followed branch continues with its own later commits."""
         if not isinstance(name, str) or not name:
             raise DeclarationError(f"at_ref({name!r}): give the name of a tag or a branch.", where=caller())
         return replace(self, at=At("at_ref", name))
 
     def between(self, a: Point, b: Point) -> Self:
-        """The rows appended after `a`, up to and including `b`.
+        """Reads the rows appended after `a`, up to and including `b`.
 
         Args:
             a: A snapshot id, a time (a datetime or ISO text), or the name of a branch or a tag.
@@ -187,9 +187,9 @@ class IcebergSource(Source):
         return replace(self, between_points=Between(_point("between", a), _point("between", b)), changed=None)
 
     def changes_between(self, a: Point, b: Point, keys: str | Iterable[str] | None = None) -> Self:
-        """The row-level changes after `a`, up to and including `b`, one change set per commit.
+        """Reads the row-level changes after `a`, up to and including `b`, one change set per commit.
 
-        The rows have the table's columns, and after them `_change_type` (`INSERT`, `DELETE`, `UPDATE_BEFORE` or
+        The rows have the table's columns, followed by `_change_type` (`INSERT`, `DELETE`, `UPDATE_BEFORE` or
         `UPDATE_AFTER`), `_change_ordinal`, which grows with the commits, and `_commit_snapshot_id`.
 
         Args:
@@ -256,15 +256,15 @@ class IcebergSource(Source):
     def on_expired(self, what: OnExpired) -> Self:
         """Sets the policy for an expired next snapshot: "fail" (default) or "rebootstrap".
 
-        "rebootstrap" reads the current state again, where the target makes that idempotent (an upsert, an overwrite),
-        or where the row lineage of a table of format v3 proves which rows were delivered.
+        "rebootstrap" reads the current state again, if the target makes that idempotent (an upsert, an overwrite),
+        or if the row lineage of a table of format v3 proves which rows were delivered.
         """
         return replace(self, expired=_one_of("on_expired", what, ("fail", "rebootstrap")))
 
     # filters and columns
 
     def where(self, condition: SqlText) -> Self:
-        """Only rows that meet a Spark SQL predicate; files and partitions without such rows are not opened."""
+        """Keeps only rows that meet a Spark SQL predicate; files and partitions without such rows are not opened."""
         condition = sql_text(condition)
         if not isinstance(condition, str) or not condition.strip():
             fix = column_fix(condition) or 'write where("amount > 0").'
@@ -272,14 +272,14 @@ class IcebergSource(Source):
         return replace(self, conditions=(*self.conditions, condition))
 
     def select(self, *columns: str | Sequence[str]) -> Self:
-        """Only these columns, and the change columns where changes are read."""
+        """Reads only these columns, and the change columns if changes are read."""
         names = listed(columns)
         if not names or not all(isinstance(column, str) and column.strip() for column in names):
             raise DeclarationError("select() needs column names.", where=caller(), fix='write select("id", "amount").')
         return replace(self, columns=tuple(map(_unquoted, names)))
 
     def batch_size(self, rows: int) -> Self:
-        """Rows of a vectorized read batch; Iceberg's own is 5,000."""
+        """Sets the rows of a vectorized read batch; Iceberg's default is 5,000."""
         return replace(self, vector=count(rows, "batch_size"))
 
     # plan and label

@@ -26,7 +26,7 @@ class Settled:
 
     Attributes:
         branch: The branch that is read or followed; None for main.
-        state: The snapshot whose state is read, or is read first, where the source names one.
+        state: The snapshot whose state is read, or is read first; None if the source names none.
         span: The snapshots `(after, to]` of a source that reads history.
         head: The current snapshot of the branch; None for a table without snapshots.
     """
@@ -107,14 +107,14 @@ def _at_ref(source: IcebergSource, at: At, table: Table) -> tuple[str | None, Sn
             fix="name one that exists, or a state with .as_of(ts) or .at_snapshot(id).",
         )
     state = table.snapshot(tags[name])
-    holders = _holders(table, state.id)
-    if source.streaming and len(holders) > 1 and MAIN not in holders:
+    containing = _branches_with(table, state.id)
+    if source.streaming and len(containing) > 1 and MAIN not in containing:
         raise DeclarationError(
-            f"{at}: the tag is in the history of the branches {', '.join(holders)}, and not of main.",
+            f"{at}: the tag is in the history of the branches {', '.join(containing)}, and not of main.",
             where=source.origin,
-            fix=f"name the branch to follow, such as .at_ref({holders[0]!r}).",
+            fix=f"name the branch to follow, such as .at_ref({containing[0]!r}).",
         )
-    return (None if MAIN in holders or not holders else holders[0]), state
+    return (None if MAIN in containing or not containing else containing[0]), state
 
 
 POINTS: dict[str, Callable[[IcebergSource, At, Table], tuple[str | None, Snapshot]]] = {
@@ -125,7 +125,7 @@ POINTS: dict[str, Callable[[IcebergSource, At, Table], tuple[str | None, Snapsho
 """For each call of `At`, a function that returns the branch (None for main) and the snapshot that the call names."""
 
 
-def _holders(table: Table, snapshot: int) -> list[str]:
+def _branches_with(table: Table, snapshot: int) -> list[str]:
     """The branches whose history has a snapshot."""
     return [name for name, head in table.branches().items() if any(s.id == snapshot for s in history(table, head))]
 
@@ -144,7 +144,7 @@ def _refuse_unfollowable(source: IcebergSource, table: Table, branch: str | None
             fix='begin at a later state, at the oldest with .incremental(start="earliest"), or read it once, without '
             ".incremental().",
         )
-    others = [holder for holder in _holders(table, state.id) if holder != name]
+    others = [other for other in _branches_with(table, state.id) if other != name]
     owner = f"the branch {others[0]}" if others else "no branch"
     raise NotFound(
         f"{what} is not in the history of {name}, so no later commit follows it; it belongs to {owner}: {name} was "
@@ -157,7 +157,7 @@ def _refuse_unfollowable(source: IcebergSource, table: Table, branch: str | None
 def _may_precede(past: list[Snapshot], snapshot: Snapshot) -> bool:
     """True if a snapshot may be an ancestor of a history, and the commits between them have expired.
 
-    Only the times tell: PyIceberg's expiry removes parent ids.
+    Only the commit times can show this, as PyIceberg's expiry removes parent ids.
     """
     return bool(past) and snapshot.timestamp < past[-1].timestamp
 
@@ -203,7 +203,7 @@ def _point(source: IcebergSource, named: str, table: Table, point: Point) -> Sna
 
 
 def _moment(point: Point) -> datetime | None:
-    """The time of a point; None where it is an id or a name."""
+    """The time of a point; None if it is an id or a name."""
     if isinstance(point, int):
         return None
     from helios.table.snapshots import as_moment

@@ -25,12 +25,12 @@ CHANGES = ("append", "overwrite", "delete")
 
 
 def lag(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | None:
-    """The lag of a pipeline behind a table; None where the table, or the pipeline's position in it, is unknown."""
+    """The lag of a pipeline behind a table; None if the table, or the pipeline's position in it, is unknown."""
     source = view.load(entry.source)
     if source is None:
         return None
     read = _read_up_to(pipeline, source, view)
-    if read is None and entry.position is not None:  # the record misses batches without rows; the checkpoint has all
+    if read is None and entry.position is not None:  # only second: the record misses batches without rows
         read = entry.position.snapshot
     counted = CHANGES if entry.changes else APPENDS
     behind = lag_behind(source.iceberg.metadata, read, source.name, notes, branch=entry.branch or MAIN, counted=counted)
@@ -58,7 +58,7 @@ def lag_behind(
     branch: str = MAIN,
     counted: Collection[str] = APPENDS,
 ) -> Lag | None:
-    """How far a reader is behind the branch of a table; None where its position is no longer in the history.
+    """How far a reader is behind the branch of a table; None if its position is no longer in the history.
 
     Args:
         metadata: The metadata of the table.
@@ -90,7 +90,7 @@ def waiting(
     """The snapshots of some operations in `(read, head]`, or all up to `head`, newest first.
 
     Returns:
-        The snapshots; None where `read` was rolled back, or has expired together with later ones.
+        The snapshots; None if `read` was rolled back, or has expired together with later ones.
     """
     snapshots: list[Snapshot] = []
     for id in ancestors(metadata, head) if head is not None else ():

@@ -1,7 +1,7 @@
 """Offsets in the history of an Iceberg table, and the snapshot range between two of them; no JVM is needed.
 
 A followed table is a sequence of units: the state that the reader begins with, then the files of each append. An offset
-counts the files that are read of one unit.
+counts how many files of one unit are read.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class IcebergOffset(SourcePosition):
 
     Attributes:
         snapshot: The last snapshot that is read, at least in part; None in a table without snapshots.
-        files: How many files of that snapshot's unit are read; None when all are.
+        files: How many files of that snapshot's unit are read; None if all are.
         state: Whether that unit is the state at the snapshot, rather than the files that the snapshot added.
-        after: The snapshot before that unit, when the unit is an append that is partly read.
+        after: The snapshot before that unit, if the unit is an append that is partly read.
         rows: The next unassigned row id at that time; None in tables before format v3.
         live: How many rows the table had at that snapshot; None if unknown.
         sequence: The sequence number of the snapshot; later changes have greater ones. None before format v3. In a
@@ -136,12 +136,12 @@ class SnapshotRange:
 
     @property
     def whole(self) -> bool:
-        """True if it consists of whole units."""
+        """True if the range consists of whole units."""
         return not self.skipped and self.taken is None
 
     @property
     def has_whole_state(self) -> bool:
-        """True if it begins with a state, and includes all files of the state."""
+        """True if the range begins with a state, and includes all files of the state."""
         return self.state is not None and not self.skipped and (self.taken is None or self.to != self.state)
 
     def as_json(self) -> dict[str, Any]:

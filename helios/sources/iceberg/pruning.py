@@ -1,7 +1,7 @@
-"""Predicates in PyIceberg's form, which tell the files that a scan skips; without a JVM.
+"""Translates predicates into PyIceberg's expressions, to find the files that a scan skips; without a JVM.
 
-`helios.spark.iceberg.filters` does the same for a run. A conjunct without a form in PyIceberg is ignored: more files
-are then counted as read than are read, never fewer.
+`helios.spark.iceberg.filters` does the same for a run. A conjunct that PyIceberg cannot express is ignored: more
+files are then counted as read than are read, never fewer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SWAPPED = {"LT": "GT", "LTE": "GTE", "GT": "LT", "GTE": "LTE"}
 
 
 class _Unknown(Exception):
-    """A part of a predicate that has no form in PyIceberg."""
+    """A part of a predicate that PyIceberg cannot express."""
 
 
 def row_filter(predicates: Iterable[str], schema: Schema) -> BooleanExpression:
@@ -200,7 +200,7 @@ def _literal(node: Node) -> tuple[str, Any]:
         return ("int" if node.this.isdigit() else "decimal"), node.this
     if name in ("Cast", "TryCast") and type(node.this).__name__ == "Literal":
         kind = _CASTS.get(str(getattr(node.to.this, "name", "")), "")
-        # A cast to BIGINT counts only of a number, any other cast only of a string.
+        # Only a number is accepted in a cast to BIGINT, and only a string in any other cast.
         casts_text = kind != "int"
         if kind and casts_text == bool(node.this.is_string):
             return kind, node.this.this

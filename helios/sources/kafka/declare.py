@@ -44,7 +44,7 @@ class KafkaSource(KafkaConnection, Source):
 
     Attributes:
         topics: The names of the topics; empty if there is a pattern.
-        pattern: A regular expression for whole names of topics.
+        pattern: A regular expression that matches whole topic names.
         first: Where reading starts: "earliest", "latest", a time, or offsets.
         values: How values are read.
         carried: The columns of metadata: pairs of a column and a field of the record.
@@ -299,8 +299,8 @@ class Kafka:
 
         Args:
             topics: The names of the topics.
-            pattern: Instead of names: a regular expression for whole names of topics. Topics that are made later are
-                read, too.
+            pattern: Instead of names: a regular expression that matches whole topic names. Topics that are created
+                later are read, too.
 
         Raises:
             DeclarationError: A name cannot be that of a topic, or the pattern is not a regular expression.
@@ -341,4 +341,6 @@ class Kafka:
             >>> Kafka.sink("big-orders").servers("broker:9092").key("customer").label()
             'Kafka.sink(big-orders)'
         """
-        return KafkaSink(topic=topic_name(topic, f"Kafka.sink({topic!r})", "write to each topic by a sink of its own."))
+        return KafkaSink(
+            topic=topic_name(topic, f"Kafka.sink({topic!r})", "write to each topic with a sink of its own.")
+        )

@@ -27,7 +27,7 @@ class Registered:
     """A schema that a registry knows.
 
     Attributes:
-        id: The id of the schema; it never stands for another schema.
+        id: The id of the schema; it is never used for another schema.
         version: The version of the schema in its subject.
         schema: The schema, as JSON.
     """
@@ -57,7 +57,7 @@ def latest(registry: Registry, subject: str, where: Origin) -> Registered:
 
     Raises:
         NotFound: The registry does not know the subject.
-        InputError: The schema is not one of Avro, or it refers to other schemas.
+        InputError: The schema is not an Avro schema, or it refers to other schemas.
         RunError: The registry does not answer, or refuses the request.
     """
     schema = get_json(registry, f"/subjects/{quote(subject, safe='')}/versions/latest", where, subject)

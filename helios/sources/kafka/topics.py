@@ -1,7 +1,7 @@
 """How far Kafka topics are read, and where the next batch ends; no JVM is needed.
 
-A position has the id of each topic and, by partition, the offset of the next record to read. By the id, a topic differs
-from a later topic of the same name.
+A position has the id of each topic and, by partition, the offset of the next record to read. The id
+distinguishes a topic from a later one of the same name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Topic:
         id: The id of the topic.
         offsets: By partition, the offset of the next record to read.
         since: By partition, the offset at which the batch that ends here begins. Empty if the batch begins where the
-            last one ended; it does not for a new topic, and after records that were gone.
+            last one ended, as it always does except for a new topic and after deleted records.
     """
 
     id: str
@@ -122,7 +122,7 @@ class Range:
 
 
 class RecordsLost(LedgerError):
-    """Records that were not read yet are gone, or a topic is not the topic that was read."""
+    """Records that were not read yet are gone, or a topic was replaced by another one."""
 
 
 def ranges(start: TopicsPosition, end: TopicsPosition) -> list[Range]:
@@ -161,7 +161,7 @@ def verify(position: TopicsPosition, wanted: Iterable[Range], logs: Mapping[str,
         logs: The current logs of the topics.
 
     Raises:
-        RecordsLost: A topic is gone or was made again, or records were deleted.
+        RecordsLost: A topic is gone or was recreated, or records were deleted.
     """
     for name, topic in sorted(position.topics.items()):
         log = logs.get(name)
@@ -285,12 +285,12 @@ def _shares(waiting: Mapping[tuple[str, int], int], most: int) -> dict[tuple[str
     total = sum(waiting.values())
     if total <= most:
         return dict(waiting)
-    left, shares = most, dict.fromkeys(waiting, 0)
+    remaining, shares = most, dict.fromkeys(waiting, 0)
     # Partitions with many records first: if there are more partitions than records, the last ones get none.
     for partition, count in sorted(waiting.items(), key=lambda item: -item[1]):
         rounded_up = -(-count * most // total)
-        shares[partition] = min(left, rounded_up)
-        left -= shares[partition]
+        shares[partition] = min(remaining, rounded_up)
+        remaining -= shares[partition]
     return shares
 
 

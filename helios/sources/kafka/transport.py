@@ -28,7 +28,7 @@ class Topics(Protocol):
 
 
 class StandIn(Topics, Protocol):
-    """Topics without a broker, whose records are given."""
+    """Topics without a broker, whose records a test provides."""
 
     def records(self, spark: SparkSession, at: TopicsPosition, wanted: Iterable[Range], headers: bool) -> DataFrame:
         """The records of ranges, with the columns that Spark's reader of Kafka has."""
@@ -38,7 +38,7 @@ class StandIn(Topics, Protocol):
 
 
 STAND_INS: dict[str, Callable[[KafkaSource], StandIn]] = {}
-"""The factories of stand-ins, by the address that a test gives as a broker's address."""
+"""The factories of stand-ins, by the address that a test declares as its broker."""
 
 
 def stand_in(source: KafkaSource) -> StandIn | None:

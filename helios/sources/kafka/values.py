@@ -148,9 +148,9 @@ class Values:
         return cls(format=format, columns=f"`value` {'string' if format == 'string' else 'binary'}")
 
     @staticmethod
-    def _refuse(format: str, **given: bool) -> None:
-        """Refuses an argument that a format does not take; `given` says which arguments are given."""
-        argument = next((name for name, is_given in given.items() if is_given), None)
+    def _refuse(format: str, **passed: bool) -> None:
+        """Refuses an argument that a format does not take; `passed` says which of these arguments are passed."""
+        argument = next((name for name, is_passed in passed.items() if is_passed), None)
         if argument is not None:
             values = APPLIES_TO.get(argument, "values with fields")
             raise DeclarationError(

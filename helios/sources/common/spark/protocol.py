@@ -40,7 +40,7 @@ class Source(Protocol):
     """True if a batch of a streaming pipeline reads the source at a pin, so that a replay reads the same rows."""
 
     stream_columns: StructType | None
-    """The columns of Spark's stream over the source, fixed for the run; None where there is no stream."""
+    """The columns of Spark's stream over the source, fixed for the run; None if there is no stream."""
 
     # followed sources
 

@@ -67,7 +67,7 @@ def nullable(kind: DataType) -> DataType:
 
 
 def united(a: DataType, b: DataType, *, inferred: bool = False) -> DataType | None:
-    """The narrowest type that holds all values of both; None where there is none.
+    """The narrowest type that holds all values of both; None if there is none.
 
     Args:
         a: A type.

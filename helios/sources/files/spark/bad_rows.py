@@ -51,7 +51,7 @@ def modified() -> Column:
 
 
 def position() -> Column:
-    """The order of each row: by file, oldest first, then by its line in the file.
+    """The position of each row, by which rows are ordered: its file, oldest first, then its line in the file.
 
     Valid only directly after a reader, where the rows of a task are still in the order of the file.
     """

@@ -218,7 +218,7 @@ class _Inspector:
     def _text(self, file: File, path: JavaPath) -> StructType | None:
         """The header of a csv file, or no columns for other text; None if the file is empty.
 
-        Compressed text is opened, as its size does not tell whether it is empty.
+        Compressed text is opened, as its size does not show whether it is empty.
         """
         has_header = self._source.format == "csv" and self._source.flag("header")
         if not has_header and file.path.rsplit(".", 1)[-1].lower() not in CODECS:
@@ -299,7 +299,7 @@ def _duplicate(columns: StructType) -> str | None:
 
 def unreadable(source: FilesSource, bad: Sequence[FileColumns]) -> DamagedFile:
     """The error of files that cannot be read."""
-    others = f" So are {len(bad) - 1} others." if len(bad) > 1 else ""
+    others = f" {len(bad) - 1} more cannot be read." if len(bad) > 1 else ""
     return DamagedFile(
         f"{bad[0].file.path} cannot be read: {bad[0].cause}.{others} Nothing of its batch was written.",
         where=source.origin,

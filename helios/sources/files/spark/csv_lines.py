@@ -78,7 +78,7 @@ def read_csv(
     # Without multiLine the parser would change the line breaks of a field.
     options = line_options(source) | {"multiLine": str(whole).lower()}
     parsed = rows.withColumn("row", F.from_csv(line, ddl(spark, schema), options))
-    # A line of strings fails to parse only by its number of fields.
+    # If all columns are strings, a line fails to parse only if it has a wrong number of fields.
     all_strings = all(isinstance(field.dataType, StringType) for field in columns.fields)
     unparsed = F.when(F.col(f"row.{rejects.TEXT}").isNotNull(), F.lit(OTHER_WIDTH if all_strings else UNPARSED))
     why = F.coalesce(F.col(WHAT), F.col(rejects.WHY), unparsed).alias(rejects.WHY)

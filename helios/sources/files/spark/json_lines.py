@@ -55,7 +55,7 @@ def read_json(
     what = F.col(WHAT)
     why = F.coalesce(F.col(rejects.WHY), reason(what)).alias(rejects.WHY)
     values = F.when(~what.startswith("!"), _values(what))
-    # An object of an array has its own text: copies of the line in each object would make a long array quadratic.
+    # Each object of an array has only its own text: a copy of the whole line in each would be quadratic.
     line = F.when(~what.startswith("[") | values.isNull(), F.col(bad_rows.LINE)).alias(bad_rows.LINE)
     parsed = rows.select(line, *bad_rows.ORIGIN, why, *plain_columns, F.explode_outer(values).alias(WHAT))
     parsed = parsed.withColumn("row", F.from_json(WHAT, schema, line_options(source)))
@@ -96,7 +96,7 @@ def _json_lines(
     *,
     typed: StructType | None,
 ) -> DataFrame:
-    """The lines or records of json files that are not blank, with `WHAT` as JsonLine.java gives it.
+    """The lines or records of json files, without blank ones, with `WHAT` as JsonLine.java returns it.
 
     With `typed`, a plain line has these columns in `PLAIN`, and null in `WHAT`.
     """

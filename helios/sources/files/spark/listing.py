@@ -43,7 +43,7 @@ PATH, LENGTH, MODIFIED = "{path=", "; isDirectory=false; length=", "; modificati
 """The fields of a status as text. Hadoop prints them in this order on every storage."""
 
 MANY = 1_000
-"""So many files are looked up by a listing of the whole folder, and so many statuses leave the JVM in a file."""
+"""For more files than this, the whole folder is listed, and the statuses leave the JVM in a file."""
 
 STATUSES = Path(__file__).with_name("Statuses.java")
 
@@ -56,7 +56,7 @@ SINK_LOG = "_spark_metadata"
 TABLE_LOGS = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
 """The folders in which other table formats keep their logs."""
 _NO_TABLES: set[str] = set()
-"""Paths that are known to be no tables, as a followed folder is listed again and again."""
+"""Paths that were checked and are not tables: a followed folder is listed again and again, but checked once."""
 
 
 def list_source(spark: SparkSession, path: str, source: FilesSource) -> Listed | None:
@@ -174,7 +174,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)
-    except OSError:  # no folder, a folder that is gone, or one that may not be listed: Hadoop gives the error
+    except OSError:  # no folder, a folder that is gone, or one that may not be listed: Hadoop raises the error
         return []
 
 
@@ -289,7 +289,7 @@ def _parsed(spark: SparkSession, statuses: ScalaText) -> Listed:
 
 
 def _through_a_file(spark: SparkSession, statuses: ScalaText) -> Listed:
-    """Many file statuses, from a file with three fields for each. This takes a third of the time of their text."""
+    """Many file statuses, passed in a file with three fields for each: three times as fast as passing them as text."""
     with tempfile.TemporaryDirectory(prefix="helios-") as folder:
         file = Path(folder) / "listing"
         writer = cast("JavaStatusWriter", instance(spark, STATUSES))
@@ -300,7 +300,7 @@ def _through_a_file(spark: SparkSession, statuses: ScalaText) -> Listed:
 
 
 def _in_seconds_on_s3(listed: Listed) -> Listed:
-    """Files, on S3 with times in whole seconds, since some servers give milliseconds only in a listing."""
+    """A listing, on S3 with times cut to whole seconds: some servers return milliseconds only in listings."""
     if not next(iter(listed), "").startswith("s3"):
         return listed
     return {path: (size, modified - modified % 1000) for path, (size, modified) in listed.items()}

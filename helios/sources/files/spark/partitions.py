@@ -64,7 +64,7 @@ def columns(path: str, files: Iterable[str]) -> StructType:
         if re.search(r"/[^/=]+=/", "/" + _below(_plain(path), _plain(folder))):
             raise InputError(
                 f"{folder} gives no value: for some writers that is an empty text, and for others null.",
-                fix=f"rename the folder: null is {NULL}, and an empty text only the files themselves can have.",
+                fix=f"rename the folder: null is {NULL}, and only the files themselves can have an empty text.",
             )
         names = [name.lower() for name, _ in folder_pairs]
         if len(names) > len(set(names)):

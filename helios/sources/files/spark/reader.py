@@ -37,7 +37,7 @@ from helios.spark.native.inputs import SourceFiles
 from helios.table.positions import Lag, Position, Span
 
 FRESH = 60.0
-"""A listing serves further batches of `max_files` files for so many seconds, while enough of its files wait."""
+"""For so many seconds, further batches of `max_files` files use the same listing, while enough of its files wait."""
 
 OBJECT_STORES = ("s3a://", "gs://")
 
@@ -224,7 +224,7 @@ class FilesReader(SpanSource):
         if gone and self._source.missing != "skip":
             return False
         if changed and self._source.changed != "reread":
-            # After a failed run, a changed file is one that the user has repaired, as the error says.
+            # After a failed run, the user may have repaired the file, as the error advised.
             return self._our_log.has_failed(FolderPosition.parse(span.end or {}))
         return bool(gone or changed)
 

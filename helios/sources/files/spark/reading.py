@@ -167,7 +167,7 @@ def _typed(
 
 
 def _fails_at_extra_fields(source: FilesSource) -> bool:
-    """True if a json row with undeclared fields stops the run when it is read: no look at all rows is needed before."""
+    """True if reading a json row with undeclared fields stops the run: the rows need not be searched for them first."""
     fails = (source.extra, source.bad_row, source.bad_file) == ("fail", "fail", "fail")
     return fails and has_plain_lines(source)
 
@@ -185,7 +185,7 @@ def _csv_types(
     types: list[DataType] = [StringType() for _ in group.own.fields]
     if infers and (widening or any(field.name.lower() not in known for field in group.own.fields)):
         inferred = _infer(context, source, group)
-        if len(inferred) == len(group.own):  # else all rows are shorter than the header, and so are bad rows
+        if len(inferred) == len(group.own):  # else all rows are shorter than the header, and are bad rows
             types = [field.dataType for field in inferred.fields]
     fields = [
         StructField(field.name, _wider(known.get(field.name.lower()), kind, widening))
@@ -281,7 +281,7 @@ def _fitting(
         except InputError as error:
             if source.bad_file != "quarantine":
                 raise
-            if source.format == "json" and len(group.files) > 1:  # any of its files may have the misfit: halve it
+            if source.format == "json" and len(group.files) > 1:  # any file of the group may not fit: halve the group
                 middle = len(group.files) // 2
                 halves = [replace(group, files=files) for files in (group.files[:middle], group.files[middle:])]
                 waiting = [replace(half, own=_infer(context, source, half, declared)) for half in halves] + waiting
@@ -386,7 +386,7 @@ def _as_texts(source: FilesSource, group: Group, keys: StructType) -> Group:
         return group
     own = as_texts(group.own, text_types(source))
     assert isinstance(own, StructType)
-    # A column of the file is compared with a partition column of its name, which is not done for plain lines.
+    # A file column is compared with a partition column of the same name; plain lines are not compared.
     is_compared = bool(by_name(own).keys() & by_name(keys).keys())
     plain = has_plain_lines(source) and not is_compared
     plain = plain and partitions.all_fit(source.path, [file.path for file in group.files], keys)

@@ -208,7 +208,7 @@ def _fitted(group: Group, reading: Reading, source: FilesSource) -> Fitted:
 def _inferred(
     value: Column, text: Column, field: StructField, reading: Reading, doubtful: list[tuple[str, Column]]
 ) -> Column:
-    """A value of a column. If its type is inferred, a text that would lose leading zeros is null and adds a doubt."""
+    """The value of a column. If its type is inferred, a text that would lose leading zeros is null and doubtful."""
     doubt = zeros_lost(text, field) if field.name.lower() in reading.inferred else None
     if doubt is None:
         return value

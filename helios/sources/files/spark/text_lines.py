@@ -1,6 +1,6 @@
 """The text of csv, json and text files, with the file of each text: line by line, or as records of whole files.
 
-Spark's own readers keep only the lines that do not parse, and accept values that their parser rounds, cuts or replaces.
+Spark's own readers keep the text only of lines that do not parse, and their parser rounds, cuts or replaces values.
 So files are read as text here. `csv_lines` and `json_lines` let Spark's parser split each text into fields, which are
 texts again; `text_values` and the casts of `helios.sources.common.spark.types` turn them into values.
 """
@@ -40,7 +40,7 @@ ROW = "row"
 """The field with the row, in a struct of the row and `WHAT`."""
 
 WHAT = "what"
-"""The class of a line or record. csv: null for a row, empty for none, else the reason. json: see `JsonLine.java`."""
+"""The class of a line or record. csv: null for a row, empty for no row, else a reason. json: see `JsonLine.java`."""
 
 REPLACED = "\ufffd"
 """Replaces bytes that are not valid in the encoding."""
@@ -98,9 +98,9 @@ def lines(
         source: The source.
         files: The files.
         options: The names of the options that say where a line ends.
-        what: Gives `WHAT` from the file, the offset at which the task begins in the file, and the text of the line.
-        plain: Gives `PLAIN` from the file, the offset, and the bytes of the line. If `what` is None, it gives a struct
-            of `ROW` and `WHAT`. A plain line has neither a text nor a reason.
+        what: Computes `WHAT` from the file, the offset at which the task begins in the file, and the text of the line.
+        plain: Computes `PLAIN` from the file, the offset, and the bytes of the line. If `what` is None, it returns a
+            struct of `ROW` and `WHAT`. A plain line has neither a text nor a reason.
     """
     given = {name: text for name, text in source.reader_options().items() if name in options}
     reader = spark.read.format("text").options(**given, **SKIP_NO_FILE)
@@ -131,7 +131,7 @@ def records(
         spark: The session.
         source: The source.
         files: The files.
-        split: Gives the `RECORDS` of a file from its text.
+        split: Splits the text of a file into its `RECORDS`.
     """
     text, why = _text(spark, source.reader_options(), F.col("value"))
     reader = spark.read.format("text").options(wholetext=True, **SKIP_NO_FILE)

@@ -57,7 +57,7 @@ def read_changes(
 
     Raises:
         InputError: The table has equality deletes, or is merge-on-read of format v2 and there are no keys.
-        LedgerError: A snapshot of the range has expired, or `after` is no ancestor of `to`.
+        LedgerError: A snapshot of the range has expired, or `after` is not an ancestor of `to`.
     """
     table = source_table(spark, read)
     jvm = classes()

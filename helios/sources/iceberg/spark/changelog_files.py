@@ -50,7 +50,7 @@ class FileState:
     """A data file with the deletes that applied to it at one point in the history.
 
     Attributes:
-        path: Its location, as in the column `_file`.
+        path: The location of the file, as in the column `_file`.
         file: Iceberg's `DataFile`.
         deletes: Iceberg's `DeleteFile`s.
         deleted: Whether the rows are those that the deletes removed, instead of the live rows.
@@ -292,14 +292,14 @@ def tasks(spark: SparkSession, table: JavaTable, states: Iterable[FileState]) ->
     schema = core.SchemaParser.toJson(table.schema())
     everything = core.expressions.ResidualEvaluator.unpartitioned(core.expressions.Expressions.alwaysTrue())
     specs: dict[int, str] = {}
-    made: JavaList[JavaFileScanTask] = jvm.java.util.ArrayList()
+    java_tasks: JavaList[JavaFileScanTask] = jvm.java.util.ArrayList()
     for state in states:
         spec_id = int(state.file.specId())
         if spec_id not in specs:
             specs[spec_id] = core.PartitionSpecParser.toJson(table.specs().get(spec_id))
         deletes = java_array(core.DeleteFile, state.deletes)
-        made.add(core.BaseFileScanTask(state.file, deletes, schema, specs[spec_id], everything))
-    return made
+        java_tasks.add(core.BaseFileScanTask(state.file, deletes, schema, specs[spec_id], everything))
+    return java_tasks
 
 
 V1_ORDINALS = 1 << 53

@@ -1,4 +1,4 @@
-"""Iceberg offsets against a table's history: the snapshots after an offset, and the end of the next batch."""
+"""Iceberg offsets in a table's history: the snapshots after an offset, and the end of the next batch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SnapshotDelta:
         after: The parent snapshot.
         files: The number of data files.
         rows: The number of their rows, deleted ones included.
-        bytes: The size of the files; None where the snapshot's summary has none.
+        bytes: The size of the files; None if the snapshot's summary has none.
         at: The commit time of the snapshot, in milliseconds since 1970.
     """
 
@@ -151,7 +151,7 @@ def _gap(table: JavaTable, began: int, oldest: JavaSnapshot) -> bool:
     """True if commits may be missing between a sequence number and a snapshot without a parent.
 
     Commits of other branches have sequence numbers too. Format v1 has no sequence numbers: there, the oldest commit is
-    the first one if it added all rows that it holds.
+    the first one if it added all rows of its state.
     """
     first = int(oldest.sequenceNumber())
     if first == 0:

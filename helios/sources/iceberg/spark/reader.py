@@ -141,7 +141,7 @@ class IcebergReader(SpanSource):
     def _latest(self, offset: IcebergOffset) -> IcebergOffset:
         table, read = self._table(), self.read_plan
         newest = table.snapshot(self._until) if self._until is not None else None
-        # If the snapshot at which the run ends has expired, a later one holds its rows.
+        # If the snapshot at which the run ends has expired, a later one has its rows.
         newest = newest or tables.head(table, read.branch)
         if newest is None or (self._frozen and self._until is None):
             return offset
@@ -339,7 +339,7 @@ class IcebergReader(SpanSource):
         return self.read_plan.table.catalog
 
     def _state_files(self, table: JavaTable, snapshot: int | None) -> TableFiles:
-        """The data files of a state. Where Spark has planned the state too, it has recorded the total already."""
+        """The data files of a state. If Spark has planned the state, too, it has already recorded the total."""
         whole = SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
         reader = replace(self._snapshots, read=self.read_plan, predicates=self.context.plan.pushed(self.index))
         tasks, metrics = reader.tasks(table, whole if snapshot is not None else SnapshotRange())

@@ -61,7 +61,7 @@ def narrowed(df: DataFrame, read: ReadPlan) -> DataFrame:
 def settled(read: ReadPlan) -> ReadPlan:
     """A source with its points in the history resolved.
 
-    The compiler resolves them where the table exists by then; else they are resolved here.
+    The compiler resolves them if the table exists by then; otherwise they are resolved here.
 
     Raises:
         InputError: A point does not exist.
@@ -100,7 +100,7 @@ def read_at(
         positioned: Whether each row carries its position in the hidden column `POSITION`.
 
     Raises:
-        RunError: A file does not hold what the table declares.
+        RunError: A file does not match what the table declares.
     """
     read = settled(read)
     if read.span is not None and snapshot is not None:

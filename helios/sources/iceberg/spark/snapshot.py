@@ -91,7 +91,7 @@ def read_state(
         since: The first row id that is read; None for all rows.
 
     Raises:
-        RunError: A file does not hold what the table declares.
+        RunError: A file does not match what the table declares.
     """
     assert read.table is not None
     if snapshot is None:

@@ -44,7 +44,7 @@ def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTa
     """Refuses a source's files that Spark would read wrongly.
 
     Raises:
-        RunError: A file does not hold what the table declares.
+        RunError: A file does not match what the table declares.
     """
     if not foreign_files.has_checks(table):  # no required column and no name mapping: nothing to check
         return
@@ -60,7 +60,7 @@ def verify_state(spark: SparkSession, read: ReadPlan, table: JavaTable, snapshot
     """Refuses the files of a state, as `verify` does; Spark itself plans the state.
 
     Raises:
-        RunError: A file does not hold what the table declares.
+        RunError: A file does not match what the table declares.
     """
     if not foreign_files.has_checks(table):  # as in `verify`
         return
@@ -120,7 +120,7 @@ class SnapshotReader:
         """The scan tasks of a range as a Java list, and their scan metrics.
 
         Raises:
-            RunError: A file does not hold what the table declares.
+            RunError: A file does not match what the table declares.
         """
         jvm = classes()
         chosen: JavaList[JavaFileScanTask] = jvm.java.util.ArrayList()
@@ -188,7 +188,7 @@ class SnapshotReader:
         return scan.fromSnapshotExclusive(delta.after) if delta.after is not None else scan
 
     def _filtered_scan(self, table: JavaTable, delta: SnapshotDelta) -> JavaScan:
-        """A scan of the files that may hold rows that meet the predicates.
+        """A scan of the files that may have rows that meet the predicates.
 
         A table with a name mapping is scanned without a filter. Its files may be another writer's, with bounds in
         milliseconds or in decimals of another scale: a filter could skip matching rows.
@@ -211,7 +211,7 @@ class SnapshotReader:
         history = History(table, table.snapshot(delta.snapshot))
         if delta.state:  # the manifests of the state itself list all of its files
             return overflow.without_order(condition, overflow.unordered(table, islice(history, 1)))
-        # Of each new snapshot, the manifests that it added.
+        # For new snapshots, only the manifests that each one added.
         new = takewhile(lambda snapshot: snapshot.snapshotId() != delta.after, history)
         return overflow.without_order(condition, overflow.unordered(table, new, added=True))
 

@@ -1,4 +1,4 @@
-"""Values in Avro's binary format: Avro resolves them into one schema, and Spark makes columns of them."""
+"""Values in Avro's binary format: Avro resolves them into one schema, and Spark turns them into columns."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def columns_of(spark: SparkSession, schema: str, where: Origin) -> StructType:
         kind = spark.range(0).select(value.alias("value")).schema["value"].dataType
     except PySparkException as error:
         raise InputError(
-            f"the schema of Avro cannot be read: {str(error).splitlines()[0]}",
+            f"the Avro schema cannot be read: {str(error).splitlines()[0]}",
             where=where,
             fix="repair it; Spark reads records whose types are not recursive.",
         ) from error
@@ -90,6 +90,6 @@ def followed_schema(registry: Registry, topics: Iterable[str], where: Origin) ->
         raise InputError(
             f"the schemas of the subjects {first} and {other} differ, and the source has one schema.",
             where=where,
-            fix='read each topic by a source of its own, or declare value("avro", schema=...).',
+            fix='read each topic with a source of its own, or declare value("avro", schema=...).',
         )
     return schemas[first]

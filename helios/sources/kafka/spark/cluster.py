@@ -114,7 +114,7 @@ class Cluster:
         """
         if self._source.pattern is None:
             return list(self._source.topics)
-        known = self._asked(lambda admin: listed(admin.listTopics().names().get()))
+        known = self._request(lambda admin: listed(admin.listTopics().names().get()))
         return sorted(name for name in known if re.fullmatch(self._source.pattern, name))
 
     def logs(self, names: Iterable[str]) -> dict[str, Log]:
@@ -152,17 +152,17 @@ class Cluster:
                 raise
             return str(answer.topicId().toString()), answer.partitions().size()
 
-        return self._asked(ask)
+        return self._request(ask)
 
     def missing(self, names: Iterable[str]) -> NotFound:
         """The error of topics that do not exist, with similar names."""
-        known = self._asked(lambda admin: listed(admin.listTopics().names().get()))
+        known = self._request(lambda admin: listed(admin.listTopics().names().get()))
         first, *more = names
-        others = f" (nor are {', '.join(more)})" if more else ""
+        others = f" (nor do {', '.join(more)})" if more else ""
         return NotFound(
-            f"topic {first!r} is not there on {self._brokers}{others}. {near_miss(first, known)}",
+            f"topic {first!r} does not exist on {self._brokers}{others}. {near_miss(first, known)}",
             where=self._source.origin,
-            fix="check the name, or make the topic.",
+            fix="check the name, or create the topic.",
         )
 
     # offsets
@@ -188,10 +188,10 @@ class Cluster:
             listed: JavaListOffsets = admin.listOffsets(specs, options)
             return {part: int(listed.partitionResult(partition).get().offset()) for part, partition in parts.items()}
 
-        return self._asked(ask) if wanted else {}
+        return self._request(ask) if wanted else {}
 
     def at(self, names: Iterable[str], logs: Mapping[str, Log], milliseconds: int) -> dict[str, tuple[int, ...]]:
-        """By topic and partition, the offset of the first record at a time or later; the end if there is none."""
+        """By topic, the offset in each partition of the first record at a time or later; the end if there is none."""
         parts = [(name, number) for name in names for number in range(len(logs[name].latest))]
         spec = classes().org.apache.kafka.clients.admin.OffsetSpec
         offsets = self.offsets({part: spec.forTimestamp(milliseconds) for part in parts})
@@ -253,7 +253,7 @@ class Cluster:
 
     # the client
 
-    def _asked(self, ask: Callable[[JavaAdmin], T]) -> T:
+    def _request(self, ask: Callable[[JavaAdmin], T]) -> T:
         return self._guarded(lambda: ask(self._admin()))
 
     def _admin(self) -> JavaAdmin:

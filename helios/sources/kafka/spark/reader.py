@@ -1,6 +1,6 @@
 """The source of Kafka topics: positions are offsets, and each batch reads ranges of offsets.
 
-Spark's offset log has a range before the range is read, so that a batch that runs again reads the same records. With
+Spark's offset log records a range before it is read, so that a batch that runs again reads the same records. With
 `read_committed`, a range ends before the first open transaction.
 """
 
@@ -48,12 +48,12 @@ FETCHES = {"max.poll.records": "50000", "max.partition.fetch.bytes": str(8 << 20
 """The settings of the consumer for large and quick fetches.
 
 Large: after each poll, which has 500 records by default, Spark asks the broker twice for the bounds of the partition.
-Quick: the consumer has requested the next records before, and the broker answers one request after another. At the end
-of a partition, it would wait half a second for new records, and Spark's requests would wait, too.
+Quick: the consumer prefetches, and the broker answers requests in order. At the end of a partition, the broker would
+hold a prefetch for half a second to wait for new records, and the requests of Spark behind it.
 """
 
 V1_SOURCES = "spark.sql.sources.useV1SourceList"
-"""Spark's list of formats that are read by its first interface, which makes a Java object of each row."""
+"""Spark's list of formats that are read through its V1 source API, which makes a Java object of each row."""
 
 
 class KafkaReader(SpanSource):
@@ -101,7 +101,7 @@ class KafkaReader(SpanSource):
             raise NotFound(
                 f"{self._source.label()}: no topic matches the pattern yet.",
                 where=self._source.origin,
-                fix="check the pattern, which must match whole names, or make a first topic.",
+                fix="check the pattern, which must match whole names, or create a first topic.",
             )
         offsets = self._starts(logs)
         return TopicsPosition({name: Topic(log.id, offsets[name]) for name, log in logs.items()}).as_json()
@@ -244,7 +244,7 @@ class KafkaReader(SpanSource):
     def _registered_schema(self, topics: Iterable[str] | None) -> str:
         """The schema that the columns follow.
 
-        The registry is asked after the end of a batch is known: a producer registers a schema before it writes records.
+        The registry is queried once the end of a batch is known: a producer registers a schema before it writes records.
         """
         source = self._source
         assert source.values.registry is not None
@@ -334,10 +334,10 @@ class KafkaReader(SpanSource):
 
     @override
     def confirm(self, span: Span) -> None:
-        """Refuses records that may be those of another topic of the same name. Spark's reader notices deleted records.
+        """Refuses records that may come from another topic of the same name. Spark's reader notices deleted records.
 
         Raises:
-            RecordsLost: A topic is gone, or was made again.
+            RecordsLost: A topic is gone, or was recreated.
         """
         end = TopicsPosition.parse(span.end or {})
         self._verify(end, [], self._cluster.logs(end.topics))
@@ -348,7 +348,7 @@ class KafkaReader(SpanSource):
 
 
 def _loaded(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """The records, read by Spark's second interface for batches."""
+    """The records, read through Spark's V2 source API."""
     formats = str(spark.conf.get(V1_SOURCES))
     spark.conf.set(V1_SOURCES, ",".join(name for name in formats.split(",") if name.strip() != "kafka"))
     try:

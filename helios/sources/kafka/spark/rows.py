@@ -40,7 +40,7 @@ PARSED: the value, as Spark parses `JSON` or `AVRO`. WHY: the reason why the rec
 """
 
 PLAIN = "__helios_plain"
-"""The hidden column with the columns of a plain JSON value; null if `JSON` and `PARSED` have the value."""
+"""The hidden column with the columns of a plain JSON value; null if the value is in `JSON` and `PARSED` instead."""
 
 HEADER = 5
 """So many bytes precede a value with a registry: the byte 0, and the id of the schema in four bytes."""
