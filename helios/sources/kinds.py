@@ -55,7 +55,7 @@ def _kind(source: Source) -> SourceKind | None:
 
 
 def position_of(value: object) -> tuple[SourceKind, SourcePosition] | None:
-    """The position that JSON values hold, with the kind that wrote it; None if no kind recognizes the values.
+    """The position in a JSON value, with the kind that wrote it; None if no kind recognizes the value.
 
     Examples:
         >>> kind, position = position_of({"snapshot_id": 7})
@@ -73,12 +73,12 @@ def position_of(value: object) -> tuple[SourceKind, SourcePosition] | None:
 
 
 def is_outage_message(message: str) -> bool:
-    """True if the message is one that the client of a source gives while its service does not answer."""
+    """True if the client of a source reports the message while its service does not answer."""
     return any(kind.outages is not None and re.search(kind.outages, message) for kind in _all_kinds())
 
 
 def _all_kinds() -> Iterator[SourceKind]:
-    """The kinds of this package, then those of other packages, which are looked up only then."""
+    """The kinds of this package, then those of other packages, which are looked up only when they are reached."""
     for name in KINDS:
         yield _built_in(name)
     for name in _entry_points():

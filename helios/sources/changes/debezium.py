@@ -45,8 +45,8 @@ class CdcSource(TopicChanges):
     def slot(self, name: str, database: str, *, password: str | Secret | None = None) -> Self:
         """Names the PostgreSQL replication slot from which Debezium reads, so that `helios doctor` checks the slot.
 
-        A run with `--once` reports a slot that nobody reads. A run without `--once` does not ask the database: if the
-        slot is lost, the topics only get no new records.
+        A run with `--once` reports a slot that nobody reads. A run without `--once` does not query the database: it
+        sees a lost slot only as topics without new records.
 
         Args:
             name: Debezium's `slot.name`.
@@ -72,8 +72,8 @@ class CdcSource(TopicChanges):
 
     @property
     def step_texts(self) -> tuple[str, ...]:
-        given = {"key": self.key, "schema": self.declared_schema, "time": self.time, "decimals": self.decimals}
-        arguments = [f"{name}={value!r}" for name, value in given.items() if value]
+        declared = {"key": self.key, "schema": self.declared_schema, "time": self.time, "decimals": self.decimals}
+        arguments = [f"{name}={value!r}" for name, value in declared.items() if value]
         if self.extra != "fail":
             arguments.append(f"extra={self.extra!r}")
         return (f"debezium({', '.join(arguments)})",)
@@ -115,7 +115,7 @@ class Cdc:
             extra: With `schema`, the policy for records with other columns: "fail" makes them bad rows, "ignore" leaves
                 the columns out.
             time: The unit of times that are numbers, for records without a schema part. "micros" are PostgreSQL's and
-                MySQL's times of precision 4 to 6, "millis" those up to 3, and those of `time.precision.mode=connect`.
+                MySQL's times of precision 4 to 6; "millis" those up to 3, and all with `time.precision.mode=connect`.
             decimals: Debezium's `decimal.handling.mode`, "precise" or "string", for records without a schema part.
 
         Raises:
@@ -190,7 +190,7 @@ def _refuse_columns(source: KafkaSource) -> None:
 
 
 def _refuse_options(schema: object, extra: str, time: str | None, decimals: str | None) -> None:
-    """Refuses unknown options, and those that need a declared schema."""
+    """Refuses unknown options, and options that lack the declared schema that they need."""
     if time is not None:
         one_of(time, UNITS, "time")
     if decimals is not None:

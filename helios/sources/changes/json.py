@@ -50,13 +50,13 @@ class ChangeLogSource(TopicChanges):
 
     @property
     def op_column(self) -> str:
-        """The name of the operation's column, which the rows do not have; no column has the name of an expression."""
+        """The name of the operation's column, which rows leave out; if `op` is an expression, there is none."""
         return self.op.strip().strip("`")
 
     @property
     def step_texts(self) -> tuple[str, ...]:
-        given = {"op": self.op, "key": self.key, "order": self.order}
-        arguments = [f"{name}={value!r}" for name, value in given.items() if value]
+        declared = {"op": self.op, "key": self.key, "order": self.order}
+        arguments = [f"{name}={value!r}" for name, value in declared.items() if value]
         if dict(self.operations) != OPERATIONS:
             arguments.append(f"operations={dict(self.operations)!r}")
         return (*self.kafka.step_texts, f"json({', '.join(arguments)})")
@@ -110,9 +110,9 @@ def change_log(
     )
 
 
-def _operations(given: Mapping[str, Operation]) -> tuple[tuple[str, str], ...]:
+def _operations(operations: Mapping[str, Operation]) -> tuple[tuple[str, str], ...]:
     meanings: dict[str, str] = {}
-    for value, meaning in given.items():
+    for value, meaning in operations.items():
         lower = text(value, "operations=").lower()
         one_of(meaning, MEANINGS, "operations")
         if meanings.setdefault(lower, meaning) != meaning:

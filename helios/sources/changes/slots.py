@@ -31,7 +31,7 @@ NEW_SNAPSHOT = (
     "start Debezium with snapshot.mode=when_needed{drop}, which reads the tables again. No log has the changes in "
     "between, deletes among them: refill the target from that snapshot on, as the docs of changes of databases say."
 )
-"""The fix for lost changes; `drop` is what must be done before."""
+"""The fix for lost changes; `drop` is the step that must come first, if any."""
 
 
 @dataclass(frozen=True)

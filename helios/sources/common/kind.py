@@ -1,4 +1,4 @@
-"""The descriptor of a kind of source: plans, runs, `status` and other commands ask the descriptor, and name no kind."""
+"""The descriptor of a kind of source: plans, runs and commands such as `status` use it, and name no kind."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SourceKind:
         reader: The class that reads it on Spark, as "module:Class"; a `helios.sources.common.spark.protocol.Source`.
         position: The class of its positions, as its reader writes them.
         describe: Its columns, and the problems of reading it; may raise a single problem as an `InputError`.
-        jars: Components of `helios.environment.coordinates` that it needs beside those of catalogs.
+        jars: Components of `helios.environment.coordinates` that the kind needs beside those of catalogs.
         rereadable: Whether a span that is read again returns the same rows; `.exactly_once()` requires this.
         counts_rows: Whether the number of rows is known before they are read, so that `max_rows` can limit a batch.
         absent: The problem that `helios check` reports if the data does not exist; None if the data exists, or
@@ -44,7 +44,7 @@ class SourceKind:
         lag: The function that computes a pipeline's lag without a JVM, as "module:function": it takes the pipeline, its
             recorded position, the view of the status, and a list for notes; it returns a `Lag`, or None if unknown.
         backlog: Adds the waiting data to a read of a plan; it takes the plan and the read's number, and returns None
-            where nothing is added.
+            if nothing is added.
         failures: The function that turns an error of the reader into one for the user, as "module:function": it takes
             the error and the plan, and returns None for any other error.
         outages: The messages of its client while the service does not answer, as a regular expression.
@@ -53,12 +53,12 @@ class SourceKind:
         looks: The checks of `helios doctor`, as "module:function": it takes a source, and returns the checks that need
             no JVM, and those that do.
         why: The reason for reading spans in a stateless pipeline, as the plan prints it.
-        units: The units of which a batch takes whole ones only, such as files.
+        units: The units that a batch does not split, such as files.
         place: The location of the source's files, if that is an object store; may raise an `InputError`.
-        same: Whether a recorded entry that has another name may be of the same source.
+        same: Whether a recorded entry with another name may belong to the same source.
         entry: The field that only recorded entries of this kind have, with an empty value.
         again: The function that finds a row that a batch has read, as "module:function": it takes the span, the columns
-            of a key, the source as its plan shows it, and the view of the status, and returns an `Again`; None where
+            of a key, the source as its plan shows it, and the view of the status, and returns an `Again`; None if
             rows cannot be read again.
         logged: Whether a log in the checkpoint has what was read: a lost checkpoint cannot be resumed without it.
     """

@@ -15,7 +15,7 @@ class Look:
         what: The check: it returns its result as text, and raises an error if the check fails.
         where: The address of the service.
         remedy: The fix of a failure whose cause is unknown.
-        needed: Whether the service needs one such check to succeed. If all of them fail, the checks that need a JVM
+        needed: Whether one of the checks with this flag must succeed. If all of them fail, the checks that need a JVM
             are skipped.
     """
 

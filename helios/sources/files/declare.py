@@ -156,12 +156,12 @@ class FilesSource(Source):
                 value is invalid or would lose data.
         """
         where = caller()
-        given: dict[str, str] = {}
+        texts: dict[str, str] = {}
         for name, value in options.items():
             option, text = option_name(name, self.format, where), option_text(name, value, where)
             check_value(option, text, self.format, where)
-            given[option] = text
-        source = replace(self, options=tuple({**dict(self.options), **given}.items()))
+            texts[option] = text
+        source = replace(self, options=tuple({**dict(self.options), **texts}.items()))
         refuse_values(source.reader_options(), where)
         if "timestampFormat" in source.reader_options():
             refuse_timestamps(self.path, "", self.timestamps)

@@ -39,7 +39,7 @@ def parquet_columns(path: str) -> Schema | None:
     """The columns of all parquet files under a local path, united by name.
 
     Returns:
-        The columns, of `unknown` type where files differ. None if there are no files or too many, if a file cannot be
+        The columns, of `unknown` type if files differ. None if there are no files or too many, if a file cannot be
         read, or if folders such as day=2026-01-01 add columns.
     """
     folder = local(path)

@@ -102,7 +102,7 @@ class Part:
 
     @classmethod
     def of_name(cls, name: str) -> Part | None:
-        """The log file of a name; None for the name of another file."""
+        """The log file with a name; None if the name is not that of a log file."""
         match = NAME.fullmatch(name)
         return cls(name, int(match[1]), int(match[2] or match[1])) if match is not None else None
 

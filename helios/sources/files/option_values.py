@@ -23,7 +23,7 @@ WHOLE = frozenset({"inputBufferSize", "maxCharsPerColumn", "maxColumns"})
 SEPARATORS = frozenset({"delimiter", "sep"})
 
 SEPARATOR = re.compile(r"""(?:[^\\]|\\[tbrf"'\\])+""", re.DOTALL)
-"""Any characters, where a backslash stands only in an escape that Spark knows."""
+"""Any characters, with backslashes only in escapes that Spark knows."""
 
 WORDS: Mapping[str, tuple[str, ...]] = {
     "datetimeRebaseMode": ("CORRECTED", "EXCEPTION", "LEGACY"),

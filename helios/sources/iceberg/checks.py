@@ -231,7 +231,7 @@ def _newer(past: list[Snapshot], after: int | None) -> list[Snapshot]:
 
 
 def _merged_on_read(source: IcebergSource, table: Table, snapshots: list[Snapshot]) -> str | None:
-    """The evidence that rows are changed merge-on-read, in words; None without evidence.
+    """The evidence that rows are changed merge-on-read, as text; None without evidence.
 
     The table's properties count for a followed table only, as they apply to future commits.
     """
@@ -256,7 +256,7 @@ def problems(sink: IcebergSink, read: ReadPlan, path: ReadPath) -> list[HeliosEr
 
 
 def _rebootstrap(sink: IcebergSink, read: ReadPlan, path: ReadPath) -> Iterator[HeliosError]:
-    """The problem of reading a state again where rows would be counted or written twice."""
+    """The problem of reading a state again if its rows would be counted or written twice."""
     stateful = path is ReadPath.STREAM
     if not read.source.rebootstraps or (not stateful and sink.mode.traits.idempotent):
         return

@@ -320,9 +320,9 @@ class IcebergSource(Source):
         if self.at is not None:
             calls.append(str(self.at))
         if self.poll is not None:
-            given = {"start": self.start, "max_rows": self.max_rows, "max_files": self.max_files}
-            more = "".join(f", {name}={value!r}" for name, value in given.items() if value is not None)
-            calls.append(f"incremental(poll={show_seconds(self.poll)}{more})")
+            arguments = {"start": self.start, "max_rows": self.max_rows, "max_files": self.max_files}
+            others = "".join(f", {name}={value!r}" for name, value in arguments.items() if value is not None)
+            calls.append(f"incremental(poll={show_seconds(self.poll)}{others})")
         if self.between_points is not None and self.changed is not None:
             calls.append(f"changes_between({self.between_points}{', ' if self.changed.keys else ''}{self.changed})")
         elif self.between_points is not None:
@@ -346,7 +346,7 @@ def _pairing(changed: Changes, format_version: int | None) -> str:
     if changed.keys:
         return f"updates paired by {', '.join(changed.keys)}"
     if format_version is None:
-        return "updates paired by row lineage, where the table has format v3"
+        return "updates paired by row lineage, if the table has format v3"
     return "updates paired by row lineage" if format_version >= LINEAGE_SINCE else "an update is a delete and an insert"
 
 

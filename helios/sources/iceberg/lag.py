@@ -41,9 +41,9 @@ def lag(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | N
 
 def _read_up_to(pipeline: str, source: Table, view: View) -> int | None:
     """The last snapshot that a pipeline has read, by its checkpoint; None if the checkpoint cannot be read."""
-    given = [view.checkpoints[pipeline]] if view.checkpoints.get(pipeline) else []
+    checkpoints = [view.checkpoints[pipeline]] if view.checkpoints.get(pipeline) else []
     try:
-        readers = readers_of(source.name, source.iceberg.metadata, () if given else view.places, given)
+        readers = readers_of(source.name, source.iceberg.metadata, () if checkpoints else view.places, checkpoints)
     except HeliosError:
         return None
     return next((reader.snapshot for reader in readers if reader.pipeline == pipeline), None)

@@ -40,7 +40,7 @@ class MemorySource(Source):
 
 
 class Frame(Protocol):
-    """A table with Arrow's stream interface: of pyarrow, pandas or Polars."""
+    """A table with Arrow's stream interface: from pyarrow, pandas or Polars."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
@@ -57,11 +57,11 @@ class Memory:
         rows: Sequence[Mapping[str, Any]] | Sequence[Sequence[Any]] | Frame,
         schema: str | Mapping[str, str] | None = None,
     ) -> MemorySource:
-        """Rows to read once.
+        """Reads rows once.
 
         Args:
             rows: Mappings from column to value, tuples in the order of `schema`, or a frame of pandas, Polars or
-                pyarrow. Times without a zone are of UTC.
+                pyarrow. Times without a zone are in UTC.
             schema: Columns and Spark SQL types ("id bigint, name string", or a mapping). Tuples and an empty list
                 need it; by default it is inferred from mappings, or taken from the frame.
 
@@ -93,7 +93,7 @@ class Memory:
     def sink(name: str) -> MemorySink:
         """Keeps the rows of a run in this process; `Memory.rows(name)` returns them.
 
-        Each run reads its sources from their start, and replaces the rows of the run before.
+        Each run reads its sources from their start, and replaces the rows of the previous run.
 
         Args:
             name: The name for `Memory.rows`.
@@ -109,7 +109,7 @@ class Memory:
 
     @staticmethod
     def rows(name: str) -> list[dict[str, Any]]:
-        """The rows that `Memory.sink(name)` holds, batch by batch, each as a dict.
+        """The rows that `Memory.sink(name)` keeps, batch by batch, each as a dict.
 
         Args:
             name: The name of the sink.

@@ -16,10 +16,10 @@ from helios.sources.webhook.signatures import Refused
 from helios.sources.webhook.values import Real, by_column, cut, excess, fits, shown
 
 DEEPEST = 400
-"""Levels of arrays and objects at most; Spark's JSON parser takes a thousand."""
+"""The most levels of arrays and objects; Spark's JSON parser accepts a thousand."""
 
 LONGEST_NUMBER, LONGEST_NAME = 1000, 50_000
-"""Characters of a number and of a name at most: the limits of Spark's JSON parser."""
+"""The most characters of a number and of a name: the limits of Spark's JSON parser."""
 
 RESERVED = ("_helios", "__helios")
 """Prefixes of the reader's own columns, which no other column may have."""

@@ -20,10 +20,10 @@ HEADERS = 10.0
 """Seconds in which a new connection, or the first byte of a request, must be followed by complete headers."""
 
 LARGEST_HEADERS = 64_000
-"""Bytes of headers at most."""
+"""The most bytes of headers."""
 
 AT_ONCE = 64
-"""Connections at most that one turn of the event loop accepts, before the oldest waiting ones are closed."""
+"""The most connections that one turn of the event loop accepts, before the oldest waiting ones are closed."""
 
 LINES = 60.0
 """Seconds between two log lines about errors of the event loop."""
@@ -34,7 +34,7 @@ class Limits:
     """The limits that the connections of a server share.
 
     Attributes:
-        most: The maximal number of connections.
+        most: The most connections.
         waiting: The connections without a current request, oldest first; a dict, as an ordered set.
     """
 
@@ -48,7 +48,7 @@ class Limits:
 
 
 class Connection(HttpToolsProtocol):
-    """A connection whose headers must arrive in time, and which is closed when it is idle and others need its place."""
+    """A connection whose headers must arrive in time. An idle one is closed if the server reaches its limit."""
 
     limits: ClassVar[Limits]
     _deadline: asyncio.TimerHandle | None = None

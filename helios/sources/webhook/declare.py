@@ -21,7 +21,7 @@ Fractions: TypeAlias = Literal["refuse", "truncate"]
 FRACTIONS = ("refuse", "truncate")
 
 LARGEST = 16_000_000
-"""Bytes of a body at most: Spark's JSON parser takes no text of more than 20 million characters."""
+"""The most bytes of a body: Spark's JSON parser accepts at most 20 million characters."""
 
 ID, RECEIVED = "_webhook_id", "_webhook_received_at"
 """The fields of a stored delivery beside the fields of its body."""
@@ -126,7 +126,7 @@ class WebhookSource(Source):
         return replace(self, largest=body or self.largest, waiting=waiting or self.waiting, window=window)
 
     def fractions(self, action: Fractions) -> Self:
-        """Sets the policy for timestamp digits beyond microseconds, which Go and .NET write and columns cannot hold.
+        """Sets the policy for timestamp digits beyond microseconds, which Go and .NET write, and columns cannot store.
 
         Args:
             action: "refuse" (default) answers 422. "truncate" cuts the digits after the sixth, before the delivery is
@@ -137,7 +137,7 @@ class WebhookSource(Source):
     def on_bad_row(self, action: OnBadRow) -> Self:
         """Sets the policy for stored deliveries that do not fit the columns when they are read; see `Files.source`.
 
-        The receiver refuses such bodies with 422. Only a change of the declared columns lets stored ones not fit.
+        The receiver refuses such bodies with 422. So stored ones fail to fit only after the declared columns change.
         """
         return replace(self, bad_row=one_of(action, ON_BAD_ROW, "on_bad_row"))
 
@@ -194,7 +194,7 @@ class Webhook:
         *,
         extra: Extra = "fail",
     ) -> WebhookSource:
-        """Deliveries to a path; each delivery that was answered with 200 comes into the target once.
+        """Deliveries to a path; each delivery that was answered with 200 is written to the target once.
 
         The receiver runs with the driver, or as `helios webhook SCRIPT`; both need `helios-iceberg[webhook]`.
 
@@ -209,7 +209,7 @@ class Webhook:
                 have another type.
 
         Raises:
-            DeclarationError: The path is not the path of a URL, or `extra` is given without a schema.
+            DeclarationError: The path is not the path of a URL, or `extra` is passed without a schema.
         """
         if not isinstance(path, str) or not path.startswith("/") or any(c in path for c in "?#{} "):
             raise DeclarationError(
@@ -224,12 +224,12 @@ class Webhook:
                 where=caller(),
                 fix="pass schema=, or leave extra= out.",
             )
-        given = [secret] if isinstance(secret, str | Secret) else list(secret or ())
-        if not all(str(secret) for secret in given):
+        secrets = [secret] if isinstance(secret, str | Secret) else list(secret or ())
+        if not all(str(secret) for secret in secrets):
             raise DeclarationError(f"Webhook.source({path!r}): the secret is empty.", where=caller())
-        secrets = tuple(secret if isinstance(secret, Secret) else Secret(secret) for secret in given)
+        hidden = tuple(secret if isinstance(secret, Secret) else Secret(secret) for secret in secrets)
         return WebhookSource(
-            path=path, secrets=secrets, declared_schema=columns_ddl(schema), extra=extra, folder=_default(path)
+            path=path, secrets=hidden, declared_schema=columns_ddl(schema), extra=extra, folder=_default(path)
         )
 
 

@@ -41,7 +41,7 @@ from helios.sources.webhook.signatures import FORMS, Refused
 T = TypeVar("T")
 
 LONGEST_ID = 256
-"""Characters of a delivery id at most."""
+"""The most characters of a delivery id."""
 
 RETRY_AFTER = "5"
 """Seconds that a sender waits after 429 and 503."""
@@ -56,15 +56,15 @@ TICK, RETRY = 0.2, 1.0
 """Seconds between two checks of the disk: usually, and while the disk refuses."""
 
 SILENT = 15.0
-"""Seconds without a completed check after which the disk counts as one that does not answer."""
+"""Seconds without a completed check after which the disk is reported as not answering."""
 
 IN_FLIGHT = 64_000_000
-"""Bytes of bodies that may wait for the disk."""
+"""The most bytes of bodies that may wait for the disk."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """One path that takes deliveries.
+    """A path that accepts deliveries.
 
     Attributes:
         path: The path of the URL, such as `/orders`.
@@ -72,9 +72,9 @@ class Endpoint:
         form: How deliveries are signed: a key of `FORMS`.
         schema: The columns that a body must fit; None accepts any JSON.
         extra: The policy for fields that are not declared: "fail", "ignore" or "add".
-        largest: Bytes of a body at most.
+        largest: The most bytes of a body.
         fraction: The policy for digits of timestamps beyond microseconds: "refuse" or "truncate".
-        waiting: Bytes at most of segments that no run has committed.
+        waiting: The most bytes of segments that no run has committed.
         window: Seconds in which a second delivery with the same id is a duplicate.
         seal: Seconds after which an open segment is sealed.
     """
@@ -105,7 +105,7 @@ class Receiver:
 
     Args:
         endpoint: The endpoint.
-        segments: Its segments.
+        segments: The segments of the endpoint.
         log: Receives a line when the disk refuses, and a line when deliveries are accepted again.
     """
 

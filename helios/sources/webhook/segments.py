@@ -39,7 +39,7 @@ class Segment:
     """A segment that readers do not see yet.
 
     Attributes:
-        path: Its hidden file.
+        path: The hidden file of the segment.
         size: Bytes of its durable deliveries; any bytes after them were never acknowledged.
         ids: The ids of its durable deliveries.
         renamed: Whether the file has its final name already.
@@ -95,8 +95,8 @@ class Segments:
             raise self._refused(error) from error
         self._lock = lock
         try:
-            for left in sorted(self._folder.glob(f"{OPEN}*.json")):
-                self._unsealed.append(_abandoned(left))
+            for path in sorted(self._folder.glob(f"{OPEN}*.json")):
+                self._unsealed.append(_abandoned(path))
             self._publish_all()
             self.forget()
             return {delivery: at for file, at in self._id_files() for delivery in _lines(file)}
@@ -269,7 +269,7 @@ class Segments:
 
 
 def is_taken(folder: Path) -> bool:
-    """True if a receiver writes to a folder now."""
+    """True if a receiver is writing to a folder."""
     if not (folder / LOCK).exists():
         return False
     lock = FileLock(folder / LOCK)
@@ -282,7 +282,7 @@ def is_taken(folder: Path) -> bool:
 
 
 def unsealed(folder: Path) -> list[str]:
-    """The hidden segments of a folder that hold acknowledged deliveries."""
+    """The hidden segments of a folder that have acknowledged deliveries."""
     return [file.name for file in sorted(folder.glob(f"{OPEN}*.json")) if _size_of(file)]
 
 

@@ -29,11 +29,11 @@ QUEUED = 2048
 """Connections that the kernel queues until the server accepts them."""
 
 MOST = 1000
-"""Connections of a server at most."""
+"""The most connections of a server."""
 
 
 def most_connections() -> int:
-    """The limit of connections: half of the free file handles, as segments, runs and the catalog need the others."""
+    """The limit of connections: half of the free file handles, as segments, runs and the catalog need the rest."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 64  # a guess without /proc
     return MOST if allowed == resource.RLIM_INFINITY else max(4, min(MOST, (allowed - used) // 2))

@@ -45,25 +45,25 @@ def standard(headers: Mapping[str, str], body: bytes, secrets: Sequence[Secret],
         now: Seconds since 1970.
 
     Raises:
-        Refused: A header is missing, the delivery is older or newer than five minutes, or no secret gives its
-            signature.
+        Refused: A header is missing, the delivery is older or newer than five minutes, or no secret produces
+            its signature.
     """
-    given = {name: headers.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature")}
-    missing = [f"webhook-{name}" for name, value in given.items() if not value]
+    fields = {name: headers.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature")}
+    missing = [f"webhook-{name}" for name, value in fields.items() if not value]
     if missing:
         raise Refused(401, f"no header {', '.join(missing)}")
-    if not given["timestamp"].isascii() or not given["timestamp"].isdigit() or len(given["timestamp"]) > 12:
+    if not fields["timestamp"].isascii() or not fields["timestamp"].isdigit() or len(fields["timestamp"]) > 12:
         raise Refused(401, "webhook-timestamp is not a number of seconds since 1970")
-    if abs(now - int(given["timestamp"])) > TOLERANCE:
+    if abs(now - int(fields["timestamp"])) > TOLERANCE:
         raise Refused(401, f"webhook-timestamp is more than {TOLERANCE / 60:.0f} minutes away from this server's clock")
-    signed = b".".join((given["id"].encode(), given["timestamp"].encode(), body))
+    signed = b".".join((fields["id"].encode(), fields["timestamp"].encode(), body))
     signatures = [
-        signature.removeprefix("v1,") for signature in given["signature"].split(" ") if signature.startswith("v1,")
+        signature.removeprefix("v1,") for signature in fields["signature"].split(" ") if signature.startswith("v1,")
     ]
     for secret in secrets:
         expected = base64.b64encode(hmac.digest(key_of(secret), signed, hashlib.sha256)).decode()
         if any(_equal(expected, signature) for signature in signatures):
-            return given["id"]
+            return fields["id"]
     raise Refused(401, "webhook-signature does not fit")
 
 
@@ -73,7 +73,7 @@ def github(headers: Mapping[str, str], body: bytes, secrets: Sequence[Secret], n
     GitHub signs neither id nor time: whoever has seen a delivery can send it again under another id.
 
     Raises:
-        Refused: A header is missing, or no secret gives the signature.
+        Refused: A header is missing, or no secret produces the signature.
     """
     delivery, signature = headers.get("x-github-delivery", ""), headers.get("x-hub-signature-256", "")
     if not delivery or not signature:
@@ -97,7 +97,7 @@ def key_of(secret: Secret) -> bytes:
         (b'helios', b'plain')
 
     Raises:
-        ValueError: What follows `whsec_` is not base64.
+        ValueError: The text after `whsec_` is not base64.
     """
     text = secret.reveal()
     if not text.startswith(PREFIX):
@@ -105,8 +105,8 @@ def key_of(secret: Secret) -> bytes:
     try:
         return base64.b64decode(text.removeprefix(PREFIX), validate=True)
     except binascii.Error:
-        raise ValueError(f"a secret that begins with {PREFIX} goes on in base64, and this one does not") from None
+        raise ValueError(f"a secret that begins with {PREFIX} must continue in base64, and this one does not") from None
 
 
-def _equal(expected: str, given: str) -> bool:
-    return hmac.compare_digest(expected.encode(), given.encode("utf-8", "surrogateescape"))
+def _equal(expected: str, received: str) -> bool:
+    return hmac.compare_digest(expected.encode(), received.encode("utf-8", "surrogateescape"))

@@ -1,7 +1,7 @@
 """The JSON values that a column accepts: exactly those that the reader of segments reads without changing them.
 
 The reader is Spark's, behind `json_lines` of the files. A value that it refuses stops a run or goes to the quarantine,
-after the sender got its 200. So each rule here is as strict as the reader, or stricter.
+after the sender was answered with 200. So each rule here is as strict as the reader, or stricter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WHOLE = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 """Bits of the integer types."""
 
 LONGEST_POWER = 39
-"""Characters of a decimal with an exponent at most: the reader cannot prove that a longer one keeps its digits."""
+"""The most characters of a decimal with an exponent: the reader cannot prove that a longer one keeps its digits."""
 
 NUMBER = re.compile(r"-?(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?", re.ASCII)
 DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -31,7 +31,7 @@ TIME = re.compile(
 """ISO 8601 as Spark's cast accepts it: no week dates, no basic form, a zone only after seconds."""
 
 FURTHEST = 18
-"""Hours of an offset at most, as in Java."""
+"""The most hours of a zone offset, as in Java."""
 
 
 class Real(NamedTuple):
@@ -40,13 +40,13 @@ class Real(NamedTuple):
     text: str
 
 
-def fits(value: Any, kind: SparkType, more: bool = False) -> bool:
-    """True if a type holds a JSON value that is not null without changing it.
+def fits(value: Any, kind: SparkType, extras: bool = False) -> bool:
+    """True if a type stores a JSON value unchanged. The value is not null.
 
     Args:
         value: The value, with fractions as `Real`.
         kind: The type.
-        more: Whether a struct may have fields that the type does not have.
+        extras: Whether a struct may have fields that its type lacks.
 
     Examples:
         >>> from helios.plan.typing.types import parse_type
@@ -61,7 +61,7 @@ def fits(value: Any, kind: SparkType, more: bool = False) -> bool:
         limit = 2 ** (WHOLE[kind.name] - 1)
         return isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
     if kind.name in ("array", "map", "struct"):
-        return _nested(value, kind, more)
+        return _nested(value, kind, extras)
     test = SCALARS.get(kind.name)
     return test is not None and test(value, kind)
 
@@ -97,19 +97,19 @@ def cut(text: str) -> str:
     return text[: match.start(2) + 6] + text[match.end(2) :]
 
 
-def _nested(value: Any, kind: SparkType, more: bool) -> bool:
+def _nested(value: Any, kind: SparkType, extras: bool) -> bool:
     if kind.name == "array":
-        return isinstance(value, list) and all(item is None or fits(item, kind.parts[0], more) for item in value)
+        return isinstance(value, list) and all(item is None or fits(item, kind.parts[0], extras) for item in value)
     if not isinstance(value, dict):
         return False
     if kind.name == "map":
         has_text_keys = kind.parts[0].name == "string"  # Spark's JSON parser supports no other keys
-        return has_text_keys and all(item is None or fits(item, kind.parts[1], more) for item in value.values())
+        return has_text_keys and all(item is None or fits(item, kind.parts[1], extras) for item in value.values())
     fields = by_column(value, kind.fields)
-    if fields is None or (not more and len(fields) < len(value)):
+    if fields is None or (not extras and len(fields) < len(value)):
         return False
     parts = dict(zip(kind.fields, kind.parts, strict=True))
-    return all(item is None or fits(item, parts[name], more) for name, item in fields.items())
+    return all(item is None or fits(item, parts[name], extras) for name, item in fields.items())
 
 
 def by_column(value: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any] | None:
@@ -126,7 +126,7 @@ def by_column(value: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any] |
 
 
 def _text(value: Any, kind: SparkType) -> bool:
-    return True  # the column holds numbers and objects as their JSON text
+    return True  # the column stores numbers and objects as their JSON text
 
 
 def _boolean(value: Any, kind: SparkType) -> bool:

@@ -90,5 +90,5 @@ def test_githubs_own_example() -> None:
 
 
 def test_a_secret_that_is_not_base64() -> None:
-    with pytest.raises(ValueError, match="goes on in base64"):
+    with pytest.raises(ValueError, match="must continue in base64"):
         key_of(Secret("whsec_not base64"))

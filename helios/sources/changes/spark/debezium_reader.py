@@ -28,7 +28,7 @@ SAMPLES = (200, 20_000, None)
 
 
 class DebeziumReader(TopicChangesReader):
-    """The changes of a table as a `Source`; for a mirror it gives records, which the sink separates by table."""
+    """The changes of a table as a `Source`; for a mirror it returns records, which the sink separates by table."""
 
     def __init__(self, context: SourceContext, index: int) -> None:
         super().__init__(context, index)

@@ -22,7 +22,7 @@ OPERATION, ORDER = "__helios_operation", "__helios_order_value"
 """Hidden columns: the operation of a change, and the value of the declared order."""
 
 PLACE = ("offset", "partition")
-"""The fields that order changes if no order is declared, and changes with equal values if one is."""
+"""The fields that order changes if no order is declared, or if their values of the declared order are equal."""
 
 
 class ChangeLogReader(TopicChangesReader):
@@ -114,7 +114,7 @@ def _why(source: ChangeLogSource) -> Column:
 
 
 def _order(df: DataFrame, source: ChangeLogSource) -> Column:
-    """The order of a change. The name of its first field has the expression, so that stored orders of another
+    """The order of a change. The expression is part of the first field's name, so that stored orders of another
     expression are refused.
     """
     place = [F.col(RECORD)[name].cast("bigint").alias(name) for name in PLACE]

@@ -94,15 +94,15 @@ def events(records: DataFrame) -> DataFrame:
 
 
 def table_versions(changes: DataFrame) -> TableVersions:
-    """The columns and keys of the changes of one table, as `events` gives them; this reads all changes."""
+    """The columns and keys of one table's changes, as `events` returns them; this reads all changes."""
     return versions_of(schema_rows(changes))
 
 
 def schema_rows(changes: DataFrame, *by: str) -> list[Row]:
-    """A row for each schema part and key of the records, oldest first, with where the records begin and end.
+    """A row for each schema part and key of the records, oldest first, with the positions of its first and last record.
 
     Args:
-        changes: The records, as `events` gives them.
+        changes: The records, as `events` returns them.
         by: Further columns to group by.
     """
     key = F.array_sort(F.coalesce(F.json_object_keys(KEY), F.array().cast("array<string>")))
@@ -124,7 +124,7 @@ def schema_rows(changes: DataFrame, *by: str) -> list[Row]:
 
 
 def columns(versions: Iterable[Version], source: CdcSource) -> StructType:
-    """The columns of some versions, each with a type that holds the values of all versions.
+    """The columns of some versions, each with a type for the values of all versions.
 
     Raises:
         InputError: A column has had several types, and no type holds the values of all.
@@ -152,7 +152,7 @@ def declared_columns(source: CdcSource) -> StructType | None:
 
 
 def with_null_order(df: DataFrame) -> DataFrame:
-    """Rows with the hidden columns of order and deletes, which say nothing; for a batch without changes."""
+    """Rows with the hidden columns of order (null) and deletes (false); for a batch without changes."""
     return df.select("*", F.lit(None).cast(LOG_TYPE).alias(LOG), F.lit(False).alias(GONE))
 
 
@@ -163,7 +163,7 @@ def visible(df: DataFrame) -> DataFrame:
 
 LOG_TYPE = "struct<epoch:bigint,file:bigint,position:bigint,row:bigint,partition:int,offset:bigint,time:bigint>"
 """The order of a change: by the last snapshot before it (`epoch`), then by its position in the database's log, then by
-that in Kafka. `time` orders snapshots among the changes of other partitions; a topic that was given more has some."""
+that in Kafka. `time` orders snapshots among the changes of partitions that were added to the topic later."""
 
 
 def _place() -> Column:
@@ -191,7 +191,7 @@ def _log() -> Column:
     """The order of a change, as `LOG_TYPE`."""
     event, record = F.col(EVENT), F.col(RECORD)
     source, place = event["source"], _place()
-    # While a snapshot is taken, the log goes on. So Kafka, and not the log, orders the snapshot's rows among the
+    # While a snapshot is taken, the log continues. So Kafka, and not the log, orders the snapshot's rows among the
     # changes: the sink gives each change the time of the last snapshot before it as `epoch`. The rows of an incremental
     # snapshot are ordered by the log.
     whole = _of_whole_snapshot()
@@ -250,7 +250,7 @@ def rows(
     """The rows of changes, with the hidden columns.
 
     Args:
-        changes: The records, as `events` gives them.
+        changes: The records, as `events` returns them.
         source: The source.
         table: The versions of the schema in the records.
         keys: The key columns.

@@ -100,7 +100,7 @@ class ChangesByTable:
         return self._rows(self._of(table), self.found[table], keys)
 
     def keys(self, table: SourceTable, keys: Sequence[str], *operations: str) -> DataFrame:
-        """The keys of the changes of a table with one of some operations, as texts."""
+        """The keys of a table's changes that have one of the operations, as texts."""
         texts = [F.get_json_object(F.col(KEY), f"$['{key}']").alias(key) for key in keys]
         return self._of(table).where(F.col(EVENT)["op"].isin(*operations)).select(*texts)
 

@@ -61,7 +61,7 @@ def _end(
     read: Callable[[TopicsPosition, Sequence[Range]], DataFrame],
     seen: Mapping[str, Log] | None,
 ) -> TopicsPosition:
-    """The end of the batch among the records up to a position; `seen` is None if no record arrived since."""
+    """The end of the batch among the records up to a position; `seen` is None if no record has arrived since then."""
     unfinished = {(part.topic, part.partition) for part in ranges(upto, topics_end)}
     if seen is None and not unfinished:
         return upto
@@ -73,8 +73,8 @@ def _end(
         # Rows of a snapshot have no commit: they come before all transactions.
         commit = F.coalesce("before", F.lit(-1))
         newest, newest_seen = F.max(commit).alias("newest"), F.max(F.when(F.col("seen"), commit)).alias("newest_seen")
-        found = _by_partition(records, newest, newest_seen)
-        rows = {(str(row["topic"]), int(row["partition"])): row for row in found}
+        aggregated = _by_partition(records, newest, newest_seen)
+        rows = {(str(row["topic"]), int(row["partition"])): row for row in aggregated}
         settled = max((row["newest_seen"] for row in rows.values() if row["newest_seen"] is not None), default=None)
         if unfinished - rows.keys() or settled is None:
             return _until(upto, {(part.topic, part.partition): part.start for part in wanted})

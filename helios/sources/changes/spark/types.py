@@ -1,7 +1,7 @@
 """Types of Kafka Connect's schemas, as Debezium writes them into records, and the values of their columns.
 
-Spark's parser reads a record's JSON into plain values (`Kind.stored`), such as a number. By the schema, such a number
-may be days since 1970: this module makes a date of it (`Kind.made`).
+Spark's parser reads a record's JSON into plain values (`Kind.stored`), such as a number. The schema may say that
+such a number counts the days since 1970: this module turns it into a date (`Kind.made`).
 """
 
 from __future__ import annotations
@@ -352,11 +352,11 @@ RULES: Mapping[str, Callable[[Column, Kind], Column]] = {
 }
 
 UNIT_ARGUMENTS = {"declared time": "time=", "declared decimal": "decimals="}
-"""The argument of `Cdc.debezium` that gives the unit of a declared type."""
+"""The argument of `Cdc.debezium` that sets the unit of a declared type."""
 
 
 def misfit(name: str, kind: Kind) -> str:
-    """The reason of a value that does not fit the type of its column."""
+    """The reason why a value is bad that does not fit the type of its column."""
     message = f"{name} does not fit {kind.made.simpleString()}"
     argument = UNIT_ARGUMENTS.get(kind.rule) if kind.unit is None else None
-    return f"{message}: pass {argument} to Cdc.debezium() to tell how the value is written" if argument else message
+    return f"{message}: pass {argument} to Cdc.debezium() to say how the value is written" if argument else message

@@ -23,7 +23,7 @@ class Version:
         first: The position in the log of the first change with this version; None if no change has a position.
         last: The position of the last change with this version.
         filled: The columns with a default, or NOT NULL: if such a column is new, older rows have a value for it, too.
-        taken: The position at which a snapshot with this version was taken, except incremental ones; None without one.
+        taken: The position at which a snapshot, not an incremental one, was taken with this version; None without one.
     """
 
     fields: tuple[tuple[str, Kind], ...]
@@ -41,9 +41,9 @@ class TableVersions:
     Attributes:
         versions: The versions, the oldest first.
         keys: The key columns; empty if no record has a key.
-        others: Whether there are records of none of the versions.
+        others: Whether some records have none of the versions.
         snapshot: Whether there are rows of a snapshot.
-        begins: The operation of the first record of the topic; None if the records do not begin with that one.
+        begins: The operation of the first record of the topic; None if that one is not among the records.
         ended: The position of a snapshot whose last row is among the records; None without such a row.
     """
 

@@ -1,4 +1,4 @@
-"""Failures of Spark that sources of several kinds have, in words for the user."""
+"""Failures of Spark that several kinds of sources share, as errors for the user."""
 
 from __future__ import annotations
 

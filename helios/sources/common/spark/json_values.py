@@ -1,4 +1,4 @@
-"""JSON texts: a form of each that Spark's parser reads without changing a value, and the columns of such texts."""
+"""Rewrites JSON texts so that Spark's parser reads them without changing a value, and infers their columns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from helios.spark.jvm.functions import java_function
 JSON_LINE = Path(__file__).with_name("JsonLine.java")
 
 REST = "__helios_rest"
-"""The field of a parsed text that holds all fields without a column, as JSON."""
+"""The field of a parsed text with all fields that have no column, as JSON."""
 
 READ_AS_TEXT_IN_JSON: tuple[type[DataType], ...] = (
     ByteType,  # Jackson takes 255 for a byte
@@ -44,7 +44,7 @@ READ_AS_TEXT_IN_JSON: tuple[type[DataType], ...] = (
     TimestampType,
     TimestampNTZType,
 )
-"""The types whose values are given to Spark's parser as strings, since the parser would round, cut or guess them."""
+"""The types whose values are passed to Spark's parser as strings, since the parser would round, cut or guess them."""
 
 FEATURES: Mapping[str, tuple[str, bool]] = {
     "allowComments": ("ALLOW_COMMENTS", False),
@@ -59,7 +59,7 @@ FEATURES: Mapping[str, tuple[str, bool]] = {
 
 
 def schema_of_json(spark: SparkSession, lines: DataFrame, options: Mapping[str, str]) -> StructType:
-    """The columns of JSON objects, as Spark infers them from all of them.
+    """The columns of JSON objects, as Spark infers them from all objects.
 
     Args:
         spark: The session.
@@ -83,9 +83,9 @@ def _folded(kind: Any) -> Any:
         return kind
     fields: dict[str, StructField] = {}
     for field in kind.fields:
-        name, mine = field.name.lower(), _folded(field.dataType)
-        both = united(fields[name].dataType, mine, inferred=True) if name in fields else mine
-        fields[name] = StructField(field.name, both if both is not None else StringType())
+        name, folded = field.name.lower(), _folded(field.dataType)
+        common = united(fields[name].dataType, folded, inferred=True) if name in fields else folded
+        fields[name] = StructField(field.name, common if common is not None else StringType())
     return StructType(list(fields.values()))
 
 
@@ -108,7 +108,7 @@ def json_line(
         texts: The types whose values become strings.
         features: Jackson's features to enable; `ALONE` allows only white space after the value.
         rescued: The name of the field for all fields without a column; empty to leave those out.
-        timestamps: The unit of numbers in timestamp columns, where timestamps become strings: "s", "ms" or "us".
+        timestamps: The unit of numbers in timestamp columns, if timestamps become strings: "s", "ms" or "us".
     """
     settings = [columns, ",".join(kind.typeName() for kind in texts), ",".join(features), rescued, timestamps]
     return java_function(spark, "helios_json_line", JSON_LINE, [text], settings)

@@ -1,7 +1,7 @@
 """Spark's `MicroBatchStream` for a followed source, implemented in Python.
 
-Spark keeps the offset log, the triggers and the recovery; the source gives the end offset of each batch. The rows of a
-batch are read as a span, unless a planner is given: then Spark plans and reads the partitions itself.
+Spark keeps the offset log, the triggers and the recovery; the source returns the end offset of each batch. The rows of
+a batch are read as a span; with a planner, Spark plans and reads the partitions itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 Planner = Callable[
     [Position, Position, JavaStructType], "tuple[JavaArray[JavaInputPartition], JavaReaderFactory | None]"
 ]
-"""Plans the input partitions between two positions, and their reader factory; without partitions that is None."""
+"""Plans the input partitions between two positions, and their reader factory, which is None without partitions."""
 
 
 class FollowedSource(Protocol):

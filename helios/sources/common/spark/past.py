@@ -20,7 +20,7 @@ class Past:
     """The earlier states of a source.
 
     Attributes:
-        commits: Returns its commit times.
+        commits: Returns the commit times of the source.
         rows: Returns the rows of a snapshot.
     """
 

@@ -17,7 +17,7 @@ BYTES = Path(__file__).with_name("PlainBytes.java")
 
 
 def plain(spark: SparkSession, value: Column, columns: StructType, *, ignores: bool) -> Column:
-    """The bytes of a JSON object as a struct of columns; null where the object is not plain, see PlainJson.java.
+    """The bytes of a JSON object as a struct of columns; null if the object is not plain, see PlainJson.java.
 
     Args:
         spark: The session.

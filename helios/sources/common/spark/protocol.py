@@ -21,7 +21,7 @@ from helios.table.positions import Lag, Position, Span
 
 
 class ReplanNeeded(RunError):
-    """The planned input of a batch is gone or changed, and its source allows that: the next start plans it again."""
+    """The planned input of a batch is gone or changed, and the source allows that: the next start plans it again."""
 
 
 class DamagedFile(RunError):
@@ -31,7 +31,7 @@ class DamagedFile(RunError):
 class Source(Protocol):
     """One source of a running pipeline.
 
-    A followed source gives spans between positions; a source that is read once gives its current state as a span.
+    A followed source is read as spans between positions; a source that is read once, as one span: its current state.
     """
 
     context: SourceContext
@@ -83,22 +83,22 @@ class Source(Protocol):
         """Called when the rows of a span have been read, and before they are committed.
 
         Raises:
-            RunError: The rows may be other than those of the span.
+            RunError: The rows may not be those of the span.
         """
 
     def lag(self, at: Position) -> Lag | None:
         """The lag of a position; None if unknown."""
 
     def committed(self, position: Position) -> None:
-        """Called when the target holds all rows up to a position: the source may delete older data."""
+        """Called when the target has all rows up to a position: the source may delete older data."""
 
     def left(self) -> str:
-        """The data that a run up to the source's end leaves for a later run, in words; empty if nothing is left."""
+        """The data that a run to the source's end leaves for a later run, as text; empty if nothing is left."""
 
     # sources that are read once
 
     def current(self) -> Span:
-        """The current state; two states with equal entries hold equal rows."""
+        """The current state; two states with equal entries have equal rows."""
 
     def pin(self) -> int | None:
         """The pin at which a batch reads the source when it is joined, as stored in `helios/pins/N.json`."""

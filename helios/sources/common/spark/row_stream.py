@@ -1,7 +1,7 @@
 """Spark's `Source` for a stateful pipeline, implemented in Python: the rows of each batch are those of a span.
 
-`MicroBatchStream` asks a source for Spark's input partitions. A source that reads its spans as DataFrames has none.
-It implements Spark's older `Source` interface, which takes a DataFrame for each batch.
+`MicroBatchStream` asks a source for Spark's input partitions. A source that reads its spans as DataFrames has none,
+so `RowStream` implements Spark's older `Source` interface, which takes a DataFrame for each batch.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10,
 EXACT = {(ByteType, FloatType), (ShortType, FloatType), (FloatType, DoubleType)} | {
     (whole, DoubleType) for whole in (ByteType, ShortType, IntegerType)
 }
-"""Pairs of number types; the second type holds every value of the first."""
+"""Pairs of number types in which the second type represents every value of the first exactly."""
 
 NUMBERS = (ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType)
 INSTANTS = (DateType, TimestampType, TimestampNTZType)
@@ -53,7 +53,7 @@ def by_name(schema: StructType) -> dict[str, StructField]:
 
 
 def nullable(kind: DataType) -> DataType:
-    """A type with all parts nullable."""
+    """A type in which all fields, elements and values are nullable."""
     if isinstance(kind, StructType):
         return StructType([StructField(f.name, nullable(f.dataType), True) for f in kind.fields])
     if isinstance(kind, ArrayType):
@@ -67,12 +67,12 @@ def nullable(kind: DataType) -> DataType:
 
 
 def united(a: DataType, b: DataType, *, inferred: bool = False) -> DataType | None:
-    """The narrowest type that holds all values of both; None if there is none.
+    """The narrowest type that can represent all values of both; None if there is none.
 
     Args:
         a: A type.
-        b: Another.
-        inferred: Whether both were inferred from text; string then holds all values of any two types.
+        b: Another type.
+        inferred: Whether both were inferred from text: then string represents all values of any two types.
 
     Examples:
         >>> united(IntegerType(), LongType()).simpleString()
@@ -125,7 +125,7 @@ def _plain_union(a: DataType, b: DataType, inferred: bool) -> DataType | None:
 
 
 def _decimal(kind: DataType) -> DecimalType | None:
-    """The narrowest decimal type that holds all values of an integer or decimal type; None for another type."""
+    """The narrowest decimal type for all values of an integer or decimal type; None for any other type."""
     if isinstance(kind, DecimalType):
         return kind
     return DecimalType(DIGITS[type(kind)], 0) if type(kind) in DIGITS else None
@@ -150,9 +150,9 @@ def lossless(own: DataType, wanted: DataType) -> bool:
     if own == wanted or isinstance(own, NullType):
         return True
     if isinstance(own, StructType) and isinstance(wanted, StructType):
-        theirs = by_name(own)
+        stored = by_name(own)
         return all(
-            lossless(theirs[f.name.lower()].dataType, f.dataType) for f in wanted.fields if f.name.lower() in theirs
+            lossless(stored[f.name.lower()].dataType, f.dataType) for f in wanted.fields if f.name.lower() in stored
         )
     if isinstance(own, ArrayType) and isinstance(wanted, ArrayType):
         return lossless(own.elementType, wanted.elementType)
@@ -241,8 +241,8 @@ def _unfit(value: Column, own: DataType, wanted: DataType) -> Column | None:
     if lossless(own, wanted):
         return None
     if isinstance(own, StructType) and isinstance(wanted, StructType):
-        theirs = by_name(own)
-        matches = [(theirs[f.name.lower()], f) for f in wanted.fields if f.name.lower() in theirs]
+        stored = by_name(own)
+        matches = [(stored[f.name.lower()], f) for f in wanted.fields if f.name.lower() in stored]
         parts = [_unfit(value.getField(match.name), match.dataType, field.dataType) for match, field in matches]
         faults = [part for part in parts if part is not None]
         return F.coalesce(any_of(faults), F.lit(False)) if faults else None
@@ -262,15 +262,15 @@ def _any(values: Column, own: DataType, wanted: DataType) -> Column:
 
 
 def _nested(value: Column, own: DataType, wanted: DataType) -> Column:
-    """A nested value rebuilt by the names of its fields: Spark's own cast of a struct goes by position."""
+    """A nested value rebuilt by the names of its fields: Spark's own cast of a struct matches fields by position."""
     if own == wanted:
         return value
     if isinstance(own, StructType) and isinstance(wanted, StructType):
-        theirs = by_name(own)
+        stored = by_name(own)
         fields = [
             (
-                _nested(value.getField(theirs[f.name.lower()].name), theirs[f.name.lower()].dataType, f.dataType)
-                if f.name.lower() in theirs
+                _nested(value.getField(stored[f.name.lower()].name), stored[f.name.lower()].dataType, f.dataType)
+                if f.name.lower() in stored
                 else F.lit(None).cast(f.dataType)
             ).alias(f.name)
             for f in wanted.fields
@@ -316,7 +316,7 @@ def leftover(value: Column, own: DataType, wanted: DataType | None) -> tuple[Col
 
     Args:
         value: The value.
-        own: Its type.
+        own: The type of the value.
         wanted: The wanted type; None if no part of the value is wanted.
     """
     if wanted is None:
@@ -373,7 +373,7 @@ def missing(own: StructType, wanted: StructType) -> list[str]:
 
 
 def with_extras(wanted: DataType, own: DataType) -> DataType:
-    """A wanted type, with the fields that only the file has added to it."""
+    """A wanted type, extended by the fields that only the file has."""
     if isinstance(own, StructType) and isinstance(wanted, StructType):
         unmatched = by_name(own)
         fields = []

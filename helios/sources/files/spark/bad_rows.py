@@ -53,7 +53,7 @@ def modified() -> Column:
 def position() -> Column:
     """The position of each row, by which rows are ordered: its file, oldest first, then its line in the file.
 
-    Valid only directly after a reader, where the rows of a task are still in the order of the file.
+    Valid only directly after a reader, while the rows of a task are still in the order of the file.
     """
     file = F.struct(F.col(MODIFIED).alias("modified"), F.col(FILE).alias("path"), F.col(BEGIN).alias("begin"))
     return F.struct(file.alias("file"), F.monotonically_increasing_id().alias("row")).alias(POSITION)

@@ -55,7 +55,7 @@ def read_csv(
         spark: The session.
         source: The source.
         files: Files with equal columns.
-        columns: The columns in the order of the files, with the types that Spark's parser gives.
+        columns: The columns in the order of the files, with the types that Spark's parser returns.
         typed: The same columns, with the types that their texts will be cast to.
         fast: Whether plain lines are read in one pass.
 

@@ -68,7 +68,7 @@ def _place_and_fix(row: dict[str, str]) -> tuple[str, str]:
     """The file and the line of a bad row, and the fix."""
     file = unquote(row["file"])
     line = line_of(file, row["text"])
-    # With inferred columns, such a field is one whose type was not inferred: the file itself is right.
+    # If columns are inferred, an undeclared field is one that was not inferred: the file itself is right.
     undeclared = row.get("why", "").startswith(UNDECLARED_FIELDS)
     repair = "declare the columns with schema=" if undeclared else "repair the file"
     fix = f'{repair}, or say what happens to such rows: .on_bad_row("quarantine"), "drop" or "null".'

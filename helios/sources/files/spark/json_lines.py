@@ -22,7 +22,7 @@ from helios.spark.jvm.functions import ddl, java_function
 JSON_RECORDS = Path(__file__).with_name("JsonRecords.java")
 
 RAW = "__helios_raw"
-"""The field of a parsed object with its own text, where a line is an array of objects."""
+"""The field of a parsed object with its own text, for a line that is an array of objects."""
 
 
 def read_json(
@@ -40,7 +40,7 @@ def read_json(
         spark: The session.
         source: The source.
         files: The files.
-        columns: The columns, with the types that Spark's parser gives.
+        columns: The columns, with the types that Spark's parser returns.
         typed: The same columns, with the types that their texts will be cast to.
         fast: Whether plain lines are read in one pass.
 

@@ -157,7 +157,7 @@ def _as_stored(spark: SparkSession, source: FilesSource, group: Group) -> DataFr
 
 
 def damage(context: SourceContext, source: FilesSource, file: File) -> str:
-    """Reads a file to its end, and gives the reason why it cannot be read; empty if it can."""
+    """Reads a file to its end, and returns the reason why it cannot be read; empty if it can."""
     try:
         [result] = columns_of(context.spark, source, [file])
         if result.cause:

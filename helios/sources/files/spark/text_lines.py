@@ -54,8 +54,8 @@ RECORDS = ArrayType(ArrayType(StringType()))
 
 def line_options(source: FilesSource) -> dict[str, str]:
     """The options of a source that concern one line, for Spark's parser of a single text."""
-    given = {name: text for name, text in source.reader_options().items() if name not in FILE_OPTIONS}
-    return given | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": rejects.TEXT}
+    settings = {name: text for name, text in source.reader_options().items() if name not in FILE_OPTIONS}
+    return settings | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": rejects.TEXT}
 
 
 def refuse_encoding(source: FilesSource) -> None:
@@ -102,8 +102,8 @@ def lines(
         plain: Computes `PLAIN` from the file, the offset, and the bytes of the line. If `what` is None, it returns a
             struct of `ROW` and `WHAT`. A plain line has neither a text nor a reason.
     """
-    given = {name: text for name, text in source.reader_options().items() if name in options}
-    reader = spark.read.format("text").options(**given, **SKIP_NO_FILE)
+    settings = {name: text for name, text in source.reader_options().items() if name in options}
+    reader = spark.read.format("text").options(**settings, **SKIP_NO_FILE)
     rows = loaded(spark, reader, files).select("value", *bad_rows.origin_of_lines())
     value, path, begin = F.col("value"), F.col(bad_rows.FILE), F.col(bad_rows.BEGIN)
     columns = []

@@ -78,15 +78,15 @@ def infer_csv(context: SourceContext, source: FilesSource, files: Sequence[File]
     schema = loaded(context.spark, reader, files).schema
     columns = nullable(StructType([field for field in schema.fields if field.name != rejects.TEXT]))
     assert isinstance(columns, StructType)
-    given = source.reader_options()
+    source_options = source.reader_options()
     numbers = [field for field in columns.fields if isinstance(field.dataType, NUMBERS)]
-    if "locale" in given:
+    if "locale" in source_options:
         numbers = [field for field in numbers if not isinstance(field.dataType, DecimalType)]
     if not numbers:
         return columns
     texts = StructType([StructField(field.name, StringType()) for field in columns.fields])
     reader = context.spark.read.format("csv").options(**{**options, "inferSchema": "false"}).schema(texts)
-    not_finite = [given.get(option, default) for option, default in NOT_FINITE.items()]
+    not_finite = [source_options.get(option, default) for option, default in NOT_FINITE.items()]
     changed = [F.min(_changed_text(F.col(quoted(field.name)), field.dataType, not_finite)) for field in numbers]
     row = loaded(context.spark, reader, files).agg(*changed).first()
     examples = {field.name: text for field, text in zip(numbers, row or (), strict=True) if text is not None}

@@ -50,7 +50,7 @@ def read_changes(
         read: The source.
         after: An ancestor of `to`; None reads all commits from the first one.
         to: The last commit.
-        keys: The columns that pair the two images of an update; without them, row lineage where the table has it.
+        keys: The columns that pair the two images of an update; without keys, row lineage does, if the table has it.
 
     Returns:
         The table's current columns, `_change_type`, `_change_ordinal` and `_commit_snapshot_id`.

@@ -1,4 +1,4 @@
-"""Failures of tables: data files that Spark or Iceberg cannot read, in words for the user."""
+"""Failures of tables: data files that Spark or Iceberg cannot read, as errors for the user."""
 
 from __future__ import annotations
 

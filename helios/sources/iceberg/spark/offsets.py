@@ -48,23 +48,24 @@ class Expired(LedgerError):
     """A snapshot that was not read yet has expired."""
 
 
-def expired(snapshot: int, source: str, *, again: bool = True, before: bool = False) -> Expired:
+def expired(snapshot: int, source: str, *, suggests_rebootstrap: bool = True, before: bool = False) -> Expired:
     """The error for an expired snapshot.
 
     Args:
         snapshot: The snapshot.
         source: The source.
-        again: Whether the fix also suggests `.on_expired("rebootstrap")`.
+        suggests_rebootstrap: Whether the fix also suggests `.on_expired("rebootstrap")`.
         before: Whether snapshots before this one have expired, rather than this one.
     """
-    state = ', or declare .on_expired("rebootstrap") where the target can take a state again' if again else ""
+    rebootstrap = ', or declare .on_expired("rebootstrap") where the target can take a state again'
+    alternative = rebootstrap if suggests_rebootstrap else ""
     what = f"snapshot {snapshot} of {source} has expired before it was read."
     if before:
         what = f"snapshots of {source} before {snapshot} have expired before they were read."
     return Expired(
         what,
         fix="the rows that it added can no longer be identified: empty and refill the target with `helios run "
-        f"--full-refresh`{state}; and keep snapshots longer than the pipeline may be down.",
+        f"--full-refresh`{alternative}; and keep snapshots longer than the pipeline may be down.",
     )
 
 
@@ -102,7 +103,7 @@ def state(table: JavaTable, read: ReadPlan, snapshot: int) -> SnapshotDelta:
     """
     retained = table.snapshot(snapshot)
     if retained is None:
-        raise expired(snapshot, read.name, again=may_rebootstrap(read))
+        raise expired(snapshot, read.name, suggests_rebootstrap=may_rebootstrap(read))
     return _delta_of(retained, state=True)
 
 
@@ -133,17 +134,17 @@ def commits(
     lost = to if oldest is None else history.expired  # None: the history ends at a snapshot without a parent
     if lost == after:  # every commit after `after` was found
         if after is None and oldest is not None and began is not None and _gap(table, began, oldest):
-            raise expired(int(oldest.snapshotId()), read.name, again=may_rebootstrap(read), before=True)
+            raise expired(int(oldest.snapshotId()), read.name, suggests_rebootstrap=may_rebootstrap(read), before=True)
         return
-    again = may_rebootstrap(read)
+    suggests = may_rebootstrap(read)
     if lost is not None:
         if after is not None and table.snapshot(after) is not None and _is_newer(table, after, to):
             raise rolled_back(after, read)
-        raise expired(lost, read.name, again=again)
+        raise expired(lost, read.name, suggests_rebootstrap=suggests)
     assert after is not None
     assert oldest is not None
     if history_truncated(table, oldest, after):
-        raise expired(after, read.name, again=again)
+        raise expired(after, read.name, suggests_rebootstrap=suggests)
     raise rolled_back(after, read)
 
 
@@ -222,7 +223,7 @@ def _replaces(table: JavaTable, snapshot: JavaSnapshot) -> bool:
 
 
 def overwrites(read: ReadPlan) -> str:
-    """The policy for commits that rewrite or delete rows; "read" where row-level changes are followed."""
+    """The policy for commits that rewrite or delete rows; "read" if row-level changes are followed."""
     source = read.source
     assert isinstance(source, IcebergSource)
     return "read" if follows_changes(read) else str(source.overwrites)

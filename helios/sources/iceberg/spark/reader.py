@@ -1,6 +1,6 @@
 """The source of Iceberg tables: read once at a snapshot, or followed by offsets in the snapshot history.
 
-Iceberg's own stream reads row by row, takes no filter, always reads main, and fails or skips rows where snapshots have
+Iceberg's own stream reads row by row, takes no filter, always reads main, and fails or skips rows if snapshots have
 expired. Here Spark keeps the offsets, and Iceberg's batch scans plan the files of each batch.
 """
 

@@ -38,8 +38,8 @@ def _deleted_meanwhile(error: BaseException, plan: Plan) -> RunError | None:
 
 def _refused_by_registry(error: BaseException, plan: Plan) -> RunError | None:
     """The error of a schema registry that refused the request of a task; None for any other error."""
-    _, found, after = str(error).partition(REGISTRY)
-    if not found:
+    _, separator, after = str(error).partition(REGISTRY)
+    if not separator:
         return None
     message = after.splitlines()[0].split(" SQLSTATE:")[0]
     where = next((read.source.origin for read in plan.reads if read.source.addresses), plan.origin)

@@ -114,10 +114,10 @@ class KafkaReader(SpanSource):
         if isinstance(start, str):
             return {name: log.earliest if start == "earliest" else log.latest for name, log in logs.items()}
         only_topic = next(iter(logs))  # offsets without a name are those of the only topic
-        given = {topic or only_topic: dict(offsets) for topic, offsets in start}
+        by_topic = {topic or only_topic: dict(offsets) for topic, offsets in start}
         for name, log in logs.items():
-            self._refuse_offsets(name, given.get(name, {}), log)
-        unknown = [name for name in given if name not in logs]
+            self._refuse_offsets(name, by_topic.get(name, {}), log)
+        unknown = [name for name in by_topic if name not in logs]
         if unknown or ("" in dict(start) and len(logs) > 1):
             several = "the offsets name no topic, and the source has several"
             what = f"{unknown[0]!r} is not a topic of the source" if unknown else several
@@ -126,11 +126,11 @@ class KafkaReader(SpanSource):
                 where=self._source.origin,
                 fix='write {"orders": {0: 15}, "payments": {0: 7}}.',
             )
-        return {name: tuple(given[name][number] for number in range(len(log.latest))) for name, log in logs.items()}
+        return {name: tuple(by_topic[name][number] for number in range(len(log.latest))) for name, log in logs.items()}
 
-    def _refuse_offsets(self, name: str, given: Mapping[int, int], log: Log) -> None:
+    def _refuse_offsets(self, name: str, offsets: Mapping[int, int], log: Log) -> None:
         partitions = set(range(len(log.latest)))
-        wrong = sorted(partitions ^ set(given))
+        wrong = sorted(partitions ^ set(offsets))
         if wrong:
             missing, unknown = f"partition {wrong[0]} of {name} is missing", f"{name} has no partition {wrong[0]}"
             what = missing if wrong[0] in partitions else unknown
@@ -139,11 +139,11 @@ class KafkaReader(SpanSource):
                 where=self._source.origin,
                 fix="give an offset for each of its partitions.",
             )
-        bad = next((n for n in sorted(partitions) if not log.earliest[n] <= given[n] <= log.latest[n]), None)
+        bad = next((n for n in sorted(partitions) if not log.earliest[n] <= offsets[n] <= log.latest[n]), None)
         if bad is not None:
             raise InputError(
                 f"start({self._source.beginning}): partition {bad} of {name} has the offsets {log.earliest[bad]} to "
-                f"{log.latest[bad]}, and {given[bad]} is none of them.",
+                f"{log.latest[bad]}, and {offsets[bad]} is none of them.",
                 where=self._source.origin,
                 fix="give one of these offsets.",
             )
@@ -244,7 +244,7 @@ class KafkaReader(SpanSource):
     def _registered_schema(self, topics: Iterable[str] | None) -> str:
         """The schema that the columns follow.
 
-        The registry is queried once the end of a batch is known: a producer registers a schema before it writes records.
+        The registry is queried once the end of the batch is known: producers register a schema before writing records.
         """
         source = self._source
         assert source.values.registry is not None

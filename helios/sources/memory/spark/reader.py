@@ -44,12 +44,12 @@ class MemoryReader(SpanSource):
                 where=self._source.origin,
                 fix='give values of the declared types, or declare text and cast it: `>> cast(at="timestamp")`.',
             ) from error
-        # Spark gives its tasks the rows of a list in their order, so the ids follow it.
+        # Spark hands the rows of a list to its tasks in order, so the ids follow that order.
         return df.withColumn(POSITION, F.monotonically_increasing_id()) if positioned else df
 
 
 def _in_utc(value: object) -> object:
-    """A value with UTC for its times without a zone, nested ones too: PySpark would take the machine's zone."""
+    """A value whose times without a zone, at any depth, are set to UTC: PySpark would use the machine's zone."""
     if isinstance(value, datetime) and value.tzinfo is None:
         return value.replace(tzinfo=UTC)
     if isinstance(value, Row):

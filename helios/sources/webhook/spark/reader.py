@@ -77,7 +77,7 @@ class WebhookReader(FilesReader):
 
     @override
     def freeze(self) -> None:
-        """Lists the segments, after waiting for those that hold acknowledged deliveries and are not sealed."""
+        """Lists the segments, after waiting for those that have acknowledged deliveries and are not sealed."""
         hidden, end = set(unsealed(self._folder)), time.monotonic() + SEALED
         while not self._recovered() and hidden & set(unsealed(self._folder)) and time.monotonic() < end:
             time.sleep(0.1)
@@ -143,7 +143,7 @@ class WebhookReader(FilesReader):
     def committed(self, position: Position) -> None:
         """Deletes the segments of all batches but the last, which may be read once more after a crash.
 
-        From time to time it also deletes their entries in the log.
+        At the first batch of a run, and then every `FANOUT` batches, it also deletes their entries in the log.
         """
         at = FolderPosition.of(position)
         last_entry, deletable = self._last or (None, [])
@@ -157,7 +157,7 @@ class WebhookReader(FilesReader):
         for file in deletable:
             with suppress(FileNotFoundError):
                 os.unlink(file.path.removeprefix("file:"))
-        self._unlist(deletable)  # their names never come again
+        self._unlist(deletable)  # their names are never used again
         if forgets:
             # A crash must not undo the deletions: a segment that the log has forgotten would be read again.
             sync_folder(self._webhook.folder)
