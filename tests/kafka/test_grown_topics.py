@@ -66,6 +66,6 @@ def test_topics_of_a_mirror_that_grow_lose_records_or_are_made_again(world: Any,
         world.run(pipeline)
     topics.make(name=name)
     database.send("public.a", {"id": 4}, {"op": "c", "after": {"id": 4, "name": "another"}})
-    with pytest.raises(RecordsLost, match=f"the topic {name} was deleted and made again"):
+    with pytest.raises(RecordsLost, match=f"the topic {name} was deleted and recreated"):
         world.run(pipeline)
     assert (world.ids("shop.a"), world.ids("shop.b")) == ([1, 2], [1])

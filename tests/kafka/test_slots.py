@@ -135,7 +135,7 @@ def test_a_server_that_is_away_or_refuses(postgres: Postgres, monkeypatch: pytes
     with pytest.raises(RunError, match="does not list its slots: Server refuses SSL"):
         look_at_slot(Slot.of("a", f"postgresql://helios@{at}/postgres?sslmode=verify-full", None), None)
     monkeypatch.setitem(sys.modules, "pg8000", None)
-    with pytest.raises(EnvironmentProblem, match="PostgreSQL is asked with pg8000") as error:
+    with pytest.raises(EnvironmentProblem, match="PostgreSQL is queried with pg8000") as error:
         look_at_slot(slot(postgres, "a"), None)
     assert error.value.fix == "pip install 'helios-iceberg[postgres]'."
 

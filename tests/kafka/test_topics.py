@@ -189,7 +189,7 @@ def test_a_topic_that_is_missing_gone_or_made_again_is_told(world: Any, topics: 
         world.run(pipeline)
     topics.make(name="clicks")
     topics.send(name, numbered(100, 110))
-    with pytest.raises(RecordsLost, match="the topic clicks was deleted and made again"):
+    with pytest.raises(RecordsLost, match="the topic clicks was deleted and recreated"):
         world.run(pipeline)
     assert world.ids("a.t") == list(range(5))
     world.run((topics.ids(name).incremental() >> world.sink("a.u")).named("anew"))

@@ -149,7 +149,7 @@ def test_bytes_that_are_no_text_of_the_encoding(world: Any) -> None:
     source = Files.source(str(folder), "csv", schema="id bigint, name string")
     assert read(world, source) == (
         {(1, "größe"): 1, (2, "\ufffd"): 1},
-        [("3,gr\ufffd\ufffde", "it holds bytes that are not UTF-8")],
+        [("3,gr\ufffd\ufffde", "it contains bytes that are not UTF-8")],
     )
 
 
@@ -163,9 +163,9 @@ def test_another_encoding(world: Any, format: str, encoding: str) -> None:
 def test_text_that_is_not_utf8(world: Any) -> None:
     folder = land(world.folder / "in", "a.txt", b"one\ntwo \xff\n")
     source = Files.source(str(folder), "text")
-    with pytest.raises(RunError, match=r"a\.txt(, line 2)?: it holds bytes that are not UTF-8: two"):
+    with pytest.raises(RunError, match=r"a\.txt(, line 2)?: it contains bytes that are not UTF-8: two"):
         world.run(source >> world.sink("a.fail"))
-    assert read(world, source) == ({("one",): 1}, [("two \ufffd", "it holds bytes that are not UTF-8")])
+    assert read(world, source) == ({("one",): 1}, [("two \ufffd", "it contains bytes that are not UTF-8")])
 
 
 def test_utf16_needs_multi_line(world: Any) -> None:

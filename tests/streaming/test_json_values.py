@@ -123,7 +123,7 @@ def test_bytes_and_values_that_are_no_json(world: Any) -> None:
         ('"text"', "it is no JSON object, nor an array of them"),
         ("[1]", "it is no JSON object, nor an array of them"),
         ('[{"id": 3}, 5]', "it is no JSON object, nor an array of them"),
-        ('{"id": 2, "name": "gr\ufffd\ufffde"}', "it holds bytes that are not UTF-8"),
+        ('{"id": 2, "name": "gr\ufffd\ufffde"}', "it contains bytes that are not UTF-8"),
     ]
 
 

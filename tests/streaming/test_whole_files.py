@@ -116,7 +116,7 @@ def test_bytes_that_are_no_text_of_the_encoding(world: Any, encoding: str, broke
     source = csv_of(world, first + broken + last, encoding=encoding)
     assert read(world, source) == (
         {("1", "größe\n2"): 1, ("3", "d"): 1},
-        [('2,"b\ufffd\nc"', f"it holds bytes that are not {encoding}")],
+        [('2,"b\ufffd\nc"', f"it contains bytes that are not {encoding}")],
     )
 
 
@@ -173,7 +173,7 @@ def test_bytes_of_json_that_are_no_text(world: Any) -> None:
     content = '[{"n": "größe"},\n{"n": "'.encode() + b"\xff" + b'"}]'
     assert read(world, json_of(world, content, "n string")) == (
         {("größe",): 1},
-        [('{"n": "\ufffd"}', "it holds bytes that are not UTF-8")],
+        [('{"n": "\ufffd"}', "it contains bytes that are not UTF-8")],
     )
 
 

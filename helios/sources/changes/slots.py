@@ -122,7 +122,7 @@ def _states(slot: Slot, where: Origin | None) -> dict[str, SlotState]:
         from pg8000 import native
     except ImportError as error:
         raise EnvironmentProblem(
-            f"PostgreSQL is asked with {error.name}, which is not installed.",
+            f"PostgreSQL is queried with {error.name}, which is not installed.",
             where=where,
             fix="pip install 'helios-iceberg[postgres]'.",
         ) from error

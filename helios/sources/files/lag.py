@@ -40,7 +40,7 @@ def folder_lag(path: str, at: FolderPosition, properties: Mapping[str, str]) -> 
     Args:
         path: The path of the source.
         at: The position up to which the folder is read.
-        properties: PyIceberg's catalog properties, with the credentials of the storage.
+        properties: PyIceberg's catalog properties, with which its storage is opened.
 
     Returns:
         The waiting files and the age of the oldest; None if the folder or the log cannot be read.

@@ -18,7 +18,7 @@ BY_LINE = ("csv", "json", "text")
 """Formats in which an empty file is valid and has no rows: such a file waits until it has content."""
 
 AT_ONCE = ("gs",)
-"""Schemes of stores in which a file appears only when it is whole, and two versions of it never have one time."""
+"""Schemes of stores in which a file appears only when it is whole, and each version of it has its own time."""
 
 
 @dataclass

@@ -32,11 +32,11 @@ def again(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view:
         return Again(note=error.what)
     uuid = span.entry.get("uuid")
     if table is None or (uuid is not None and str(table.iceberg.metadata.table_uuid) != uuid):
-        return Again(note=f"{span.source} is another table now, or of no declared catalog")
+        return Again(note=f"{span.source} is no longer the same table, or is in no declared catalog")
     named = {field.name.lower(): field.name for field in table.iceberg.schema().fields}
     missing = [name for name in key if name.lower() not in named]
     if missing or not key:
-        return Again(note=f"{span.source} has no column {', '.join(missing)}" if missing else "no key is known")
+        return Again(note=f"{span.source} has no column {', '.join(missing)}" if missing else "the key is not known")
     columns = {named[name.lower()]: value for name, value in key.items()}
     try:
         return _read(table, _state(span) if span.whole else span.entry, columns)
@@ -70,7 +70,7 @@ def _read(table: Table, entry: Mapping[str, Any], columns: Mapping[str, Any]) ->
 
 
 def _parts(entry: Mapping[str, Any]) -> Iterator[tuple[int | None, int, bool]]:
-    """The parts of a span: the snapshot before it, its last snapshot, and whether only its appends are read."""
+    """For each part of a span: the snapshot before it, its last snapshot, and whether only its appends are read."""
     state, after, to = entry.get("state") or entry.get(SNAPSHOT), entry.get("after"), entry.get("to")
     if entry.get("changes") and to is not None:
         yield None, to, False  # the state at the end shows the result of the changes

@@ -30,7 +30,7 @@ def lag(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | N
     if source is None:
         return None
     read = _read_up_to(pipeline, source, view)
-    if read is None and entry.position is not None:  # only second: the record misses batches without rows
+    if read is None and entry.position is not None:  # the checkpoint is first: the record misses some batches
         read = entry.position.snapshot
     counted = CHANGES if entry.changes else APPENDS
     behind = lag_behind(source.iceberg.metadata, read, source.name, notes, branch=entry.branch or MAIN, counted=counted)

@@ -172,7 +172,7 @@ def verify(position: TopicsPosition, wanted: Iterable[Range], logs: Mapping[str,
             )
         if log.id != topic.id or len(log.latest) < len(topic.offsets):
             raise RecordsLost(
-                f"the topic {name} was deleted and made again: its id is {log.id}, and {topic.id} was read up to "
+                f"the topic {name} was deleted and recreated: its id is {log.id}, and {topic.id} was read up to "
                 f"{_listed(topic.offsets)}.",
                 fix="read the new topic under a new name, or refill the target with `helios run --full-refresh`.",
             )

@@ -140,7 +140,7 @@ class MirrorSink(ManyTables):
         known = {mirrored.source: (name, mirrored.keys) for name, mirrored in self._mirrored.load().items()}
         named: dict[str, tuple[SourceTable, Mirrored]] = {}
         taken = self._sources()
-        for table, seen in changes.found.items():
+        for table, seen in changes.tables.items():
             before, keys = known.get(_parts(table), ("", seen.keys))
             if table is None or not seen.versions or not keys:
                 changes.refuse(table, keys)

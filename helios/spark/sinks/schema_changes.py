@@ -158,7 +158,7 @@ def typed(kind: Kind) -> str:
         >>> typed(of_connect({"type": "array", "items": {"type": "int64", "name": "io.debezium.time.MicroTime"}}))
         'array<string of micros>'
     """
-    name = kind.made.simpleString()
+    name = kind.column_type.simpleString()
     if kind.rule == "array":
         return f"array<{typed(kind.inner[0][1])}>"
     if kind.rule == "any scale":
@@ -281,11 +281,11 @@ def twins(name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> li
         changes: The changes of the batch.
     """
     new = now[name]
-    if new.newest is None or changes.found[SourceTable(*new.source)].snapshot:
+    if new.newest is None or changes.tables[SourceTable(*new.source)].snapshot:
         return []
     alive = {
         table
-        for table, seen in changes.found.items()
+        for table, seen in changes.tables.items()
         if any(version.last is not None and version.last > new.newest.since for version in seen.versions)
     }
     return [

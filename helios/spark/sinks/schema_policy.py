@@ -103,7 +103,7 @@ class SchemaPolicy:
             InputError: The log does not say what became of rows, and `.on_schema_change` says "fail".
         """
         known = self._mirrored.load().get(name)
-        found = changes.found[table]
+        found = changes.tables[table]
         change = compared(found.versions, known.newest if known is not None else None)
         waits = known.waits if known is not None else None
         if change.unsent and self._awaits and change.newest is not None:
@@ -140,12 +140,12 @@ class SchemaPolicy:
         """
         new = mirrored[name]
         table = SourceTable(*new.source)
-        seen = changes.found[table]
+        seen = changes.tables[table]
         alike = twins(name, mirrored, changes)
         if len(alike) == 1:  # a table that has a key of the new one was not renamed
             alike = [twin for twin in alike if not self._share_keys(twin, name, mirrored, changes)]
         # A mirror may begin after a table's first changes. With a batch before or a snapshot, it has all changes.
-        whole = bool(self._mirrored.load()) or any(other.snapshot for other in changes.found.values())
+        whole = bool(self._mirrored.load()) or any(other.snapshot for other in changes.tables.values())
         lacks_rows = whole and seen.begins in ("u", "d") and not seen.snapshot
         if not (lacks_rows or alike):
             return new

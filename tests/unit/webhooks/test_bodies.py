@@ -45,7 +45,7 @@ def test_what_fits(body: dict[str, Any]) -> None:
         (b"\xff", "not JSON"),
         (b'{"id": 1', "not JSON"),
         (b'{"id": NaN}', "NaN is not a JSON number"),
-        (b'{"id": 1, "id": 2}', "the key 'id' comes twice"),
+        (b'{"id": 1, "id": 2}', "the key 'id' occurs twice"),
         (b"[" * 100_000, "nested too deeply"),
         (b"[]", "must be a JSON object"),
         (b"{}", "id is missing, or null"),

@@ -33,8 +33,8 @@ EVENT, KEY, ROW = "__helios_event", "__helios_key", "__helios_row"
 ENVELOPE_WHY = "__helios_envelope_why"
 """The hidden column with the reason why a record is not a change of a row; null if it is one."""
 
-VALUES, MADE = "__helios_values", "__helios_made"
-"""Hidden columns: the row's values as Spark parses them (`Kind.stored`), and with their final types (`Kind.made`)."""
+VALUES, CONVERTED = "__helios_values", "__helios_converted"
+"""Hidden columns: the row's values as Spark parses them (`Kind.stored`), and in the types of their columns."""
 
 
 ORIGIN = ("name", "db", "schema", "table")
@@ -133,12 +133,12 @@ def columns(versions: Iterable[Version], source: CdcSource) -> StructType:
     for version in versions:
         for name, kind in version.fields:
             before = fields.get(name.lower())
-            common = united(before.dataType, kind.made) if before is not None else kind.made
+            common = united(before.dataType, kind.column_type) if before is not None else kind.column_type
             if common is None:
                 assert before is not None
                 raise InputError(
                     f"{source.label()}: column {name} was {before.dataType.simpleString()} and is "
-                    f"{kind.made.simpleString()} now, and no type holds the values of both.",
+                    f"{kind.column_type.simpleString()} now, and no type holds the values of both.",
                     where=source.origin,
                     fix='declare its type: Cdc.debezium(..., schema="id bigint, ...").',
                 )
@@ -293,8 +293,8 @@ def _read(df: DataFrame, fields: tuple[tuple[str, Kind], ...], source: CdcSource
     df = df.withColumn(ROW, json_line(spark, F.col(ROW), stored.json(), (), FEATURES, rescued=rest))
     parsing = StructType([*stored.fields, *_texts(REST, CORRUPT)])
     df = df.withColumn(VALUES, F.from_json(an_object(F.col(ROW)), ddl(spark, parsing), PARSING))
-    made = [connect_types.made(F.col(VALUES)[name], kind).alias(name) for name, kind in own.values()]
-    df = df.withColumn(MADE, F.struct(*made) if made else F.lit(None))
+    converted = [connect_types.converted(F.col(VALUES)[name], kind).alias(name) for name, kind in own.values()]
+    df = df.withColumn(CONVERTED, F.struct(*converted) if converted else F.lit(None))
     selected, reasons = [], []
     for field in wanted.fields:
         if field.name.lower() in own:
@@ -319,18 +319,18 @@ def _read(df: DataFrame, fields: tuple[tuple[str, Kind], ...], source: CdcSource
 def _value(field: StructField, name: str, kind: Kind) -> tuple[Column, Column]:
     """The value of a column, and the reason if the value is bad; null for a good one."""
     values, is_delete = F.col(VALUES), F.col(EVENT)["op"] == "d"
-    value, made = values[name], F.col(MADE)[name]
+    value, converted = values[name], F.col(CONVERTED)[name]
     # A field that Spark's parser cannot read is null, although the JSON has a value for it.
     lost = values[CORRUPT].isNotNull() & value.isNull() & has_field(F.col(ROW), name)
-    bad = connect_types.unfit(value, kind, made) | lost
-    if castable(kind.made, field.dataType):
-        made, changed = cast(made, kind.made, field.dataType)
+    bad = connect_types.unfit(value, kind, converted) | lost
+    if castable(kind.column_type, field.dataType):
+        converted, changed = cast(converted, kind.column_type, field.dataType)
         bad = bad | changed if changed is not None else bad
     else:
-        made, bad = F.lit(None).cast(field.dataType), value.isNotNull()
+        converted, bad = F.lit(None).cast(field.dataType), value.isNotNull()
     absent = F.lit(f"{field.name} was not in the log: set the table's REPLICA IDENTITY to FULL")
     misfit = F.lit(connect_types.misfit(field.name, kind))
-    return made, F.when(~is_delete & connect_types.unavailable(value, kind), absent).when(bad, misfit)
+    return converted, F.when(~is_delete & connect_types.unavailable(value, kind), absent).when(bad, misfit)
 
 
 def _with_hidden(df: DataFrame, columns: list[Column], why: Column) -> DataFrame:

@@ -68,7 +68,7 @@ class ChangesByTable:
         rejected: Collects the bad records.
 
     Attributes:
-        found: The columns and keys of each table, from its records. None stands for records that name no table.
+        tables: The versions and keys of each table in the records. None stands for records that name no table.
     """
 
     def __init__(self, records: DataFrame, source: Source, rejected: RejectedInput) -> None:
@@ -80,7 +80,7 @@ class ChangesByTable:
         for row in debezium_rows.schema_rows(self._changes, TABLE):
             table = SourceTable(*row[TABLE]) if row[TABLE] is not None else None
             grouped.setdefault(table, []).append(row)
-        self.found = {table: versions_of(rows) for table, rows in grouped.items()}
+        self.tables = {table: versions_of(rows) for table, rows in grouped.items()}
 
     @property
     def bad_ones_fail(self) -> bool:
@@ -93,11 +93,11 @@ class ChangesByTable:
         Raises:
             InputError: A column has had several types, and no type holds the values of all.
         """
-        return debezium_rows.columns(self.found[table].versions, self._source)
+        return debezium_rows.columns(self.tables[table].versions, self._source)
 
     def rows(self, table: SourceTable, keys: Sequence[str]) -> DataFrame:
         """The rows of a table's changes, with the hidden columns of their order and deletes."""
-        return self._rows(self._of(table), self.found[table], keys)
+        return self._rows(self._of(table), self.tables[table], keys)
 
     def keys(self, table: SourceTable, keys: Sequence[str], *operations: str) -> DataFrame:
         """The keys of a table's changes that have one of the operations, as texts."""

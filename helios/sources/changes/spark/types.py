@@ -1,7 +1,7 @@
 """Types of Kafka Connect's schemas, as Debezium writes them into records, and the values of their columns.
 
 Spark's parser reads a record's JSON into plain values (`Kind.stored`), such as a number. The schema may say that
-such a number counts the days since 1970: this module turns it into a date (`Kind.made`).
+such a number counts the days since 1970: this module turns it into a date (`Kind.column_type`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Kind:
     Attributes:
         rule: The function that makes a value, by its name in `RULES`; or "array", "map" or "struct".
         stored: The type that Spark's parser reads from the JSON.
-        made: The type of the column.
+        column_type: The type of the column.
         unit: The unit of a time, the form of a declared decimal, or the name of the schema of any other type; None if
             unknown.
         scale: The scale of a decimal in base64.
@@ -84,7 +84,7 @@ class Kind:
 
     rule: str
     stored: DataType
-    made: DataType
+    column_type: DataType
     unit: str | None = None
     scale: int = 0
     allowed: str = ""
@@ -98,11 +98,11 @@ def of_connect(schema: Json) -> Kind:
         return NAMED[name](schema)
     if kind == "array":
         element = of_connect(schema["items"])
-        return Kind("array", ArrayType(element.stored), ArrayType(element.made), inner=(("", element),))
+        return Kind("array", ArrayType(element.stored), ArrayType(element.column_type), inner=(("", element),))
     if kind == "map":
         value = of_connect(schema["values"])
-        stored, made = MapType(StringType(), value.stored), MapType(StringType(), value.made)
-        return Kind("map", stored, made, inner=(("", value),))
+        stored, column_type = MapType(StringType(), value.stored), MapType(StringType(), value.column_type)
+        return Kind("map", stored, column_type, inner=(("", value),))
     if kind == "struct":
         return _struct(tuple((field["field"], of_connect(field)) for field in schema["fields"]))
     return replace(PLAIN[kind], unit=name) if name else PLAIN[kind]
@@ -110,7 +110,9 @@ def of_connect(schema: Json) -> Kind:
 
 def _struct(fields: tuple[tuple[str, Kind], ...]) -> Kind:
     stored = StructType([StructField(name, kind.stored) for name, kind in fields])
-    return Kind("struct", stored, StructType([StructField(name, kind.made) for name, kind in fields]), inner=fields)
+    return Kind(
+        "struct", stored, StructType([StructField(name, kind.column_type) for name, kind in fields]), inner=fields
+    )
 
 
 def _decimal(schema: Json) -> Kind:
@@ -118,8 +120,8 @@ def _decimal(schema: Json) -> Kind:
     scale = int(parameters.get("scale", 0))
     precision = int(parameters.get("connect.decimal.precision", MOST_DIGITS))
     fits = 0 <= scale <= precision <= MOST_DIGITS
-    made: DataType = DecimalType(precision, scale) if fits else StringType()
-    return Kind("decimal", StringType(), made, scale=scale)
+    column_type: DataType = DecimalType(precision, scale) if fits else StringType()
+    return Kind("decimal", StringType(), column_type, scale=scale)
 
 
 def _enum(schema: Json) -> Kind:
@@ -187,11 +189,11 @@ def declared(kind: DataType, time: str | None, decimals: str | None) -> Kind:
     """
     if isinstance(kind, ArrayType):
         element = declared(kind.elementType, time, decimals)
-        return Kind("array", ArrayType(element.stored), ArrayType(element.made), inner=(("", element),))
+        return Kind("array", ArrayType(element.stored), ArrayType(element.column_type), inner=(("", element),))
     if isinstance(kind, MapType):
         value = declared(kind.valueType, time, decimals)
-        stored, made = MapType(StringType(), value.stored), MapType(kind.keyType, value.made)
-        return Kind("map", stored, made, inner=(("", value),))
+        stored, column_type = MapType(StringType(), value.stored), MapType(kind.keyType, value.column_type)
+        return Kind("map", stored, column_type, inner=(("", value),))
     if isinstance(kind, StructType):
         return _struct(tuple((field.name, declared(field.dataType, time, decimals)) for field in kind.fields))
     if isinstance(kind, (TimestampType, TimestampNTZType)):
@@ -218,27 +220,31 @@ def prepare(spark: SparkSession) -> None:
     spark._jsparkSession.udf().register(DECIMAL_FUNCTION, instance(spark, DECIMAL), text)
 
 
-def made(value: Column, kind: Kind) -> Column:
+def converted(value: Column, kind: Kind) -> Column:
     """A parsed value with the type of the column; null if the value does not fit."""
     if kind.rule == "array":
         [(_, element)] = kind.inner
-        return value if element.stored == element.made else F.transform(value, lambda item: made(item, element))
+        return (
+            value
+            if element.stored == element.column_type
+            else F.transform(value, lambda item: converted(item, element))
+        )
     if kind.rule == "map":
         [(_, element)] = kind.inner
-        return F.transform_values(value, lambda _, item: made(item, element))
+        return F.transform_values(value, lambda _, item: converted(item, element))
     if kind.rule == "struct":
-        fields = [made(value.getField(name), inner).alias(name) for name, inner in kind.inner]
+        fields = [converted(value.getField(name), inner).alias(name) for name, inner in kind.inner]
         return F.when(value.isNotNull(), F.struct(*fields))
     return RULES[kind.rule](value, kind)
 
 
-def unfit(value: Column, kind: Kind, made_value: Column | None = None) -> Column:
+def unfit(value: Column, kind: Kind, converted_value: Column | None = None) -> Column:
     """The condition that a parsed value, or a value inside it, does not fit its type.
 
     Args:
         value: The value.
         kind: The type of the value.
-        made_value: The result of `made` for the value, if a column already has it.
+        converted_value: The result of `converted` for the value, if a column already has it.
     """
     if kind.rule in ("array", "map"):
         [(_, element)] = kind.inner
@@ -249,7 +255,7 @@ def unfit(value: Column, kind: Kind, made_value: Column | None = None) -> Column
         for name, inner in kind.inner:
             any_unfit = any_unfit | unfit(value.getField(name), inner)
         return F.coalesce(any_unfit, F.lit(False))
-    return value.isNotNull() & (made_value if made_value is not None else made(value, kind)).isNull()
+    return value.isNotNull() & (converted_value if converted_value is not None else converted(value, kind)).isNull()
 
 
 def unavailable(value: Column, kind: Kind) -> Column:
@@ -267,7 +273,7 @@ def unavailable(value: Column, kind: Kind) -> Column:
 
 
 def _plain(value: Column, kind: Kind) -> Column:
-    return value if kind.stored == kind.made else cast(value, kind.stored, kind.made)[0]
+    return value if kind.stored == kind.column_type else cast(value, kind.stored, kind.column_type)[0]
 
 
 def _base64(value: Column, kind: Kind) -> Column:
@@ -291,7 +297,7 @@ def _instant(value: Column, unit: str | None) -> Column:
 
 
 def _timestamps(value: Column, kind: Kind) -> Column:
-    return _instant(value, kind.unit).cast(kind.made)
+    return _instant(value, kind.unit).cast(kind.column_type)
 
 
 def _times(value: Column, kind: Kind) -> Column:
@@ -304,13 +310,13 @@ def _times(value: Column, kind: Kind) -> Column:
 
 
 def _zoned(value: Column, kind: Kind) -> Column:
-    instant, _ = cast(value, StringType(), kind.made)
+    instant, _ = cast(value, StringType(), kind.column_type)
     return F.when(F.year(F.to_utc_timestamp(instant, "UTC")).between(1, 9999), instant)
 
 
 def _decimals(value: Column, kind: Kind) -> Column:
     text = F.call_function(DECIMAL_FUNCTION, value, F.lit(kind.scale))
-    return text if isinstance(kind.made, StringType) else cast(text, StringType(), kind.made)[0]
+    return text if isinstance(kind.column_type, StringType) else cast(text, StringType(), kind.column_type)[0]
 
 
 def _any_scales(value: Column, kind: Kind) -> Column:
@@ -321,20 +327,20 @@ NUMBER = r"^-?\d{1,19}$"
 
 
 def _declared_time(value: Column, kind: Kind) -> Column:
-    from_text, _ = cast(value, StringType(), kind.made)
-    from_number = _instant(value.try_cast("bigint"), kind.unit).cast(kind.made)
+    from_text, _ = cast(value, StringType(), kind.column_type)
+    from_number = _instant(value.try_cast("bigint"), kind.unit).cast(kind.column_type)
     return F.when(value.rlike(NUMBER), from_number).otherwise(from_text)
 
 
 def _declared_date(value: Column, kind: Kind) -> Column:
-    from_text, _ = cast(value, StringType(), kind.made)
+    from_text, _ = cast(value, StringType(), kind.column_type)
     return F.when(value.rlike(NUMBER), _date(value.try_cast("bigint"), kind)).otherwise(from_text)
 
 
 def _declared_decimal(value: Column, kind: Kind) -> Column:
     if kind.unit is None:
-        return F.lit(None).cast(kind.made)
-    return cast(value, StringType(), kind.made)[0]
+        return F.lit(None).cast(kind.column_type)
+    return cast(value, StringType(), kind.column_type)[0]
 
 
 RULES: Mapping[str, Callable[[Column, Kind], Column]] = {
@@ -357,6 +363,6 @@ UNIT_ARGUMENTS = {"declared time": "time=", "declared decimal": "decimals="}
 
 def misfit(name: str, kind: Kind) -> str:
     """The reason why a value is bad that does not fit the type of its column."""
-    message = f"{name} does not fit {kind.made.simpleString()}"
+    message = f"{name} does not fit {kind.column_type.simpleString()}"
     argument = UNIT_ARGUMENTS.get(kind.rule) if kind.unit is None else None
     return f"{message}: pass {argument} to Cdc.debezium() to say how the value is written" if argument else message

@@ -1,8 +1,8 @@
 """The text of csv, json and text files, with the file of each text: line by line, or as records of whole files.
 
-Spark's own readers keep the text only of lines that do not parse, and their parser rounds, cuts or replaces values.
-So files are read as text here. `csv_lines` and `json_lines` let Spark's parser split each text into fields, which are
-texts again; `text_values` and the casts of `helios.sources.common.spark.types` turn them into values.
+Spark's own readers keep the text only of lines that do not parse, and silently accept values that their parser rounds,
+cuts or replaces. So files are read as text here. `csv_lines` and `json_lines` let Spark's parser split each text into
+fields, which are texts again; `text_values` and the casts of `helios.sources.common.spark.types` turn them into values.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ REPLACED = "\ufffd"
 """Replaces bytes that are not valid in the encoding."""
 
 UNPARSED = "the row does not parse"
-DAMAGED = "it holds bytes that are not"
+DAMAGED = "it contains bytes that are not"
 
 RECORDS = ArrayType(ArrayType(StringType()))
 """The records of a file: each is its text, and the reason why it cannot be a row; null if it can."""

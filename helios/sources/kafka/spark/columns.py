@@ -75,7 +75,7 @@ class InferredColumns:
         columns = kafka_rows.inferred(records, source)
         if not columns.fields:
             raise InputError(
-                f"{source.label()}: none of the {source.values.sample:,} records that were looked at is a JSON object "
+                f"{source.label()}: none of the {source.values.sample:,} records that were sampled is a JSON object "
                 "with fields, from which columns could be inferred.",
                 where=source.origin,
                 fix='declare the columns: value("json", schema="id bigint, name string").',
