@@ -32,9 +32,9 @@ class SourceKind:
 
     Attributes:
         declared: The type of the declared source; its `kind` is the name of the kind.
-        reader: The class that reads it on Spark, as "module:Class"; a `helios.sources.common.spark.protocol.Source`.
-        position: The class of its positions, as its reader writes them.
-        describe: Its columns, and the problems of reading it; may raise a single problem as an `InputError`.
+        reader: The class of its reader on Spark, as "module:Class"; a `helios.sources.common.spark.protocol.Source`.
+        position: The class of the source's positions, as the reader writes them.
+        describe: Returns a source's columns, and its problems; may raise a single problem as an `InputError`.
         jars: Components of `helios.environment.coordinates` that the kind needs beside those of catalogs.
         rereadable: Whether a span that is read again returns the same rows; `.exactly_once()` requires this.
         counts_rows: Whether the number of rows is known before they are read, so that `max_rows` can limit a batch.

@@ -108,7 +108,7 @@ class Part:
 
 
 def entries(text: str) -> Iterator[Entry]:
-    """The entries in the text of a log file, up to one that is damaged or does not follow the entry before it."""
+    """The entries in the text of a log file, up to the first that is damaged or does not follow the previous one."""
     lines = text.split("\n")
     start = 0
     before: Entry | None = None
@@ -224,7 +224,7 @@ class FileLog:
             number, digest = part[0].number - 1, part[0].previous
 
     def _part(self, names: Iterable[str], number: int, digest: str, at: FolderPosition) -> tuple[str, list[Entry]]:
-        """The name of the log file with the entry of a number and a hash, and the entries up to that one."""
+        """The name of the log file that contains the entry with a number and a hash, and its entries up to that one."""
         candidates = [part for part in map(Part.of_name, names) if part and part.first <= number <= part.last]
         # The file with the earliest first entry is tried first, as the files that were merged into it may still exist;
         # among those with the same first entry, the one that ends with the wanted entry.
@@ -311,7 +311,7 @@ class FileLog:
         return {File(*file): cause for *file, cause in unread if cause}
 
     def unread(self) -> Known:
-        """The files of all entries that could not be read, with their size and time at that moment."""
+        """All files that could not be read, in any entry, with their size and time at that moment."""
         names = [name for name in self._store.names(self._folder) if name.endswith(UNREAD)]
         names.sort(key=lambda name: int(name.partition(".")[0]))  # if two entries note a file, the later one wins
         unread: Known = {}

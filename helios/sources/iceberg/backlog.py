@@ -34,7 +34,7 @@ def ahead(plan: Plan, index: int, table: Table) -> ReadPlan:
     Args:
         plan: The plan.
         index: The index of the read in `plan.reads`.
-        table: The table that it reads.
+        table: The table of the read.
 
     Raises:
         RunError: The table cannot be read.

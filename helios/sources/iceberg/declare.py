@@ -226,7 +226,7 @@ class IcebergSource(Source):
             start: "current": the state now, then every later commit; "latest": later commits only; "earliest": the
                 oldest retained state, then every commit; a snapshot id: the commits after it. It applies when the
                 pipeline first begins; a different value later is an error.
-            max_rows: About how many rows a batch has at most, in whole files; it bounds the first state too.
+            max_rows: The approximate limit of rows per batch, in whole files; the first state is limited, too.
             max_files: How many files a batch reads at most.
 
         Examples:

@@ -41,7 +41,7 @@ def settle(source: IcebergSource, table: Table) -> Settled:
     """Resolves the snapshots of a table that a source reads.
 
     Args:
-        source: The source; a followed one is settled as at its first start.
+        source: The source; a followed source is resolved as at its first start.
         table: Its table.
 
     Raises:

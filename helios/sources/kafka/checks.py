@@ -74,7 +74,7 @@ def column_problems(source: KafkaSource, columns: Sequence[str]) -> list[HeliosE
 
     Args:
         source: The source.
-        columns: The names of all its columns.
+        columns: The names of all columns of the source.
     """
     names = [name.lower() for name in columns]
     duplicate = next((name for i, name in enumerate(columns) if name.lower() in names[:i]), None)

@@ -214,7 +214,7 @@ def deleted_ranges(at: TopicsPosition, logs: Mapping[str, Log]) -> list[Range]:
 def advance(
     after: TopicsPosition, logs: Mapping[str, Log], max_rows: int | None = None, *, skips: bool = False
 ) -> TopicsPosition:
-    """The end of the batch after a position: the end of the topics, or less if a limit is given.
+    """The end of the batch after a position: the end of the topics, or an earlier position if there is a limit.
 
     A new partition is read from offset 0, a new topic from its oldest record. The partitions share the limit in
     proportion to their waiting records.

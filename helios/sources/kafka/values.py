@@ -202,7 +202,7 @@ class Values:
 
 
 def avro_schema(given: str | Path | Mapping[str, Any]) -> str:
-    """An Avro schema as JSON, from the given schema or from the file of the given path.
+    """An Avro schema as JSON; `given` is the schema itself, or the path of its file.
 
     Raises:
         DeclarationError: The file cannot be read, or the schema is not a record schema.

@@ -93,7 +93,7 @@ def changes(df: DataFrame, source: ChangeLogSource) -> DataFrame:
 
 
 def _means(meaning: str, source: ChangeLogSource) -> Column:
-    """The condition that the operation of a change has a meaning."""
+    """The condition that the operation of a change means `meaning`."""
     values = [value for value, value_means in source.operations if value_means == meaning]
     return F.coalesce(F.lower(OPERATION).isin(values), F.lit(False)) if values else F.lit(False)
 

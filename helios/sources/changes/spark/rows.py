@@ -182,7 +182,7 @@ def _of_whole_snapshot() -> Column:
 
 
 def _ends_snapshot() -> Column:
-    """A condition that is true if a record is the last row that a snapshot has of its table."""
+    """The condition that a record is the last row of its table in a snapshot."""
     event = F.col(EVENT)
     return (event["op"] == "r") & event["source"]["snapshot"].isin(*SNAPSHOT_ENDS)
 

@@ -362,7 +362,7 @@ UNIT_ARGUMENTS = {"declared time": "time=", "declared decimal": "decimals="}
 
 
 def misfit(name: str, kind: Kind) -> str:
-    """The reason why a value is bad that does not fit the type of its column."""
+    """The reason for a bad value: it does not fit the type of its column."""
     message = f"{name} does not fit {kind.column_type.simpleString()}"
     argument = UNIT_ARGUMENTS.get(kind.rule) if kind.unit is None else None
     return f"{message}: pass {argument} to Cdc.debezium() to say how the value is written" if argument else message

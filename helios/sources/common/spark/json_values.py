@@ -74,7 +74,7 @@ def schema_of_json(spark: SparkSession, lines: DataFrame, options: Mapping[str, 
 
 
 def _folded(kind: Any) -> Any:
-    """A type in which fields of a struct whose names differ only in case are one field."""
+    """A type in which struct fields whose names differ only in case are merged into one."""
     if isinstance(kind, ArrayType):
         return ArrayType(_folded(kind.elementType))
     if isinstance(kind, MapType):

@@ -133,7 +133,7 @@ class SpanSource:
         raise NotImplementedError
 
     def schema(self) -> StructType:
-        """The declared columns; a source that finds its own columns overrides this."""
+        """The declared columns; a source that determines its columns itself overrides this."""
         return struct_of(str(self.read_plan.source.declared_schema))
 
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:

@@ -200,7 +200,7 @@ def cast(value: Column, own: DataType, wanted: DataType) -> tuple[Column, Column
 
 
 def _loses(value: Column, converted: Column, wanted: DataType) -> Column:
-    """A condition that is true if Spark's cast of a text loses a part of the text: digits, a time of day, a zone."""
+    """The condition that Spark's cast of a text loses a part of the text: digits, a time of day, a zone."""
     if isinstance(wanted, DecimalType):
         exact = DecimalType(38, 38 - wanted.precision + wanted.scale)
         same = value.try_cast(exact).eqNullSafe(converted.cast(exact)) & (F.length(value) < 40)
@@ -289,7 +289,7 @@ def _nested(value: Column, own: DataType, wanted: DataType) -> Column:
 
 
 def extras(own: StructType, wanted: StructType) -> list[str]:
-    """The unwanted fields of a file as dotted names, nested fields too."""
+    """The dotted names of the unwanted fields of a file, at any depth."""
     return list(_extras(own, wanted, ""))
 
 

@@ -154,7 +154,7 @@ class TouchedFiles:
         removed_with_files = {delete_id for live in removed for delete_id in live.deletes}
         for delete in changed_files.removed_deletes(table, commit):
             delete_id = _id(delete)
-            # A delete that went with its removed data file is not looked for in the base state.
+            # A delete that was removed with its data file is not looked up in the base state.
             for live in self._files_with(delete, search_base=delete_id not in removed_with_files):
                 touch(live)
                 del live.deletes[delete_id]
@@ -181,7 +181,7 @@ class TouchedFiles:
 
     def _removed(self, file: JavaDataFile) -> _LiveFile:
         path = str(file.location())
-        # The base state is read only for the file's deletes. Where it has none, the removed file itself is enough.
+        # The base state is read only for the deletes of the file. If it has no deletes, the removed file is enough.
         live = self._find_live(path) if path in self._live or self._has_deletes() else None
         self._live.pop(path, None)
         self._removed_paths.add(path)

@@ -30,7 +30,7 @@ class SnapshotDelta:
         state: Whether this is the whole state at the snapshot.
         after: The parent snapshot.
         files: The number of data files.
-        rows: The number of their rows, deleted ones included.
+        rows: The number of rows in the files, deleted ones included.
         bytes: The size of the files; None if the snapshot's summary has none.
         at: The commit time of the snapshot, in milliseconds since 1970.
     """
@@ -254,7 +254,7 @@ def rolled_back(snapshot: int, read: ReadPlan) -> LedgerError:
 
 
 def _is_newer(table: JavaTable, snapshot: int, than: int | None) -> bool:
-    """True if a snapshot was committed after another, so that the other cannot descend from it."""
+    """True if `snapshot` was committed after `than`, so that `than` cannot descend from it."""
     other = table.snapshot(than) if than is not None else None
     newer = table.snapshot(snapshot)
     return newer is not None and other is not None and newer.timestampMillis() > other.timestampMillis()
@@ -302,7 +302,7 @@ def advance(
 
     Args:
         offset: The end of the last batch.
-        deltas: The deltas after it, oldest first.
+        deltas: The deltas after the offset, oldest first.
         newest: The newest snapshot of the branch.
         max_rows: The approximate limit of rows per batch.
         max_files: The limit of files per batch.
@@ -350,7 +350,7 @@ def rebootstrap(
     """The offset of a reader that restarts from the current state, because snapshots after its offset have expired.
 
     Args:
-        offset: The end of its last batch.
+        offset: The end of the reader's last batch.
         newest: The newest snapshot of the branch.
         lost: The error for the expired snapshot.
         replaces: Whether the target accepts rows that it already has.

@@ -86,7 +86,7 @@ class SnapshotReader:
     Attributes:
         spark: The session.
         read: The source.
-        predicates: Conditions on its rows, by which files are skipped.
+        predicates: Conditions on the rows of the table, by which files are skipped.
     """
 
     spark: SparkSession

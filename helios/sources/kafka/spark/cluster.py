@@ -27,7 +27,7 @@ PATIENCE = {"default.api.timeout.ms": "20000", "request.timeout.ms": "10000"}
 """The timeouts of one request. The run itself waits longer for a cluster that does not answer."""
 
 OLDEST_TIMEOUT = 2.0
-"""Seconds to wait for the oldest records, whose timestamps give the lag."""
+"""Seconds to wait for the oldest records, whose timestamps determine the lag."""
 
 UNKNOWN = "UnknownTopicOrPartitionException"
 

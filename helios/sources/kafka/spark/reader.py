@@ -101,7 +101,7 @@ class KafkaReader(SpanSource):
             raise NotFound(
                 f"{self._source.label()}: no topic matches the pattern yet.",
                 where=self._source.origin,
-                fix="check the pattern, which must match whole names, or create a first topic.",
+                fix="check the pattern, which must match whole names, or create the first topic.",
             )
         offsets = self._starts(logs)
         return TopicsPosition({name: Topic(log.id, offsets[name]) for name, log in logs.items()}).as_json()
