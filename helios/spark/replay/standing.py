@@ -40,7 +40,7 @@ class Standing:
         self._target = tables.load_table(spark, write.table) if not write.sink.many_tables else None
 
     def refuse_rolled_back(self) -> None:
-        """Rejects a target or a quarantine that was rolled back, as a run does, before anything is written.
+        """Refuses a target or a quarantine that was rolled back, as a run does, before anything is written.
 
         Raises:
             LedgerError: One of them was rolled back.
@@ -57,10 +57,10 @@ class Standing:
             ledger.refuse_rollback(ledger.load())
 
     def resumed(self, state: State | None) -> State | None:
-        """The replay that died, under the pipeline's current name; None if the table of its rows is gone.
+        """The interrupted replay, under the pipeline's current name; None if the quarantine that it read is gone.
 
         Args:
-            state: The notes of the replay; None if no replay died.
+            state: The notes of the replay; None if no replay was interrupted.
 
         Raises:
             InputError: The replay took its rows from another table than the script names.

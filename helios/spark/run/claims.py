@@ -56,7 +56,7 @@ def write_claim(
     if was is not None and begins:
         rename_in_tables(spark, plan, ledger.table, was, former_names(plan, old))
     if was is not None and identity.pipeline == was:
-        # The property counts first: the stamps of snapshots may be those of older batches.
+        # The property is read first: the stamps of snapshots may be older.
         text = ledger.table.properties().get(LEDGER + was)
         moved = parse(text, LEDGER + was, ledger.table.name()) if text is not None else ledger.load()
         moved = moved or Ledger(ledger.table, was, identity.id, "", ledger.branch).load()
@@ -70,7 +70,7 @@ def write_claim(
 
 
 def _with_additions(claim: Record, record: Record) -> Record:
-    """A record with the additions of a claim: accepted pipelines, a quarantine, its folder of keys, and an audit."""
+    """A record with the additions of a claim: accepted pipelines, quarantines, the folder of keys, and `audited`."""
     beside = tuple(dict.fromkeys((*record.beside, *claim.beside)))
     quarantines = tuple(dict.fromkeys((*record.quarantines, *claim.quarantines)))
     keys = record.keys or (claim.keys if record.checkpoint == claim.checkpoint else None)

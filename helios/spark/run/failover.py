@@ -1,4 +1,4 @@
-"""Failover between the replicas of a catalog: the choice of the one that a run uses."""
+"""Failover between the replicas of a catalog: the choice of the replica that a run uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data that a finished run leaves for a later run, in words."""
+"""Describes the data that a finished run leaves for a later run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from helios.spark.run.job import Job, StreamingQuery
 from helios.table.positions import Lag
 
 GROUPS = ("stateStoreSave", "sessionWindowStateStoreSaveExec")
-"""The names in `state-metadata` of Spark's operators that keep groups until append mode emits them."""
+"""Spark's operators that keep groups until append mode emits them, by their names in `state-metadata`."""
 
 MAX_COUNTED = 1_000_000
 """Counting stops after this number of groups, as it reads the state."""
@@ -32,7 +32,7 @@ def left(job: Job, query: StreamingQuery) -> list[str]:
 
 
 def unread(lags: Iterable[Lag]) -> list[str]:
-    """What a stopped run has not read of its sources, as it last looked, in words.
+    """The data of its sources that a stopped run has not read, as last measured, in words.
 
     Examples:
         >>> unread([Lag(snapshots=2, seconds=3.0), Lag(snapshots=0, seconds=0.0, files=1)])
@@ -58,7 +58,7 @@ def known_sum(counts: Iterable[int | None]) -> int | None:
 
 
 def _groups(job: Job, query: StreamingQuery) -> Iterator[str]:
-    """The groups that wait for the watermark, counted in the state: Spark's own count slows batches, and is off."""
+    """The groups that wait for the watermark, counted in the state; Spark's own count is off, as it slows batches."""
     if not job.stateful or job.plan.output_mode != "append" or not job.checkpoint.batches("commits"):
         return
     groups = _count(job)

@@ -63,7 +63,7 @@ def drop_former(
         context: The pipeline, under its new checkpoint.
         replaced: Its record until now; None if it had no record.
         record: Its current record. If that names another checkpoint, another driver has taken over: nothing is deleted.
-        others: All records of the target: the pipeline of a published branch goes on with its keys.
+        others: All records of the target. The pipeline of a published branch may still use the keys.
     """
     if replaced is None or record is None or record.checkpoint != context.checkpoint_id:
         return

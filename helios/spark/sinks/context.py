@@ -39,11 +39,11 @@ class SinkContext:
         lease: The lease on the checkpoint, verified before each commit.
         observer: Receives commits and counts of rejected rows.
         again: The numbers of the batch that `--again` appends a second time; None without `--again`.
-        combines: Tells why the steps make other rows from two ranges together than from each; None if they go row by
-            row.
+        combines: Returns why the steps make different rows from two input ranges together than from each range alone;
+            None if they work row by row.
         replays: Whether this is a replay of quarantined rows, which has a ledger name of its own.
         former_quarantines: The quarantines that earlier scripts named, and that may have rows of the pipeline.
-        keys: The folder of the pipeline's upsert state; None if the checkpoint holds it.
+        keys: The folder of the pipeline's upsert state; None if it is in the checkpoint.
     """
 
     plan: Plan
@@ -75,7 +75,7 @@ class SinkContext:
         return LEDGER + self.plan.pipeline
 
     def ledger(self, table: JavaTable, branch: str | None = None, name: TableName | None = None) -> Ledger:
-        """The pipeline's ledger in a table; given the table's name, it also notes in the checkpoint what landed."""
+        """The pipeline's ledger in a table; given the table's name, it also notes landed batches in the checkpoint."""
         guard = self.guard(table, name, branch) if name is not None else None
         terms, steps = upsert_terms(self.plan), self.plan.fingerprint
         keys = self.keys if not self.replays else None
@@ -91,7 +91,7 @@ class SinkContext:
         otherwise: str | None = None,
         without_replay: str | None = None,
     ) -> RollbackGuard:
-        """The guard that compares a table with the last batch that its record and the checkpoint know.
+        """The guard against rollbacks: it compares a table with the last batch in its record and in the checkpoint.
 
         Args:
             table: The table.
@@ -106,7 +106,7 @@ class SinkContext:
             entries = spark.read.option("versionAsOf", head).table(f"{name.sql}.entries")
             return not entries.where(f"snapshot_id = {added_by}").isEmpty()
 
-        # Replays are known by their records alone, and a new checkpoint may give a replay up.
+        # A replay has only its record, no landings in the checkpoint; a new checkpoint may abandon a replay.
         landings = self.landings(name, branch) if not self.replays else None
         if otherwise is None and self.plan.write.sink.many_tables:
             otherwise = self.restart_hint  # many tables have no common position to resume at
@@ -126,7 +126,7 @@ class SinkContext:
         return Landings(self.checkpoint, self.checkpoint_id, f"{name.text}@{branch}" if branch else name.text)
 
     def options(self) -> CommitOptions:
-        """How a batch of the pipeline is committed."""
+        """The options for the commit of a batch of the pipeline."""
         plan, sink = self.plan, self.plan.write.iceberg
         traits, merge = sink.mode.traits, sink.mode.merge
         return CommitOptions(
@@ -156,11 +156,11 @@ class SinkContext:
         return UpsertState(files, folder, self.tombstones, has_replay)
 
     def has_replay(self, name: TableName, pipelines: Iterable[str], quarantine: str, number: int) -> bool:
-        """True if a table has a replay of a pipeline's quarantine.
+        """True if a table has this replay of a pipeline's quarantine, or a later one.
 
         Args:
             name: The table.
-            pipelines: The names of the pipeline.
+            pipelines: The pipeline's own name, and its former one.
             quarantine: The UUID of the quarantine.
             number: The number of the replay.
         """

@@ -19,7 +19,7 @@ class LostBatches:
     """The batches that a rollback has removed from a branch.
 
     Attributes:
-        positions: The source positions of those whose snapshots have not expired.
+        positions: The source positions of the lost batches whose snapshots have not expired.
         since: The time at which the first of them landed, in milliseconds since 1970.
     """
 

@@ -14,7 +14,7 @@ from helios.spark.iceberg import tables
 from helios.spark.jvm.classes import listed
 
 NEW_MIRROR = "have Debezium take a new snapshot under another topic.prefix, and mirror it into another namespace"
-"""The fix after which the tables equal the database's, even if the log lacks changes."""
+"""The fix that makes the mirrored tables equal to the database's, even if the log lacks changes."""
 
 
 def reserved(columns: Iterable[str]) -> str | None:
@@ -37,8 +37,8 @@ def taken_away(spark: SparkSession, name: TableName, newest: NewestSchema | None
     if newest is None or table is None:
         return None
     now = {str(field.name()).lower() for field in listed(table.schema().columns())}
-    had = {str(field.name()).lower() for schema in table.schemas().values() for field in listed(schema.columns())}
-    return next((column for column in newest.columns if column.lower() in had - now), None)
+    earlier = {str(field.name()).lower() for schema in table.schemas().values() for field in listed(schema.columns())}
+    return next((column for column in newest.columns if column.lower() in earlier - now), None)
 
 
 def with_kept(spark: SparkSession, name: TableName, rows: DataFrame, newest: NewestSchema | None) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Upserts by the columnar engine; the upserts that it does not know are MERGEs by Spark."""
+"""Upserts by the columnar engine; upserts that it does not support are MERGEs by Spark."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def upsert(batch: ModeBatch[Upsert], native: NativeBatch) -> Callable[[Transaction], bool] | None:
-    """The writer of an upsert by the columnar engine, which returns False, with nothing written, if Spark must write.
+    """The columnar engine's writer of an upsert; None if it is clear beforehand that Spark must write.
 
-    None if that is known before, as when the columns of the batch and of the table differ.
+    The writer returns False, with nothing written, if it finds that Spark must write.
     """
     try:
         check_mode(batch.mode)
@@ -50,7 +50,7 @@ def upsert(batch: ModeBatch[Upsert], native: NativeBatch) -> Callable[[Transacti
 
 
 def _scope(batch: ModeBatch[Upsert], keys: tuple[str, ...], rows: int, ends: KeyBounds) -> MergeScope:
-    """The scope of a batch's changes, which its MERGE would have, too."""
+    """The scope of a batch's changes, the same as that of a MERGE by Spark."""
     kinds = {key: batch.df.schema[key].dataType for key in keys}
     bounded = [key for key, kind in kinds.items() if isinstance(kind, tuple(merge.BOUNDS))]
     few = len(bounded) == len(keys) and rows <= merge.FEW_KEYS

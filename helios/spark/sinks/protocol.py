@@ -20,15 +20,15 @@ Write: TypeAlias = Callable[[Transaction], None]
 
 @dataclass(frozen=True)
 class Absent:
-    """The sink holds nothing of the batch."""
+    """The sink contains no part of the batch."""
 
 
 @dataclass(frozen=True)
 class Partial:
-    """The sink holds a part of the batch; `stage` and `commit` write the rest.
+    """The sink contains a part of the batch; `stage` and `commit` write the rest.
 
     Attributes:
-        tables: The tables or branches that hold their part.
+        tables: The tables or branches that contain their part.
     """
 
     tables: tuple[str, ...]
@@ -36,7 +36,7 @@ class Partial:
 
 @dataclass(frozen=True)
 class Found:
-    """The sink holds the batch.
+    """The sink contains the batch.
 
     Attributes:
         commit: Its commit.
@@ -78,15 +78,15 @@ class Part(Protocol):
 class Sink(Protocol):
     """The target of a pipeline's batches.
 
-    `find` is the only exactly-once decision: a batch that it finds is not written again. The other methods default to
-    a sink without a record.
+    `find` is the only exactly-once decision: a batch that it finds is not written again. The defaults of the
+    other methods suit a sink without a record.
     """
 
     transactional: bool = False
     """True if a batch and its record are committed together, or not at all."""
 
     def number(self, spans: Sequence[Span]) -> int:
-        """The number of a batch pipeline's next batch: the last number for the last inputs, unless they are rerun."""
+        """The number of a batch pipeline's next batch: the last number if the inputs are the same and not rerun."""
         return 0
 
     def find(self, batch: Batch) -> Outcome:

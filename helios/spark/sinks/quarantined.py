@@ -49,8 +49,8 @@ def give_up(spark: SparkSession, quarantine: TableName, rows: str, positions: Se
         quarantine: The quarantine.
         rows: The SQL condition for the rows of the pipeline.
         positions: The positions of the batches, as the table stores them.
-        since: The time at which the first of the batches landed, in milliseconds since 1970. Later rows may be of
-            batches without a landing, whose rows were all rejected.
+        since: The time at which the first of the batches landed, in milliseconds since 1970. Later rows may be
+            those of batches that never landed, because all their rows were rejected.
     """
     theirs = at_any(positions) if positions else "false"
     # Rows that a replay has rejected again have no batch.

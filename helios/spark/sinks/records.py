@@ -22,7 +22,7 @@ def newest_record(table: JavaTable, pipelines: Iterable[str], branch: str | None
 
 
 def names_of(table: JavaTable, names: Iterable[str | None], record: Record | None) -> set[str]:
-    """The names in the stamps of a pipeline, with its former names that no other pipeline of its branch has.
+    """The names in a pipeline's stamps. A former name counts unless another pipeline of its branch has it now.
 
     Args:
         table: The table.

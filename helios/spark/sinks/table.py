@@ -92,7 +92,7 @@ class TableSink:
             # Before the batch itself: a committed batch is not staged again.
             self.context.observer.rejected(self._quarantine.write(batch, rows.rejected))
             # A batch with rejected rows is committed, even without other rows. A batch pipeline needs no such commit:
-            # the quarantine tells which inputs it has had.
+            # the quarantine records which inputs it has processed.
             rejects = self._quarantine.holds and streaming
         with modes.writer(self._mode_batch(batch, rows)) as write:
             yield Staged(batch, rows, write, rejects=rejects)
@@ -150,7 +150,7 @@ class TableSink:
             return self.ledger.commit(spark, staged.write, staged.batch, self.options(staged))
 
     def options(self, staged: Staged) -> CommitOptions:
-        """How a batch is committed."""
+        """The options for the commit of a batch."""
         options = self.context.options()
         commits_empty = options.commits_empty or staged.rejects
         saved = self.upsert_state.saved if self.context.keys is not None else None
