@@ -37,7 +37,7 @@ def settle_audited(context: SinkContext, table: JavaTable, checkpoint: str | Non
     ledger.key = key
     record = ledger.load()
     if record is None or (checkpoint is not None and record.checkpoint != checkpoint):
-        return  # another driver has taken over the table: the ledger refuses to write later
+        return  # another driver owns the table: the ledger refuses this one later
     known = with_applied_batches(ledger, plan.write.pipelines, record, resumes=resumes)
     if known != record:
         if known.keys != record.keys and not upsert_state(context, known).remembers:

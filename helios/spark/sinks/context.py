@@ -160,7 +160,7 @@ class SinkContext:
 
         Args:
             name: The table.
-            pipelines: The pipeline's own name, and its former one.
+            pipelines: The pipeline's name, and its former names.
             quarantine: The UUID of the quarantine.
             number: The number of the replay.
         """
