@@ -175,7 +175,7 @@ def columns_named(where: str, columns: Mapping[str, str], table: str) -> list[st
     if not used:
         raise InputError(f"--where ({where}) names no column of {table}.", fix=near_miss("", columns))
     refuse_values(parsed, {name.lower(): kind for name, kind in columns.items()}, "--where")
-    return list(found)
+    return list(used)
 
 
 def spelled(where: str, columns: Iterable[str]) -> str:
