@@ -287,7 +287,7 @@ def compare(catalog: Catalog, given: argparse.Namespace, spark: SparkSession | N
 def differences(catalog: Catalog, target: str, reference: Reference, spark: SparkSession | None) -> tuple[bool, int]:
     """Whether a table's schema is not that of the reference, and how many rows differ."""
     # Through Spark: PyIceberg 0.12 reads a null list or map of structs, which got fields since, as an empty one.
-    table = Iceberg.source(target, catalog=catalog).preview(10**9, spark)
+    table = Iceberg.source(target, catalog=catalog).preview(10**9, spark).arrow
     found: dict[int, list[dict[str, Any]]] = {}
     for row in table.to_pylist(maps_as_pydicts="strict"):
         found.setdefault(row["id"], []).append(row)

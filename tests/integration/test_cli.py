@@ -100,7 +100,7 @@ def test_from_an_empty_folder_to_rows_and_what_the_table_commands_say(folder: Pa
 @pytest.mark.promise("rehearsals")
 def test_a_rehearsal_prints_what_its_page_shows(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs/cli.md").read_text().split("\n## rehearse\n")[1]
-    before, after = (re.search(rf"^\\{sign}(    >> where.*)$", page, re.MULTILINE) for sign in "-+")
+    before, after = (re.search(rf"^\{sign}(    >> where.*)$", page, re.MULTILINE) for sign in "-+")
     assert before is not None
     assert after is not None
     _, more, shown = page.split("```console\n", maxsplit=1)[1].split("```", maxsplit=1)[0].split("$ ")[0:3]

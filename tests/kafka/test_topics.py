@@ -178,18 +178,18 @@ def test_a_planned_batch_whose_records_are_gone_stops_the_run(world: Any, topics
 
 
 def test_a_topic_that_is_missing_gone_or_made_again_is_told(world: Any, topics: Topics) -> None:
-    name = topics.make(name="clicks")
-    with pytest.raises(NotFound, match=r"topic 'cliks' does not exist on 127.0.0.1:\d+. Did you mean 'clicks'"):
-        world.run(topics.ids("cliks") >> world.sink("a.t"))
+    name = topics.make(name="visits")
+    with pytest.raises(NotFound, match=r"topic 'vists' does not exist on 127.0.0.1:\d+. Did you mean 'visits'"):
+        world.run(topics.ids("vists") >> world.sink("a.t"))
     topics.send(name, numbered(0, 5))
     pipeline = topics.ids(name).incremental() >> world.sink("a.t")
     world.run(pipeline)
     topics.delete(name)
-    with pytest.raises(RecordsLost, match="the topic clicks is gone"):
+    with pytest.raises(RecordsLost, match="the topic visits is gone"):
         world.run(pipeline)
-    topics.make(name="clicks")
+    topics.make(name="visits")
     topics.send(name, numbered(100, 110))
-    with pytest.raises(RecordsLost, match="the topic clicks was deleted and recreated"):
+    with pytest.raises(RecordsLost, match="the topic visits was deleted and recreated"):
         world.run(pipeline)
     assert world.ids("a.t") == list(range(5))
     world.run((topics.ids(name).incremental() >> world.sink("a.u")).named("anew"))

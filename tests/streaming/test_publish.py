@@ -74,7 +74,7 @@ def test_the_script_with_the_branch_goes_on_too_and_is_published_again(world: An
         world.run(pipeline)
         assert sorted(on(world, "staging").elements()) == [(id,) for id in range(50)]
         with pytest.raises(
-            InputError, match=r"main of local\.a\.t has moved since staging began.*1 commit of local\.a\.t"
+            InputError, match=r"main of local\.a\.t has moved since staging began.*1 commit by local\.a\.t"
         ):
             published(world)
     else:  # its last batch is in main alone
@@ -134,7 +134,7 @@ def test_main_that_has_moved_is_refused_with_the_choices(world: Any) -> None:
     assert f"helios rollback local.a.t {fork}" in str(refused.value.fix)
     world.load("a.t").rollback_to(fork)
     world.fill("a.t", [102])
-    with pytest.raises(InputError, match="1 commit of another writer; nothing was published") as refused:
+    with pytest.raises(InputError, match="1 commit by another writer; nothing was published") as refused:
         published(world)
     assert f"helios diff local.a.t --from {fork}" in str(refused.value.fix)
     world.load("a.t").rollback_to(fork)

@@ -121,7 +121,7 @@ def test_a_file_with_a_column_of_that_name_stops_the_run(world: Any) -> None:
     source = Files.source(str(folder), "csv").with_metadata("_arrived")
     with pytest.raises(HeliosError, match="already has a column '_arrived'") as caught:
         world.run(source >> world.sink("a.t"))
-    assert caught.value.fix == 'store it under another name: .with_metadata(arrived_of_file="_arrived").'
+    assert caught.value.fix == 'store the metadata under another name: .with_metadata(arrived_of_file="_arrived").'
     source = Files.source(str(folder), "csv").with_metadata(arrived_of_file="_arrived")
     world.run(source >> world.sink("a.t"))
     assert [list(row) for row in rows(world)] == [["id", "_arrived", "arrived_of_file"]]
