@@ -188,7 +188,8 @@ def test_what_is_kept_under_both_names_is_not_chosen_from(world: Any, copy: Pipe
     landed = world.checkpoint(named) / "helios" / "landed"
     (landed / "local.a.u.json").write_text((landed / "local.a.t.json").read_text())
     with pytest.raises(
-        CheckpointError, match=r"beside those of its former name, local\.a\.t\. Fix: if a move was interrupted, delete helios/landed"
+        CheckpointError,
+        match=r"beside those of its former name, local\.a\.t\. Fix: if a move was interrupted, delete helios/landed",
     ):
         world.run(moved)
     (landed / "local.a.u.json").unlink()  # the fix
