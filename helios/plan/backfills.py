@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from helios.errors import InputError, NotFound, near_miss
 from helios.model.flow import flows
@@ -14,9 +15,10 @@ from helios.plan.nodes import Plan, ReadPath
 from helios.plan.typing.determinism import nondeterministic_function
 from helios.plan.typing.expression import parse
 from helios.plan.typing.schema import from_pyiceberg
-from helios.table.commits import Commit, commits
-from helios.table.ledger import records
 from helios.table.refs import MAIN
+
+if TYPE_CHECKING:
+    from helios.table.commits import Commit
 
 UNITS = ("hour", "day", "month")
 """The units of time that `--by` takes."""
@@ -100,6 +102,10 @@ def refuse_ask(plan: Plan, ask: Ask) -> None:
         HeliosError: The target is not there, or the pipeline has written nothing into it; a filter, a cut or a commit
             does not fit it.
     """
+    # A plan of new tables loads nothing that reads tables.
+    from helios.table.commits import commits
+    from helios.table.ledger import records
+
     write = plan.write
     if not write.table.catalog.exists(write.table.within):
         raise NotFound(

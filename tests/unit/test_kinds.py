@@ -20,7 +20,7 @@ from helios.sources.kinds import KINDS
 pytestmark = pytest.mark.promise("own-source")
 
 PACKAGE = Path(helios.__file__).parent
-OWNERS = ("model/", "sources/", "testing/feeds.py", "testing/lake.py", "testing/outputs.py")
+OWNERS = ("model/", "sources/", "testing/feeds.py", "testing/topics.py", "testing/lake.py", "testing/outputs.py")
 """Where a source or a target may be asked for its kind: those of `testing` have what stands in for each in a test."""
 MODE_OWNERS = ("model/",)
 """Where a write mode may be asked for."""
