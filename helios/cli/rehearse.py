@@ -135,12 +135,12 @@ def _check_keys(plan: Plan, keys: Sequence[str]) -> None:
     Raises:
         InputError: There is one.
     """
+    if not keys or plan.schema is None:  # the columns of some scripts are known only at run
+        return
     from helios.plan.typing.schema import from_pyiceberg
 
     table = plan.write.table.catalog.load(plan.write.table.within)
     known = from_pyiceberg(table.iceberg.schema()).names
-    if plan.schema is None:  # the columns of the script are known only at run
-        return
     names = list(dict.fromkeys([*known, *plan.schema.names]))
     for key in keys:
         if key.lower() not in {name.lower() for name in names}:

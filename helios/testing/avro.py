@@ -17,7 +17,10 @@ __tracebackhide__ = hidden
 HEADER = b"\0\0\0\0\1"
 """What a registry's client writes before a value: the byte 0, and the id of the schema, which is 1 in a test."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECONDS = {"timestamp-millis": 1000, "timestamp-micros": 1, "local-timestamp-millis": 1000}
+MICROSECONDS = {
+    "timestamp-millis": 1000, "timestamp-micros": 1, "local-timestamp-millis": 1000, "local-timestamp-micros": 1,
+}  # fmt: skip
+"""The microseconds of one unit of a logical type."""
 PYTHON: Mapping[str, tuple[type, ...]] = {
     "boolean": (bool,), "int": (int, date), "long": (int, datetime, str), "float": (float, int),
     "double": (float, int), "string": (str,), "bytes": (bytes, Decimal, int, float, str), "fixed": (bytes, Decimal),
@@ -174,7 +177,7 @@ def _whole(value: Any, bits: int, logical: str, at: str) -> int:
         except ValueError:
             raise Misfit(f"{at} is {value!r}, and the schema has {logical or 'long'}") from None
     if isinstance(value, datetime):
-        unit = MICROSECONDS.get(logical.replace("local-timestamp-micros", "timestamp-micros"))
+        unit = MICROSECONDS.get(logical)
         _require(unit is not None, f"{at} is a time, and the schema has {logical or 'a number'}")
         moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
         return (moment - EPOCH) // timedelta(microseconds=unit or 1)

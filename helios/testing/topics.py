@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -101,8 +102,6 @@ class TopicFeed(Feed):
         return with_broker(source, self._topics.broker)
 
     def at(self, record: Any, column: str) -> Any:
-        import json
-
         kafka = kafka_source_of(self._source)
         framed = kafka is not None and kafka.values.registry is not None and kafka.values.format == "json"
         try:

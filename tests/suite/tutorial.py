@@ -64,7 +64,7 @@ def follow(
     folder: Path,
     ran: Callable[[Command, str], str],
     elsewhere: Mapping[str, str] | None = None,
-    before: Callable[[str], object] = str,
+    before: Callable[[str], object] | None = None,
 ) -> str:
     """Writes the files and runs the commands of a page in a folder, in their order.
 
@@ -96,7 +96,8 @@ def follow(
         shown = ""
         for given in commands(body):
             shown += f"$ {given.line}\n"
-            before(given.line)
+            if before is not None:
+                before(given.line)
             if given.line.startswith("cd "):
                 at = at / given.line.removeprefix("cd ")
             else:
@@ -107,7 +108,10 @@ def follow(
 
 
 def differences(
-    page: Path, folder: Path, elsewhere: Mapping[str, str] | None = None, before: Callable[[str], object] = str
+    page: Path,
+    folder: Path,
+    elsewhere: Mapping[str, str] | None = None,
+    before: Callable[[str], object] | None = None,
 ) -> list[str]:
     """The commands of a page that print other lines than it shows; arguments as of `follow`."""
     differ: list[str] = []
