@@ -163,10 +163,10 @@ class UpsertState:
         """
         later = any(number >= batch for number in other._numbers("base"))
         base, deltas = other._finished(batch)
-        # The folders that a fold replaced are deleted together: if one is left, all are. Before batch 0, keys can come
-        # only from a former checkpoint.
+        # The folders that a fold replaced are deleted together, unless the run dies meanwhile. Before batch 0, keys can
+        # come only from a former checkpoint.
         is_known = not later or base is not None or bool(deltas) or batch == 0
-        if not is_known or other.files.names(f"{other.folder}/replayed"):
+        if not is_known or other._lacks(base, batch) or other.files.names(f"{other.folder}/replayed"):
             return False
         terms = other.files.read(f"{other.folder}/terms.json")
         paths = _paths(base, deltas, ())
@@ -174,6 +174,20 @@ class UpsertState:
             self.files.write(f"{self.folder}/terms.json", terms)
             other._read(spark, paths).write.mode("overwrite").parquet(self.path("base/-1"))
         return True
+
+    def _lacks(self, base: int | None, batch: int) -> bool:
+        """True if folders of the state before a batch are deleted but still noted: a run died while it deleted them.
+
+        Args:
+            base: The newest base before the batch; None without any.
+            batch: The batch.
+        """
+        noted = json.loads(self.files.read(f"{self.folder}/replaced.json") or "{}")
+        needed = {f"{self.folder}/delta/{number}" for number in range(0 if base is None else base + 1, batch)}
+        if base is None:
+            needed |= {f"{self.folder}/base/{number}" for number in range(-1, batch)}
+        left = {f"{self.folder}/{kind}/{number}" for kind in ("base", "delta") for number in self._numbers(kind)}
+        return not left.issuperset(needed & noted.keys())
 
     def note_replaced(self, former: UpsertState) -> None:
         """Deletes a former state, which the record no longer names, once no reader needs it."""
