@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.usefixtures("native_workers"), pytest.mark.promise("be
 @pytest.mark.cases(short="append")
 @pytest.mark.landing
 def test_every_contender_writes_the_same_rows(world: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(many, "PIPELINES", 5)
-    monkeypatch.setattr(append, "PARTITIONS", 20)
+    monkeypatch.setattr(many, "PIPELINES", 3)
+    monkeypatch.setattr(append, "PARTITIONS", 8)
     kind = WORKLOADS[name]
     settings = Settings(world.folder, rows=2000)
     made = {who: kind(settings, who) for who in ("judge", *kind.contenders())}
