@@ -233,14 +233,15 @@ class HadoopFiles(SmallFiles):
             stream.write(text.encode())
             stream.close()
             return
-        draft = self._at(f"{name}.{uuid.uuid4().hex[:8]}.tmp")
+        new = f"{name}.{uuid.uuid4().hex[:8]}.tmp"
+        draft = self._at(new)
         stream = self._fs.create(draft, True)
         stream.write(text.encode())
         stream.close()
         self._fs.delete(self._at(checksum(name)), False)  # one that Spark wrote does not match the new text
         if not self._fs.rename(draft, target):
             self._fs.delete(target, False)
-            self._fs.rename(draft, target)
+            self.rename(new, name)
 
     @override
     def delete(self, name: str) -> None:
