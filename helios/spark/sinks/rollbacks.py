@@ -56,12 +56,24 @@ def landing_of(record: Record | None) -> Landing | None:
 def forget_replay(table: JavaTable, pipelines: Iterable[str]) -> None:
     """Changes the record of the last replay so that the table never had it, as when the table is emptied."""
     table.refresh()
+    forgotten = replays_forgotten(table, pipelines)
+    if forgotten:
+        update = table.updateProperties()
+        for key, record in forgotten.items():
+            update = update.set(key, record)
+        update.commit()
+
+
+def replays_forgotten(table: JavaTable, pipelines: Iterable[str]) -> dict[str, str]:
+    """The records of the last replays by property, as they were before these replays."""
+    forgotten = {}
     for pipeline in pipelines:
         replay = replay_of(table, pipeline)
         if replay is not None and replay.record.snapshot is not None:
             record = replay.record
             never = replace(record, batch=record.batch - 1, position=None, snapshot=None, sequence=0)
-            table.updateProperties().set(replay.key, never.as_json()).commit()
+            forgotten[replay.key] = never.as_json()
+    return forgotten
 
 
 def rename_replay(table: JavaTable | None, was: str, pipeline: str) -> None:
