@@ -150,8 +150,9 @@ def _execute(file: Path) -> ModuleType:
             f"the script called exit({error.code!r}) while it was loaded.", where=_line(error, file)
         ) from error
     except Exception as error:
-        raised = f"{type(error).__name__}: {error}".rstrip(" .:")
-        what = f"the script raised {raised}. {_hint(error)}".rstrip(" .")
+        hint = _hint(error)
+        raised = f"{type(error).__name__}: {_without_hint(error) if hint else error}".rstrip(" .:")
+        what = f"the script raised {raised}. {hint}".rstrip(" .")
         raise ScriptError(what, where=_line(error, file)) from error
     _refuse_unassigned(file, vars(module))
     return module
@@ -247,6 +248,11 @@ def _hint(error: Exception) -> str:
             "a udf takes its type as an object, such as udf(f, LongType())"
         )
     return ""
+
+
+def _without_hint(error: Exception) -> str:
+    """The text of an error without Python's own near miss, which Python 3.13 adds for arguments."""
+    return re.sub(r"\. Did you mean '\w+'\?$", "", str(error))
 
 
 ARGUMENTS = {
