@@ -90,7 +90,7 @@ class _Row:
             return
         self.behind = ", ".join(counted(number, what) for what, number in known.items() if number) or "no"
         weighed = figures.source_lag_records, figures.source_lag_bytes, figures.source_lag_snapshots
-        self.drain.seen(next((number for number in weighed if number is not None), 0), time.monotonic())
+        self.drain.add(time.monotonic(), next((number for number in weighed if number is not None), 0))
 
     def cells(self) -> tuple[str, ...]:
         """The texts of `COLUMNS` behind the name; empty where nothing is known."""

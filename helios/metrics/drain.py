@@ -1,45 +1,72 @@
-"""How long a backlog takes to drain, by how fast it went down."""
+"""How long a backlog takes to drain, by the rate at which it shrinks."""
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 
-WINDOW = 300.0
-"""Seconds of the past that the speed is measured over."""
+LOOKED_BACK = 300.0
+"""Seconds from which the end of a backlog is estimated."""
 
 
 class Drain:
-    """Measures how fast what waits for a pipeline becomes less, new arrivals included.
+    """What waits for a pipeline at some moments, new arrivals included; added by one thread and read by others.
 
     Examples:
         >>> drain = Drain()
         >>> for second, waits in ((0.0, 1000), (10.0, 800), (20.0, 600)):
-        ...     drain.seen(waits, second)
+        ...     drain.add(second, waits)
+        >>> drain.estimate()
+        (30.0, False)
         >>> drain.left(20.0), drain.left(25.0)
         (30.0, 25.0)
     """
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque()
+        self._waiting: deque[tuple[float, int]] = deque()
+        self._lock = threading.Lock()
 
-    def seen(self, waits: int, now: float) -> None:
-        """Takes how much waits: records, bytes or snapshots, always the same unit.
+    def add(self, now: float, amount: int) -> None:
+        """Takes how much waits at a moment; a moment that is known already is left out.
 
         Args:
-            waits: The amount.
-            now: The time, in seconds of one monotonic clock.
+            now: The time, in seconds of one clock.
+            amount: Records, files, bytes or snapshots, always the same unit.
         """
-        if not self._seen or self._seen[-1][1] != waits:
-            self._seen.append((now, waits))
-        while len(self._seen) > 2 and self._seen[0][0] < now - WINDOW:
-            self._seen.popleft()
+        with self._lock:
+            if not self._waiting or self._waiting[-1][0] < now:
+                self._waiting.append((now, amount))
+            while len(self._waiting) > 2 and self._waiting[1][0] <= now - LOOKED_BACK:
+                self._waiting.popleft()
+
+    def estimate(self) -> tuple[float | None, bool]:
+        """Seconds from the last moment until nothing waits, None if that is not known; and whether the backlog grows.
+
+        Examples:
+            >>> drain = Drain()
+            >>> drain.estimate()
+            (None, False)
+            >>> drain.add(0.0, 5)
+            >>> drain.add(10.0, 9)
+            >>> drain.estimate()
+            (None, True)
+            >>> drain.add(20.0, 0)
+            >>> drain.estimate()
+            (0.0, False)
+        """
+        with self._lock:
+            waiting = list(self._waiting)
+        if not waiting or waiting[-1][1] == 0:
+            return (0.0 if waiting else None), False
+        # The highest point is where it began to shrink.
+        most = max(range(len(waiting)), key=lambda index: (waiting[index][1], index))
+        since, amount = waiting[most]
+        last, left = waiting[-1]
+        if last > since and amount > left:
+            return left * (last - since) / (amount - left), False
+        return None, left > waiting[0][1]
 
     def left(self, now: float) -> float | None:
-        """The seconds until nothing waits; None while nothing waits, or where it does not become less."""
-        if len(self._seen) < 2:
-            return None
-        (began, first), (last, waits) = self._seen[0], self._seen[-1]
-        if not waits or waits >= first:
-            return None
-        speed = (first - waits) / (last - began)
-        return max(0.0, waits / speed - (now - last))
+        """The seconds from now until nothing waits; None while nothing waits, or if that is not known."""
+        seconds, _grows = self.estimate()
+        return max(0.0, seconds - (now - self._waiting[-1][0])) if seconds else None

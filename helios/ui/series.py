@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from helios.metrics.drain import Drain
 from helios.ui.facts import Behind
 
 if TYPE_CHECKING:
@@ -16,30 +16,9 @@ EVERY, HOUR = 10.0, 3600.0
 """Seconds between two points of a plot, and those that a plot shows."""
 RECENT = 60.0
 """Seconds over which a rate is taken."""
-LOOKED_BACK = 300.0
-"""Seconds from which the end of a backlog is estimated."""
 FIELDS = ("at", "rows", "bytes", "writing", "committing", "behind", "rejected")
 """The values of a point: its time, rows and bytes a second, mean milliseconds of writing and of commits, the age of
 what waits, rejected rows a second; null where there is none."""
-
-
-class Backlog:
-    """What waited for one pipeline at some moments, as looks at a lake have found it."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[tuple[float, int]] = deque()
-        self._lock = threading.Lock()
-
-    def add(self, now: float, amount: int) -> None:
-        """Takes what waits at a moment, in seconds; a moment that is known already is left out."""
-        with self._lock:
-            if not self._waiting or self._waiting[-1][0] < now:
-                _remember(self._waiting, now, amount, LOOKED_BACK)
-
-    def drain(self) -> tuple[float | None, bool]:
-        with self._lock:
-            waited = list(self._waiting)
-        return drain(waited)
 
 
 class Series:
@@ -50,7 +29,7 @@ class Series:
         self._points: deque[tuple[float | None, ...]] = deque(maxlen=int(HOUR / EVERY))
         self._last: tuple[float, MetricsSnapshot] | None = None
         self._rows: deque[tuple[float, int]] = deque()
-        self._backlog = Backlog()
+        self._drain = Drain()
         self._lock = threading.Lock()
 
     def add(self, now: float, figures: MetricsSnapshot) -> None:
@@ -65,7 +44,7 @@ class Series:
             _remember(self._rows, now, figures.since_start.records_written, RECENT)
             amount = finest(figures.source_lag_records, figures.source_lag_files, figures.source_lag_snapshots)
             if amount is not None:
-                self._backlog.add(now, amount)
+                self._drain.add(now, amount)
             if self._last is None:
                 self._last = now, figures
             elif now - self._last[0] >= EVERY:
@@ -85,7 +64,7 @@ class Series:
         figures = self.figures
         if figures is None or figures.source_lag_seconds is None:
             return None
-        drained, grows = self._backlog.drain()
+        drained, grows = self._drain.estimate()
         return Behind(
             snapshots=figures.source_lag_snapshots,
             seconds=round(figures.source_lag_seconds, 1),
@@ -113,29 +92,6 @@ def _remember(kept: deque[tuple[float, int]], now: float, value: int, seconds: f
 def finest(records: int | None, files: int | None, snapshots: int | None) -> int | None:
     """What waits, in the finest unit that the sources have."""
     return next((count for count in (records, files, snapshots) if count is not None), None)
-
-
-def drain(waiting: Sequence[tuple[float, int]]) -> tuple[float | None, bool]:
-    """Seconds until nothing waits, by the rate at which a backlog shrinks, and whether it grows.
-
-    Args:
-        waiting: What waited at some moments, in seconds, oldest first.
-
-    Examples:
-        >>> drain([(0.0, 100), (10.0, 80)])
-        (40.0, False)
-        >>> drain([(0.0, 5), (10.0, 9)]), drain([(0.0, 5), (10.0, 0)]), drain([])
-        ((None, True), (0.0, False), (None, False))
-    """
-    if not waiting or waiting[-1][1] == 0:
-        return (0.0 if waiting else None), False
-    # The highest point is where it began to shrink.
-    most = max(range(len(waiting)), key=lambda index: (waiting[index][1], index))
-    since, amount = waiting[most]
-    now, left = waiting[-1]
-    if now > since and amount > left:
-        return left * (now - since) / (amount - left), False
-    return None, left > waiting[0][1]
 
 
 def _point(before: float, earlier: MetricsSnapshot, now: float, figures: MetricsSnapshot) -> tuple[float | None, ...]:

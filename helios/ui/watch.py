@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from helios.metrics.drain import Drain
 from helios.table.snapshots import Table
 from helios.table.status import Status
 from helios.table.view import View
 from helios.ui.facts import Behind, Happening, Json, PipelineFacts
 from helios.ui.feed import Feed
 from helios.ui.lake import Lake, Written
-from helios.ui.series import Backlog, finest
+from helios.ui.series import finest
 
 LEAST, SHARE = 0.5, 0.5
 """Seconds between two looks at the lake, and the part of its time that a process may look which does nothing else."""
@@ -43,7 +44,7 @@ class WatchedLake:
         self.token = token
         self._title, self._graph, self._declared, self._names = title, graph, declared or {}, names
         self._feed = Feed()
-        self._backlogs: dict[str, Backlog] = {}
+        self._drains: dict[str, Drain] = {}
         self._lake = Lake(look, view, least=LEAST, share=SHARE, found=self._feed.add, eager=True)
         self._lake.start()
 
@@ -134,9 +135,9 @@ class WatchedLake:
         amount = finest(status.behind_records, status.behind_files, status.behind)
         if status.seconds is None or amount is None:
             return None
-        backlog = self._backlogs.setdefault(status.pipeline, Backlog())
-        backlog.add(looked, amount)
-        drained, grows = backlog.drain()
+        drain = self._drains.setdefault(status.pipeline, Drain())
+        drain.add(looked, amount)
+        drained, grows = drain.estimate()
         return Behind(
             snapshots=status.behind,
             seconds=status.seconds,
