@@ -42,7 +42,7 @@ def test_an_upsert_stops_at_the_commit_on_which_a_step_fails(world: Any) -> None
     committed(world, (rows >> world.sink("a.t").upsert("id")).named("copy"), [1], [3], [5])
     found = rehearse(world, (rows >> where("1 / (id - 3) < 10") >> world.sink("a.t").upsert("id")).named("copy"))
     assert [bool(one.failed) for one in found.commits] == [False, True, False]
-    assert found.commits[2].unread == "it comes after one on which the script fails"
+    assert found.commits[2].unread == "it comes after a commit on which the script fails"
 
 
 def test_a_callable_that_raises_is_an_error_and_leaves_no_folder(

@@ -353,7 +353,7 @@ def test_a_file_that_is_gone_is_named_and_the_rest_goes_on(world: Any) -> None:
     assert found.added == [{"id": 10}]
     for file in folder.iterdir():
         file.unlink()
-    with pytest.raises(InputError, match="nothing of copy can be read once more"):
+    with pytest.raises(InputError, match="none of these commits of copy can be read again"):
         rehearse(world, copy("id < 12"))
 
 

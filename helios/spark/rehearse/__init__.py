@@ -1,1 +1,1 @@
-"""Rehearsals: the batches of commits once more, by the script as it is now, into a lake of their own."""
+"""Rehearsals: the batches of past commits run again with the current script, into a temporary lake."""

@@ -1,4 +1,4 @@
-"""The spans of committed batches once more: what a checkpoint knows of them, and their sources opened for reading."""
+"""Rereads committed batches: the log of their spans in a checkpoint, and sources resumed at recorded positions."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from helios.table.rehearsal import Made, OffsetLog, Rerun
 
 
 class Unread(Exception):
-    """What a batch has read cannot be read again; the text says why."""
+    """The input of a batch cannot be read again; the text says why."""
 
 
 def offset_log(checkpoint: Checkpoint) -> OffsetLog | None:
-    """What a checkpoint knows of its batches; None where it is damaged, or no pipeline has used it."""
+    """The log of the batches in a checkpoint; None if the checkpoint is damaged or was never used."""
     try:
         identity = checkpoint.identity()
         if identity is None:
@@ -43,17 +43,17 @@ def offset_log(checkpoint: Checkpoint) -> OffsetLog | None:
     )
 
 
-def copy_columns(real: Checkpoint, ours: Checkpoint) -> None:
-    """Copies what the real checkpoint knows of the columns of followed folders into that of the rehearsal."""
+def copy_columns(real: Checkpoint, rehearsal: Checkpoint) -> None:
+    """Copies the recorded columns of followed folders from the real checkpoint into that of the rehearsal."""
     for name in real.files.names(FILES):
         text = real.files.read(f"{FILES}/{name}") if name.endswith(".columns.json") else None
         if text is not None:
-            ours.files.write(f"{FILES}/{name}", text)
+            rehearsal.files.write(f"{FILES}/{name}", text)
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The sources of a pipeline, by their number, opened to read spans of committed batches once more."""
+    """The sources of a pipeline, by their number in the plan, opened to read spans of committed batches again."""
 
     plan: Plan
     spark: SparkSession
@@ -61,18 +61,18 @@ class Sources:
 
     @property
     def followed(self) -> dict[int, Source]:
-        """Those that the pipeline follows; of one that reads its sources once, none."""
-        return {index: one for index, one in self.sources.items() if self.plan.reads[index].source.streaming}
+        """The followed sources; none for a pipeline that reads its sources once."""
+        return {index: source for index, source in self.sources.items() if self.plan.reads[index].source.streaming}
 
-    def resume(self, made: Sequence[Made], again: Sequence[Rerun]) -> None:
-        """Has each followed source know what all batches have read.
+    def resume(self, made: Sequence[Made], reruns: Sequence[Rerun]) -> None:
+        """Resumes each followed source at its last recorded position.
 
         Raises:
-            HeliosError: A source was replaced, or none of the commits has read it.
+            HeliosError: A source was replaced, or no batch has read it.
         """
         entries: dict[str, Entry] = {}
-        for batch in (*(one.position for one in made), *(one.position for one in again)):
-            entries |= {entry["source"]: entry for entry in batch["sources"] if entry.get("place") is not None}
+        for position in (*(batch.position for batch in made), *(rerun.position for rerun in reruns)):
+            entries |= {entry["source"]: entry for entry in position["sources"] if entry.get("place") is not None}
         for source in self.followed.values():
             entry = self._entry(source, entries)
             start = StartEntry(
@@ -81,31 +81,31 @@ class Sources:
             source.resume(start)
 
     def _entry(self, source: Source, entries: Mapping[str, Entry]) -> Entry:
-        """What was recorded of a source, under its name of today or that of then."""
+        """The recorded entry of a source, found by its current name or by its UUID."""
         read = source.read_plan
-        known = {"source": read.ledger_name, "uuid": read.uuid}
-        found = next((entry for entry in entries.values() if same_source(known, entry)), None)
-        if found is None:
+        current = {"source": read.ledger_name, "uuid": read.uuid}
+        recorded = next((entry for entry in entries.values() if same_source(current, entry)), None)
+        if recorded is None:
             raise InputError(
                 f"{self.plan.declared.name or read.ledger_name}: these commits have not read {read.ledger_name}, which "
-                f"the script follows now. {near_miss(read.ledger_name, entries)}",
+                f"the script reads now. {near_miss(read.ledger_name, entries)}",
                 where=read.source.origin,
-                fix="rehearse it once it has read this source.",
+                fix="run the pipeline, and rehearse it once a commit has read this source.",
             )
-        return found
+        return recorded
 
     def batch(self, number: int, rerun: Rerun) -> Batch:
-        """A batch with the spans that it had.
+        """A batch with the spans that it had when it was committed.
 
         Raises:
-            Unread: A source that is read once is not as it was.
+            Unread: A source that is read once has changed, or the script now reads a source in another way.
         """
         entries = {entry["source"]: entry for entry in rerun.position["sources"]}
         if not self.plan.streaming:
             spans = [self._state(source, self._entry(source, entries)) for source in self.sources.values()]
             return Batch(number, tuple(spans))
         if not rerun.ends:
-            raise Unread("it did not read spans of followed sources, which the script follows now")
+            raise Unread("it read its sources once, and the script now follows them")
         spans = []
         for source in self.followed.values():
             name = self._entry(source, entries)["source"]
@@ -113,32 +113,33 @@ class Sources:
         return Batch(number, tuple(spans), pins={})
 
     def _state(self, source: Source, entry: Entry) -> Span:
-        """The state of a source that is read once, as a batch has read it."""
+        """The state of a source that is read once, as the batch read it."""
         name = source.read_plan.name
         if entry.get("place") is not None:
-            raise Unread(f"it followed {name}, which the script reads once now")
+            raise Unread(f"it followed {name}, and the script now reads it once")
         if SNAPSHOT in entry and "after" not in entry:
             if not source.exists(entry[SNAPSHOT]):
                 raise Unread(f"snapshot {entry[SNAPSHOT]} of {name} has expired")
             return source.at_pin(entry[SNAPSHOT])
         now = source.current()
         if {**now.entry, "source": ""} != {**entry, "source": ""}:
-            raise Unread(f"{name} is read once, and is not as it was")
+            raise Unread(f"{name}, which is read once, has changed since")
         return now
 
     def pins(self, rerun: Rerun, made: Made | None) -> Entry:
-        """The snapshots at which a batch reads the tables that it joins, by the number of the source.
+        """The snapshots of the tables that a batch joins, by the number of the source in the plan.
 
         Raises:
-            Unread: One has expired.
+            Unread: One of the snapshots has expired.
         """
         if not self.plan.streaming:
             return {}
-        kept = made.commit.plan if made is not None else None
+        recorded = made.commit.plan if made is not None else None
         names = [read.name for read in self.plan.reads]
-        then = [str(one["name"]) for one in kept.plan["sources"]] if kept is not None else names
-        by_name = {then[int(index)]: pin for index, pin in (rerun.pins or {}).items() if int(index) < len(then)}
-        found: dict[str, object] = {}
+        if recorded is not None:
+            names = [str(source["name"]) for source in recorded.plan["sources"]]
+        by_name = {names[int(index)]: pin for index, pin in (rerun.pins or {}).items() if int(index) < len(names)}
+        pins: dict[str, object] = {}
         for index, source in self.sources.items():
             if index in self.followed or not source.pinned:
                 continue
@@ -146,14 +147,14 @@ class Sources:
             pin = by_name[name] if name in by_name else source.pin()
             if not source.exists(pin):
                 raise Unread(f"snapshot {pin} of {name}, with which it was joined, has expired")
-            found[str(index)] = pin
-        return found
+            pins[str(index)] = pin
+        return pins
 
     def probe(self, batch: Batch) -> None:
-        """Plans the read of a batch's spans.
+        """Plans the reads of a batch's spans, to check that they can still be read.
 
         Raises:
-            Unread: It cannot be read any more.
+            Unread: A span cannot be read any more.
         """
         for source, span in zip((self.followed or self.sources).values(), batch.spans, strict=True):
             try:
@@ -166,16 +167,16 @@ class Sources:
 
 
 def source_start(source: Source) -> str:
-    """The start that a source declares: a rehearsal begins at the positions of batches, wherever that was."""
+    """The declared start of a source, for its entry; a rehearsal reads from recorded positions instead."""
     declared = getattr(source, "declared", None)
     return str(declared) if declared is not None else source.read_plan.source.label()
 
 
 def newly_joined(plan: Plan, made: Sequence[Made]) -> list[str]:
-    """The joined tables that the commits have not read, which are read as they are now."""
-    kept = made[-1].commit.plan if made else None
-    if kept is None or not plan.streaming:
+    """The joined tables that the last commit did not read; the rehearsal reads their current state."""
+    recorded = made[-1].commit.plan if made else None
+    if recorded is None or not plan.streaming:
         return []
-    then = {str(one["name"]) for one in kept.plan["sources"]}
+    names = {str(source["name"]) for source in recorded.plan["sources"]}
     joined = [read.name for read in plan.reads if read.table is not None and not read.source.streaming]
-    return [name for name in joined if name not in then]
+    return [name for name in joined if name not in names]

@@ -1,6 +1,6 @@
-"""One attempt at a rehearsal: the batches of past commits run again, into a temporary lake.
+"""One attempt at a rehearsal: runs the batches of past commits again, into a table of a temporary lake.
 
-Its table begins as the target was before the first of them; for a pipeline that appends, it begins empty.
+The table starts with the rows that the target had before the first of these commits; for an append, it starts empty.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from helios.table.ledger import Record
 from helios.table.rehearsal import Made, Rerun
 
 ID = "rehearsal"
-"""The id of the checkpoint of a rehearsal."""
+"""The id of a rehearsal's checkpoint."""
 
 
 class CannotRead(Exception):
-    """The batches of a commit cannot be read again, so that later ones would begin with a wrong state.
+    """The batches of a commit cannot be read again, and later batches depend on them.
 
     Args:
         index: The index of the commit.
-        why: Why.
+        why: The reason.
     """
 
     def __init__(self, index: int, why: str) -> None:
@@ -60,13 +60,13 @@ class CannotRead(Exception):
         self.index, self.why = index, why
 
 
-class Watch(Silent):
-    """The run of a rehearsal, which counts rejected rows."""
+class RehearsalRun(Silent):
+    """The run of a rehearsal, which counts rejected rows and collects notes."""
 
     once = True
 
     def __init__(self) -> None:
-        self.kept_out = 0
+        self.rejected_rows = 0
         self.notes: list[str] = []
 
     def batch(self, number: int, work: Callable[[], Commit | None]) -> Commit | None:
@@ -76,31 +76,32 @@ class Watch(Silent):
         raise AssertionError("a rehearsal starts no stream")
 
     def rejected(self, rows: int) -> None:
-        self.kept_out += rows
+        self.rejected_rows += rows
 
     def noted(self, message: str) -> None:
         self.notes.append(message)
 
 
 @dataclass(kw_only=True)
-class Done:
-    """What an attempt has done; a commit is given by its index.
+class AttemptResult:
+    """The result of an attempt. Commits are identified by their index.
 
     Attributes:
         plan: The plan that wrote into the lake.
         real: The target.
-        table: The table of the lake.
-        columns: The columns that the script now stores, in lower case; None for a mode that stores none: a delete, or a
-            MERGE of the script's own.
-        index_of: For each snapshot of the lake's table, the index of the commit whose batches it has.
-        begins: The snapshot of the lake's table before them; None for an empty one.
-        rows: The rows that were written, by commit.
-        kept_out: The rows that were rejected, by commit.
-        numbers: The numbers of the batches in the lake, by commit.
+        table: The lake's table.
+        columns: The columns that the script now stores, in lower case; None for a mode that stores none: a delete, or
+            the user's own MERGE.
+        index_of: For each snapshot of the lake's table, the commit whose batches wrote it.
+        base: The lake's snapshot before the first batch; None if the table starts empty.
+        rows: How many rows were written, by commit.
+        rejected: How many rows were rejected, by commit.
+        numbers: The batch numbers in the lake, by commit.
         unread: Why batches were not read, by commit.
         failed: The errors of batches, by commit.
-        left: The first commit that was left out, as the bound on rows was reached; None where none was.
-        notes: What the run has told.
+        first_left_out: The first commit that was not run, because the limit of rows was reached, or because the script
+            failed before; None if all were run.
+        notes: The notes of the run.
     """
 
     plan: Plan
@@ -108,23 +109,23 @@ class Done:
     table: JavaTable
     columns: frozenset[str] | None
     index_of: dict[int, int] = field(default_factory=dict)
-    begins: int | None = None
+    base: int | None = None
     rows: dict[int, int] = field(default_factory=dict)
-    kept_out: dict[int, int] = field(default_factory=dict)
+    rejected: dict[int, int] = field(default_factory=dict)
     numbers: dict[int, list[int]] = field(default_factory=dict)
     unread: dict[int, str] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
-    left: int | None = None
+    first_left_out: int | None = None
     notes: list[str] = field(default_factory=list)
 
     def whole(self, index: int) -> bool:
-        """True if all batches of a commit were run."""
+        """True if all batches of a commit were run without an error."""
         return index in self.rows and index not in self.unread and index not in self.failed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """The batches of commits, from the first one on.
+    """An attempt to run the batches of commits again, from one of the commits on.
 
     Attributes:
         plan: The pipeline.
@@ -132,8 +133,8 @@ class Attempt:
         commits: The commits, oldest first.
         reruns: Their batches.
         first: The index of the first commit that is rehearsed.
-        most: About how many rows are written and compared.
-        folder: Where the temporary lake is; None for the machine's folder of temporary files.
+        most: The limit of rows that are written and compared; the commit that reaches it is the last.
+        folder: The folder for the temporary lake; None for the system's temporary folder.
     """
 
     plan: Plan
@@ -146,24 +147,24 @@ class Attempt:
 
     @property
     def appends(self) -> bool:
-        """True if no batch depends on what the target holds."""
+        """True if no batch depends on the rows of the target."""
         return self.plan.write.mode.traits.only_adds
 
     @contextmanager
-    def run(self) -> Generator[Done]:
+    def run(self) -> Generator[AttemptResult]:
         """Runs the batches; the temporary lake exists until the `with` block ends.
 
         Raises:
             CannotRead: Batches cannot be read again, and later ones depend on them.
-            HeliosError: The pipeline does not start.
+            HeliosError: The pipeline cannot start.
         """
         with tempfile.TemporaryDirectory(prefix="helios-rehearsal-", dir=self.folder) as name:
             folder = Path(name).resolve()
-            here = lake.lake_in(folder / "lake")
-            lake.declare(self.spark, here)
-            watch, plan = Watch(), lake.rehearsed(self.plan, here, folder / "checkpoint")
+            catalog = lake.lake_in(folder / "lake")
+            lake.declare(self.spark, catalog)
+            run, plan = RehearsalRun(), lake.rehearsed(self.plan, catalog, folder / "checkpoint")
             with lake.errors_by_real_names(self.plan, plan):
-                query = PipelineQuery(plan, self.spark, watch, plan.checkpoint)
+                query = PipelineQuery(plan, self.spark, run, plan.checkpoint)
                 copy_columns(Checkpoint(self.spark, self.plan.checkpoint), query.checkpoint)
                 df = query.declare()
                 if query.plan.path is ReadPath.STREAM:
@@ -172,27 +173,27 @@ class Attempt:
                         where=self.plan.origin,
                         fix=TEST,
                     )
-                job, done = self._job(query, watch, df, folder)
+                job, result = self._job(query, run, df, folder)
                 sources = Sources(query.plan, self.spark, query.sources)
                 try:
                     sources.resume(self.commits, self.reruns)
-                    self._run(job, sources, watch, done)
+                    self._run(job, sources, run, result)
                 finally:
                     job.lease.release()
                 # Notes on the temporary lake itself are not for the user.
-                done.notes += [note for note in watch.notes if here.name not in note]
-                yield done
+                result.notes += [note for note in run.notes if catalog.name not in note]
+                yield result
 
     # the lake
 
-    def _job(self, query: PipelineQuery, watch: Watch, df: DataFrame, folder: Path) -> tuple[Job, Done]:
+    def _job(self, query: PipelineQuery, run: RehearsalRun, df: DataFrame, folder: Path) -> tuple[Job, AttemptResult]:
         plan, spark = query.plan, self.spark
         real = tables.load_table(spark, self.plan.write.table)
         assert real is not None  # it has commits
         base = self.commits[self.first].parent if not self.appends else None
         name = plan.write.table
         table = lake.clone(spark, real, name, folder, base)
-        context = SinkContext(plan=plan, spark=spark, checkpoint=query.checkpoint, checkpoint_id=ID, observer=watch)
+        context = SinkContext(plan=plan, spark=spark, checkpoint=query.checkpoint, checkpoint_id=ID, observer=run)
         ledger = context.ledger(table, None, name)
         ledger.claim(Record(checkpoint=ID, steps=plan.fingerprint))
         uuid = str(table.uuid())
@@ -208,54 +209,53 @@ class Attempt:
         lease = Lease(query.checkpoint)
         lease.acquire()
         sink = TableSink(context, name, table, None)
-        # That of a batch pipeline that appends would leave out inputs of earlier commits: here each appends its own.
+        # The sink's own ledger may skip inputs that an earlier commit has appended; here each commit appends its input.
         sink.ledger = ledger
         job = Job(
-            plan=plan, spark=spark, run=watch, checkpoint=query.checkpoint, lease=lease, sources=query.sources,
+            plan=plan, spark=spark, run=run, checkpoint=query.checkpoint, lease=lease, sources=query.sources,
             schema=df.schema, sink=sink, planned=-1, repeat=Repeat(query.checkpoint, plan.fingerprint, requested=False),
         )  # fmt: skip
-        return job, Done(plan=plan, real=real, table=table, columns=columns)
+        return job, AttemptResult(plan=plan, real=real, table=table, columns=columns)
 
     def _columns(self, plan: Plan, table: JavaTable, df: DataFrame, name: TableName) -> frozenset[str] | None:
-        """The columns that the rows of the script give the target; they are checked against it, as a run does.
+        """The columns that the script stores in the target, after the checks of a run's start.
 
         Raises:
-            CheckFailed: They do not fit.
+            CheckFailed: The columns do not fit the target.
         """
         mode = plan.write.mode
         if not mode.traits.stores:
             return None
-        held = columns_of(tables.spark_schema(self.spark, table))
-        out = left_out(plan.write.iceberg, columns_of(df.schema), held, has_written=has_written(plan, table))
-        stored = stored_schema(df, mode, out)
+        present = columns_of(tables.spark_schema(self.spark, table))
+        omitted = left_out(plan.write.iceberg, columns_of(df.schema), present, has_written=has_written(plan, table))
+        stored = stored_schema(df, mode, omitted)
         SchemaAligner(self.spark, plan, name, table).check(stored)
         return frozenset(name.lower() for name in stored.names)
 
-    def _restore_upsert_state(self, real: JavaTable, ours: SinkContext) -> None:
-        """Gives the rehearsal the keys that the upserts remembered before the first batch.
+    def _restore_upsert_state(self, real: JavaTable, context: SinkContext) -> None:
+        """Restores the keys that the upserts remembered before the first commit, for the rehearsal.
 
         Raises:
-            InputError: They are not known any more.
+            InputError: These keys are no longer known.
         """
         plan, first = self.plan, self.commits[self.first]
         upsert = plan.write.mode.upsert
         if upsert is None or upsert.order_by is None:
             return
-        theirs = SinkContext(plan=plan, spark=self.spark, checkpoint=Checkpoint(self.spark, plan.checkpoint))
+        real_context = SinkContext(plan=plan, spark=self.spark, checkpoint=Checkpoint(self.spark, plan.checkpoint))
         known = known_records(real)
         record = next((known[name] for name in plan.write.pipelines if name in known), None)
-        state = upsert_state(theirs, record)
+        state = upsert_state(real_context, record)
         others = [n for n, r in known.items() if n not in plan.write.pipelines and r.upserts and r.batch >= 0]
         why = None
         if others and (state.remembers or upsert.delete_when):
             target = plan.write.table.text
-            why = f"{others[0]} also upserts into {target}, and the keys that it remembered then are not known"
+            why = f"{others[0]} also upserts into {target}, and the keys that it remembered at that time are unknown"
         elif state.remembers and record is not None:
             same = record.checkpoint == first.checkpoint
-            begins = min(first.follows + 1, first.batch)
-            copied = ours.upsert_state(ours.plan.write.table, None)
-            restored = same and copied.begin_as(self.spark, state, begins)
-            if not restored:
+            batch = min(first.follows + 1, first.batch)
+            restored = context.upsert_state(context.plan.write.table, None)
+            if not (same and restored.begin_as(self.spark, state, batch)):
                 why = f"the keys that it remembered before batch {first.batch} have since been merged with later ones"
         if why is not None:
             raise InputError(
@@ -266,66 +266,66 @@ class Attempt:
 
     # the batches
 
-    def _run(self, job: Job, sources: Sources, watch: Watch, done: Done) -> None:
+    def _run(self, job: Job, sources: Sources, run: RehearsalRun, result: AttemptResult) -> None:
         number = used = 0
-        done.begins = _head(done.table)
-        for index, some in _by_commit(self.reruns, self.first):
+        result.base = _head(result.table)
+        for index, reruns in _by_commit(self.reruns, self.first):
             # None for the batches after the last commit, which wrote nothing.
-            past = self.commits[index] if index < len(self.commits) else None
+            commit = self.commits[index] if index < len(self.commits) else None
             if used >= self.most:
-                done.left = index
+                result.first_left_out = index
                 return
-            before, watch.kept_out = _head(done.table), 0
+            before, run.rejected_rows = _head(result.table), 0
             try:
-                for rerun in some:
-                    used += self._batch(job, sources, number, rerun, done)
-                    done.numbers.setdefault(index, []).append(number)
+                for rerun in reruns:
+                    used += self._batch(job, sources, number, rerun, result)
+                    result.numbers.setdefault(index, []).append(number)
                     number += 1
             except Unread as problem:
                 if not self.appends:
                     raise CannotRead(index, str(problem)) from problem
-                done.unread[index] = str(problem)
+                result.unread[index] = str(problem)
             except Exception as error:
-                known = user_error(error, self.plan)
-                if not isinstance(known, HeliosError):
+                shown = user_error(error, self.plan)
+                if not isinstance(shown, HeliosError):
                     raise
-                done.failed[index] = lake.by_real_names(str(known), self.plan, job.plan)
+                result.failed[index] = lake.by_real_names(str(shown), self.plan, job.plan)
                 if not self.appends:
-                    done.left = index + 1
+                    result.first_left_out = index + 1
                     return
-            number += 1  # skips one, as a batch that failed has used its number without counting it
-            used += past.rows if past is not None else 0
-            done.kept_out[index] = watch.kept_out
-            done.rows.setdefault(index, 0)
-            if done.whole(index):
-                done.index_of |= dict.fromkeys(_since(done.table, before), index)
+            number += 1  # a batch that failed has used this number
+            used += commit.rows if commit is not None else 0
+            result.rejected[index] = run.rejected_rows
+            result.rows.setdefault(index, 0)
+            if result.whole(index):
+                result.index_of |= dict.fromkeys(_since(result.table, before), index)
 
-    def _batch(self, job: Job, sources: Sources, number: int, rerun: Rerun, done: Done) -> int:
+    def _batch(self, job: Job, sources: Sources, number: int, rerun: Rerun, result: AttemptResult) -> int:
         """Runs a batch, and returns how many rows it wrote."""
         past = self.commits[rerun.owner] if rerun.owner < len(self.commits) else None
         batch, pins = sources.batch(number, rerun), sources.pins(rerun, past)
         if pins:
             job.checkpoint.pin(number, pins)
-        # Stands for the frame of Spark's stream; its rows are not used.
+        # Stands for the DataFrame of Spark's stream; its rows are not used.
         tick = self.spark.range(0).toDF("tick") if job.plan.streaming else None
         try:
             with callback_scope(), scan_task_scope(), collect_scan_metrics(job.tables):
                 commit = run_batch(job, batch, tick)
         except Exception:
-            sources.probe(batch)  # it may be that the script is right, and what it read is gone
+            sources.probe(batch)  # the cause may be a lost input, not the script
             raise
         rows = commit.rows if commit is not None else 0
-        done.rows[rerun.owner] = done.rows.get(rerun.owner, 0) + rows
+        result.rows[rerun.owner] = result.rows.get(rerun.owner, 0) + rows
         return rows
 
 
 def _by_commit(reruns: Sequence[Rerun], first: int) -> Iterator[tuple[int, list[Rerun]]]:
     """The batches of each commit, by its index, from the first commit on."""
-    found: dict[int, list[Rerun]] = {}
+    by_commit: dict[int, list[Rerun]] = {}
     for rerun in reruns:
         if rerun.owner >= first:
-            found.setdefault(rerun.owner, []).append(rerun)
-    yield from found.items()
+            by_commit.setdefault(rerun.owner, []).append(rerun)
+    yield from by_commit.items()
 
 
 def _head(table: JavaTable) -> int | None:
@@ -336,7 +336,7 @@ def _head(table: JavaTable) -> int | None:
 
 
 def _since(table: JavaTable, before: int | None) -> Iterator[int]:
-    """The snapshots after one."""
+    """The snapshots after `before`, newest first."""
     at = _head(table)
     while at is not None and at != before:
         yield at
@@ -345,15 +345,15 @@ def _since(table: JavaTable, before: int | None) -> Iterator[int]:
         at = int(parent) if parent is not None else None
 
 
-def kept_out(done: Done, spark: SparkSession) -> Mapping[str, int]:
-    """The rows that the rehearsal kept out, by expectation; none where there is no quarantine."""
-    name = done.plan.write.quarantine
+def rejected_by_step(result: AttemptResult, spark: SparkSession) -> Mapping[str, int]:
+    """How many rows the rehearsal quarantined, by expectation; empty without a quarantine."""
+    name = result.plan.write.quarantine
     if name is None or tables.load_table(spark, name) is None:
         return {}
-    index_of = {number: index for index, numbers in done.numbers.items() for number in numbers}
-    found: dict[str, int] = {}
+    index_of = {number: index for index, numbers in result.numbers.items() for number in numbers}
+    counts: dict[str, int] = {}
     for batch, step, reason, count in spark.table(name.sql).groupBy("batch", "step", "reason").count().collect():
-        # The quarantine of a batch pipeline has batch numbers of its own, which name no commit: all of its rows count.
-        if not done.plan.streaming or (batch in index_of and done.whole(index_of[batch])):
-            found[step or reason] = found.get(step or reason, 0) + count
-    return found
+        # A batch pipeline numbers the batches of its quarantine separately: without a commit, all of its rows count.
+        if not result.plan.streaming or (batch in index_of and result.whole(index_of[batch])):
+            counts[step or reason] = counts.get(step or reason, 0) + count
+    return counts

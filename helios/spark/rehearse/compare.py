@@ -1,7 +1,8 @@
-"""The changes that commits made, beside those that their rehearsal made: as multisets of rows, commit by commit.
+"""Compares the changes of commits with those of their rehearsal: as multisets of rows, commit by commit.
 
-Both sides begin with the same rows, so the difference of the target after a commit is the sum of the differences of all
-changes up to it. An append is compared by what it added; any other commit by the rows, or the keys, that it touched.
+Both tables start with the same rows, so their difference after a commit is the sum of the differences of all changes up
+to that commit. An append is compared by the rows that it added; any other commit by the keys that it changed, or by the
+rows if there are no keys.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.rehearse.report import Counts, Values
 
 OWNER, SIGN, KEY = "__helios_owner", "__helios_sign", "__helios_key"
-ADDED, MISSING, ROWS, KIND = "__helios_added", "__helios_missing", "__helios_rows", "__helios_kind"
+ADDED, MISSING, ROWS, IS_PAIR = "__helios_added", "__helios_missing", "__helios_rows", "__helios_pair"
 ALL = -1
 """The owner of the sum of all commits."""
 DIGITS = {DoubleType: 12, FloatType: 6}
-"""Significant digits by which floating numbers are compared: their sums depend on the order of rows."""
+"""The significant digits to which floating-point numbers are compared: their sums depend on the order of rows."""
 JSON = {**JSON_TIMES, "ignoreNullFields": "false"}
 
 
@@ -43,9 +44,9 @@ class Side:
     Attributes:
         name: The table.
         table: Iceberg's object.
-        after: The snapshot before the first change; None for all from the first.
-        to: The last snapshot; None where nothing was changed.
-        owners: The snapshots whose changes count, each with the number of the commit that it counts for.
+        after: The snapshot before the first change; None if the table had no snapshot before.
+        to: The snapshot of the last change; None if there is no change.
+        owners: The snapshots whose changes count, each with the index of the commit that they count for.
     """
 
     name: TableName
@@ -60,11 +61,11 @@ class Differences:
     """How the changes of two tables differ.
 
     Attributes:
-        each: By commit; none where they are the same.
-        total: After all of them.
-        added: Some rows that only the second table has.
-        missing: Some that only the first one has.
-        changed: Some rows of one key: in the first, and in the second.
+        each: The counts of each commit that differs, by its index.
+        total: The counts after all commits.
+        added: A sample of the rows that only the second table has.
+        missing: A sample of the rows that only the first table has.
+        changed: A sample of the rows with other values, each as a pair: in the first table and in the second.
     """
 
     each: Mapping[int, Counts]
@@ -77,27 +78,27 @@ class Differences:
 def compare(
     spark: SparkSession,
     real: Side,
-    ours: Side,
+    rehearsed: Side,
     columns: Sequence[str],
     keys: Sequence[str],
     *,
     appends: bool,
-    some: int,
+    samples: int,
 ) -> Differences:
     """Compares the changes of two tables.
 
     Args:
         spark: The session.
-        real: The commits as they are.
-        ours: The rehearsal.
-        columns: The columns that are compared; both have them.
-        keys: Those that pair the rows of both; none where rows are only there or not.
-        appends: Whether both only add rows.
-        some: How many rows of each kind are given.
+        real: The target.
+        rehearsed: The lake's table.
+        columns: The columns to compare, which both tables have.
+        keys: The columns that pair a row of one table with a row of the other; empty to compare whole rows.
+        appends: Whether the changes only add rows.
+        samples: How many rows of each kind are returned.
     """
-    kinds = {field.name.lower(): field for field in spark_schema(spark, ours.table).fields}
+    kinds = {field.name.lower(): field for field in spark_schema(spark, rehearsed.table).fields}
     fields = [kinds[name.lower()] for name in columns]
-    parts = [_signed(spark, real, fields, keys, -1), _signed(spark, ours, fields, keys, 1)]
+    parts = [_signed(spark, real, fields, keys, -1), _signed(spark, rehearsed, fields, keys, 1)]
     with _delta([part for part in parts if part is not None], fields, keys) as delta:
         if delta is None:
             return Differences({}, Counts(), (), (), ())
@@ -105,17 +106,17 @@ def compare(
         each = dict(_counted(after, fields, paired=bool(keys)))
         whole = net(delta.withColumn(OWNER, F.lit(ALL)), fields, (OWNER, KEY), SIGN)
         total = dict(_counted(whole, fields, paired=bool(keys))).get(ALL, Counts())
-        added, missing, changed = _samples(whole, fields, some, paired=bool(keys))
+        added, missing, changed = _samples(whole, fields, samples, paired=bool(keys))
         return Differences(each, total, added, missing, changed)
 
 
 def _signed(
     spark: SparkSession, side: Side, fields: Sequence[StructField], keys: Sequence[str], sign: int
 ) -> DataFrame | None:
-    """The rows that a table's changes added, with a sign, and those that they removed, with the other one."""
+    """The rows that a table's changes added, with this sign, and those that they removed, with the opposite sign."""
     read = ReadPlan(source=Iceberg.source(side.name.within, catalog=side.name.catalog), table=side.name)
     own = spark_schema(spark, side.table).fields
-    # Without lineage, deleted positions need a key: which one pairs the images of an update does not matter here.
+    # Without row lineage, merge-on-read changes can be read only with keys. They only pair images: any columns will do.
     by = tuple(keys) or tuple(field.name for field in own if field.dataType.typeName() not in ("map", "variant"))
     if side.to is None or not side.owners:
         return None
@@ -129,7 +130,7 @@ def _signed(
 
 
 def _value(field: StructField) -> Column:
-    """A column as it is compared."""
+    """A column with floating-point numbers rounded, to be compared."""
     value = F.col(quoted(field.name)).cast(field.dataType)
     digits = next((n for kind, n in DIGITS.items() if isinstance(field.dataType, kind)), None)
     if digits is None:
@@ -142,7 +143,7 @@ def _value(field: StructField) -> Column:
 def _delta(
     parts: Sequence[DataFrame], fields: Sequence[StructField], keys: Sequence[str]
 ) -> Iterator[DataFrame | None]:
-    """The rows of each commit that one side changed otherwise, with how often, and their key; kept meanwhile."""
+    """For each commit, the rows that the sides changed differently, with net counts and keys; cached while in use."""
     if not parts:
         yield None
         return
@@ -157,18 +158,18 @@ def _delta(
 
 
 def _after_each(delta: DataFrame, fields: Sequence[StructField]) -> DataFrame:
-    """The difference of the two tables after each commit, by the keys that the commit changed in any of them."""
-    touched = delta.select(F.col(OWNER).alias(ALL_OWNER), F.col(KEY).alias(ALL_KEY)).distinct()
-    so_far = (F.col(KEY) == F.col(ALL_KEY)) & (F.col(OWNER) <= F.col(ALL_OWNER))
-    joined = touched.join(delta, so_far).drop(OWNER, ALL_KEY).withColumnRenamed(ALL_OWNER, OWNER)
+    """The difference of the two tables after each commit, at the keys that the commit changed in either table."""
+    touched = delta.select(F.col(OWNER).alias(TOUCHED_BY), F.col(KEY).alias(TOUCHED_KEY)).distinct()
+    so_far = (F.col(KEY) == F.col(TOUCHED_KEY)) & (F.col(OWNER) <= F.col(TOUCHED_BY))
+    joined = touched.join(delta, so_far).drop(OWNER, TOUCHED_KEY).withColumnRenamed(TOUCHED_BY, OWNER)
     return net(joined, fields, (OWNER, KEY), SIGN)
 
 
-ALL_OWNER, ALL_KEY = "__helios_of", "__helios_touched"
+TOUCHED_BY, TOUCHED_KEY = "__helios_of", "__helios_touched"
 
 
 def _grouped(rows: DataFrame, fields: Sequence[StructField], *, paired: bool) -> DataFrame:
-    """Rows by commit and key: how many only one side has, and which."""
+    """The differing rows of each commit and key, how many each side has, and whether they are one changed row."""
     values = F.struct(F.col(SIGN), *(F.col(quoted(field.name)) for field in fields))
     sides = rows.groupBy(OWNER, KEY).agg(
         F.sum(F.greatest(F.col(SIGN), F.lit(0))).alias(ADDED),
@@ -176,29 +177,29 @@ def _grouped(rows: DataFrame, fields: Sequence[StructField], *, paired: bool) ->
         F.collect_list(values).alias(ROWS),
     )
     pair = (F.col(ADDED) == 1) & (F.col(MISSING) == 1) if paired else F.lit(False)
-    return sides.withColumn(KIND, pair)
+    return sides.withColumn(IS_PAIR, pair)
 
 
 def _counted(rows: DataFrame, fields: Sequence[StructField], *, paired: bool) -> Iterator[tuple[int, Counts]]:
-    changed = F.when(F.col(KIND), 1).otherwise(0)
+    changed = F.when(F.col(IS_PAIR), 1).otherwise(0)
     sums = (F.sum(F.col(ADDED) - changed), F.sum(F.col(MISSING) - changed), F.sum(changed))
     for row in _grouped(rows, fields, paired=paired).groupBy(OWNER).agg(*sums).collect():
         yield int(row[0]), Counts(added=int(row[1]), missing=int(row[2]), changed=int(row[3]))
 
 
 def _samples(
-    rows: DataFrame, fields: Sequence[StructField], some: int, *, paired: bool
+    rows: DataFrame, fields: Sequence[StructField], limit: int, *, paired: bool
 ) -> tuple[list[Values], list[Values], list[tuple[Values, Values]]]:
-    """Some rows of each kind, in the order of their keys."""
+    """Samples of added, missing and changed rows, in the order of their keys."""
     grouped = _grouped(rows, fields, paired=paired)
-    pairs = grouped.where(KIND).orderBy(KEY).limit(some).collect()
+    pairs = grouped.where(IS_PAIR).orderBy(KEY).limit(limit).collect()
     changed = [_pair(row[ROWS], fields) for row in pairs]
     sides: dict[int, list[Values]] = {1: [], -1: []}
     for sign, count in ((1, ADDED), (-1, MISSING)):
-        for group in grouped.where(~F.col(KIND) & (F.col(count) > 0)).orderBy(KEY).limit(some).collect():
+        for group in grouped.where(~F.col(IS_PAIR) & (F.col(count) > 0)).orderBy(KEY).limit(limit).collect():
             for row in group[ROWS]:
                 sides[sign] += [plain_values(row, fields)] * max(0, row[SIGN] * sign)
-    return sides[1][:some], sides[-1][:some], changed
+    return sides[1][:limit], sides[-1][:limit], changed
 
 
 def _pair(rows: Sequence[Row], fields: Sequence[StructField]) -> tuple[Values, Values]:

@@ -16,9 +16,9 @@ class Counts:
     """How many rows differ.
 
     Attributes:
-        added: Rows that only the script as it is now gives.
-        missing: Rows that it no longer gives.
-        changed: Rows of a key that both give, with other values.
+        added: Rows that only the current script produces.
+        missing: Rows that the current script no longer produces.
+        changed: Rows that it produces with the same key and other values.
     """
 
     added: int = 0
@@ -31,12 +31,12 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class Rejects:
-    """The rows that an expectation kept out.
+    """The rows that an expectation rejected.
 
     Attributes:
         step: The expectation, or the reason of rows that no step rejected.
-        before: How many the commits kept out; None where that was not kept.
-        now: How many the script as it is now keeps out.
+        before: How many rows the commits rejected; None if unknown.
+        now: How many rows the current script rejects.
     """
 
     step: str
@@ -46,17 +46,17 @@ class Rejects:
 
 @dataclass(frozen=True, kw_only=True)
 class RehearsedCommit:
-    """One commit, and what the script as it is now makes of what it read.
+    """A commit, and what the current script makes of its input.
 
     Attributes:
         snapshot: The commit's last snapshot; None for batches after the last commit, which wrote nothing.
-        committed: Its time; None for such batches.
-        batch: The number of its batch.
-        before: The rows that it wrote: added and removed ones.
-        now: The rows that the rehearsal wrote.
-        differs: How they differ.
-        unread: Why it was not read once more; empty where it was.
-        failed: The error with which the script as it is now fails on it; empty where it does not.
+        committed: Its time; None without a commit.
+        batch: The number of its batch; None without a commit.
+        before: How many rows it added and removed.
+        now: How many rows the rehearsal wrote.
+        differs: How the rows differ.
+        unread: Why it was not rehearsed; empty if it was.
+        failed: The error of the current script on its input; empty if there is none.
     """
 
     snapshot: int | None
@@ -77,16 +77,16 @@ class Rehearsed:
         pipeline: The pipeline.
         target: Its target.
         mode: How it writes.
-        keys: The columns that pair rows; none where rows are compared as they are.
-        commits: Each commit, oldest first.
-        differs: How the target differs after all of them.
-        columns: The columns that came, went, or have another type: `+ total double`.
-        rejects: The counts of each expectation.
-        added: Some of the rows that only the script as it is now gives.
-        missing: Some of the rows that it no longer gives.
-        changed: Some of the rows with other values: before, and now.
-        steps: The steps and other parts that differ from those of the last run, with their lines.
-        notes: What was not compared, or cannot be repeated.
+        keys: The columns that pair rows; empty if whole rows are compared.
+        commits: The commits, oldest first.
+        differs: How the target differs after all commits.
+        columns: The added and dropped columns, and those with another type, such as `+ total double`.
+        rejects: The rejected rows of each expectation.
+        added: A sample of the rows that only the current script produces.
+        missing: A sample of the rows that it no longer produces.
+        changed: A sample of the rows with other values, each as a pair: before and now.
+        steps: How the plan differs from that of the last commit, each new step with its line in the script.
+        notes: Notes on what was not compared or cannot be repeated.
     """
 
     pipeline: str
@@ -106,9 +106,9 @@ class Rehearsed:
     @property
     def anything(self) -> bool:
         """True if anything would have come out differently."""
-        rejected = any(one.before is not None and one.before != one.now for one in self.rejects)
-        each = any(one.differs or one.failed for one in self.commits)
-        return bool(self.differs or self.columns or rejected or each)
+        rejected = any(step.before is not None and step.before != step.now for step in self.rejects)
+        commits = any(commit.differs or commit.failed for commit in self.commits)
+        return bool(self.differs or self.columns or rejected or commits)
 
     def as_json(self) -> Values:
         """The result as JSON values."""
