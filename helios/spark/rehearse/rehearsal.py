@@ -181,7 +181,7 @@ class Rehearsal:
         return [known[name.lower()] for name in wanted] if not not_compared else []
 
     def _columns(self, result: AttemptResult) -> tuple[list[str], list[str]]:
-        """The columns to compare, and lines for the columns that the current script adds, drops, or gives another type."""
+        """The columns to compare, and lines on columns that the current script adds, drops, or gives another type."""
         result.table.refresh()
         before = {field.name: field.dataType.simpleString() for field in tables.spark_schema(self.spark, result.real)}
         after = {field.name: field.dataType.simpleString() for field in tables.spark_schema(self.spark, result.table)}
