@@ -308,7 +308,7 @@ def test_main_shows_only_audited_batches(world: Any) -> None:
     again = world.start(rows(3) >> sink("a.t"), once=True)
     with pytest.raises(RunError, match="did not pass its audit"):  # a restart audits again
         again.await_termination(120)
-    assert again.status()["left"] == ["batch 1 waits behind its audit, on the branch helios_audit_local.a.t"]
+    assert again.status()["left"] == ["batch 1 failed its audit, and waits on the branch helios_audit_local.a.t"]
     world.run(rows(3, 4) >> sink("a.t"))
     assert world.ids("a.t") == [1, 2, 3, 4]
 

@@ -1,4 +1,4 @@
-"""The state of a pipeline's target and quarantine before a replay."""
+"""Checks a pipeline's target and quarantine before a replay."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from helios.table.refs import REPLAY
 
 
 class Standing:
-    """The pipeline's earlier writes into its target and its quarantine.
+    """The state in which a replay finds the pipeline's target and quarantine.
 
     Args:
         plan: The pipeline.
         spark: The session.
-        checkpoint: Its checkpoint.
-        quarantine: Iceberg's table object of its quarantine.
+        checkpoint: The pipeline's checkpoint.
+        quarantine: Iceberg's table object of the quarantine.
     """
 
     def __init__(self, plan: Plan, spark: SparkSession, checkpoint: Checkpoint, quarantine: JavaTable) -> None:
@@ -47,14 +47,14 @@ class Standing:
         """
         context, write = self._context, self._context.plan.write
         assert write.quarantine is not None
-        otherwise = QuarantineSink(context, write.quarantine).otherwise
-        guard = context.guard(self._quarantine, write.quarantine, otherwise=otherwise, without_replay=BEHIND_REPLAY)
-        own = Ledger(self._quarantine, context.plan.pipeline, self._id, "", guard=guard)
-        record = own.load()  # a rollback under a former checkpoint is accepted
-        own.refuse_rollback(record if record is not None and record.checkpoint == self._id else None)
+        rollback_fix = QuarantineSink(context, write.quarantine).rollback_fix
+        guard = context.guard(self._quarantine, write.quarantine, rollback_fix=rollback_fix, replay_fix=BEHIND_REPLAY)
+        ledger = Ledger(self._quarantine, context.plan.pipeline, self._id, "", guard=guard)
+        record = ledger.load()  # a rollback under a former checkpoint is accepted
+        ledger.refuse_rollback(record if record is not None and record.checkpoint == self._id else None)
         if self._target is not None:
-            ledger = context.ledger(self._target, write.sink.branch_name, write.table)
-            ledger.refuse_rollback(ledger.load())
+            target_ledger = context.ledger(self._target, write.sink.branch_name, write.table)
+            target_ledger.refuse_rollback(target_ledger.load())
 
     def resumed(self, state: State | None) -> State | None:
         """The interrupted replay, under the pipeline's current name; None if the quarantine that it read is gone.
@@ -63,19 +63,19 @@ class Standing:
             state: The notes of the replay; None if no replay was interrupted.
 
         Raises:
-            InputError: The replay took its rows from another table than the script names.
+            InputError: The script now names another quarantine than the one that the replay took its rows from.
         """
         if state is None:
             return None
         plan = self._context.plan
-        former, today = state.position["sources"][0], plan.write.quarantine
-        assert today is not None
+        former, current = state.position["sources"][0], plan.write.quarantine
+        assert current is not None
         if former["uuid"] != str(self._quarantine.uuid()):
-            if former["source"] == today.text:
+            if former["source"] == current.text:
                 return None
             raise InputError(
                 f"a replay of {plan.pipeline} from {former['source']} died before its end, and .quarantine() now names "
-                f"{today.text}; nothing was replayed.",
+                f"{current.text}; nothing was replayed.",
                 where=plan.declared.sink.origin,
                 fix=f"put .quarantine() back to {former['source']} and replay; then give it the other name.",
             )
@@ -87,7 +87,7 @@ class Standing:
         return replace(state, pipeline=pipeline)
 
     def unfinished(self) -> str | None:
-        """The SQL condition for rejected rows of a batch that the target does not have; None without such a batch.
+        """The SQL condition for rejected rows of a batch that the target does not have; None if it has all batches.
 
         These rows are not replayed: the next run repeats the batch, and rejects rows of it again.
         """
@@ -98,6 +98,6 @@ class Standing:
         if last.batch in self._context.checkpoint.batches("commits"):
             return None
         branch = plan.write.sink.branch_name
-        held = newest_record(self._target, plan.write.pipelines, branch) if self._target is not None else None
-        landed = held is not None and held.checkpoint == self._id and held.batch >= last.batch
+        record = newest_record(self._target, plan.write.pipelines, branch) if self._target is not None else None
+        landed = record is not None and record.checkpoint == self._id and record.batch >= last.batch
         return None if landed else of_batch(last)

@@ -1,7 +1,7 @@
-"""Batches that a user applied to a target by hand, so that the pipeline's record does not name them.
+"""Batches that a user applied to a target by hand, and that the pipeline's record therefore lacks.
 
-The user fast-forwarded to an audit branch, cherry-picked its snapshot, or undid a rollback. The rows are in the table,
-and the pipeline would write them again. If snapshots have expired since, earlier metadata files still name them.
+The user fast-forwarded main to an audit branch, cherry-picked its snapshot, or undid a rollback. The rows are in the
+table, and the pipeline would write them again. Snapshots that have expired since are found in earlier metadata files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from helios.table.ledger import Record
 from helios.table.positions import position_in, same_entries
 
 PICKED = "source-snapshot-id"
-"""The stamp with which Iceberg names the snapshot that was cherry-picked."""
+"""The summary entry in which Iceberg stores the id of the snapshot that was cherry-picked."""
 
 SnapshotLookup: TypeAlias = "Callable[[int], JavaSnapshot | None]"
 """Finds a snapshot by its id in one version of a table's metadata."""
@@ -36,14 +36,14 @@ class AppliedBatch(NamedTuple):
 
     Attributes:
         snapshot: The snapshot in the branch's history that has the batch.
-        stamps: The stamps of the batch.
+        stamps: The batch's stamps; those of a cherry-picked batch are in the snapshot that was picked.
     """
 
     snapshot: JavaSnapshot
     stamps: JavaMap[str, str]
 
     def is_after(self, record: Record) -> bool:
-        """True if the batch is of the record's checkpoint, and later than its last batch in the table."""
+        """True if the batch has the record's checkpoint and is later than the record's last batch in the table."""
         return self.stamps.get("helios.checkpoint") == record.checkpoint and self.number > record.landed
 
     @property
@@ -53,14 +53,14 @@ class AppliedBatch(NamedTuple):
 
 
 def record_applied_batches(ledger: Ledger, names: Iterable[str]) -> bool:
-    """Adds the batches that were applied to the branch by hand to the record; returns False if there are none.
+    """Adds to the record the batches that were applied to the branch by hand; returns False if there are none.
 
     Args:
         ledger: The ledger with the record.
         names: The names of the pipeline.
 
     Raises:
-        LedgerError: A batch of another checkpoint was applied, and the checkpoint would write it again.
+        LedgerError: A batch of another checkpoint was applied, and this checkpoint would write it again.
     """
     record = ledger.load()
     if record is None:
@@ -74,7 +74,7 @@ def record_applied_batches(ledger: Ledger, names: Iterable[str]) -> bool:
 
 
 def with_applied_batches(ledger: Ledger, names: Iterable[str], record: Record, *, resumes: bool = False) -> Record:
-    """A record with the batches that were applied to the branch by hand.
+    """The record, extended by the batches that were applied to the branch by hand.
 
     Args:
         ledger: The ledger with the record.
@@ -83,7 +83,7 @@ def with_applied_batches(ledger: Ledger, names: Iterable[str], record: Record, *
         resumes: Whether a new checkpoint continues after these batches.
 
     Raises:
-        LedgerError: A batch of another checkpoint was applied, and the checkpoint would write it again.
+        LedgerError: A batch of another checkpoint was applied, and this checkpoint would write it again.
     """
     batches = _newer_batches(ledger, names_of(ledger.table, names, record), record)
     if not batches:
@@ -125,7 +125,7 @@ def _newer_batches(ledger: Ledger, names: Collection[str], record: Record) -> li
             break
         stamped = _stamped_snapshot(snapshot, lookup)
         stamps = stamped.summary() if stamped is not None else None
-        # A batch that is older than the record was discarded before its cherry-pick.
+        # A batch whose own snapshot is older than the record was discarded, and cherry-picked later.
         newer = stamped is not None and (stamped.sequenceNumber() > record.sequence or not stamped.sequenceNumber())
         if stamps is not None and newer and stamps.get("helios.pipeline") in names and stamps.get("helios.batch"):
             batches.append(AppliedBatch(snapshot, stamps))
@@ -136,7 +136,7 @@ def _newer_batches(ledger: Ledger, names: Collection[str], record: Record) -> li
 
 
 def _stamped_snapshot(snapshot: JavaSnapshot, lookup: SnapshotLookup) -> JavaSnapshot | None:
-    """The snapshot with the stamps of a batch: the source of a cherry-pick; None if no metadata has the source."""
+    """The snapshot with a batch's stamps: for a cherry-pick, the snapshot that was picked; None if it is lost."""
     stamps = snapshot.summary()
     picked = stamps.get(PICKED) if stamps is not None else None
     return lookup(int(picked)) if picked is not None else snapshot
@@ -145,7 +145,7 @@ def _stamped_snapshot(snapshot: JavaSnapshot, lookup: SnapshotLookup) -> JavaSna
 def _history(
     table: JavaTable, head: JavaSnapshot | None, *, expired: bool
 ) -> Iterator[tuple[JavaSnapshot, SnapshotLookup]]:
-    """The snapshots of a branch, newest first, each with the lookup in the metadata that has it.
+    """The snapshots of a branch, newest first, each with the lookup for a snapshot that it was picked from.
 
     Args:
         table: The table.
@@ -158,7 +158,7 @@ def _history(
         last = snapshot
         yield snapshot, (earlier.snapshot if expired else table.snapshot)
     while expired and last is not None and last.sequenceNumber() > 1:
-        # PyIceberg's expiry also removes the parent's id from the snapshot.
+        # When PyIceberg expires a parent, it also removes the parent's id from the child.
         parent = last.parentId() or earlier.parent(int(last.snapshotId()))
         last = earlier.snapshot(int(parent)) if parent is not None else None
         if last is not None:
@@ -166,7 +166,7 @@ def _history(
 
 
 class _EarlierMetadata:
-    """The snapshots of a table and of its earlier metadata files, which are read on demand."""
+    """The snapshots in a table's current metadata and in its earlier metadata files, which are read on demand."""
 
     def __init__(self, table: JavaTable) -> None:
         self._table = table

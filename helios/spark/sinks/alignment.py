@@ -42,7 +42,7 @@ class SchemaAligner:
         self._sink = plan.write.iceberg
         self._name = name
         self._table = table
-        self._known: tuple[str, int] | None = None
+        self._known: tuple[str, int] | None = None  # the columns and the schema id after the last evolution
 
     def check(self, schema: StructType) -> Sequence[evolve.Change]:
         """The schema changes that the table needs for these columns; applies none.
@@ -64,7 +64,7 @@ class SchemaAligner:
         return evolution.changes
 
     def _renamed_in_sources(self) -> tuple[tuple[str, str], ...]:
-        """The former and the present name of each column that a source's table has renamed."""
+        """The former and the present name of each column that was renamed in a source table."""
         loaded = [load_table(self._spark, read.table) for read in self._reads if read.table is not None]
         pairs: list[tuple[str, str]] = []
         for table in (table for table in loaded if table is not None):

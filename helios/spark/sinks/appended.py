@@ -1,4 +1,4 @@
-"""The ledger of a batch pipeline that appends: its record also lists the appended inputs, so that none is doubled."""
+"""The ledger of a batch pipeline that appends: its record also lists the inputs, so that none is appended twice."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from helios.table.inputs import Input, Look, Node, Range, State
 from helios.table.ledger import Record
 from helios.table.positions import Batch, Span, same_sources
 
-AGAIN = "or append them all the same with `helios run --again`, or pipeline.run(again=True)"
+AGAIN = "or append them anyway with `helios run --again`, or pipeline.run(again=True)"
 
 EXPIRED = -1
-"""The id of a parent that is unknown since an expiry: no snapshot has this id."""
+"""Stands for the id of a parent that an expiry has removed; no snapshot has this id."""
 
 
 def keeps_inputs(plan: Plan) -> bool:
-    """True for a batch pipeline whose mode would double rows of the same inputs."""
+    """True for a batch pipeline that would duplicate rows if it read the same inputs again, due to its mode."""
     return not plan.streaming and not plan.write.mode.traits.reruns
 
 
@@ -46,14 +46,14 @@ def ledger_of(context: SinkContext, table: JavaTable, branch: str | None, name: 
 
 
 class AppendLedger(Ledger):
-    """A ledger that compares the inputs of a batch with all those that were appended.
+    """A ledger that compares the inputs of a batch with all inputs that were appended before.
 
     Args:
         context: What the sinks of the run share.
         table: Iceberg's table object of the target.
         name: The name of the target.
         branch: The branch that is written; None for main.
-        guard: Compares the target with its last batch; by default by the record alone.
+        guard: Checks that the target still has its last batch; by default, the record alone says which batch that is.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class AppendLedger(Ledger):
 
     @override
     def number(self, spans: Sequence[Span]) -> int:
-        """The number of the next batch: that of the last batch for the same inputs, unless they are appended again."""
+        """The number of the next batch: the last number if the inputs are the same and are not appended again."""
         record = self.last()
         if record is None:
             return 0
@@ -86,7 +86,7 @@ class AppendLedger(Ledger):
         return record.batch if same else self.repeated(record.batch + 1)
 
     def repeated(self, number: int) -> int:
-        """The number of a batch; a batch that is appended again has the same number after each restart of the run."""
+        """The number itself; with `--again`, the number that the batch had in its first run: a restart finds it so."""
         return number if self._again is None else self._again.number(self._name.text, number)
 
     @property
@@ -96,7 +96,7 @@ class AppendLedger(Ledger):
 
     @override
     def decide(self, batch: Batch) -> Commit | None:
-        """The commit that has appended a batch's inputs already; None if the inputs are new.
+        """The commit that has already appended a batch's inputs; None if the inputs are new.
 
         Raises:
             InputError: Some of the inputs were appended before, or all of them with other steps.
@@ -114,7 +114,7 @@ class AppendLedger(Ledger):
         return Commit(snapshot=by, already_committed=True, note="these inputs and steps are appended already")
 
     def _note_growth(self, batch: Batch) -> None:
-        """Notes before the write that the rows of an earlier state of a source are appended again."""
+        """Notes, before the write, that rows from an earlier state of a source are appended again."""
         grown = earlier_state(self._judged.position, batch.position) if self._judged is not None else None
         if grown is None:
             return
@@ -129,7 +129,7 @@ class AppendLedger(Ledger):
     @property
     @override
     def note(self) -> str:
-        """The note on unknown inputs of a batch that `decide` judged new; empty if all are known or repeated."""
+        """A note if `decide` judged the inputs new although older inputs are no longer recorded; else empty."""
         if self.all_known or self.repeats:
             return ""
         return (
@@ -146,7 +146,7 @@ class AppendLedger(Ledger):
         return replace(record, appended=added.as_json())
 
     def with_batches(self, record: Record, batches: Iterable[tuple[JavaSnapshot, JavaMap[str, str]]]) -> Record:
-        """A record with the inputs of more batches.
+        """The record, with the inputs of these batches added.
 
         Args:
             record: The record.
@@ -163,7 +163,7 @@ class AppendLedger(Ledger):
     # the appended inputs
 
     def judge(self, batch: Batch) -> Finding:
-        """Compares the inputs of a batch with the appended ones; `record_of` then adds them."""
+        """Compares the inputs of a batch with the appended ones; `record_of` then adds the batch's inputs to these."""
         self._judged = self.load()
         self._appended = self._known(self._judged)
         self._entry = entry_of(batch.position, self.steps, self._looks)
@@ -178,7 +178,7 @@ class AppendLedger(Ledger):
         return judgement
 
     def by_other_steps(self, batch: Batch, record: Record) -> dict[str, Any]:
-        """The list of appended inputs for a record, as if other steps had appended the inputs of this batch."""
+        """A record's list of appended inputs, changed as if other steps had appended the inputs of this batch."""
         known, entry = self._known(record), entry_of(batch.position, "", self._looks)
         inputs = entry.inputs if entry is not None else None
         entries = (replace(kept, steps="") if kept.inputs == inputs else kept for kept in known.entries)
@@ -188,7 +188,7 @@ class AppendLedger(Ledger):
         """The inputs that were appended according to a record, or according to stamps if the record has no list."""
         if record is None or (record.batch < 0 and record.position is None and record.appended is None):
             return Appended()
-        # The record of a pipeline that followed its sources with its former checkpoint has no list.
+        # The record has no list if the pipeline was a streaming pipeline under its former checkpoint.
         known = self._parsed(record.appended) if record.appended is not None else self._stamped()
         last = entry_of(record.position, record.steps, self._looks, record.snapshot)
         if last is None or any(last.inputs == entry.inputs and entry.steps == last.steps for entry in known.entries):
@@ -206,7 +206,7 @@ class AppendLedger(Ledger):
             ) from error
 
     def _stamped(self) -> Appended:
-        """The inputs that the stamps of the branch's retained snapshots name."""
+        """The appended inputs according to the stamps of the branch's retained snapshots."""
         entries: list[Entry] = []
         names = names_of(self.table, (self.pipeline, self._plan.was), self.load())
         oldest, emptied = None, False
@@ -221,7 +221,7 @@ class AppendLedger(Ledger):
             entry = entry_of(position, summary.get("helios.steps") or "", self._looks, int(oldest.snapshotId()))
             if entry is not None:
                 entries.append(entry)
-        # PyIceberg's expiry removes the parent's id, so only the first commit of a table surely has no parent.
+        # PyIceberg's expiry removes parents' ids: only a snapshot with sequence number 1 surely never had a parent.
         complete = emptied or oldest is None or int(oldest.sequenceNumber()) == 1
         known = Appended(complete=complete)
         for entry in reversed(entries):
@@ -316,17 +316,17 @@ def _snapshot_lookup(context: SinkContext, read: ReadPlan) -> Look:
     loaded: list[JavaTable | None] = []
 
     @cache
-    def look(snapshot: int) -> Node | None:
+    def look(snapshot_id: int) -> Node | None:
         if not loaded:
             loaded.append(tables.load_table(context.spark, read.table) if read.table is not None else None)
         [table] = loaded
-        found = table.snapshot(snapshot) if table is not None else None
-        if found is None:
+        snapshot = table.snapshot(snapshot_id) if table is not None else None
+        if snapshot is None:
             return None
-        parent, sequence = found.parentId(), int(found.sequenceNumber()) or None
+        parent, sequence = snapshot.parentId(), int(snapshot.sequenceNumber()) or None
         if parent is not None:
             return Node(int(parent), sequence)
-        # PyIceberg's expiry removes the parent's id, so only the first commit of a table surely has no parent.
+        # PyIceberg's expiry removes parents' ids: only a snapshot with sequence number 1 surely never had a parent.
         return Node(None if sequence == 1 else EXPIRED, sequence)
 
     return look
@@ -337,16 +337,16 @@ def _json(text: str | None) -> Mapping[str, Any] | None:
     return parsed
 
 
-def _shown(given: Input) -> str:
+def _shown(appended: Input) -> str:
     """An input as messages name it."""
-    if isinstance(given, Range):
-        start = f"after snapshot {given.after.snapshot} " if given.after is not None else ""
-        return f"the rows {start}up to snapshot {given.to.snapshot}"
-    return f"the state at snapshot {_end(given)}" if isinstance(given, State) else "other inputs"
+    if isinstance(appended, Range):
+        start = f"after snapshot {appended.after.snapshot} " if appended.after is not None else ""
+        return f"the rows {start}up to snapshot {appended.to.snapshot}"
+    return f"the state at snapshot {_end(appended)}" if isinstance(appended, State) else "other inputs"
 
 
-def _end(given: Input) -> int | None:
+def _end(appended: Input) -> int | None:
     """The last snapshot of an input; None for an input without one."""
-    if isinstance(given, Range):
-        return given.to.snapshot
-    return given.at.snapshot if isinstance(given, State) and given.at is not None else None
+    if isinstance(appended, Range):
+        return appended.to.snapshot
+    return appended.at.snapshot if isinstance(appended, State) and appended.at is not None else None

@@ -66,14 +66,14 @@ class AtomicMirrorSink(MirrorSink):
             if name.text in known:
                 raise self._lost_error(name.text, "is gone")
             claim = Record(checkpoint=context.checkpoint_id, steps=plan.fingerprint)
-            context.landings(name).forget()  # left over if the user took the name out of tables.json
+            context.landings(name).forget()  # a stale note, if the user took the name out of tables.json
             followed = METADATA_FILES if plan.streaming else {}
             properties = {"format-version": "2", **followed, context.ledger_key: claim.as_json()}
             table = tables.create_table(context.spark, name, _columns(context.spark), properties)
         if known.get(name.text) not in (None, str(table.uuid())):
             raise self._lost_error(name.text, "is not the same table as before")
         self._refuse_others(name.text, table)
-        sink = TableSink(self._each, name, table, None)
+        sink = TableSink(self._table_context, name, table, None)
         record = sink.last()
         if record is None or record.checkpoint != context.checkpoint_id:
             raise foreign_error(context, name)
@@ -93,7 +93,7 @@ class AtomicMirrorSink(MirrorSink):
         )
 
     def _refuse_others(self, name: str, table: JavaTable) -> None:
-        """Raises if a table with the control table's name is no control table."""
+        """Raises if the table with the control table's name is not a control table."""
         columns = tables.spark_schema(self.context.spark, table).names
         if not {"pipeline", "batch", "position", "tables"} <= set(columns):
             raise InputError(
@@ -108,13 +108,13 @@ class AtomicMirrorSink(MirrorSink):
     def find(self, batch: Batch) -> Outcome:
         if not batch.replayed or self._reruns():
             return super().find(batch)
-        commit = self._found(self._control, batch)
+        commit = self._commit_in(self._control, batch)
         if commit is not None:
             return Found(commit)
         outcome = super().find(batch)
         if not isinstance(outcome, Found):
             return outcome
-        # The server stopped within a commit: the control table still lacks the batch.
+        # The server died within a commit: all mirrored tables have the batch, the control table does not.
         manifest = self.context.checkpoint.routes(batch.number)
         values = manifest["values"] if manifest is not None else []
         return Partial(tuple(self._name(value).text for value in values))
@@ -129,8 +129,8 @@ class AtomicMirrorSink(MirrorSink):
             for part in parts
             if part.staged is not None and part.staged.write is not None
         ]
-        commits = [part.found for part in parts if part.found is not None]
-        begun = bool(commits) and self._found(self._control, staged.batch) is None
+        commits = [part.existing_commit for part in parts if part.existing_commit is not None]
+        begun = bool(commits) and self._commit_in(self._control, staged.batch) is None
         if changes or begun:
             spark, batch = staged.rows.session, staged.batch
             joint = JointCommit(spark, batch, self.context.options(), partial(self._last_change, spark, batch))
@@ -142,11 +142,11 @@ class AtomicMirrorSink(MirrorSink):
             self.context.observer.rejected(staged.rows.dropped())
         return combined(commits) if commits else None
 
-    def _last_change(self, spark: SparkSession, batch: Batch, made: dict[str, int]) -> tuple[Change, CommitOptions]:
-        """The change of the control table's row, which follows the other changes of a batch."""
+    def _last_change(self, spark: SparkSession, batch: Batch, new: dict[str, int]) -> tuple[Change, CommitOptions]:
+        """The change of the control table's row, written after the other tables; `new` are their new snapshots."""
         batch = self._numbered(self._control, batch)
         self._control.find(batch)
-        snapshots = {**self._snapshots(), **made}
+        snapshots = {**self._snapshots(), **new}
         row = (self.context.plan.pipeline, batch.number, json.dumps(batch.position), snapshots, datetime.now(UTC))
         rows = spark.createDataFrame([row], _columns(spark))
 
@@ -159,8 +159,8 @@ class AtomicMirrorSink(MirrorSink):
     def _snapshots(self) -> dict[str, int]:
         """The current snapshots of the tables, by table name; empty tables have none."""
         heads: dict[str, int] = {}
-        for value, name in self._known().items():
-            sink = self._tables.get(value) or self._known_sink(value)
+        for value, name in self._claimed().items():
+            sink = self._tables.get(value) or self._claimed_sink(value)
             if sink is not None:
                 sink.table.refresh()
                 head = sink.table.currentSnapshot()

@@ -33,7 +33,7 @@ from helios.table.refs import ATTEMPT
 
 
 def audit_branch(pipeline: str) -> str:
-    """The branch that holds a pipeline's batch until it is published."""
+    """The branch on which a pipeline's batch waits until it is published."""
     return f"helios_audit_{pipeline}"
 
 
@@ -55,7 +55,7 @@ class AuditedSink(TableSink):
             ref = self.table.refs().get(self._branch)
             staged = self.table.snapshot(ref.snapshotId()) if ref is not None else None
             if staged is not None and self._is_own(staged.summary(), batch):
-                # A user may have brought the batch to main, by a fast-forward or a cherry-pick.
+                # A user may have published the batch by hand, with a fast-forward or a cherry-pick.
                 names = (self.ledger.pipeline,) if self.context.replays else self.context.plan.write.pipelines
                 return super().find(batch) if record_applied_batches(self.ledger, names) else Partial((self._branch,))
         return outcome
@@ -86,19 +86,19 @@ class AuditedSink(TableSink):
         started, retries = time.monotonic(), options.retries()
         while True:
             seen = self.ledger.seen
-            made = self._publish_once(staged, options, retries, seen)
-            if made is None or (isinstance(made, Commit) and made.already_committed):
-                return made
-            if isinstance(made, Commit):
-                seconds = max(0.0, time.monotonic() - started - made.write_seconds)
-                return replace(made, retries=retries.used, commit_seconds=seconds)
+            result = self._publish_once(staged, options, retries, seen)
+            if result is None or (isinstance(result, Commit) and result.already_committed):
+                return result
+            if isinstance(result, Commit):
+                seconds = max(0.0, time.monotonic() - started - result.write_seconds)
+                return replace(result, retries=retries.used, commit_seconds=seconds)
             commit = self.ledger.find(replace(batch, replayed=True))
             if commit is not None:
                 return commit
             if not options.retries_conflicts and not self._main_unchanged(seen):
                 raise self._unseen_error(batch, "main moved before the batch was published")
             if not retries.wait():
-                raise self._unpublished_error(batch, options, made.error) from made.error
+                raise self._unpublished_error(batch, options, result.error) from result.error
 
     def _unpublished_error(self, batch: Batch, options: CommitOptions, error: Py4JJavaError | None) -> RunError:
         self.context.observer.commit_failed()
@@ -115,8 +115,8 @@ class AuditedSink(TableSink):
         """One try: stages the batch on the audit branch, audits it there and publishes it."""
         batch, spark = staged.batch, staged.rows.session
         assert staged.write is not None
-        own = self.ledger
-        staging = Ledger(self.table, own.pipeline, own.checkpoint, own.steps, self._branch, guard=own.guard)
+        main = self.ledger
+        staging = Ledger(self.table, main.pipeline, main.checkpoint, main.steps, self._branch, guard=main.guard)
         with self.failures_observed():
             options.verify()
         self._branch_off()
@@ -124,13 +124,13 @@ class AuditedSink(TableSink):
             raise self._unseen_error(batch, "main moved before the batch was staged")
         staging.find(replace(batch, replayed=True))
         with self.failures_observed():
-            made = staging.try_commit(spark, staged.write, batch, options, retries, recorded=False)
-        if made is None or isinstance(made, Conflict) or made.already_committed or made.snapshot is None:
-            return made
-        snapshot = self.table.snapshot(made.snapshot)
-        if made.files or (snapshot is not None and changes_files(snapshot)):  # an empty batch needs no audit
-            self._audit(spark, made.snapshot, batch.number)
-        return made if self._publish(made.snapshot, batch) else Conflict(None, made.write_seconds)
+            result = staging.try_commit(spark, staged.write, batch, options, retries, recorded=False)
+        if result is None or isinstance(result, Conflict) or result.already_committed or result.snapshot is None:
+            return result
+        snapshot = self.table.snapshot(result.snapshot)
+        if result.files or (snapshot is not None and changes_files(snapshot)):  # an empty batch needs no audit
+            self._audit(spark, result.snapshot, batch.number)
+        return result if self._publish(result.snapshot, batch) else Conflict(None, result.write_seconds)
 
     def _unseen_error(self, batch: Batch, why: str) -> RunError:
         self.context.observer.commit_failed()
@@ -166,21 +166,21 @@ class AuditedSink(TableSink):
             f"{name} ({condition})" for i, (name, condition) in enumerate(sink.audits) if row[f"c{i}"] is not True
         ]
         if failed:
-            self.context.observer.left([f"batch {number} waits behind its audit, on the branch {self._branch}"])
+            self.context.observer.left([f"batch {number} failed its audit, and waits on the branch {self._branch}"])
             raise RunError(
                 f"batch {number} of {self.context.plan.pipeline} did not pass its audit: {', '.join(failed)}. Its rows "
                 f"are on the branch {self._branch} of {self.name.text}; main is unchanged.",
                 where=sink.origin,
-                fix="fix the source and run again, which audits again; or set the batch aside with "
+                fix="fix the source, and run again to repeat the batch and its audit; or set the batch aside with "
                 f"`helios quarantine {self.name.text} --batch {number}`.",
             )
 
     def _added(self, spark: SparkSession, snapshot: int) -> DataFrame:
         """The rows in the data files that a snapshot added."""
         self.table.refresh()
-        made = self.table.snapshot(snapshot)
-        assert made is not None
-        files = [str(f.location()) for f in changed_files.added_data(self.table, made)]
+        added_by = self.table.snapshot(snapshot)
+        assert added_by is not None
+        files = [str(f.location()) for f in changed_files.added_data(self.table, added_by)]
         rows = spark.read.option("versionAsOf", snapshot).table(self.name.sql).alias(ALIAS)
         return rows.where(F.col("_file").isin(files))
 
@@ -197,9 +197,9 @@ class AuditedSink(TableSink):
         if ref is None or staged is None or ref.snapshotId() != snapshot:
             return False
         attempt = staged.summary().get(ATTEMPT)
-        below = next((s for s in History(self.table, staged) if s.summary().get(ATTEMPT) != attempt), None)
+        base = next((s for s in History(self.table, staged) if s.summary().get(ATTEMPT) != attempt), None)
         # A branch of an empty table starts with an empty snapshot.
-        return below is not None and (head is None or below.snapshotId() == head.snapshotId())
+        return base is not None and (head is None or base.snapshotId() == head.snapshotId())
 
     def _publish(self, snapshot: int, batch: Batch) -> bool:
         """Fast-forwards main and writes the record, in one transaction; False if main or the branch has moved."""
@@ -212,9 +212,9 @@ class AuditedSink(TableSink):
             return False
         try:
             transaction.manageSnapshots().fastForwardBranch("main", self._branch).commit()
-            made = self.table.snapshot(snapshot)
-            assert made is not None  # the branch has it
-            record = self.ledger.record_of(batch, snapshot, int(made.sequenceNumber()))
+            published = self.table.snapshot(snapshot)
+            assert published is not None  # the branch has it
+            record = self.ledger.record_of(batch, snapshot, int(published.sequenceNumber()))
             transaction.updateProperties().set(self.ledger.key, record.as_json()).commit()
             transaction.commitTransaction()
         except IllegalArgumentException:

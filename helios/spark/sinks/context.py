@@ -88,8 +88,8 @@ class SinkContext:
         table: JavaTable,
         name: TableName,
         branch: str | None = None,
-        otherwise: str | None = None,
-        without_replay: str | None = None,
+        rollback_fix: str | None = None,
+        replay_fix: str | None = None,
     ) -> RollbackGuard:
         """The guard against rollbacks: it compares a table with the last batch in its record and in the checkpoint.
 
@@ -97,8 +97,8 @@ class SinkContext:
             table: The table.
             name: Its name.
             branch: The branch that is written; None for main.
-            otherwise: The fix for a table that has lost rows, in place of `--new-checkpoint`.
-            without_replay: The fix for a table that has lost a replay; None for `otherwise`.
+            rollback_fix: The fix for a table that has lost rows, in place of `--new-checkpoint`.
+            replay_fix: The fix for a table that has lost a replay; None for `rollback_fix`.
         """
         spark = self.spark
 
@@ -106,23 +106,23 @@ class SinkContext:
             entries = spark.read.option("versionAsOf", head).table(f"{name.sql}.entries")
             return not entries.where(f"snapshot_id = {added_by}").isEmpty()
 
-        # A replay has only its record, no landings in the checkpoint; a new checkpoint may abandon a replay.
+        # A replay has only its record and no landings in the checkpoint, as a new checkpoint may abandon it.
         landings = self.landings(name, branch) if not self.replays else None
-        if otherwise is None and self.plan.write.sink.many_tables:
-            otherwise = self.restart_hint  # many tables have no common position to resume at
+        if rollback_fix is None and self.plan.write.sink.many_tables:
+            rollback_fix = self.restart_hint  # many tables have no common position to resume at
         return RollbackGuard(
             table,
             self.plan.pipeline,
             self.checkpoint_id,
             landings,
             has_files,
-            otherwise=otherwise,
-            without_replay=without_replay or otherwise,
+            rollback_fix=rollback_fix,
+            replay_fix=replay_fix or rollback_fix,
             lenient=self.replays,
         )
 
     def landings(self, name: TableName, branch: str | None = None) -> Landings:
-        """The checkpoint's records of the last batch in a table, or in a branch of it."""
+        """The checkpoint's note of the last batch in a table, or in a branch of it."""
         return Landings(self.checkpoint, self.checkpoint_id, f"{name.text}@{branch}" if branch else name.text)
 
     def options(self) -> CommitOptions:
@@ -134,7 +134,7 @@ class SinkContext:
             sources=[{"kind": r.kind, "name": r.name, "uuid": r.uuid} for r in plan.reads],
             properties={**SERIALIZABLE, **presented(sink, plan.write.file_format)},
             retry=sink.retrying,
-            # A batch pipeline and a replay take the numbers of their upsert state from the record: it counts each run.
+            # A batch pipeline or a replay numbers its upsert state by the record, so the record must count each run.
             commits_empty=sink.mode.upsert is not None and (self.replays or not plan.streaming),
             exclusive=traits.erases or (merge is not None and inserts_only(merge)),
             retries_conflicts=not traits.erases,

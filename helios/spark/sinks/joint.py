@@ -17,7 +17,7 @@ from helios.spark.iceberg.moves import Move, OutcomeUnknown, move
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.jvm.types.iceberg import JavaSnapshot
-from helios.spark.sinks.options import Commit, CommitOptions, counted
+from helios.spark.sinks.options import Commit, CommitOptions, commit_of
 from helios.spark.sinks.protocol import Found, Write
 from helios.spark.sinks.table import TableSink
 from helios.table.positions import Batch
@@ -31,59 +31,59 @@ class Change:
     batch: Batch
     write: Write
 
-    def found(self) -> Commit | None:
-        """The batch's commit in the present table; None if the table lacks the batch.
+    def find(self) -> Commit | None:
+        """The batch's commit in the table as it is now; None if the table lacks the batch.
 
         Raises:
-            HeliosError: Another driver has written.
+            HeliosError: Another driver has written to the table.
         """
         outcome = self.sink.find(replace(self.batch, replayed=True))
         return outcome.commit if isinstance(outcome, Found) else None
 
 
-Last = Callable[[dict[str, int]], tuple[Change, CommitOptions]]
-"""Gives the last change of a commit and its options, for the snapshots of the other changes by table name."""
+MakeLastChange = Callable[[dict[str, int]], tuple[Change, CommitOptions]]
+"""Makes the last change of a commit, and its options, from the snapshots of the other changes, keyed by table name."""
 
 
 @dataclass(frozen=True)
 class _Applied:
-    """A change that Spark has written into a transaction, and the snapshots and files that the transaction has made."""
+    """A change that Spark has written into a transaction, with the snapshots and files that this has added."""
 
     change: Change
     pending: Transaction
-    made: Sequence[JavaSnapshot]
+    snapshots: Sequence[JavaSnapshot]
     files: AddedFiles
     seconds: float
 
     @property
     def snapshot(self) -> int:
-        return int(self.made[0].snapshotId())
+        return int(self.snapshots[0].snapshotId())
 
     def landed(self) -> bool:
         """True if the table has the change now."""
-        commit = self.change.found()
+        commit = self.change.find()
         return commit is not None and commit.snapshot == self.snapshot
 
-    def committed(self) -> Commit:
-        """Notes that the change has landed, once the table has it; returns its commit."""
+    def note_landed(self) -> Commit:
+        """Notes in the checkpoint that the table has the change; returns the commit."""
         self.change.sink.ledger.guard.landed(self.change.batch.number, self.snapshot)
-        return replace(counted(self.made, self.pending.rows), write_seconds=self.seconds)
+        return replace(commit_of(self.snapshots, self.pending.rows), write_seconds=self.seconds)
 
 
 class JointCommit:
     """The commit of a batch's tables, all or none.
 
-    A server may refuse a request as sent twice after it has applied it; a server that breaks the protocol may have
-    applied a part. So after a failure the batch is looked up in each table, and only missing changes are written again.
+    A server may apply a request and then refuse it as a repetition; one that breaks the protocol may apply a part of
+    it. So after a failure the batch is looked up in each table, and only missing changes are written again.
 
     Args:
         spark: The session of the batch.
         batch: The batch.
         options: How the batch is committed.
-        last: Gives the change that is written last.
+        last: Makes the change that is written last.
     """
 
-    def __init__(self, spark: SparkSession, batch: Batch, options: CommitOptions, last: Last) -> None:
+    def __init__(self, spark: SparkSession, batch: Batch, options: CommitOptions, last: MakeLastChange) -> None:
         self._spark = spark
         self._batch = batch
         self._options = options
@@ -94,7 +94,7 @@ class JointCommit:
 
         Args:
             changes: The changes.
-            begun: Whether a part of the batch is committed already: the last change is then written even alone.
+            begun: Whether a part of the batch is already committed: the last change is then written even alone.
 
         Raises:
             RunError: The commit failed, conflicted with other writers in each try, or its outcome is unknown.
@@ -106,7 +106,7 @@ class JointCommit:
             applied: list[_Applied] = []
             conflict = "another commit came before"
             try:
-                self._apply(changes, applied, last=begun or bool(done))
+                self._apply(changes, applied, even_alone=begun or bool(done))
                 moves = [Move(part.change.sink.name, part.pending.hold()) for part in applied]
             except BaseException as error:
                 for part in applied:
@@ -122,11 +122,11 @@ class JointCommit:
             if not retries.wait():
                 raise self._conflict_error(changes, conflict, begun=begun or bool(done))
 
-    def _apply(self, changes: Sequence[Change], applied: list[_Applied], *, last: bool) -> None:
-        """Writes changes into transactions, which it adds to `applied`; then the last change, if any or if `last`."""
+    def _apply(self, changes: Sequence[Change], applied: list[_Applied], *, even_alone: bool) -> None:
+        """Writes changes into transactions and adds them to `applied`; then the last change, alone if `even_alone`."""
         for change in changes:
             applied += self._write(change, self._options)
-        if applied or last:
+        if applied or even_alone:
             snapshots = {part.change.sink.name.text: part.snapshot for part in applied}
             applied += self._write(*self._last(snapshots))
 
@@ -135,12 +135,12 @@ class JointCommit:
         ledger, batch = change.sink.ledger, change.batch
         pending, began = ledger.begin(self._spark, batch, options, CommitRetries(NEVER)), time.monotonic()
         change.write(pending)
-        seconds, made = time.monotonic() - began, pending.snapshots
-        if not made or ledger.discard_empty(made, options):
+        seconds, snapshots = time.monotonic() - began, pending.snapshots
+        if not snapshots or ledger.discard_empty(snapshots, options):
             return []
-        newest, files = int(made[0].snapshotId()), AddedFiles(ledger.table, made)
-        pending.record(ledger.key, lambda sequence: ledger.record_of(batch, newest, sequence).as_json(), made)
-        return [_Applied(change, pending, made, files, seconds)]
+        newest, files = int(snapshots[0].snapshotId()), AddedFiles(ledger.table, snapshots)
+        pending.record(ledger.key, lambda sequence: ledger.record_of(batch, newest, sequence).as_json(), snapshots)
+        return [_Applied(change, pending, snapshots, files, seconds)]
 
     def _move(self, moves: Sequence[Move], applied: Sequence[_Applied]) -> bool:
         """Commits the transactions; False if another commit came first.
@@ -165,28 +165,28 @@ class JointCommit:
     def _after_refusal(
         self, changes: Sequence[Change], applied: Sequence[_Applied]
     ) -> tuple[list[Change], list[Commit]]:
-        """The changes of a refused try that their tables lack, and the commits of the changes that their tables have.
+        """After a refused try: the changes that their tables lack, and the commits of those that their tables have.
 
         Raises:
             HeliosError: Another driver has written.
         """
         tried = {part.change.sink.name: part for part in applied}
-        left: list[Change] = []
+        missing: list[Change] = []
         done: list[Commit] = []
         last = [part.change for part in applied[-1:]]  # the control table's change, which is not one of `changes`
         for change in (*changes, *last):
-            commit, attempt = change.found(), tried.get(change.sink.name)
+            commit, attempt = change.find(), tried.get(change.sink.name)
             landed = attempt is not None and commit is not None and commit.snapshot == attempt.snapshot
-            # A commit without a snapshot may be this attempt, and have these files.
+            # A commit whose snapshot is unknown may be of this attempt, and use its files.
             if attempt is not None and not landed and (commit is None or commit.snapshot is not None):
                 attempt.files.delete()
             if change not in changes:
                 continue
             if commit is None:
-                left.append(change)
+                missing.append(change)
             else:
-                done.append(attempt.committed() if attempt is not None and landed else commit)
-        return left, done
+                done.append(attempt.note_landed() if attempt is not None and landed else commit)
+        return missing, done
 
     def _conflict_error(self, changes: Sequence[Change], conflict: str, *, begun: bool) -> RunError:
         names = ", ".join(change.sink.name.text for change in changes) or "its control table"
@@ -198,9 +198,9 @@ class JointCommit:
         )
 
     def _committed(self, applied: Sequence[_Applied], retries: CommitRetries, started: float) -> list[Commit]:
-        commits = [part.committed() for part in applied]
+        commits = [part.note_landed() for part in applied]
         if not commits:
             return []
         # The last change has no rows of the batch, so its commit carries the time and the retries of all changes.
-        passed = max(0.0, time.monotonic() - started - sum(part.seconds for part in applied))
-        return [*commits[:-1], Commit(commits[-1].snapshot, retries=retries.used, commit_seconds=passed)]
+        seconds = max(0.0, time.monotonic() - started - sum(part.seconds for part in applied))
+        return [*commits[:-1], Commit(commits[-1].snapshot, retries=retries.used, commit_seconds=seconds)]

@@ -1,4 +1,4 @@
-"""Rows to a Kafka topic, through Spark's batch writer: every record is acknowledged before the batch is done."""
+"""Writes rows to a Kafka topic with Spark's batch writer: all records are acknowledged before the batch ends."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def verify(sink: KafkaSink, *, begun: bool) -> None:
     except RunError as error:
         if begun:
             raise
-        # Without its cause the error is no outage, so the run stops instead of waiting.
+        # An error without a cause does not count as an outage, so the run stops instead of waiting.
         raise RunError(error.what, where=error.where, fix=error.fix) from None
 
 
@@ -61,13 +61,13 @@ def produce(sink: KafkaSink, df: DataFrame) -> None:
         df: The rows.
 
     Raises:
-        InputError: The key or the value is not an expression of these rows, or has another type.
+        InputError: The key or the value cannot be computed from these rows, or has the wrong type.
         RunError: A record was refused.
     """
     records = _records(sink, df)
-    given = stand_in(_as_source(sink))
-    if given is not None:
-        given.produce(sink.topic, records)
+    test_topics = stand_in(_as_source(sink))
+    if test_topics is not None:
+        test_topics.produce(sink.topic, records)
         return
     options = {f"kafka.{name}": value for name, value in properties(sink).items()}
     options |= {"kafka.acks": "all", "kafka.enable.idempotence": "true", "topic": sink.topic}
@@ -81,12 +81,12 @@ def produce(sink: KafkaSink, df: DataFrame) -> None:
         raise RunError(
             f"{sink.label()}: a record of the batch was refused: {name}: {message}",
             where=sink.origin,
-            fix="repair the cause, and run again: accepted records of the batch are produced again.",
+            fix="repair the cause, and run again: records of the batch that were accepted are produced again, too.",
         ) from error
 
 
 def _as_source(sink: KafkaSink) -> KafkaSource:
-    """The topic of a sink as a source, which has the same connection."""
+    """The topic of a sink as a source with the same connection."""
     return KafkaSource(
         topics=(sink.topic,),
         brokers=sink.brokers,
@@ -98,7 +98,7 @@ def _as_source(sink: KafkaSink) -> KafkaSource:
 
 
 def _records(sink: KafkaSink, df: DataFrame) -> DataFrame:
-    """The rows as Spark's writer takes them: `key`, which may be missing, and `value`."""
+    """The rows in the form that Spark's writer needs: the column `value`, and `key` if the sink declares one."""
     if sink.format == "json":
         value = F.to_json(F.struct(*[F.col(quoted(name)) for name in df.columns]), JSON_OPTIONS)
     else:

@@ -17,7 +17,7 @@ TABLES: Mapping[TargetKind, type[TableSink]] = {
     TargetKind.TABLE: TableSink,
     TargetKind.AUDITED: AuditedSink,
 }
-"""The sinks of one table, which the run opens for them."""
+"""The sinks that write one table, which the run opens for them."""
 
 OTHERS: Mapping[TargetKind, type[ManyTables] | type[OutputSink]] = {
     TargetKind.ROUTED: RoutedSink,
@@ -25,4 +25,4 @@ OTHERS: Mapping[TargetKind, type[ManyTables] | type[OutputSink]] = {
     TargetKind.ATOMIC_MIRROR: AtomicMirrorSink,
     TargetKind.OUTPUT: OutputSink,
 }
-"""The sinks of other targets, which open their own tables."""
+"""The sinks of other targets; those with tables open them themselves."""

@@ -2,8 +2,8 @@
 
 Every batch is one Iceberg transaction that changes the data, stamps the snapshot's summary, and sets the pipeline's
 record in the table properties. The three are committed together or not at all, so the record alone proves whether a
-batch is committed: it survives expiry and compaction. The transaction validates the ancestry, and Iceberg repeats that
-in its own retries (`SnapshotUpdate.validateWith`): a delayed commit of a dead driver is rejected in every write mode.
+batch is committed: it survives expiry and compaction. The transaction validates the ancestry, and Iceberg repeats this
+in its own retries (`SnapshotUpdate.validateWith`), so every write mode rejects the delayed commit of a dead driver.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from helios.spark.jvm.classes import classes
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaSnapshotUtil, JavaTable
 from helios.spark.jvm.types.updates import JavaSnapshotUpdate
-from helios.spark.sinks.options import Commit, CommitOptions, Conflict, counted
+from helios.spark.sinks.options import Commit, CommitOptions, Conflict, commit_of
 from helios.spark.sinks.rollbacks import RollbackGuard
 from helios.spark.sinks.stored_records import newest_stamp
 from helios.table.ledger import Record, parse
@@ -46,9 +46,9 @@ class Ledger:
         checkpoint: The id of its checkpoint.
         steps: The fingerprint of its steps.
         branch: The branch that it writes to; None for main.
-        guard: Compares the target with its last batch; by default by the record alone.
+        guard: Checks that the target still has its last batch; by default, the record alone says which batch that is.
         upserts: The terms of its upserts, as `helios.plan.other_upserts.upsert_terms` gives them.
-        keys: The folder of its upsert state, if other pipelines can read it.
+        keys: The folder of its upsert state; None if other pipelines cannot read it.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Ledger:
         return self._last
 
     def claim(self, record: Record, forget: str | None = None) -> None:
-        """Writes a record without a batch, as to claim the target; removes the record of the former name `forget`."""
+        """Writes a record without a batch, e.g. to claim the target; removes the record of the former name `forget`."""
         update = self.table.updateProperties().set(self.key, replace(record, branch=self.branch).as_json())
         if forget is not None:
             update = update.remove(LEDGER + forget)
@@ -172,7 +172,7 @@ class Ledger:
         """Raises if the checkpoint's offset log lacks a batch that the target has.
 
         Args:
-            planned: The last batch of the log, which is written before each batch; -1 for none.
+            planned: The last batch in the log; -1 for none. A batch is logged before it is written.
         """
         record = self.load()
         if record is not None and record.checkpoint == self.checkpoint and record.batch > planned:
@@ -210,16 +210,16 @@ class Ledger:
         retries = options.retries()
         while True:
             options.verify()
-            made = self.try_commit(spark, write, batch, options, retries)
-            if made is None or (isinstance(made, Commit) and made.already_committed):
-                return made
-            writing += made.write_seconds
-            if isinstance(made, Commit):
-                self.guard.landed(batch.number, made.snapshot)
+            result = self.try_commit(spark, write, batch, options, retries)
+            if result is None or (isinstance(result, Commit) and result.already_committed):
+                return result
+            writing += result.write_seconds
+            if isinstance(result, Commit):
+                self.guard.landed(batch.number, result.snapshot)
                 seconds = max(0.0, time.monotonic() - started - writing)
-                return replace(made, retries=retries.used, write_seconds=writing, commit_seconds=seconds)
+                return replace(result, retries=retries.used, write_seconds=writing, commit_seconds=seconds)
             if not retries.wait():
-                raise self._conflict_error(batch, options, made.error) from made.error
+                raise self._conflict_error(batch, options, result.error) from result.error
 
     def try_commit(
         self,
@@ -238,8 +238,8 @@ class Ledger:
             write: Writes the batch into a transaction.
             batch: The batch.
             options: How it is committed.
-            retries: The remaining retries; a conflict over metadata alone is retried here, with the written files.
-            recorded: Whether to write the record; a batch that is staged for an audit gets none yet.
+            retries: The remaining retries; a conflict that concerns only metadata is retried here, with the same files.
+            recorded: Whether to write the record; False if the batch is staged for an audit.
         """
         seen = self._head
         pending = self.begin(spark, batch, options, retries)
@@ -252,25 +252,25 @@ class Ledger:
             commit = self.find(replace(batch, replayed=True))
             return commit or self._conflict(error, batch, options, seen, time.monotonic() - began)
         seconds = time.monotonic() - began
-        made = pending.final_snapshots(even_empty=options.commits_empty)
-        if not made or self.discard_empty(made, options):
+        snapshots = pending.final_snapshots(even_empty=options.commits_empty)
+        if not snapshots or self.discard_empty(snapshots, options):
             return None
-        newest, files = int(made[0].snapshotId()), AddedFiles(self.table, made)
+        newest, files = int(snapshots[0].snapshotId()), AddedFiles(self.table, snapshots)
         try:
             if recorded:
-                pending.record(self.key, lambda sequence: self.record_of(batch, newest, sequence).as_json(), made)
+                pending.record(self.key, lambda sequence: self.record_of(batch, newest, sequence).as_json(), snapshots)
             pending.commit()
         except Py4JJavaError as error:
             commit = self.resolve_failure(error, batch)
             committed = commit is not None and commit.snapshot == newest
             if not committed and java_class(error) in CONFLICTS and (commit is None or commit.snapshot is not None):
-                files.delete()  # after any other failure a snapshot may still hold these files
+                files.delete()  # after any other failure, a snapshot may use these files
             if commit is None:
                 return self._conflict(error, batch, options, seen, seconds)
             if not committed:
                 return commit
         self.table.refresh()
-        return replace(counted(made, pending.rows), write_seconds=seconds)
+        return replace(commit_of(snapshots, pending.rows), write_seconds=seconds)
 
     def _conflict(
         self, error: Py4JJavaError, batch: Batch, options: CommitOptions, seen: JavaSnapshot | None, seconds: float
@@ -317,7 +317,7 @@ class Ledger:
             def stamp(operation: JavaSnapshotUpdate) -> None:
                 for key, value in summary.items():
                     operation.set(key, value)
-                if validators:  # not for a second operation, whose parent is the first one with the same stamps
+                if validators:  # only for the first operation: it is the parent of the second, with the same stamps
                     operation.validateWith(validators.pop())
 
             return stamp
@@ -354,21 +354,21 @@ class Ledger:
         )
 
     def only_compacted(self, seen: JavaSnapshot | None) -> bool:
-        """True if every commit since a snapshot is a compaction, or changes no files."""
+        """True if all commits since a snapshot are compactions or change no files."""
         self.table.refresh()
         since = History(self.table, self.head()).since(seen) if seen is not None else None
         return since is not None and all(str(s.operation()) == COMPACTION or not changes_files(s) for s in since)
 
-    def discard_empty(self, made: Sequence[JavaSnapshot], options: CommitOptions) -> bool:
-        """Discards snapshots that change no file: deletes their manifest lists. Returns whether it did."""
-        if options.commits_empty or any(map(changes_files, made)):
+    def discard_empty(self, snapshots: Sequence[JavaSnapshot], options: CommitOptions) -> bool:
+        """Deletes the manifest lists of snapshots if none of these changes a file; returns whether it did."""
+        if options.commits_empty or any(map(changes_files, snapshots)):
             return False
-        for snapshot in made:
+        for snapshot in snapshots:
             self.table.io().deleteFile(snapshot.manifestListLocation())
         return True
 
     def resolve_failure(self, error: Py4JJavaError, batch: Batch) -> Commit | None:
-        """The commit if a failed one has landed after all; None if it may be retried; raises for any other outcome."""
+        """The commit, if it landed despite the error; None if it may be retried; raises if neither is certain."""
         batch = replace(batch, replayed=True)
         kind, message = java_class(error), java_message(error)
         if kind in CONFLICTS:
@@ -390,7 +390,7 @@ class Ledger:
                 continue  # the catalog is still unavailable
             if commit is not None:
                 snapshot = self.table.snapshot(commit.snapshot) if commit.snapshot is not None else None
-                return counted([snapshot]) if snapshot is not None else commit
+                return commit_of([snapshot]) if snapshot is not None else commit
         raise RunError(
             f"the outcome of batch {batch.number} of {self.pipeline} is unknown: {kind}: {message}. The batch is not "
             f"in {self.table.name()} now.",

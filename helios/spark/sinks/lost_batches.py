@@ -20,7 +20,7 @@ class LostBatches:
 
     Attributes:
         positions: The source positions of the lost batches whose snapshots have not expired.
-        since: The time at which the first of them landed, in milliseconds since 1970.
+        since: The time at which the first lost batch landed, in milliseconds since 1970.
     """
 
     positions: tuple[Position, ...]
@@ -28,7 +28,7 @@ class LostBatches:
 
 
 def lost_batches(table: JavaTable, write: WritePlan) -> LostBatches | None:
-    """The batches of a pipeline that a rollback has removed from its target; None if none are known.
+    """The batches of a pipeline that a rollback has removed from its target; None if no lost batch is known.
 
     Args:
         table: The target.
@@ -41,7 +41,7 @@ def lost_batches(table: JavaTable, write: WritePlan) -> LostBatches | None:
     names = names_of(table, write.pipelines, record)
     if landing is None or presence_of(table, head, landing) is not Presence.GONE:
         return None
-    held: list[Position] = []
+    present: list[Position] = []
     lost: list[tuple[Position, int]] = []
     for snapshot in table.snapshots():
         stamps = snapshot.summary()
@@ -49,11 +49,11 @@ def lost_batches(table: JavaTable, write: WritePlan) -> LostBatches | None:
         if position is None or stamps.get("helios.pipeline") not in names:
             continue
         if head is not None and is_ancestor(table, head, int(snapshot.snapshotId())):
-            held.append(position)
+            present.append(position)
         else:
             lost.append((position, int(snapshot.timestampMillis())))
     # A batch may have two snapshots, the audited one and the published one: it is lost only if both are.
-    gone = [(position, at) for position, at in lost if position not in held]
+    gone = [(position, at) for position, at in lost if position not in present]
     if not gone:
         return None
     return LostBatches(tuple(position for position, _ in gone), min(at for _, at in gone))

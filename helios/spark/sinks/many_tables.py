@@ -1,7 +1,7 @@
-"""The common base of the sinks whose rows name their tables: each table has its own record.
+"""The base of the sinks whose rows name the table that they go into: each table has its own record.
 
-The tables of a batch are known only once its rows are. A manifest in the checkpoint lists them before the first commit.
-If a driver dies between the commits of two tables, the next driver completes the batch.
+The tables of a batch are known only once its rows are computed. A manifest in the checkpoint lists them before the
+first commit. If a driver dies between the commits of two tables, the next driver completes the batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from helios.table.positions import Batch, same_entries
 
 
 class ManyTables(Sink):
-    """A `Sink` of tables that rows name; a subclass stages them.
+    """A `Sink` of the tables that rows name; a subclass stages the batches.
 
     Args:
         context: What the sinks of the run share.
@@ -39,7 +39,7 @@ class ManyTables(Sink):
         self._found_tables: dict[str, TableSink] = {}  # tables that were looked up, but not opened for writing
         self._quarantine = QuarantineSink.of(context)
         write = replace(context.plan.write, quarantine=None)
-        self._each = replace(context, plan=replace(context.plan, write=write))
+        self._table_context = replace(context, plan=replace(context.plan, write=write))  # without the quarantine
 
     @classmethod
     def open(cls, context: SinkContext, planned: int) -> Self:
@@ -65,7 +65,7 @@ class ManyTables(Sink):
 
     @classmethod
     def existing_tables(cls, context: SinkContext) -> Iterator[tuple[TableName, JavaTable]]:
-        """The tables that may hold rows of the pipeline, and its quarantine, which may hold rows alone."""
+        """The tables that may hold rows of the pipeline, and its quarantine, which may hold all of them."""
         plan = context.plan
         if not plan.checkpoint:
             return
@@ -77,17 +77,17 @@ class ManyTables(Sink):
             if table is not None:
                 yield name, table
 
-    def _known(self) -> dict[str, TableName]:
-        """The tables that the checkpoint has claimed, by the value that names them."""
+    def _claimed(self) -> dict[str, TableName]:
+        """The tables that the checkpoint has claimed, by the value that names each."""
         raise NotImplementedError
 
     def _name(self, value: str) -> TableName:
-        """The name of a value's table."""
+        """The name of the table for a value."""
         raise NotImplementedError
 
     def _context_of(self, value: str) -> SinkContext:
         """The context for the sink of one table."""
-        return self._each
+        return self._table_context
 
     @override
     def maintain(self) -> list[Upkeep]:
@@ -95,13 +95,13 @@ class ManyTables(Sink):
         return [done for sink in sinks.values() for done in sink.maintain()]
 
     def verify(self) -> None:
-        """Checks the tables that rows were written to.
+        """Checks the tables to which rows were written.
 
         Raises:
             CheckpointError: A table is gone, was replaced, or was renamed.
             LedgerError: A table was rolled back.
         """
-        for name in self._known().values():
+        for name in self._claimed().values():
             table = tables.load_table(self.context.spark, name)
             if table is None:
                 raise gone_error(self.context, name)
@@ -126,8 +126,8 @@ class ManyTables(Sink):
         commits: list[Commit] = []
         names: list[str] = []
         for value in manifest["values"]:
-            sink = self._known_sink(value)
-            commit = self._found(sink, batch) if sink is not None else None
+            sink = self._claimed_sink(value)
+            commit = self._commit_in(sink, batch) if sink is not None else None
             if sink is not None and commit is not None:
                 commits.append(commit)
                 names.append(sink.name.text)
@@ -137,7 +137,7 @@ class ManyTables(Sink):
             return Partial(tuple(names))
         return Found(combined(commits))
 
-    def _known_sink(self, value: str) -> TableSink | None:
+    def _claimed_sink(self, value: str) -> TableSink | None:
         """The sink of a table that this checkpoint has claimed; None if there is none."""
         if value not in self._found_tables:
             name, branch = self._name(value), self.context.plan.write.sink.branch_name
@@ -150,12 +150,12 @@ class ManyTables(Sink):
         return sink if record is not None and record.checkpoint == self.context.checkpoint_id else None
 
     def _reruns(self) -> bool:
-        """True for a batch pipeline whose mode writes the same inputs again at each run."""
+        """True for a batch pipeline that writes the same inputs again in each run, due to its mode."""
         plan = self.context.plan
         return not plan.streaming and plan.write.mode.traits.reruns
 
-    def _found(self, sink: TableSink, batch: Batch) -> Commit | None:
-        """The batch's commit in one table, by its number there."""
+    def _commit_in(self, sink: TableSink, batch: Batch) -> Commit | None:
+        """The batch's commit in one table; None if the table lacks the batch."""
         outcome = sink.find(self._numbered(sink, batch))
         return outcome.commit if isinstance(outcome, Found) else None
 

@@ -51,11 +51,11 @@ COMPARED: Mapping[type[DataType], Callable[[Column], Column]] = {
 
 
 EPOCH = "epoch"
-"""The field of a change's order that identifies the last snapshot of the table before the change."""
+"""The field of a change's order that identifies the last Debezium snapshot of its table before the change."""
 
 
 PLACE = ("offset", "partition")
-"""The fields of an order that is only the place in a partition of a topic."""
+"""The fields of an order that consists only of the place in a topic."""
 
 
 def in_log_order(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
@@ -72,7 +72,7 @@ def _fields_of(rows: DataFrame) -> tuple[str, ...]:
 
 
 def _in_epochs(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """Changes of a database, each with the epoch of the last snapshot record before it of the same key."""
+    """Changes of a database, each with the epoch of the last snapshot record of its key before it."""
     order = F.col(ORDER)
     place = F.struct(*[order[name].alias(name) for name in ("partition", "offset", EPOCH)])
     snapshot = F.when(order[EPOCH].isNotNull(), place)
@@ -87,31 +87,31 @@ def _in_epochs(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
     return rows.withColumn(ORDER, order.withField(EPOCH, epoch))
 
 
-def _in_seen_epochs(order: Column, seen: Column) -> tuple[Column, Column]:
-    """The order of a change and the stored order of its key, each with the other's epoch if that came before it."""
-    same = order["partition"] == seen["partition"]
-    follows = same | (order["time"] >= seen[EPOCH])
-    followed = ~same & (seen["time"] >= order[EPOCH])
-    ours = F.greatest(order[EPOCH], F.when(follows, seen[EPOCH]))
-    theirs = F.when(followed, F.greatest(seen[EPOCH], order[EPOCH])).otherwise(seen[EPOCH])
-    return order.withField(EPOCH, ours), F.when(seen.isNotNull(), seen.withField(EPOCH, theirs))
+def _with_both_epochs(order: Column, stored: Column) -> tuple[Column, Column]:
+    """The order of a change and the stored order of its key; each that follows the other's snapshot gets its epoch."""
+    same = order["partition"] == stored["partition"]
+    follows = same | (order["time"] >= stored[EPOCH])
+    followed = ~same & (stored["time"] >= order[EPOCH])
+    epoch = F.greatest(order[EPOCH], F.when(follows, stored[EPOCH]))
+    stored_epoch = F.when(followed, F.greatest(stored[EPOCH], order[EPOCH])).otherwise(stored[EPOCH])
+    return order.withField(EPOCH, epoch), F.when(stored.isNotNull(), stored.withField(EPOCH, stored_epoch))
 
 
 def _in_one_partition(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """Changes whose order is their place; fails in Spark if the changes of a key are in two partitions."""
+    """Changes that are ordered by their place; Spark fails if the changes of a key are in two partitions."""
     per_key, partition = Window.partitionBy(*map(quoted, keys)), F.col(ORDER)["partition"]
     first, last = F.min(partition).over(per_key), F.max(partition).over(per_key)
     return rows.withColumn(ORDER, F.when(first != last, _scattered(first, last, keys)).otherwise(F.col(ORDER)))
 
 
-def _scattered(change: Column, other: Column, keys: tuple[str, ...]) -> Column:
-    """The error of a key whose changes are in these two partitions."""
+def _scattered(partition: Column, other: Column, keys: tuple[str, ...]) -> Column:
+    """Raises, in Spark, that the changes of a key are in these two partitions."""
     message = F.struct(
-        F.concat(F.lit("partitions "), change.cast("string"), F.lit(" and "), other.cast("string")).alias("at"),
+        F.concat(F.lit("partitions "), partition.cast("string"), F.lit(" and "), other.cast("string")).alias("at"),
         F.lit("both have changes of one key, and nothing says which are newer").alias("why"),
         F.to_json(F.struct(*map(quoted, keys))).alias("text"),
         F.lit(
-            'say what orders them, Cdc.json(..., order="version"), or write the changes of a key into one partition, '
+            'declare their order, Cdc.json(..., order="version"), or write the changes of a key into one partition, '
             "by the key of the record, and refill the table from there."
         ).alias("fix"),
     )
@@ -126,7 +126,7 @@ def marked(df: DataFrame, mode: Upsert) -> DataFrame:
 
 
 def ordering_terms(rows: DataFrame, mode: Upsert) -> dict[str, object]:
-    """The ordering terms: two orders of a key can be compared only if their terms are equal."""
+    """The terms of a mode's order: two orders of a key can be compared only if their terms are equal."""
     kind = rows.schema[ORDER].dataType
     wide = next((name for base, name in WIDENS.items() if isinstance(kind, base)), None)
     return {
@@ -189,7 +189,7 @@ def validate_keys(
     """Validates the keys of a batch before it is written, in one pass.
 
     Args:
-        df: The batch; without an order, each key may occur once.
+        df: The batch; without an order, each key may occur only once.
         mode: How it is written.
         table: The target, for the message.
         where: The line of the sink.
@@ -207,8 +207,8 @@ def validate_keys(
     kinds = {key: df.select(quoted(key)).schema[0].dataType for key in keys}
     bounded = {key: BOUNDS[base] for key, kind in kinds.items() for base in BOUNDS if isinstance(kind, base)}
     ends = [convert(end(quoted(key))) for key, convert in bounded.items() for end in (F.min, F.max)]
-    counted = F.count(F.lit(1)).alias(RANK)
-    grouped = df.withColumn(RANK, F.lit(1)) if ordered else df.groupBy(*map(quoted, (*keys, *also))).agg(counted)
+    rows_per_key = F.count(F.lit(1)).alias(RANK)
+    grouped = df.withColumn(RANK, F.lit(1)) if ordered else df.groupBy(*map(quoted, (*keys, *also))).agg(rows_per_key)
     [row] = grouped.agg(F.count_if(reason.isNotNull()), F.max(RANK), F.sum(RANK), *ends).collect()
     nulls, most, total, *values = row
     if nulls:
@@ -244,8 +244,8 @@ def _refuse_invalid(df: DataFrame, reason: Column, table: str, where: Origin | N
     )
 
 
-def _refuse_double(counted: DataFrame, also: tuple[str, ...], table: str, where: Origin | None) -> None:
-    doubled = counted.where(F.col(RANK) > 1).drop(*also).head()
+def _refuse_double(keys: DataFrame, also: tuple[str, ...], table: str, where: Origin | None) -> None:
+    doubled = keys.where(F.col(RANK) > 1).drop(*also).head()
     assert doubled is not None
     row = doubled.asDict()
     count = row.pop(RANK)
@@ -288,7 +288,7 @@ def drop_late(df: DataFrame, known: DataFrame | None, keys: tuple[str, ...], *, 
         df: The rows.
         known: The stored orders; None if there are none.
         keys: The key columns.
-        changes: Whether the rows are changes in the order of their log. A change without a snapshot in its batch then
+        changes: Whether the rows are changes in the order of their log. If so, a change without a snapshot in its batch
             gets the stored epoch, and a change that is ordered by its place must be in the stored partition.
     """
     if known is None:
@@ -304,12 +304,12 @@ def drop_late(df: DataFrame, known: DataFrame | None, keys: tuple[str, ...], *, 
     joined = df.join(before, same, "left")
     fields = _fields_of(df) if changes else ()
     if fields == PLACE:
-        stored, partition = F.col("__helios_seen")["partition"], F.col(ORDER)["partition"]
-        checked = F.when(stored != partition, _scattered(stored, partition, keys)).otherwise(F.col(ORDER))
+        former, partition = F.col("__helios_seen")["partition"], F.col(ORDER)["partition"]
+        checked = F.when(former != partition, _scattered(former, partition, keys)).otherwise(F.col(ORDER))
         joined = joined.withColumn(ORDER, checked)
     if EPOCH in fields:
-        order, seen = _in_seen_epochs(F.col(ORDER), F.col("__helios_seen"))
-        joined = joined.withColumns({ORDER: order, "__helios_seen": seen})
+        order, stored = _with_both_epochs(F.col(ORDER), F.col("__helios_seen"))
+        joined = joined.withColumns({ORDER: order, "__helios_seen": stored})
     late = F.col("__helios_seen").isNotNull() & (F.col(ORDER).isNull() | (F.col(ORDER) < F.col("__helios_seen")))
     return joined.where(~late).select(*(quoted(c) for c in df.columns))
 
@@ -323,7 +323,7 @@ def merge_text(
     deletes: bool,
     equal: str = "=",
 ) -> str:
-    """The MERGE of an upsert; it has at least two clauses, so that two concurrent ones conflict.
+    """The MERGE of an upsert; it has at least two clauses, so that two concurrent MERGEs conflict.
 
     Args:
         keys: The key columns.
@@ -389,6 +389,6 @@ def versions(events: DataFrame, target: DataFrame, keys: tuple[str, ...], rememb
     deduplicated = every.withColumn(RANK, F.row_number().over(first)).where(F.col(RANK) == 1).drop(RANK)
     following = Window.partitionBy(*named).orderBy(VALID_FROM)
     ended = deduplicated.withColumn(VALID_TO, F.lead(VALID_FROM).over(following))
-    # A version whose end is unchanged is left out; a delete only ends versions and is none itself.
+    # A version whose end is unchanged is left out; a delete ends versions and is not one itself.
     changed = (F.col("__helios_new") == 1) | ~F.col(VALID_TO).eqNullSafe(F.col("__helios_until"))
     return ended.where(changed & (F.col("__helios_new") >= 0)).drop("__helios_new", "__helios_until")

@@ -38,25 +38,25 @@ CONTROL = "helios_mirror"
 """The prefix of the names of control tables (see `atomic_mirror.py`)."""
 
 NAME = re.compile(r"[\w-]+")
-"""A name that every catalog and storage accepts; those that accept lower case only raise an error of their own."""
+"""A table name that catalogs and storages accept; a catalog that wants lower case refuses others itself."""
 
 SINGLE = "Iceberg.sink(...).upsert()"  # the sink of one table, for messages
 
 
 @dataclass(frozen=True)
 class StagedTable:
-    """The part of a batch for one table: staged, or found in the table."""
+    """The part of a batch for one table: staged, or already in the table."""
 
     sink: TableSink
     staged: Staged | None
-    found: Commit | None = None
+    existing_commit: Commit | None = None
 
     def commit(self) -> Commit | None:
-        return self.sink.commit(self.staged) if self.staged is not None else self.found
+        return self.sink.commit(self.staged) if self.staged is not None else self.existing_commit
 
 
 class MirrorSink(ManyTables):
-    """The tables of a database as tables of a namespace.
+    """Mirrors the tables of a database into tables of a namespace.
 
     Args:
         context: What the sinks of the run share.
@@ -75,16 +75,16 @@ class MirrorSink(ManyTables):
 
     @override
     def verify(self) -> None:
-        self._mirrored.verify(self._known())
+        self._mirrored.verify(self._claimed())
         for name, table in self._sources().items():
-            self._named(table, name)
+            self._mirror_name(table, name)
             self._policy.verify(name, table)
         super().verify()
 
     # the tables
 
     @override
-    def _known(self) -> dict[str, TableName]:
+    def _claimed(self) -> dict[str, TableName]:
         prefix = self.context.plan.write.table.prefix
         names = [text.removeprefix(prefix) for text in self.context.checkpoint.tables()]
         return {name: self._name(name) for name in names if not name.startswith(CONTROL)}
@@ -97,11 +97,11 @@ class MirrorSink(ManyTables):
 
     @override
     def _context_of(self, value: str) -> SinkContext:
-        plan = self._each.plan
+        plan = self._table_context.plan
         sink = plan.write.iceberg
         assert sink.mode.upsert is not None
         keyed = replace(sink, mode=replace(sink.mode.upsert, keys=self._mirrored.load()[value].keys))
-        return replace(self._each, plan=replace(plan, write=replace(plan.write, sink=keyed)))
+        return replace(self._table_context, plan=replace(plan, write=replace(plan.write, sink=keyed)))
 
     # staging
 
@@ -112,19 +112,19 @@ class MirrorSink(ManyTables):
         with ExitStack() as stack:
             changes = ChangesByTable(rows.df, self.context.plan.reads[0].source, bad_records)
             stack.callback(changes.forget)
-            each = self._rows(changes)
+            rows_by_table = self._rows(changes)
             rejected: list[DataFrame] = []
             if self._quarantine is not None:
-                split = {value: split_invalid(Built(df), self._mode(value)) for value, df in each.items()}
-                each = {value: built.df for value, built in split.items()}
+                split = {name: split_invalid(Built(df), self._mode(name)) for name, df in rows_by_table.items()}
+                rows_by_table = {name: built.df for name, built in split.items()}
                 rejected = [df for built in split.values() for df in built.rejected]
-            parts = [self._part(stack, batch, *opened) for opened in self._open(each)]
+            parts = [self._part(stack, batch, *opened) for opened in self._open(rows_by_table)]
             rejected += bad_records.rejected
-            if self._quarantine is not None and not (parts and all(part.found for part in parts)):
+            if self._quarantine is not None and not (parts and all(part.existing_commit for part in parts)):
                 self.context.observer.rejected(self._quarantine.write(batch, rejected))
-            if each:
+            if rows_by_table:
                 steps = self.context.plan.fingerprint
-                self.context.checkpoint.write_routes(batch.number, batch.sources, steps, sorted(each))
+                self.context.checkpoint.write_routes(batch.number, batch.sources, steps, sorted(rows_by_table))
             yield Staged(batch, Built(rows.df, rejected=rejected, counted=bad_records.counted), parts=parts)
             self._policy.committed()
 
@@ -132,42 +132,46 @@ class MirrorSink(ManyTables):
         return self._context_of(value).plan.write.mode
 
     def _rows(self, changes: ChangesByTable) -> dict[str, DataFrame]:
-        """The rows of each table by its name; records of no table are rejected as bad records.
+        """The rows of each table, by the table's name; records without a table are rejected as bad records.
 
         Raises:
-            InputError: Two tables have one name, or the types of a column do not fit together.
+            InputError: Two tables would have the same name, or the types of a column do not fit together.
         """
         known = {mirrored.source: (name, mirrored.keys) for name, mirrored in self._mirrored.load().items()}
-        named: dict[str, tuple[SourceTable, Mirrored]] = {}
-        taken = self._sources()
+        accepted: dict[str, tuple[SourceTable, Mirrored]] = {}
+        names_taken = self._sources()
         for table, seen in changes.tables.items():
-            before, keys = known.get(_parts(table), ("", seen.keys))
+            former, keys = known.get(_parts(table), ("", seen.keys))
             if table is None or not seen.versions or not keys:
                 changes.refuse(table, keys)
                 continue
-            name = self._named(table, before)
+            name = self._mirror_name(table, former)
             if NAME.fullmatch(name) is None:
                 why = f"{table} would be the table {name!r}, and names have letters, digits, '_' and '-'"
                 changes.refuse(table, keys, why)
                 continue
-            self._refuse_taken(name, table, taken)
-            taken[name] = table
+            self._refuse_taken(name, table, names_taken)
+            names_taken[name] = table
             misfit = self._misfit(name, table, changes)
             if misfit is not None:
-                self._set_aside(table, misfit, changes)
+                self._report_misfit(table, misfit, changes)
                 changes.refuse(table, keys, misfit)
                 continue
-            named[name] = table, Mirrored(_parts(table), keys)
-        noted = {name: self._policy.updated(name, *parts, changes) for name, parts in named.items()}
-        each = {name: self._rows_of(changes, name, table, mirrored.keys) for name, (table, mirrored) in named.items()}
+            accepted[name] = table, Mirrored(_parts(table), keys)
+        updated = {name: self._policy.updated(name, *parts, changes) for name, parts in accepted.items()}
+        rows_by_table = {
+            name: self._rows_of(changes, name, table, mirrored.keys) for name, (table, mirrored) in accepted.items()
+        }
         spark = self.context.spark
-        each = {name: with_kept(spark, self._name(name), rows, noted[name].newest) for name, rows in each.items()}
+        rows_by_table = {
+            name: with_kept(spark, self._name(name), rows, updated[name].newest) for name, rows in rows_by_table.items()
+        }
         known_tables = self._mirrored.load()
-        now = {**known_tables, **noted}
-        for name in (name for name in noted if name not in known_tables):
-            noted[name] = self._policy.begun(name, now, changes)
-        self._mirrored.add({name: mirrored for name, mirrored in noted.items() if mirrored != known_tables.get(name)})
-        return each
+        all_tables = {**known_tables, **updated}
+        for name in (name for name in updated if name not in known_tables):
+            updated[name] = self._policy.added(name, all_tables, changes)
+        self._mirrored.add({name: mirrored for name, mirrored in updated.items() if mirrored != known_tables.get(name)})
+        return rows_by_table
 
     def _misfit(self, name: str, table: SourceTable, changes: ChangesByTable) -> str | None:
         """Why the types of changes do not fit the existing table, or each other; None if they fit.
@@ -179,7 +183,7 @@ class MirrorSink(ManyTables):
             columns = changes.columns(table)
             column = reserved(columns.names)
             if column is not None:
-                why = "a name that Iceberg or Helios reserves: leave it out by Debezium's column.exclude.list"
+                why = "a name that Iceberg or Helios reserves: leave it out with Debezium's column.exclude.list"
                 return f"{table} has the column {column}, {why}"
             opened = self._tables.get(name)
             existing = opened.table if opened else tables.load_table(self.context.spark, self._name(name))
@@ -193,11 +197,11 @@ class MirrorSink(ManyTables):
             return f"{self._name(name).text}: {error.what.partition(': ')[2]}"
         return None
 
-    def _set_aside(self, table: SourceTable, why: str, changes: ChangesByTable) -> None:
-        """Notes that the changes of a table are treated as bad records.
+    def _report_misfit(self, table: SourceTable, why: str, changes: ChangesByTable) -> None:
+        """Notes that all changes of a table are bad records, because they do not fit.
 
         Raises:
-            InputError: Bad records stop the run.
+            InputError: The pipeline stops at bad records.
         """
         if not changes.bad_ones_fail:
             self.context.observer.noted(f"changes of {table} are bad records, and the other tables continue: {why}")
@@ -214,16 +218,16 @@ class MirrorSink(ManyTables):
         """The tables of the database, by the names of their mirrored tables."""
         return {name: SourceTable(*mirrored.source) for name, mirrored in self._mirrored.load().items()}
 
-    def _named(self, table: SourceTable, before: str) -> str:
-        """The name of a mirrored table.
+    def _mirror_name(self, table: SourceTable, former: str) -> str:
+        """The name of the mirrored table of a table; `former` is its name in earlier batches, or "".
 
         Raises:
-            CheckpointError: The table had another name before.
+            CheckpointError: The name differs from the former one.
         """
         name = self._declared.names.format_map(asdict(table))
-        if before not in ("", name):
+        if former not in ("", name):
             raise CheckpointError(
-                f"{table} has been mirrored to {self._name(before).text}, and names={self._declared.names!r} calls it "
+                f"{table} has been mirrored to {self._name(former).text}, and names={self._declared.names!r} calls it "
                 f"{name} now; nothing was written.",
                 where=self._declared.origin,
                 fix="put names= back, or mirror into another namespace under another .named(...).",
@@ -231,7 +235,7 @@ class MirrorSink(ManyTables):
         return name
 
     def _refuse_taken(self, name: str, table: SourceTable, taken: Mapping[str, SourceTable]) -> None:
-        """Raises if another table has the name, in any case of letters: some catalogs ignore case."""
+        """Raises if another table has this name, or one that differs only in case: some catalogs ignore case."""
         quarantine = self.context.plan.write.quarantine
         rejected = quarantine is not None and quarantine.text.lower() == self._name(name).text.lower()
         if rejected or name.lower().startswith(CONTROL):
@@ -267,19 +271,19 @@ class MirrorSink(ManyTables):
 
     # the tables of a batch
 
-    def _open(self, each: Mapping[str, DataFrame]) -> Iterator[tuple[TableSink, DataFrame]]:
-        """Opens the tables, existing ones first as they may reject the rows; yields each with its rows."""
-        new = [name for name in each if name not in self._tables]
+    def _open(self, rows: Mapping[str, DataFrame]) -> Iterator[tuple[TableSink, DataFrame]]:
+        """Opens the tables and yields each with its rows; existing ones first, as they may reject their rows."""
+        new = [name for name in rows if name not in self._tables]
         loaded = {name: tables.load_table(self.context.spark, self._name(name)) for name in new}
         missing = {name for name, table in loaded.items() if table is None}
-        for name in sorted(each, key=lambda name: (name in missing, name)):
+        for name in sorted(rows, key=lambda name: (name in missing, name)):
             if name not in self._tables:
                 self._refuse_other_rows(name, loaded[name])
-                self._tables[name] = open_table(self._context_of(name), self._name(name), loaded[name], each[name])
-            yield self._tables[name], each[name]
+                self._tables[name] = open_table(self._context_of(name), self._name(name), loaded[name], rows[name])
+            yield self._tables[name], rows[name]
 
     def _refuse_other_rows(self, name: str, table: JavaTable | None) -> None:
-        """Refuses an existing table with rows that the mirror did not write: they would stay for ever.
+        """Refuses an existing table with rows that the mirror did not write: they would never be removed.
 
         Raises:
             InputError: The table has such rows.

@@ -1,4 +1,4 @@
-"""The columns of a mirrored table, compared with those of its table in the database."""
+"""The columns of a mirrored table that differ from those of its table in the database."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ def reserved(columns: Iterable[str]) -> str | None:
     )
 
 
-def taken_away(spark: SparkSession, name: TableName, newest: NewestSchema | None) -> str | None:
-    """A column that a user has renamed or dropped in a mirrored table: the next batch would add it again, empty.
+def missing_column(spark: SparkSession, name: TableName, newest: NewestSchema | None) -> str | None:
+    """A column that a user has renamed or dropped in a mirrored table; None if there is none.
+
+    The next batch would add it again, with nulls in existing rows.
 
     Args:
         spark: The session.

@@ -1,4 +1,4 @@
-"""The write modes: how each writes a batch into a transaction on its table."""
+"""The writer of each mode: it writes a batch into a transaction on its table."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ M_co = TypeVar("M_co", bound=Mode, covariant=True)
 
 @dataclass(frozen=True, kw_only=True)
 class ModeBatch(Generic[M_co]):
-    """One batch for one table, in its mode.
+    """A batch for one table, and the mode in which it is written.
 
     Attributes:
         rows: The rows, with all columns of the steps.
@@ -55,9 +55,9 @@ class ModeBatch(Generic[M_co]):
         table: The table's name, for messages.
         where: The line of the sink.
         left_out: Columns that are not stored.
-        upsert_state: The pipeline's state of the keys.
-        shared: The states of other pipelines.
-        fit: Aligns the table's schema and the rows, and keeps helper columns.
+        upsert_state: The pipeline's upsert state.
+        shared: The upsert states of other pipelines.
+        aligner: Evolves the table's schema and aligns the rows, which keep their helper columns.
         stored_columns: The names and the types of the table's columns.
     """
 
@@ -69,7 +69,7 @@ class ModeBatch(Generic[M_co]):
     left_out: tuple[str, ...]
     upsert_state: UpsertState
     shared: SharedKeys
-    fit: SchemaAligner
+    aligner: SchemaAligner
     stored_columns: frozenset[tuple[str, DataType]] = frozenset()
 
     @property
@@ -83,7 +83,7 @@ class ModeBatch(Generic[M_co]):
 
     def stored(self) -> DataFrame:
         """The rows, aligned with the table's schema."""
-        return self.fit(self.df.drop(POSITION), ())
+        return self.aligner(self.df.drop(POSITION), ())
 
 
 def stored_schema(df: DataFrame, mode: Mode, left_out: tuple[str, ...]) -> StructType:
@@ -119,13 +119,13 @@ def _append(batch: ModeBatch[Append]) -> Iterator[Write]:
 
 
 def _native(batch: ModeBatch[Mode]) -> tuple[Callable[[Transaction, AddFiles], bool], Callable[[], DataFrame]]:
-    """A writer by the columnar engine, which returns False if Spark must write, and a function that gives the rows."""
+    """The columnar engine's writer, which returns False if Spark must write, and a function that returns the rows."""
     native = batch.native
     if native is None:
         stored = batch.stored()
         return lambda pending, add: False, lambda: stored
     schema = batch.rows.schema
-    columns = batch.fit.evolved(StructType([field for field in schema.fields if field.name != POSITION]))
+    columns = batch.aligner.evolved(StructType([field for field in schema.fields if field.name != POSITION]))
     return lambda pending, add: try_write(pending, native, schema, columns, add), cache(batch.stored)
 
 
@@ -182,7 +182,7 @@ def refuse_unordered(pending: Transaction, condition: str, table: str, where: Or
             f"overwrite({condition!r}): {table} has values of {name} whose partition has overflowed, and Iceberg would "
             "replace other rows than the filter selects; nothing was written.",
             where=where,
-            fix=f"replace them by keys, with .upsert(...), or name them by another column than {name}.",
+            fix=f"replace the rows by their keys, with .upsert(...), or select them by a column other than {name}.",
         )
 
 
@@ -210,11 +210,11 @@ def _overwrite_partitions(batch: ModeBatch[OverwritePartitions]) -> Iterator[Wri
     def write(pending: Transaction) -> None:
         if pending.has_former_partitioning():
             raise RunError(
-                f"{batch.table} has files of a former partitioning: overwrite_partitions() replaces partitions of the "
-                "current one alone, and would leave their rows beside the new ones; nothing was written.",
+                f"{batch.table} has files of a former partitioning: overwrite_partitions() replaces only "
+                "partitions of the current one, and would leave their rows beside the new ones; nothing was written.",
                 where=batch.where,
                 fix="rewrite these files first, with Spark's CALL system.rewrite_data_files(table => '...', options => "
-                "map('rewrite-all', 'true')), or name what is replaced by .overwrite(\"...\").",
+                "map('rewrite-all', 'true')), or select the rows to replace with .overwrite(\"...\").",
             )
         if not native(pending, pending.replace_partitions):
             pending.overwrite_partitions(stored(), _isolation(pending))
@@ -260,9 +260,9 @@ def _upsert(batch: ModeBatch[Upsert]) -> Iterator[Write]:
 
 
 def _has_state(batch: ModeBatch[Upsert], pending: Transaction) -> bool:
-    """True if this or another pipeline has state of keys, which the columnar engine does not compare.
+    """True if this or another pipeline has upsert state, which the columnar engine does not support.
 
-    Keys that others add from now on are a conflict.
+    Keys that other pipelines add to their states from now on are a conflict.
     """
     _watch(batch, pending, None)
     has_own = bool(batch.mode.order_by) and batch.upsert_state.began_with_keys
@@ -270,7 +270,7 @@ def _has_state(batch: ModeBatch[Upsert], pending: Transaction) -> bool:
 
 
 def _watch(batch: ModeBatch[Upsert], pending: Transaction, narrow: Callable[[DataFrame], DataFrame] | None) -> None:
-    """Makes later additions to the states of other pipelines a conflict: of any key, or of keys that `narrow` keeps."""
+    """Makes keys that other pipelines add to their states a conflict: any key, or only those that `narrow` keeps."""
     # The closure has no reference to the transaction, which would be a cycle.
     shared, table, base = batch.shared, pending.table, pending.base
     pending.watch.conflict = lambda snapshot: shared.conflict(table, base, snapshot, narrow)
@@ -291,30 +291,30 @@ def _merged(batch: ModeBatch[Upsert]) -> Iterator[Write]:
         rows = rows.withColumns({VALID_FROM: F.col(ORDER), VALID_TO: F.lit(None).cast(rows.schema[ORDER].dataType)})
     with _persisted(rows) as rows:
         scope = merge.validate_keys(rows, mode, batch.table, batch.where)
-        given = {c.lower() for c in rows.columns if c not in merge.HELPERS and c not in batch.left_out}
-        fitted = batch.fit(rows.drop(*batch.left_out), merge.HELPERS)
+        stream_columns = {c.lower() for c in rows.columns if c not in merge.HELPERS and c not in batch.left_out}
+        aligned = batch.aligner(rows.drop(*batch.left_out), merge.HELPERS)
         write = _write_versions if mode.history else _write_newest
-        yield write(batch, fitted, given, scope)
+        yield write(batch, aligned, stream_columns, scope)
 
 
-def _write_newest(batch: ModeBatch[Upsert], rows: DataFrame, given: set[str], scope: MergeScope) -> Write:
-    """The write of each key's newest row; `given` has the columns that the stream has, in lower case."""
+def _write_newest(batch: ModeBatch[Upsert], rows: DataFrame, stream_columns: set[str], scope: MergeScope) -> Write:
+    """The write of each key's newest row; `stream_columns` are in lower case."""
     mode = batch.mode
     keys = mode.keys
     columns = [c for c in rows.columns if c not in merge.HELPERS]
     # If the order is a column of the target, the MERGE compares it there; otherwise the state keeps each key's order.
     order = (mode.order_by or "").strip("` ").lower()
-    stored = next((c for c in columns if c.lower() == order and order in given), None)
+    stored = next((c for c in columns if c.lower() == order and order in stream_columns), None)
     terms = merge.ordering_terms(rows, mode)
     if mode.order_by and (mode.delete_when or stored is None or batch.upsert_state.began_with_keys):
         batch.upsert_state.verify_terms(terms, batch.table, batch.where)
         known = batch.upsert_state.load(rows.sparkSession, batch.number, keys)
         rows = merge.drop_late(rows, known, keys, changes=mode.order_by == LOG)
-        touched = rows if stored is None else rows.where(DELETED)
-        batch.upsert_state.save(touched, batch.number, keys)
+        remembered = rows if stored is None else rows.where(DELETED)
+        batch.upsert_state.save(remembered, batch.number, keys)
     newer = f"(t.{quoted(stored)} IS NULL OR s.{ORDER} >= t.{quoted(stored)})" if stored is not None else "TRUE"
     # A column that the stream lacks keeps its value in an existing row.
-    updated = [c for c in columns if c.lower() in given]
+    updated = [c for c in columns if c.lower() in stream_columns]
     text = merge.merge_text(keys, updated, columns, newer=newer, deletes=mode.delete_when is not None)
 
     def write(pending: Transaction) -> None:
@@ -325,12 +325,12 @@ def _write_newest(batch: ModeBatch[Upsert], rows: DataFrame, given: set[str], sc
     return write
 
 
-def _write_versions(batch: ModeBatch[Upsert], rows: DataFrame, given: set[str], scope: MergeScope) -> Write:
+def _write_versions(batch: ModeBatch[Upsert], rows: DataFrame, stream_columns: set[str], scope: MergeScope) -> Write:
     """The write of all versions of each key."""
     mode = batch.mode
     columns = [c for c in rows.columns if c not in merge.HELPERS]
     remembered = None
-    # All deletes, not only the newest: a late row is ended by the first delete after it.
+    # The state keeps all deletes of a key, not only the newest: the first delete after a late row ends its version.
     key_and_order, terms = (*mode.keys, ORDER), merge.ordering_terms(rows, mode)
     if mode.delete_when or batch.upsert_state.began_with_keys:
         batch.upsert_state.verify_terms(terms, batch.table, batch.where)
@@ -351,10 +351,10 @@ def _write_versions(batch: ModeBatch[Upsert], rows: DataFrame, given: set[str], 
 @contextmanager
 def _groups(batch: ModeBatch[Groups]) -> Iterator[Write]:
     with _persisted(batch.df) as rows:
-        fitted = batch.fit(rows, (DELETED,))
-        columns = [c for c in fitted.columns if c != DELETED]
+        aligned = batch.aligner(rows, (DELETED,))
+        columns = [c for c in aligned.columns if c != DELETED]
         text = merge.merge_text(batch.mode.keys, columns, columns, newer="TRUE", deletes=True, equal="<=>")
-        yield lambda pending: pending.sql(text, fitted)
+        yield lambda pending: pending.sql(text, aligned)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def upsert(batch: ModeBatch[Upsert], native: NativeBatch) -> Callable[[Transaction], bool] | None:
-    """The columnar engine's writer of an upsert; None if it is clear beforehand that Spark must write.
+    """The columnar engine's writer of an upsert; None if it is known in advance that Spark must write.
 
     The writer returns False, with nothing written, if it finds that Spark must write.
     """
@@ -36,7 +36,7 @@ def upsert(batch: ModeBatch[Upsert], native: NativeBatch) -> Callable[[Transacti
         schema = batch.df.drop(POSITION).schema
         keys, order = columns_of(batch.mode, schema.names)
         if order is not None and POSITION not in batch.df.columns:
-            raise NotNative("the steps do not keep where in the source a row is")
+            raise NotNative("the steps do not keep the source position of each row")
         if batch.left_out:
             raise NotNative(f"the table does not store {', '.join(batch.left_out)}")
         if {(field.name, field.dataType) for field in schema} != batch.stored_columns:
@@ -50,7 +50,7 @@ def upsert(batch: ModeBatch[Upsert], native: NativeBatch) -> Callable[[Transacti
 
 
 def _scope(batch: ModeBatch[Upsert], keys: tuple[str, ...], rows: int, ends: KeyBounds) -> MergeScope:
-    """The scope of a batch's changes, the same as that of a MERGE by Spark."""
+    """The scope of a batch's changes, as Spark's MERGE has it."""
     kinds = {key: batch.df.schema[key].dataType for key in keys}
     bounded = [key for key, kind in kinds.items() if isinstance(kind, tuple(merge.BOUNDS))]
     few = len(bounded) == len(keys) and rows <= merge.FEW_KEYS
@@ -63,10 +63,10 @@ def _scope(batch: ModeBatch[Upsert], keys: tuple[str, ...], rows: int, ends: Key
 
 
 def _for_iceberg(end: object, kind: DataType) -> object:
-    """The end of a range as Iceberg's expressions take it.
+    """A bound of a key, in the form that Iceberg's expressions need.
 
     Raises:
-        NotNative: The end is a time outside of the years 1 to 9999.
+        NotNative: The bound is a time outside of the years 1 to 9999.
     """
     if isinstance(kind, DecimalType) and isinstance(end, str):
         return Decimal(end)

@@ -64,8 +64,8 @@ class CommitOptions:
         properties: Table properties for the writer; they override the table's own.
         retry: The retry policy.
         commits_empty: Whether a batch that changes no file is committed, so that it is counted.
-        exclusive: Whether any change by other writers since the look-up is a conflict: Spark's writer may miss some.
-        retries_conflicts: Whether a conflict with another writer is retried; an overwrite would erase unseen rows.
+        exclusive: Whether any change by other writers since the look-up is a conflict: Spark may not detect all.
+        retries_conflicts: Whether a conflict with another writer is retried; False if a retry would erase unseen rows.
         verify: Called before each attempt; raises to stop.
         observer: Receives each retry.
     """
@@ -91,17 +91,17 @@ class CommitOptions:
         return CommitRetries(self.retry, self.observer.retried)
 
 
-def counted(made: Sequence[JavaSnapshot], rows: int | None = None) -> Commit:
-    """The commit of a batch, from the summaries of its snapshots, newest first.
+def commit_of(snapshots: Sequence[JavaSnapshot], rows: int | None = None) -> Commit:
+    """The commit of a batch, with the counts in the summaries of its snapshots.
 
     Args:
-        made: The snapshots.
+        snapshots: The snapshots, newest first.
         rows: The number of rows of the batch, if the snapshots may also count rows of rewritten files; else None.
     """
-    summaries = [snapshot.summary() for snapshot in made]
+    summaries = [snapshot.summary() for snapshot in snapshots]
     added = int(summaries[0].get("added-records") or 0)
     return Commit(
-        snapshot=int(made[0].snapshotId()),
+        snapshot=int(snapshots[0].snapshotId()),
         rows=added if rows is None else min(rows, added),
         files=sum(int(summary.get("added-data-files") or 0) for summary in summaries),
         bytes=sum(int(summary.get("added-files-size") or 0) for summary in summaries),

@@ -1,4 +1,4 @@
-"""The sink of targets that are no tables: it keeps no record, so a batch that runs twice is delivered twice."""
+"""The sink of targets that are not tables: it keeps no record, so a batch that runs twice is delivered twice."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from helios.errors import InputError
 from helios.model.columns import POSITION
 from helios.model.flow import Sink
 from helios.model.output import MEMORY_ROWS, ConsoleSink, MemoryRows, MemorySink
+from helios.model.values import counted
 from helios.sources.kafka.sink import KafkaSink
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks import kafka_output, protocol
@@ -26,7 +27,7 @@ from helios.spark.steps.build import Built
 from helios.table.positions import Batch
 
 DeclaredSink: TypeAlias = Any
-"""A declared sink of the type that is the function's key in `BEGINNINGS` or `DELIVERIES`."""
+"""A declared sink of the type under which `START_HOOKS` or `DELIVERIES` lists the function."""
 
 
 class OutputSink(protocol.Sink):
@@ -44,9 +45,9 @@ class OutputSink(protocol.Sink):
         self.context = context
         self._declared = context.plan.write.sink
         self._rows = 0
-        begin = BEGINNINGS.get(type(self._declared))
-        if begin is not None:
-            begin(context.plan.pipeline, self._declared, planned < 0)
+        start = START_HOOKS.get(type(self._declared))
+        if start is not None:
+            start(context.plan.pipeline, self._declared, planned < 0)
 
     @classmethod
     def open(cls, context: SinkContext, planned: int) -> Self:
@@ -96,7 +97,7 @@ class OutputSink(protocol.Sink):
 
 
 def _empty(pipeline: str, output: MemorySink, is_first: bool) -> None:
-    """Drops the rows of an earlier pipeline of this name from the process's memory."""
+    """Drops rows of an earlier pipeline with the same name from the process's memory."""
     if is_first:
         MEMORY_ROWS.setdefault(output.name, MemoryRows()).batches[pipeline] = {}
 
@@ -105,7 +106,7 @@ def _verify_topic(pipeline: str, output: KafkaSink, is_first: bool) -> None:
     kafka_output.verify(output, begun=not is_first)
 
 
-BEGINNINGS: Mapping[type[Sink], Callable[[str, DeclaredSink, bool], None]] = {
+START_HOOKS: Mapping[type[Sink], Callable[[str, DeclaredSink, bool], None]] = {
     MemorySink: _empty,
     KafkaSink: _verify_topic,
 }
@@ -119,7 +120,7 @@ def _hold(pipeline: str, output: MemorySink, df: DataFrame, number: int, count: 
 def _print(pipeline: str, output: ConsoleSink, df: DataFrame, number: int, count: int) -> None:
     more = f", of which the first {output.rows:,}" if count > output.rows else ""
     shown = df._jdf.showString(output.rows, 0, False)
-    print(f"{pipeline}, batch {number}: {count:,} rows{more}\n{shown}", file=sys.stdout, flush=True)
+    print(f"{pipeline}, batch {number}: {counted(count, 'row')}{more}\n{shown}", file=sys.stdout, flush=True)
 
 
 def _produce(pipeline: str, output: KafkaSink, df: DataFrame, number: int, count: int) -> None:

@@ -56,9 +56,9 @@ class Staged:
         batch: The batch.
         rows: Its rows.
         write: Writes the batch into one table; None if there are `parts`.
-        parts: The parts of several tables, each found or staged at its commit.
+        parts: The parts of the batch, if it goes into several tables.
         adds: Whether the batch adds rows; False if it only removes rows.
-        rejects: Whether the quarantine has rows of the batch: it is then committed even without other rows.
+        rejects: Whether the quarantine has rows of the batch, which is then committed even without other rows.
     """
 
     batch: Batch
@@ -86,7 +86,7 @@ class Sink(Protocol):
     """True if a batch and its record are committed together, or not at all."""
 
     def number(self, spans: Sequence[Span]) -> int:
-        """The number of a batch pipeline's next batch: the last number if the inputs are the same and not rerun."""
+        """The number of a batch pipeline's next batch: the last number again if the same inputs are not rerun."""
         return 0
 
     def find(self, batch: Batch) -> Outcome:

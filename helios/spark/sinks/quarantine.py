@@ -28,7 +28,7 @@ from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.lost_batches import lost_batches
 from helios.spark.sinks.options import Commit, CommitOptions
 from helios.spark.sinks.protocol import Absent, Found, Outcome, Sink, Staged
-from helios.spark.sinks.quarantined import ROLLED_BACK, at_any, give_up, of_batch
+from helios.spark.sinks.quarantined import ROLLED_BACK, at_any, detach_rows, of_batch
 from helios.spark.sinks.records import newest_record
 from helios.spark.sinks.rollbacks import forget_replay
 from helios.spark.steps.build import Built
@@ -39,11 +39,11 @@ from helios.table.refs import LEDGER
 
 NAMES = ("pipeline", "batch", "step", "reason", "position", "payload", "at")
 COLUMNS = "pipeline string, batch bigint, step string, reason string, position string, payload string, at timestamp"
-"""The columns of a quarantine: `payload` is the row as JSON, `position` that of its batch, `step` the expectation."""
+"""The columns of a quarantine; `payload` is the row as JSON, `position` its batch's, `step` what rejected it."""
 
 OTHER_TABLE = "give .quarantine() a table of another name"
 BEHIND_REPLAY = f"{OTHER_TABLE}; the rows that stay in this one are then not replayed any more"
-"""The fix if the quarantine was rolled back to before a replay: another replay would double its rows."""
+"""The fix if the quarantine was rolled back to before a replay, whose rows another replay would duplicate."""
 
 COEXIST = {f"write.{command}.isolation-level": "snapshot" for command in ("merge", "delete")}
 """Pipelines delete only their own rows, so rows that others add meanwhile are no conflict."""
@@ -57,7 +57,7 @@ class QuarantineSink(Sink):
         name: The table.
 
     Attributes:
-        holds: Whether the last batch of `write` has rejected rows in the table, or had some that are now replaced.
+        holds: Whether the table has rejected rows of the last batch of `write`, or had some that are replaced now.
     """
 
     transactional = True
@@ -70,8 +70,8 @@ class QuarantineSink(Sink):
         self._checkpoint = context.checkpoint
         self._ledger: StepsLedger | None = None
         self.holds = False
-        self._last_position: Any = None  # that of the last written batch
-        self._last_rows = 0  # the number of its rows
+        self._last_position: Any = None  # the position of the last written batch
+        self._last_rows = 0  # the number of its rejected rows
 
     @classmethod
     def of(cls, context: SinkContext) -> QuarantineSink | None:
@@ -84,7 +84,7 @@ class QuarantineSink(Sink):
     def write(self, batch: Batch, rejected: Sequence[DataFrame]) -> int:
         """Writes the rejected rows of a batch, once; returns how many were added now.
 
-        Replaces the rows that an earlier script has rejected from the same batch: the target lacks the batch yet.
+        Replaces rows that an earlier script rejected from the same batch: the target does not have the batch yet.
 
         Args:
             batch: The batch.
@@ -102,9 +102,9 @@ class QuarantineSink(Sink):
             commit = self.commit(staged) if staged.write is not None else None
             self.holds = staged.write is not None
         rows = commit.rows if commit is not None and staged.adds and not commit.already_committed else 0
-        counted = self._last_rows if self._last_position == batch.position else 0  # before the batch was reopened
+        reported = self._last_rows if self._last_position == batch.position else 0  # before the batch was reopened
         self._last_position, self._last_rows = batch.position, rows
-        return max(0, rows - counted)
+        return max(0, rows - reported)
 
     def _numbered(self, batch: Batch) -> Batch:
         """A batch with its number in this table, marked as one that may be written already."""
@@ -164,13 +164,13 @@ class QuarantineSink(Sink):
         """The SQL condition for the rows that an earlier script has rejected from a batch; None if there are none."""
         return self._open().replaced(batch, self)
 
-    def read_like(self, batch: Batch) -> str | None:
+    def of_same_inputs(self, batch: Batch) -> str | None:
         """The SQL condition for the pipeline's rows from the same inputs as a batch; None if there are none."""
         texts = self._positions(lambda position: same_position(position, batch))
         return f"{self._own_rows()} AND {at_any(texts)}" if texts else None
 
     def _positions(self, accepts: Callable[[Position | None], bool]) -> list[str]:
-        """The positions of the pipeline's rows that `accepts` is true for, as the table stores them."""
+        """The positions of the pipeline's rows for which `accepts` is true, as the table stores them."""
         own = self._spark.table(self._name.sql).where(self._own_rows()).select("position").distinct().collect()
         return [text for (text,) in own if accepts(position_in(text))]
 
@@ -179,7 +179,7 @@ class QuarantineSink(Sink):
         names = ", ".join(literal(name + suffix) for name in (self._plan.pipeline, self._plan.was) if name)
         return f"pipeline IN ({names})"
 
-    def written_as(self, record: Record) -> str:
+    def of_record(self, record: Record) -> str:
         """The SQL condition for the pipeline's rows of a record's batch."""
         return f"{self._own_rows()} AND {of_batch(record)}"
 
@@ -195,18 +195,18 @@ class QuarantineSink(Sink):
             Ledger(table, self._plan.pipeline, checkpoint, "").claim(claim, forget=self._plan.was)
 
     def refuse_without_replay(self) -> None:
-        """Raises if the table was rolled back to before a replay, and has the replayed rows again."""
+        """Raises if the table was rolled back to before a replay, and so has the replayed rows again."""
         table = tables.load_table(self._spark, self._name)
         if table is not None:
-            guard = self._context.guard(table, self._name, without_replay=BEHIND_REPLAY)
+            guard = self._context.guard(table, self._name, replay_fix=BEHIND_REPLAY)
             guard.refuse(None, table.currentSnapshot())
 
     def rewind(self, to: Record | None, target: JavaTable | None) -> None:
-        """Prepares the table for a new checkpoint: no row that may be read again is replayed.
+        """Prepares the table for a new checkpoint: no replay may write a row that the checkpoint will read again.
 
-        Deletes the rows of the last batch if the target lacks that batch, which is read again under another number.
-        Takes the rows of batches that the target has lost by a rollback away from the pipeline: a repair of the target
-        may bring these batches back.
+        If the target lacks the last batch, deletes its rows: the batch is read again under another number. Rows of
+        batches that a rollback has removed from the target no longer belong to the pipeline, but stay: a repair of the
+        target may bring these batches back.
 
         Args:
             to: The target's record of the pipeline.
@@ -219,11 +219,11 @@ class QuarantineSink(Sink):
         if record is not None and record.position is not None and to is not None:
             target_lacks_batch = record.checkpoint == to.checkpoint and record.batch > to.batch
             if target_lacks_batch:
-                self._delete(self.written_as(record))
+                self._delete(self.of_record(record))
         lost = lost_batches(target, self._plan.write) if target is not None else None
         if lost is not None:
             texts = self._positions(lambda position: position in lost.positions)
-            give_up(self._spark, self._name, self._own_rows(), texts, lost.since)
+            detach_rows(self._spark, self._name, self._own_rows(), texts, lost.since)
 
     def withdraw(self, batch: Batch) -> None:
         """Deletes the rows of a batch that the target lacks: the batch runs again with another quarantine."""
@@ -231,9 +231,9 @@ class QuarantineSink(Sink):
         record = newest_record(table, self._plan.write.pipelines) if table is not None else None
         if table is None or record is None or record.checkpoint != self._id or record.batch != batch.number:
             return
-        # Before the delete: if the script names this table again, the batch without rows must not be found.
+        # The record comes first: if a later script names this table again, it must not find the batch as written.
         Ledger(table, self._plan.pipeline, self._id, "").claim(replace(record, steps=""), forget=self._plan.was)
-        self._delete(self.written_as(record))
+        self._delete(self.of_record(record))
 
     def _delete(self, condition: str) -> None:
         # A delete is idempotent and needs no record.
@@ -257,14 +257,14 @@ class QuarantineSink(Sink):
             ledger.refuse_rollback(record)
 
     def refuse_gone(self) -> None:
-        """Raises if this checkpoint has set rows aside in the table, which is missing."""
+        """Raises, for a missing table, if this checkpoint has written rows to it."""
         known = self._checkpoint.identity() is not None
         if known and Landings(self._checkpoint, self._id, self._name.text).last() is not None:
             raise LedgerError(
                 f"{self._name.text} is gone, with the rows that {self._plan.pipeline} has set aside in it; nothing was "
                 "written.",
                 where=self._plan.declared.sink.origin,
-                fix=f"restore the table, or {self.otherwise}.",
+                fix=f"restore the table, or {self.rollback_fix}.",
             )
 
     @cached_property
@@ -274,7 +274,7 @@ class QuarantineSink(Sink):
         return identity.id
 
     @property
-    def otherwise(self) -> str:
+    def rollback_fix(self) -> str:
         """The fix for a table that has lost rows for good."""
         plan = self._plan
         resumable = plan.path is not ReadPath.STREAM and not plan.write.sink.many_tables
@@ -282,7 +282,7 @@ class QuarantineSink(Sink):
 
     def _ledger_of(self, table: JavaTable) -> StepsLedger:
         context = replace(self._context, checkpoint_id=self._id)
-        guard = context.guard(table, self._name, otherwise=self.otherwise, without_replay=BEHIND_REPLAY)
+        guard = context.guard(table, self._name, rollback_fix=self.rollback_fix, replay_fix=BEHIND_REPLAY)
         if not self._plan.streaming:
             return InputsLedger(context, table, self._name, None, guard=guard)
         return StepsLedger(table, self._plan.pipeline, self._id, self._plan.fingerprint, guard=guard)
@@ -303,7 +303,7 @@ class QuarantineSink(Sink):
                 raise CheckpointError(
                     f"{self._name.text} is not a quarantine table: it lacks {', '.join(sorted(missing))}.",
                     where=self._plan.declared.sink.origin,
-                    fix="give .quarantine() a table of its own; it is created.",
+                    fix="give .quarantine() the name of a new table, which is then created.",
                 )
             ledger = self._ledger_of(table)
             record = ledger.load()
@@ -334,7 +334,7 @@ class StepsLedger(Ledger):
         """The SQL condition for the rows that a batch replaces; None if there are none."""
         record = self.load()
         # Selected by position, too: each checkpoint numbers its batches from 0.
-        return rows.written_as(record) if record is not None and record.batch == batch.number else None
+        return rows.of_record(record) if record is not None and record.batch == batch.number else None
 
     def continued(self, record: Record) -> Record | None:
         """The record with which this checkpoint continues an earlier record; None if it does not."""
@@ -381,7 +381,7 @@ class InputsLedger(AppendLedger, StepsLedger):
     def replaced(self, batch: Batch, rows: QuarantineSink) -> str | None:
         if self.repeats:
             return super().replaced(batch, rows)
-        return rows.read_like(batch) if self.may_replace else None
+        return rows.of_same_inputs(batch) if self.may_replace else None
 
     @override
     def continued(self, record: Record) -> Record | None:

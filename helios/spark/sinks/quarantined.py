@@ -27,7 +27,7 @@ def at_any(positions: Sequence[str]) -> str:
 
 
 def rename_rows(spark: SparkSession, quarantine: TableName, was: str, pipeline: str) -> None:
-    """Moves the rows that a renamed pipeline has rejected to its new name.
+    """Gives the rows that a renamed pipeline has rejected its new name.
 
     Args:
         spark: The session.
@@ -41,8 +41,8 @@ def rename_rows(spark: SparkSession, quarantine: TableName, was: str, pipeline: 
     _rename(spark, quarantine, f"concat({literal(pipeline)}, substr(pipeline, {len(was) + 1}))", former)
 
 
-def give_up(spark: SparkSession, quarantine: TableName, rows: str, positions: Sequence[str], since: int) -> None:
-    """Takes the rows of batches, and all later rows, away from their pipeline, so that no replay writes them.
+def detach_rows(spark: SparkSession, quarantine: TableName, rows: str, positions: Sequence[str], since: int) -> None:
+    """Renames the pipeline of the rows of batches, and of all later rows, so that no replay writes them.
 
     Args:
         spark: The session.
@@ -52,13 +52,13 @@ def give_up(spark: SparkSession, quarantine: TableName, rows: str, positions: Se
         since: The time at which the first of the batches landed, in milliseconds since 1970. Later rows may be
             those of batches that never landed, because all their rows were rejected.
     """
-    theirs = at_any(positions) if positions else "false"
+    of_batches = at_any(positions) if positions else "false"
     # Rows that a replay has rejected again have no batch.
     later = f"(batch IS NOT NULL AND at > timestamp_millis({since}))"
-    _rename(spark, quarantine, f"concat(pipeline, {literal(ROLLED_BACK)})", f"{rows} AND ({theirs} OR {later})")
+    _rename(spark, quarantine, f"concat(pipeline, {literal(ROLLED_BACK)})", f"{rows} AND ({of_batches} OR {later})")
 
 
 def _rename(spark: SparkSession, quarantine: TableName, pipeline: str, rows: str) -> None:
-    """Sets the pipeline of rows, by an SQL expression; commits nothing if there are no such rows."""
+    """Sets the column `pipeline` of rows to an SQL expression; commits nothing if no row matches."""
     if not spark.table(quarantine.sql).where(rows).isEmpty():
         spark.sql(f"UPDATE {quarantine.sql} SET pipeline = {pipeline} WHERE {rows}")

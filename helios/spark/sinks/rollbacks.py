@@ -54,7 +54,7 @@ def landing_of(record: Record | None) -> Landing | None:
 
 
 def forget_replay(table: JavaTable, pipelines: Iterable[str]) -> None:
-    """Changes the record of the last replay so that the table never had it, as when the table is emptied."""
+    """Changes the record of the last replay as if the table never had it, for example when the table is emptied."""
     table.refresh()
     forgotten = replays_forgotten(table, pipelines)
     if forgotten:
@@ -65,7 +65,7 @@ def forget_replay(table: JavaTable, pipelines: Iterable[str]) -> None:
 
 
 def replays_forgotten(table: JavaTable, pipelines: Iterable[str]) -> dict[str, str]:
-    """The records of the last replays by property, as they were before these replays."""
+    """The records before the last replays, as JSON, by property."""
     forgotten = {}
     for pipeline in pipelines:
         replay = replay_of(table, pipeline)
@@ -97,9 +97,9 @@ class RollbackGuard:
         pipeline: The pipeline's identity.
         checkpoint: The id of its checkpoint.
         landings: The checkpoint's note of the last batch in the target; None without one.
-        has_files: Tells whether one snapshot, the first, still has files that another one, the second, added.
-        otherwise: The fix for a table that has lost rows; None for a new checkpoint.
-        without_replay: The fix for a table that has lost a replay; None for a new checkpoint.
+        has_files: Returns, for two snapshot ids, whether the first still has files that the second added.
+        rollback_fix: The fix for a table that has lost rows; None for a new checkpoint.
+        replay_fix: The fix for a table that has lost a replay; None for a new checkpoint.
         lenient: Whether a batch counts as present if nothing proves that it is gone.
     """
 
@@ -111,8 +111,8 @@ class RollbackGuard:
         landings: Landings | None = None,
         has_files: Callable[[int, int], bool] | None = None,
         *,
-        otherwise: str | None = None,
-        without_replay: str | None = None,
+        rollback_fix: str | None = None,
+        replay_fix: str | None = None,
         lenient: bool = False,
     ) -> None:
         self._table = table
@@ -120,8 +120,8 @@ class RollbackGuard:
         self._checkpoint = checkpoint
         self._landings = landings
         self._has_files = has_files
-        self._otherwise = otherwise
-        self._without_replay = without_replay
+        self._rollback_fix = rollback_fix
+        self._replay_fix = replay_fix
         self._lenient = lenient
         self._replay: Landing | None = None  # the last replay, and a head that was proven to descend from it
 
@@ -159,24 +159,24 @@ class RollbackGuard:
                 f"{self._table.name()} was rolled back or replaced: snapshot {landing.snapshot}, a replay of "
                 f"{self._pipeline}'s quarantine, is no longer in its history; nothing was written.",
                 fix="roll the table forward again, or "
-                + (self._without_replay or "go on without that replay with `helios run --new-checkpoint`")
+                + (self._replay_fix or "go on without that replay with `helios run --new-checkpoint`")
                 + ".",
             )
         assert head is not None
         self._replay = replace(landing, head=int(head.snapshotId()))
 
     def landed(self, batch: int, snapshot: int | None) -> None:
-        """Stores a batch that has been committed."""
+        """Notes a committed batch in the checkpoint."""
         committed = self._table.snapshot(snapshot) if snapshot is not None else None
-        if snapshot is None or committed is None:  # another writer has expired it already: the record is enough
+        if snapshot is None or committed is None:  # already expired by another writer: the record is enough
             return
         self._store(Landing(batch=batch, snapshot=snapshot, sequence=int(committed.sequenceNumber()), head=snapshot))
 
     def accepted(self, record: Record, head: JavaSnapshot | None) -> Record:
-        """A record with the snapshot after which a new checkpoint continues: its own, or the head if that one is lost.
+        """The record with the snapshot after which a new checkpoint continues: its own, or the head if its own is lost.
 
         Raises:
-            LedgerError: The target holds a later batch than its record names, and would get its rows again.
+            LedgerError: The target has a later batch than its record names, and would get the rows of that batch again.
         """
         landing = self._last(record)
         if landing is None and record.position is None:
@@ -196,12 +196,12 @@ class RollbackGuard:
     def _last(self, record: Record | None) -> Landing | None:
         """The last batch that landed, by the target's record and by the checkpoint."""
         recorded = landing_of(record)
-        kept = self._landings.last() if self._landings is not None else None
-        if kept is None or (record is not None and record.checkpoint != self._checkpoint):
+        noted = self._landings.last() if self._landings is not None else None
+        if noted is None or (record is not None and record.checkpoint != self._checkpoint):
             return recorded
-        if recorded is not None and recorded.snapshot == kept.snapshot:
-            return kept
-        return kept if record is None or kept.batch > record.batch else recorded
+        if recorded is not None and recorded.snapshot == noted.snapshot:
+            return noted
+        return noted if record is None or noted.batch > record.batch else recorded
 
     def _presence(self, landing: Landing, head: JavaSnapshot | None) -> Presence:
         has_files = self._has_files
@@ -221,7 +221,7 @@ class RollbackGuard:
             "written.",
             fix="roll the table forward again, or "
             + (
-                self._otherwise
+                self._rollback_fix
                 or "continue from the target's last position, without the rolled back batches, with `helios run "
                 "--new-checkpoint`"
             )
@@ -234,7 +234,7 @@ class RollbackGuard:
             f"{landing.snapshot}) is still in it: the snapshots behind it have expired, their metadata files are "
             "deleted, and its data files were rewritten; nothing was written.",
             fix=(
-                self._otherwise
+                self._rollback_fix
                 or "if the table was not rolled back, go on with `helios run --new-checkpoint`, which then loses "
                 "nothing, or refill it with `--full-refresh`"
             )

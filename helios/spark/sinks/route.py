@@ -35,16 +35,16 @@ VALUE = re.compile(r"[A-Za-z0-9_]+")
 
 @dataclass(frozen=True)
 class TablePart:
-    """The part of a batch for one table; `found` is its commit if the table has it."""
+    """The part of a batch for one table; `existing_commit` is set if the table has the batch already."""
 
     sink: TableSink
     batch: Batch
     rows: Built
-    found: Commit | None
+    existing_commit: Commit | None
 
     def commit(self) -> Commit | None:
-        if self.found is not None:
-            return self.found
+        if self.existing_commit is not None:
+            return self.existing_commit
         with self.sink.stage(self.batch, self.rows) as staged:
             return self.sink.commit(staged)
 
@@ -74,10 +74,10 @@ class RoutedSink(ManyTables):
             if len(routable) > 1:  # a single table validates by itself
                 self._validate(routed.where(F.col(ROUTE).isin(routable)))
             self._refuse_other_steps(routable, batch)
-            if mode.traits.clears:  # also tables of values that no longer occur
-                routable = sorted({*routable, *self._known()})
+            if mode.traits.clears:  # the tables of values that no longer occur are cleared, too
+                routable = sorted({*routable, *self._claimed()})
             parts = [self._part(*opened, batch) for opened in self._open(routed, routable)]
-            if self._quarantine is not None and not (parts and all(part.found for part in parts)):
+            if self._quarantine is not None and not (parts and all(part.existing_commit for part in parts)):
                 self.context.observer.rejected(self._quarantine.write(batch, rows.rejected))
             if routable:
                 self.context.checkpoint.write_routes(
@@ -90,7 +90,7 @@ class RoutedSink(ManyTables):
     # the values
 
     @override
-    def _known(self) -> dict[str, TableName]:
+    def _claimed(self) -> dict[str, TableName]:
         base = self.context.plan.write.table
         values = (text.removeprefix(base.prefix) for text in self.context.checkpoint.tables())
         return {value: self._name(value) for value in values}
@@ -101,9 +101,9 @@ class RoutedSink(ManyTables):
         return replace(base, table=f"{base.table}_{value}")
 
     def _valid_values(self, values: Iterable[str | None]) -> Iterator[str]:
-        """The values that can end a table's name; of values that differ in case alone, one."""
+        """The values that can end a table's name; only one of those that differ only in case."""
         quarantine = self.context.plan.write.quarantine
-        taken = {value.lower(): value for value in self._known()}
+        taken = {value.lower(): value for value in self._claimed()}
         for value in sorted(value for value in values if value is not None and VALUE.fullmatch(value)):
             is_quarantine = quarantine is not None and self._name(value).text.lower() == quarantine.text.lower()
             if not is_quarantine and taken.setdefault(value.lower(), value) == value:
@@ -112,7 +112,7 @@ class RoutedSink(ManyTables):
     def _reject_invalid(
         self, routed: DataFrame, routable: Sequence[str], unroutable: Sequence[str | None], rows: Built
     ) -> Built:
-        """The batch with the rows of invalid routes among the rejected ones."""
+        """The batch, with the rows of invalid routes added to the rejected ones."""
         sink = self.context.plan.write.sink
         if self._quarantine is None:
             shown = ", ".join("null" if v is None else repr(v) for v in unroutable[:5])
@@ -122,7 +122,7 @@ class RoutedSink(ManyTables):
                 fix="make it letters, digits and '_', and of one case, or reject such rows with .quarantine(table).",
             )
         value = F.col(ROUTE)
-        # Of valid values, only those are rejected that differ in case from another one, or would be the quarantine.
+        # A rejected value without a wrong character differs from another value in case, or names the quarantine.
         alike = F.when(value.rlike(f"^{VALUE.pattern}$"), F.lit(", which is much like another table's name"))
         reason: Column = F.concat(
             F.lit(f"route {sink.routing}: "), F.coalesce(value, F.lit("null")), F.coalesce(alike, F.lit(""))
@@ -147,7 +147,7 @@ class RoutedSink(ManyTables):
                 return  # the filter names a column that only the tables have
 
     def _open(self, routed: DataFrame, values: Sequence[str]) -> Iterator[tuple[TableSink, DataFrame]]:
-        """Opens the tables, existing ones first as they may reject the rows; yields each with its rows."""
+        """Opens the tables and yields each with its rows; existing ones first, as they may reject their rows."""
         rows = {value: routed.where(F.col(ROUTE) == value).drop(ROUTE) for value in values}
         new = {value: self._name(value) for value in values if value not in self._tables}
         loaded = {value: tables.load_table(self.context.spark, name) for value, name in new.items()}
@@ -156,7 +156,7 @@ class RoutedSink(ManyTables):
         return ((self._tables[value], rows[value]) for value in values)
 
     def _table(self, name: TableName, table: JavaTable | None, rows: DataFrame) -> TableSink:
-        return open_table(self._each, name, table, rows)
+        return open_table(self._table_context, name, table, rows)
 
     def _part(self, sink: TableSink, rows: DataFrame, batch: Batch) -> TablePart:
         batch = self._numbered(sink, batch)
@@ -172,12 +172,12 @@ class RoutedSink(ManyTables):
         plan = self.context.plan
         if not batch.replayed or self._reruns():
             return
-        if not plan.streaming:  # each table compares the inputs with its own, also a table that gets no row now
-            for sink in filter(None, map(self._known_sink, self._known())):
-                self._found(sink, batch)
+        if not plan.streaming:  # each table compares the inputs itself, even one that gets no row now
+            for sink in filter(None, map(self._claimed_sink, self._claimed())):
+                self._commit_in(sink, batch)
             return
         branch = plan.write.sink.branch_name
-        known = {value: tables.load_table(self.context.spark, name) for value, name in self._known().items()}
+        known = {value: tables.load_table(self.context.spark, name) for value, name in self._claimed().items()}
         records = {
             value: self.context.ledger(table, branch).load() for value, table in known.items() if table is not None
         }

@@ -1,4 +1,4 @@
-"""The tables of a routed sink or a mirror: each is opened only if it is still the table that got the rows before."""
+"""The tables of a routed sink or a mirror: each is opened only if it is still the table that has its earlier rows."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from helios.table.ledger import Record
 
 
 def open_table(context: SinkContext, name: TableName, table: JavaTable | None, df: DataFrame) -> TableSink:
-    """Opens a table that rows name, after validating its schema, and that its record is of this checkpoint.
+    """Opens a table that rows name, after checking that its schema fits and that its record is of this checkpoint.
 
     Args:
-        context: The context of the tables.
+        context: The context for the sink of one table.
         name: The table.
         table: Iceberg's table object; None for a table to create.
         df: The rows; only their schema is used.
@@ -42,7 +42,7 @@ def open_table(context: SinkContext, name: TableName, table: JavaTable | None, d
         if not sink.creates:
             raise InputError(f"table {name.text} does not exist.", where=sink.origin)
         claim = Record(checkpoint=context.checkpoint_id, steps=context.plan.fingerprint)
-        context.landings(name, sink.branch_name).forget()  # left over if the user took the name out of tables.json
+        context.landings(name, sink.branch_name).forget()  # a stale note, if the user took the name out of tables.json
         table = create(context.spark, context.plan, name, df, {context.ledger_key: claim.as_json()})
     else:
         _, problems = existing(replace(context.plan.write, table=name), columns_of(df.drop(POSITION).schema))

@@ -1,7 +1,7 @@
-"""Changes of columns that a mirror's tables cannot follow, found in the schemas of Debezium's records in log order.
+"""Column changes that a mirror's tables cannot follow, found by comparing the schemas of Debezium's records.
 
-The log has changed rows only. If a schema lacks a column of an earlier schema, or has it with another type, the
-database has changed all rows of the table, and the log lacks the new values of the rows that were not sent. Changes
+The log has only changed rows. If a schema lacks a column of an earlier schema, or has it with another type, then the
+database has changed all rows of the table, and the log lacks the new values of the rows that it did not send. Changes
 that Debezium sends again with an older schema have older log positions, and are ignored.
 """
 
@@ -24,12 +24,12 @@ TIMESTAMPS = ("timestamp_ntz of millis", "timestamp_ntz", "timestamp_ntz of nano
 
 SAME_VALUES = {
     *(("int", "bigint"), ("bigint", "int"), ("float", "double")),
-    # To micros or nanos from any unit: no database has digits beyond micros, so none is lost.
+    # From any unit to micros or nanos: no database stores digits beyond micros, so none are lost.
     *((old, new) for units in (TIMES, TIMESTAMPS) for old in units for new in units[1:]),
     *((text, "string") for text in (*TEXTS, *TIMES, "string of any scale")),
     ("string", ENUM),
 }
-"""Pairs of an old and a new type of a column whose values stay: the database refuses a type that they do not fit."""
+"""Old and new types of a column between which its values stay: the database refuses a type that they do not fit."""
 
 DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 ALLOWED = re.compile(rf"({re.escape(ENUM)})\((.*)\)", re.DOTALL)
@@ -41,11 +41,11 @@ class SchemaChange:
 
     Attributes:
         lost: The columns that were renamed or dropped.
-        gained: The new columns since then.
+        gained: The columns that have come since, which may be the lost ones under new names.
         returned: The columns that were lost, and that newer changes have again.
-        moved: The columns in another order, which PostgreSQL never changes: they were renamed, or dropped and added.
+        moved: The columns in another place. PostgreSQL moves no columns: they were renamed, or dropped and added again.
         retyped: The columns whose values may have changed with their type: name, former type and new type.
-        filled: The new columns in which earlier rows have a value.
+        filled: The new columns in which earlier rows have a value, too.
         newest: The newest schema; None if no change has a log position.
     """
 
@@ -65,6 +65,16 @@ class SchemaChange:
 
 @dataclass(frozen=True)
 class _Schema:
+    """A schema and the log positions of its first and last change.
+
+    Attributes:
+        columns: The type of each column, as `typed` writes it.
+        first: The position of the first change.
+        last: The position of the last change.
+        filled: As in `Version`.
+        taken: As in `Version`.
+    """
+
     columns: Mapping[str, str]
     first: LogPosition
     last: LogPosition
@@ -80,7 +90,7 @@ class _Schema:
 
 
 def compared(versions: Iterable[Version], before: NewestSchema | None) -> SchemaChange:
-    """Compares the schemas of a batch with each other, and with the newest one before.
+    """Compares the schemas of a batch with each other, and with the newest schema of earlier batches.
 
     Args:
         versions: The schemas of the batch.
@@ -118,7 +128,7 @@ def compared(versions: Iterable[Version], before: NewestSchema | None) -> Schema
 
 
 def _schemas(versions: Iterable[Version]) -> list[_Schema]:
-    """The schemas of a batch whose position is known."""
+    """The schemas of a batch whose log positions are known."""
     return [
         _Schema(
             {name: typed(kind) for name, kind in version.fields},
@@ -133,9 +143,9 @@ def _schemas(versions: Iterable[Version]) -> list[_Schema]:
 
 
 def _restored(schemas: Sequence[_Schema], before: NewestSchema) -> tuple[list[_Schema], NewestSchema]:
-    """The schemas of a restored server's snapshots, and the known schema, whose position is before the first of them.
+    """The schemas of snapshots of a restored server, and the known schema, moved to a position before the first one.
 
-    A new snapshot at an older position than the newest columns is of a restored server: its log continues from there.
+    A new snapshot at a position before the newest columns is of a restored server, whose log continues from there.
     """
     restored = [s for s in schemas if s.taken is not None and s.taken < before.since and s.taken not in before.taken]
     first = min((s.taken for s in restored if s.taken is not None), default=None)
@@ -146,12 +156,12 @@ def _restored(schemas: Sequence[_Schema], before: NewestSchema) -> tuple[list[_S
 
 
 def _is_before(a: _Schema, b: _Schema) -> bool:
-    """True if changes of one schema come before those of another, not counting changes that are sent again."""
+    """True if schema `a` comes before schema `b`, not counting changes that are sent again."""
     return a.first < b.last and (a.first < b.first or a.last < b.last)
 
 
 def typed(kind: Kind) -> str:
-    """A type as text, with the scale, the unit of time or the schema's name, which also decide how values are written.
+    """A type as text, with its scale, time unit or schema name, which also decide how values are written.
 
     Examples:
         >>> from helios.sources.changes.spark.types import of_connect
@@ -182,16 +192,16 @@ def _lost(schemas: Sequence[_Schema]) -> list[str]:
 
 
 def _moved(a: _Schema, b: _Schema, returned: Sequence[str]) -> list[str]:
-    """The columns of both schemas that have another order in the later one, which PostgreSQL never changes."""
+    """The columns of both schemas that are in another place in the later one; PostgreSQL never moves columns."""
     a_binlog, b_binlog = a.last[0], b.last[0]
     if a_binlog or b_binlog:  # a database with binlogs can move columns, and their values move along
         return []
     old_order = [name for name in a.columns if b.has(name)]
     new_order = [name for name in b.columns if a.has(name)]
     moved = [old for old, new in zip(old_order, new_order, strict=True) if old.lower() != new.lower()]
-    if moved or any(not b.has(name) for name in a.columns):  # a renamed column stays in its place
+    if moved or any(not b.has(name) for name in a.columns):  # a column that is renamed keeps its place
         return moved
-    # PostgreSQL adds a column after all others. So a column after a new one is new, too, even with a former name.
+    # PostgreSQL adds columns at the end. So a column after a new one is new, too, even if its name is a former one.
     places = [place for place, name in enumerate(b.columns) if not a.has(name) and name not in returned]
     first_new = min(places, default=len(b.columns))
     return [name for name in list(b.columns)[first_new:] if a.has(name)]
@@ -224,7 +234,7 @@ def _same_values(old: str, new: str) -> bool:
 
 
 def _filled(schemas: Sequence[_Schema]) -> tuple[str, ...]:
-    """The new columns in which earlier rows have a value, according to the first schema with the column."""
+    """The new columns in which earlier rows have a value, too, according to the first schema with the column."""
     filled = []
     for name in dict.fromkeys(name for schema in schemas for name in schema.filled):
         earliest = min((schema for schema in schemas if schema.has(name)), key=lambda schema: schema.first)
@@ -234,7 +244,7 @@ def _filled(schemas: Sequence[_Schema]) -> tuple[str, ...]:
 
 
 def messages_of(change: SchemaChange, table: SourceTable, here: str) -> tuple[str, str, str]:
-    """The texts of a change: the change itself, its effect on existing rows, and their difference from the database."""
+    """A change in words: the change, its effect on existing rows, and how these would differ from the database."""
     since = f" (and new: {', '.join(change.gained)})" if change.gained else ""
     types = [f"{name} was {old} and is {new}" for name, old, new in change.retyped]
     former = f"{here} keeps the former values in rows that do not change"

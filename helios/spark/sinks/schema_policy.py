@@ -1,7 +1,7 @@
-"""The choices of a mirror where the log does not say how rows have changed: stop, keep them, or await a snapshot.
+"""The reaction of a mirror to rows whose new values the log lacks: it stops, keeps the rows, or awaits a snapshot.
 
-A snapshot that Debezium takes into the same topics sends all rows of a table with their present values, and the log has
-the deletes: once its last row is written, the table equals the database's.
+Debezium can take a snapshot of a table into the same topics: it sends all rows with their present values, and the log
+has the deletes. Once the last row of the snapshot is written, the mirrored table equals the database's.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from helios.spark.checkpoint.mirrored import Mirrored, MirroredTables
 from helios.spark.iceberg import tables
 from helios.spark.jvm.sql import quoted
 from helios.spark.sinks.context import SinkContext
-from helios.spark.sinks.mirrored_columns import taken_away
+from helios.spark.sinks.mirrored_columns import missing_column
 from helios.spark.sinks.schema_changes import SchemaChange, compared, messages_of, twins
 
 
 class SchemaPolicy:
-    """The policy of `.on_schema_change` of a mirror.
+    """The policy that a mirror declares with `.on_schema_change`.
 
     Args:
         context: What the sinks of the run share.
         declared: The declared sink.
         mirrored: The tables of the mirror.
-        name: The full name of a table of the mirror.
+        name: Returns the full name of a table of the mirror.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class SchemaPolicy:
         self._declared = declared
         self._mirrored = mirrored
         self._name = name
-        self._arrived: set[str] = set()
+        self._arrived: set[str] = set()  # the tables whose awaited snapshot ends in the current batch
 
     @property
     def _fails(self) -> bool:
@@ -57,11 +57,11 @@ class SchemaPolicy:
             InputError: Somebody has renamed or dropped one of its columns, and `.on_schema_change` says "fail".
         """
         mirrored = self._mirrored.load()[name]
-        lost = taken_away(self._context.spark, self._name(name), mirrored.newest)
-        if lost is not None:
-            self._taken_away(name, table, lost)
+        missing = missing_column(self._context.spark, self._name(name), mirrored.newest)
+        if missing is not None:
+            self._report_missing(name, table, missing)
             if self._awaits and mirrored.newest is not None:
-                # The rest of a snapshot that has been read in part has the position of its first rows.
+                # All rows of a snapshot have one position, so the rest of one that is partly read does not count.
                 file, position = max([mirrored.newest.since, *mirrored.newest.taken])
                 mirrored = replace(mirrored, waits=(file, position + 1))
                 self._mirrored.add({name: mirrored})
@@ -71,7 +71,7 @@ class SchemaPolicy:
                 f"values until then: {signal(table)}"
             )
 
-    def _taken_away(self, name: str, table: SourceTable, column: str) -> None:
+    def _report_missing(self, name: str, table: SourceTable, column: str) -> None:
         """Refuses or notes a column that a user has renamed or dropped in a mirrored table.
 
         Raises:
@@ -91,11 +91,11 @@ class SchemaPolicy:
         )
 
     def updated(self, name: str, table: SourceTable, mirrored: Mirrored, changes: ChangesByTable) -> Mirrored:
-        """A table with its newest columns and the position of the awaited snapshot.
+        """A table of the mirror, with its newest columns and the position of the snapshot that it awaits.
 
         Args:
             name: The table.
-            table: The table of the database that it is of.
+            table: Its table in the database.
             mirrored: Its source and its key.
             changes: The changes of the batch.
 
@@ -103,21 +103,20 @@ class SchemaPolicy:
             InputError: The log does not say what became of rows, and `.on_schema_change` says "fail".
         """
         known = self._mirrored.load().get(name)
-        found = changes.tables[table]
-        change = compared(found.versions, known.newest if known is not None else None)
+        seen = changes.tables[table]
+        change = compared(seen.versions, known.newest if known is not None else None)
         waits = known.waits if known is not None else None
         if change.unsent and self._awaits and change.newest is not None:
             waits = max(change.newest.since, waits or change.newest.since)
-        # The snapshot of a server that was restored has an earlier position, as one that is read late has: it does not
-        # end the wait.
-        arrived = waits is not None and found.ended is not None and found.ended >= waits
+        # A snapshot at an earlier position, of a restored server or read late, does not end the wait.
+        arrived = waits is not None and seen.ended is not None and seen.ended >= waits
         self._arrived = self._arrived | {name} if arrived else self._arrived - {name}
         if change.unsent and not (arrived and self._awaits):
             self._changed(name, table, change)
         return replace(mirrored, newest=change.newest, waits=waits)
 
     def committed(self) -> None:
-        """Ends the wait of the tables whose snapshot ended in the batch, once the batch is committed."""
+        """Called after the commit of a batch: ends the wait of the tables whose snapshot ended in it."""
         for name in sorted(self._arrived):
             mirrored = self._mirrored.load()[name]
             self._mirrored.add({name: replace(mirrored, waits=None)})
@@ -127,8 +126,8 @@ class SchemaPolicy:
             )
         self._arrived = set()
 
-    def begun(self, name: str, mirrored: Mapping[str, Mirrored], changes: ChangesByTable) -> Mirrored:
-        """A new table, which may be a table of the mirror under a new name; if it is, the policy decides.
+    def added(self, name: str, mirrored: Mapping[str, Mirrored], changes: ChangesByTable) -> Mirrored:
+        """A new table of the mirror; if it may be a renamed one, the policy decides.
 
         Args:
             name: The new table.
@@ -136,15 +135,15 @@ class SchemaPolicy:
             changes: The changes of the batch.
 
         Raises:
-            InputError: It likely is one, and `.on_schema_change` says "fail".
+            InputError: It is likely a renamed table, and `.on_schema_change` says "fail".
         """
         new = mirrored[name]
         table = SourceTable(*new.source)
         seen = changes.tables[table]
         alike = twins(name, mirrored, changes)
-        if len(alike) == 1:  # a table that has a key of the new one was not renamed
+        if len(alike) == 1:  # a table with a key that the new one inserts was not renamed to it
             alike = [twin for twin in alike if not self._share_keys(twin, name, mirrored, changes)]
-        # A mirror may begin after a table's first changes. With a batch before or a snapshot, it has all changes.
+        # A mirror may begin after a table's first changes; after an earlier batch or with a snapshot, it has them all.
         whole = bool(self._mirrored.load()) or any(other.snapshot for other in changes.tables.values())
         lacks_rows = whole and seen.begins in ("u", "d") and not seen.snapshot
         if not (lacks_rows or alike):
@@ -155,10 +154,10 @@ class SchemaPolicy:
         stays = f"{self._name(name).text} begins with these changes"
         stays += f", and {self._name(alike[0]).text} stays as it is" if alike else ""
         refused = f"{what}, and {self._name(name).text} would lack its other rows"
-        if len(alike) > 1 and not lacks_rows:  # if several tables are alike, the new one is likely one more of them
+        if len(alike) > 1 and not lacks_rows:  # among several tables alike, the new one is likely just one more
             self._context.observer.noted(f"{what}; {stays}")
             return new
-        self._go_on(table, f"{what}; {stays}", refused, f", also if it is a table of its own: {stays}")
+        self._note_or_refuse(table, f"{what}; {stays}", refused, f", also if it is a table of its own: {stays}")
         if not self._awaits:
             return new
         return replace(new, waits=new.newest.since if new.newest is not None else (0, 0))
@@ -184,36 +183,36 @@ class SchemaPolicy:
         here = self._name(name).text
         what, stays, values = messages_of(change, table, here)
         refused = f"{what}. Its log has only changed rows: in {here} {values}"
-        self._go_on(table, f"{what}; {stays}", refused, f": {stays}")
+        self._note_or_refuse(table, f"{what}; {stays}", refused, f": {stays}")
 
-    def _go_on(self, table: SourceTable, kept: str, refused: str, means: str) -> None:
+    def _note_or_refuse(self, table: SourceTable, note: str, refusal: str, effect: str) -> None:
         """Continues with a note, or refuses, as `.on_schema_change` says.
 
         Args:
             table: The table of the database.
-            kept: The note if the mirror continues.
-            refused: The message if it does not.
-            means: The effect of "keep", for the fix.
+            note: The note if the mirror continues.
+            refusal: The message if it does not.
+            effect: The effect of "keep", for the fix.
 
         Raises:
             InputError: `.on_schema_change` says "fail".
         """
         if self._fails:
             raise InputError(
-                f"{refused}; nothing was written.",
+                f"{refusal}; nothing was written.",
                 where=self._declared.origin,
-                fix=f'{self._snapshot_of(table)}; or write .on_schema_change("keep"){means}.',
+                fix=f'{self._snapshot_of(table)}; or write .on_schema_change("keep"){effect}.',
             )
         until = f", until the snapshot of {table} has come: {signal(table)}" if self._awaits else ""
-        self._context.observer.noted(f"{kept}{until}")
+        self._context.observer.noted(f"{note}{until}")
 
     def _snapshot_of(self, table: SourceTable) -> str:
-        """The fix that gives a table equal to the database's."""
+        """The fix after which the mirrored table equals the database's."""
         return f'write .on_schema_change("snapshot"), and {signal(table)}'
 
 
 def signal(table: SourceTable) -> str:
-    """What has Debezium take a snapshot of a table.
+    """The instruction, for messages, that has Debezium take a snapshot of a table.
 
     Its `blocking` snapshots mark their last row in the topics; `incremental` ones do not. See
     https://debezium.io/documentation/reference/stable/configuration/signalling.html.

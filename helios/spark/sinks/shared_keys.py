@@ -51,7 +51,7 @@ class SharedKeys:
         self._terms = upsert_terms(context.plan) if context.keys is not None else None
 
     def load(self, table: JavaTable, keys: tuple[str, ...], terms: Mapping[str, object] | None) -> DataFrame | None:
-        """The state of each key, as of the batches that a table has; None if the others have no state.
+        """The state of each key, as of the batches that a table has; None if other pipelines have no state.
 
         Args:
             table: The table.
@@ -105,12 +105,12 @@ class SharedKeys:
         try:
             if narrow is not None and narrow(self._context.spark.read.parquet(folder)).isEmpty():
                 return ""
-        except (Py4JError, PySparkException):  # the keys cannot be read, and may be those of the batch
+        except (Py4JError, PySparkException):  # unreadable keys may be keys of the batch
             pass
-        return f"{pipeline} has deleted keys of this batch, or has newer rows of them, since"
+        return f"since then, {pipeline} has deleted keys of this batch or written newer rows of them"
 
     def _others(self, table: JavaTable) -> Iterator[tuple[str, Record]]:
-        """The names and records of the other pipelines whose state counts."""
+        """The names and records of the other pipelines whose state must be compared."""
         if self._terms is None:
             return
         for name, record in other_records(known_records(table), self._context.plan).items():

@@ -45,9 +45,9 @@ class TableSink:
         self.name = name
         self.table = table
         self.branch = branch
-        self._growth_noted = False  # whether this run has reported the history's length
+        self._growth_noted = False  # whether this run has noted that the history is long
         self.ledger = ledger_of(context, table, branch, name)
-        self.fit = SchemaAligner(context.spark, context.plan, name, table)
+        self.aligner = SchemaAligner(context.spark, context.plan, name, table)
         self.upsert_state = context.upsert_state(name, branch)
         self.shared_keys = SharedKeys(context, name, branch)
         self._quarantine = QuarantineSink.of(context)
@@ -89,7 +89,7 @@ class TableSink:
                 QuarantineSink(self.context, quarantine).withdraw(batch)
         if self._quarantine is not None:
             rows = split_invalid(rows, self.context.plan.write.mode)
-            # Before the batch itself: a committed batch is not staged again.
+            # Rejected rows are written first: a batch that is already committed is not staged again.
             self.context.observer.rejected(self._quarantine.write(batch, rows.rejected))
             # A batch with rejected rows is committed, even without other rows. A batch pipeline needs no such commit:
             # the quarantine records which inputs it has processed.
@@ -100,7 +100,6 @@ class TableSink:
     def _mode_batch(self, batch: Batch, rows: Built) -> modes.ModeBatch[Mode]:
         plan = self.context.plan
         stored = tables.spark_schema(self.context.spark, self.table)
-        before = has_written(plan, self.table)
         self.upsert_state.saved = None
         return modes.ModeBatch(
             rows=rows,
@@ -108,10 +107,15 @@ class TableSink:
             mode=plan.write.mode,
             table=self.name.text,
             where=plan.declared.sink.origin,
-            left_out=left_out(plan.write.iceberg, columns_of(rows.schema), columns_of(stored), has_written=before),
+            left_out=left_out(
+                plan.write.iceberg,
+                columns_of(rows.schema),
+                columns_of(stored),
+                has_written=has_written(plan, self.table),
+            ),
             upsert_state=self.upsert_state,
             shared=self.shared_keys,
-            fit=self.fit,
+            aligner=self.aligner,
             stored_columns=frozenset((field.name, field.dataType) for field in stored.fields),
         )
 
@@ -156,8 +160,8 @@ class TableSink:
         saved = self.upsert_state.saved if self.context.keys is not None else None
         if saved is None:
             return replace(options, commits_empty=commits_empty)
-        # Other pipelines read this upsert state, up to the last batch in the pipeline's record. So a batch that only
-        # adds to the state is committed, too.
+        # Other pipelines read this upsert state up to the last committed batch, so even a batch that only adds to the
+        # state is committed.
         return replace(options, commits_empty=True, stamps={**options.stamps, STAMP: saved})
 
     @contextmanager

@@ -109,9 +109,9 @@ def test_the_end_of_one_pipeline(board: Board, capsys: pytest.CaptureFixture[str
     board.waits("starting Spark ...", 6.0)
     board.open(["a.b"])
     board.emit(Event("a.b", "failed", message="it broke"))
-    board.close([ended("a.b", "failed", left=["batch 0 waits behind its audit"])])
+    board.close([ended("a.b", "failed", left=["batch 0 failed its audit"])])
     out = capsys.readouterr().out
-    assert "a.b  failed: 2 batches, 1,200 rows; batch 0 waits behind its audit" in out
+    assert "a.b  failed: 2 batches, 1,200 rows; batch 0 failed its audit" in out
     assert "it broke" not in out  # the command reports it
 
 
