@@ -496,7 +496,7 @@ def test_notes_that_are_lost_behind_the_commit_stop_the_next_replay(
         with pytest.raises(KeyboardInterrupt):
             replay(world, pipeline(3))
     shutil.rmtree(world.checkpoint(pipeline(3)) / "helios" / "replay")
-    with pytest.raises(LedgerError, match="the note of these rows, beside the checkpoint, is lost"):
+    with pytest.raises(LedgerError, match="the note of these rows, in the checkpoint folder, is lost"):
         replay(world, pipeline(3))
     assert world.ids("a.t") == [1, 2]
     # What the error says, by hand.

@@ -2,7 +2,7 @@
 
 <checkpoint>/helios/replay/
   taken/              the rows that are removed from the quarantine
-  rejected/           the rows among them that now fail in another step, and are quarantined again
+  rejected/           those of the taken rows that now fail in another step, and are quarantined again
   state.json          the replay's number, and the quarantine snapshot that it reads
   helios/tables.json  the tables that rows were routed to
 """
@@ -23,7 +23,15 @@ from helios.table.positions import Batch, Span
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """A started replay: the fingerprint of its steps, and the number of rows that stay in the quarantine."""
+    """The state of a started replay.
+
+    Attributes:
+        pipeline: The name under which it commits.
+        number: Its number.
+        position: Its source position: a snapshot of the quarantine.
+        steps: The fingerprint of the pipeline's steps.
+        stayed: The number of rows that fail in the same step again, and stay in the quarantine.
+    """
 
     pipeline: str
     number: int

@@ -1,4 +1,4 @@
-"""Quarantine payloads: parses them and applies the steps after the one that rejected them."""
+"""Parses the payloads of quarantined rows, and applies the steps after the one that rejected the row."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from helios.steps.join import Join
 from helios.steps.union import Union
 
 ROW, QUARANTINED = "__helios_row", "__helios_aside"
-"""The parsed payload, and its quarantine row."""
+"""The columns with the parsed payload, and with the quarantine row that it is from."""
 
 UNPARSED = "MALFORMED_RECORD_IN_PARSING"
 """The condition of Spark's error for JSON that does not match its schema."""
@@ -64,7 +64,7 @@ class Payloads:
     # the step that rejected a row
 
     def step_index(self, text: str) -> int:
-        """The index of the step that rejected rows; the number of steps for rows that failed after all of them.
+        """The index of the step with this text, which rejected rows; for an empty text, the number of all steps.
 
         An expectation is found by its text. If its conditions have changed, it is found by the name of one of them, or
         as the only expectation with a quarantine.
@@ -81,12 +81,12 @@ class Payloads:
     def _find(self, text: str) -> int:
         expected = [(i, step) for i, step in enumerate(self.steps) if isinstance(step, Expect)]
         quarantining = [i for i, step in expected if step.on_fail == "quarantine"]
-        ways = (
+        candidates = (
             [i for i, step in expected if step.text() == text],
             [i for i, step in expected if any(f"({n}=" in text or f", {n}=" in text for n, _ in step.conditions)],
             quarantining,
         )
-        for indexes in ways:
+        for indexes in candidates:
             if len(indexes) == 1:
                 return indexes[0]
         inside = [step.text() for inner in list(flows(self.plan.stream))[1:] for step in inner.steps]
@@ -96,13 +96,13 @@ class Payloads:
         else:
             known = near_miss(text, [step.text() for _, step in expected])
             why = f"is not in the script any more. {known}"
-            fix = "put it back under the names of its conditions; the conditions themselves may differ."
+            fix = "put it back, with the names of its conditions; the conditions themselves may differ."
         raise InputError(
             f"rows of {self.plan.pipeline} were rejected by {text}, which {why}", where=self.plan.origin, fix=fix
         )
 
     def _refuse(self, text: str, index: int) -> None:
-        """Rejects steps after the rejecting one whose result would be wrong over only the replayed rows."""
+        """Refuses a replay if a later step would give a wrong result over the replayed rows alone."""
         for step in self.steps[index + 1 :]:
             combines = step.traits.combines
             adds_rows = isinstance(step, Join) and step.how in ("right", "full")
@@ -122,7 +122,7 @@ class Payloads:
         return self._by_step(rows, self._passing)
 
     def through(self, rows: DataFrame) -> tuple[DataFrame, DataFrame]:
-        """The remaining steps over passing rows: the rows for the target, and those that now fail in a later step."""
+        """Applies the remaining steps to passing rows; returns the rows for the target, and those that now fail."""
         failed: list[DataFrame] = []
 
         def remaining_steps(part: DataFrame, index: int) -> DataFrame:
@@ -168,10 +168,11 @@ class Payloads:
         return rows.select(F.struct(*rows.columns).alias(QUARANTINED), value.alias(ROW))
 
     def _refuse_other_columns(self, rows: DataFrame, schema: StructType, index: int) -> None:
-        """Rejects payloads whose columns differ from the stream's at the step, instead of ignoring the difference."""
-        held = {row[0] for row in rows.select(F.explode(F.json_object_keys("payload"))).distinct().collect()}
-        of_source = set(self._step_schemas[0].names)  # a column that the source got later is null in older rows
-        removed, new = sorted(held - set(schema.names)), sorted(set(schema.names) - held - of_source)
+        """Refuses payloads whose columns differ from those of the stream before the step."""
+        payload_columns = {row[0] for row in rows.select(F.explode(F.json_object_keys("payload"))).distinct().collect()}
+        of_source = set(self._step_schemas[0].names)  # columns that the source got later are null in older rows
+        removed = sorted(payload_columns - set(schema.names))
+        new = sorted(set(schema.names) - payload_columns - of_source)
         where = self.steps[index].text() if index < len(self.steps) else "the sink"
         if removed or new:
             why = f"they have {removed[0]!r}, which the stream lacks there" if removed else f"they lack {new[0]!r}"
@@ -184,7 +185,7 @@ class Payloads:
         if unparsable is not None:
             raise InputError(
                 f"rows in {self._quarantine} cannot be replayed: {unparsable!r} holds a map with keys that are not "
-                "strings, as JSON requires.",
+                "strings, which JSON cannot store.",
                 where=self.plan.origin,
                 fix="read the quarantine in another pipeline.",
             )
@@ -196,7 +197,7 @@ class Payloads:
         return iter(range(first, len(self.plan.reads)))
 
     def _reader(self, reads: Iterator[int], *, empty: bool = False) -> Callable[[Flow], DataFrame]:
-        """Reads the current rows of the other side of a join or union, or only its columns."""
+        """A function that reads the current rows of the other side of a join or union; `empty`: none of its rows."""
 
         def flow(declared: Flow) -> DataFrame:
             return apply(current_rows(self._sources, next(reads)), declared.steps, Scope(flow))
@@ -204,7 +205,7 @@ class Payloads:
         return (lambda declared: flow(declared).limit(0)) if empty else flow
 
     def _dated(self, reads: Iterator[int], *, past: bool = True) -> Callable[[Flow], Dated]:
-        """Reads the other side of a join as of a time, with its current history, or only its columns."""
+        """A function that reads the other side of an as-of join: its current rows, and with `past` their history."""
 
         def dated(declared: Flow) -> Dated:
             index = next(reads)
@@ -228,7 +229,7 @@ def unparsed(error: BaseException, plan: Plan) -> RunError | None:
 
 
 def fails_in_sink(plan: Plan) -> tuple[Column, Column]:
-    """A condition that is true if a row cannot be written due to its key or route, and the reason."""
+    """A condition that is true if a row cannot be written because of its key or route; and the reason, as text."""
     bad, reasons = F.lit(False), []
     mode, by = plan.write.mode, plan.write.sink.routing
     if mode.traits.keyed:

@@ -2,7 +2,7 @@
 
 A replay commits as its own driver, `<pipeline>.replay`, under the pipeline's lease. It is recorded in two ledgers: in
 the target once its rows are written, and in the quarantine once they are removed there; until then its notes are in the
-checkpoint. The next start finds a replay that died: if the target has it, only the quarantine is updated.
+checkpoint. The next replay finishes one that died: if the target has its rows, only the quarantine is updated.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Replayed:
         target: Its target.
         quarantine: Its quarantine.
         taken: The rows that were removed from the quarantine.
-        moved: The rows among them that now fail in another step, and were quarantined again.
-        stayed: The rows that fail in the same step again, and stay unchanged.
-        of_sources: The rows that a source has set aside, which no replay repairs.
+        moved: The taken rows that now fail in another step, and were quarantined again.
+        stayed: The rows that fail in the same step again, and stay in the quarantine.
+        of_sources: The rows that a source rejected, which are not replayed.
         waiting: The rows of a batch that the target does not have yet: the next run repeats the batch.
         snapshot: The snapshot of the target; None if it has not changed.
         resumed: Whether the target already had the rows, from a replay that died.
@@ -75,7 +75,7 @@ class Replayed:
 
 
 OF_SOURCES = (".on_bad_row", ".on_bad_file")
-"""How the column `step` ends if a source has set a row or a file aside that the source could not read."""
+"""The endings of the column `step` for rows and files that a source could not read."""
 
 
 class Replay:
@@ -105,7 +105,7 @@ class Replay:
         self._refuse()
 
     def _refuse(self) -> None:
-        """Rejects pipelines whose rows depend on others, or replace others."""
+        """Refuses pipelines whose rows depend on other rows or replace them."""
         plan, mode = self.plan, self.plan.write.mode
         why = None
         if plan.path is ReadPath.STREAM:
@@ -179,25 +179,25 @@ class Replay:
         if state is not None and state.number != number:
             state = None  # that replay died after its last commit, which is in the quarantine
         sink = self._sink(ledger, lease, checkpoint, notes)
-        found = self._landed(sink, state) if state is not None else None
+        landed = self._commit_in(sink, state) if state is not None else None
         payloads = None
-        if state is None or (found is None and sink.transactional):
-            # The target has no row of the replay: its rows are chosen again, by the current steps.
+        if state is None or (landed is None and sink.transactional):
+            # The target has no row of the replay, so its rows are selected again, by the current steps.
             payloads = Payloads(plan, self.spark)
             new = self._new_state(ledger, table, number)
-            state = self._begin(sink, notes, payloads, new, standing, again=state is not None)
+            state = self._begin(sink, notes, payloads, new, standing, claimed=state is not None)
             if not notes.started:
                 return self._result(state)
-            self._landed(sink, state)
-        elif found is None and state.steps != plan.fingerprint:
+            self._commit_in(sink, state)
+        elif landed is None and state.steps != plan.fingerprint:
             raise InputError(
-                f"a replay of {plan.pipeline} died between the tables that it is routed into, and the steps have "
-                "changed since.",
+                f"a replay of {plan.pipeline} died after it had written some of its tables, and the steps have changed "
+                "since.",
                 where=plan.origin,
                 fix="put the steps back and replay; then change them.",
             )
-        commit = found
-        if found is None:
+        commit = landed
+        if landed is None:
             good, moved = (payloads or Payloads(plan, self.spark)).through(notes.taken())
             notes.reject(moved)
             with sink.stage(state.batch, Built(good)) as staged:
@@ -208,7 +208,7 @@ class Replay:
             taken=notes.taken().count(),
             moved=notes.rejected().count(),
             snapshot=commit.snapshot if commit is not None else None,
-            resumed=found is not None,
+            resumed=landed is not None,
         )
         notes.clear()
         return done
@@ -224,7 +224,7 @@ class Replay:
             )
         return table
 
-    def _landed(self, sink: Sink, state: State) -> Commit | None:
+    def _commit_in(self, sink: Sink, state: State) -> Commit | None:
         outcome = sink.find(state.batch)
         return outcome.commit if isinstance(outcome, Found) else None
 
@@ -255,9 +255,9 @@ class Replay:
         return State(pipeline=ledger.pipeline, number=number, position=position, steps=self.plan.fingerprint, stayed=0)
 
     def _begin(
-        self, sink: Sink, notes: Notes, payloads: Payloads, new: State, standing: Standing, *, again: bool
+        self, sink: Sink, notes: Notes, payloads: Payloads, new: State, standing: Standing, *, claimed: bool
     ) -> State:
-        """Notes the rows that now pass the step that rejected them; notes nothing if there are none."""
+        """Notes the rows that now pass the step that rejected them, if any; claims the target if that is not done."""
         notes.clear()
         rows = self._rows(new)
         if rows is None:
@@ -271,7 +271,7 @@ class Replay:
         if not taken:
             notes.clear()
             return state
-        if not again and isinstance(sink, TableSink):
+        if not claimed and isinstance(sink, TableSink):
             self._claim(sink, new)
         notes.begin(state)
         return state
@@ -309,7 +309,7 @@ class Replay:
         if record is not None and record.checkpoint == ledger.checkpoint and record.batch >= new.number:
             raise LedgerError(
                 f"{sink.name.text} holds replay {record.batch} of {self.plan.pipeline}, whose rows are still in "
-                f"{self.quarantine.text}: the note of these rows, beside the checkpoint, is lost.",
+                f"{self.quarantine.text}: the note of these rows, in the checkpoint folder, is lost.",
                 where=self.plan.origin,
                 fix=f"delete from {self.quarantine.text} the rows that snapshot {record.snapshot} of "
                 f"{sink.name.text} added, and then remove the table property {ledger.key} of {sink.name.text}.",
@@ -327,7 +327,7 @@ class Replay:
         same = " AND ".join(f"t.{name} <=> s.{name}" for name in NAMES)
         text = f"MERGE INTO target t USING batch s ON {same} WHEN MATCHED THEN DELETE"
         moved = notes.rejected()
-        names = F.explode(F.array("pipeline", *map(F.lit, self.plan.write.pipelines)))  # also those before a rename
+        names = F.explode(F.array("pipeline", *map(F.lit, self.plan.write.pipelines)))  # also the names before a rename
         taken = notes.taken().withColumn("pipeline", names).distinct()
         returning = moved.withColumns(
             {
@@ -337,16 +337,16 @@ class Replay:
                 "at": F.current_timestamp(),
             }
         ).select(*NAMES)
-        any_returns = not moved.isEmpty()
+        has_rejected = not moved.isEmpty()
 
         def write(pending: Transaction) -> None:
             pending.sql(text, taken)
-            if any_returns:
+            if has_rejected:
                 pending.append(returning)
 
         options = CommitOptions(verify=lease.verify, retry=self.plan.write.sink.retrying, properties=COEXIST)
         if ledger.commit(self.spark, write, state.batch, options) is None:
-            # Somebody else has deleted the rows already: only the record is missing.
+            # Somebody has deleted the rows by hand: only the record must be written.
             ledger.claim(Record(checkpoint=ledger.checkpoint, batch=state.number, position=state.position))
 
     # the target
@@ -358,7 +358,7 @@ class Replay:
             plan,
             pipeline=ledger.pipeline,
             was=None,
-            path=ReadPath.RANGES,  # replays are numbered, batch pipelines are not
+            path=ReadPath.RANGES,  # each replay has its own number, as the batches of a streaming pipeline have
             write=replace(plan.write, quarantine=None),
         )
         context = SinkContext(
@@ -385,8 +385,8 @@ class Replay:
 
     def _with_upsert_state(self, sink: TableSink, checkpoint: Checkpoint) -> TableSink:
         """The sink with the upsert state of its pipeline."""
-        found = [Ledger(sink.table, name, "", "", sink.branch).load() for name in self.plan.write.pipelines]
-        records = [record for record in found if record is not None]
+        loaded = [Ledger(sink.table, name, "", "", sink.branch).load() for name in self.plan.write.pipelines]
+        records = [record for record in loaded if record is not None]
         keys = next((record.keys for record in records), None)
         sink.context = replace(sink.context, keys=keys)
         sink.shared_keys = SharedKeys(sink.context, sink.name, sink.branch)

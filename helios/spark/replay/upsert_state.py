@@ -9,7 +9,7 @@ from helios.spark.checkpoint.upsert_state import UpsertState
 
 
 class ReplayedUpsertState(UpsertState):
-    """The pipeline's upsert state; a replay reads all of it, and adds its own keys once the target has the replay.
+    """The pipeline's upsert state: a replay reads all of it, and its own keys count once the target has the replay.
 
     Args:
         state: The pipeline's upsert state.
