@@ -53,8 +53,7 @@ class Started:
 
     def ledger(self, id: str) -> Ledger:
         name, branch = self.plan.pipeline + BACKFILL, self.plan.write.sink.branch_name
-        otherwise = "start the backfill again"
-        guard = RollbackGuard(self.table, name, id, rollback_fix=otherwise, lenient=True)
+        guard = RollbackGuard(self.table, name, id, rollback_fix="start the backfill again", lenient=True)
         return Ledger(self.table, name, id, self.plan.fingerprint, branch, guard=guard)
 
     def resumed(self) -> tuple[State, Ledger] | None:

@@ -145,7 +145,7 @@ def _stamped_snapshot(snapshot: JavaSnapshot, lookup: SnapshotLookup) -> JavaSna
 def _history(
     table: JavaTable, head: JavaSnapshot | None, *, expired: bool
 ) -> Iterator[tuple[JavaSnapshot, SnapshotLookup]]:
-    """The snapshots of a branch, newest first, each with the lookup for a snapshot that it was picked from.
+    """The snapshots of a branch, newest first, each with a function that finds the snapshot it was picked from.
 
     Args:
         table: The table.

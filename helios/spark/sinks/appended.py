@@ -53,7 +53,7 @@ class AppendLedger(Ledger):
         table: Iceberg's table object of the target.
         name: The name of the target.
         branch: The branch that is written; None for main.
-        guard: Checks that the target still has its last batch; by default, the record alone says which batch that is.
+        guard: Checks that the target still has its last batch; by default, the batch that the record names.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class AppendLedger(Ledger):
         return record.batch if same else self.repeated(record.batch + 1)
 
     def repeated(self, number: int) -> int:
-        """The number itself; with `--again`, the number that the batch had in its first run: a restart finds it so."""
+        """The number; with `--again`, the number that the batch got in its first run, by which a restart finds it."""
         return number if self._again is None else self._again.number(self._name.text, number)
 
     @property
@@ -110,8 +110,8 @@ class AppendLedger(Ledger):
             return None
         if finding.verdict is not Verdict.SAME or finding.entry is None:
             raise self._refusal(batch, finding)
-        by = commit.snapshot if commit is not None else finding.entry.by
-        return Commit(snapshot=by, already_committed=True, note="these inputs and steps are appended already")
+        snapshot = commit.snapshot if commit is not None else finding.entry.by
+        return Commit(snapshot=snapshot, already_committed=True, note="these inputs and steps are appended already")
 
     def _note_growth(self, batch: Batch) -> None:
         """Notes, before the write, that rows from an earlier state of a source are appended again."""
@@ -169,13 +169,13 @@ class AppendLedger(Ledger):
         self._entry = entry_of(batch.position, self.steps, self._looks)
         if self._entry is None:
             return Finding(Verdict.NEW)
-        judgement = self._appended.judge(self._entry, self._looks, self._combines)
+        finding = self._appended.judge(self._entry, self._looks, self._combines)
         self.all_known = self._appended.complete
-        if judgement.verdict is Verdict.NEW and not self.all_known:
+        if finding.verdict is Verdict.NEW and not self.all_known:
             stamped = self._stamped()
             self.all_known = stamped.complete
             return stamped.judge(self._entry, self._looks, self._combines)
-        return judgement
+        return finding
 
     def by_other_steps(self, batch: Batch, record: Record) -> dict[str, Any]:
         """A record's list of appended inputs, changed as if other steps had appended the inputs of this batch."""
@@ -238,18 +238,18 @@ class AppendLedger(Ledger):
             self.refuse_rollback(old)
             return replace(old, appended=self._known(old).as_json())
         except LedgerError:
-            present = self._stamped()
-        if not present.complete and old.appended is not None:
+            retained = self._stamped()
+        if not retained.complete and old.appended is not None:
             history = {
                 int(snapshot.snapshotId()): int(snapshot.sequenceNumber())
                 for snapshot in History(self.table, self.head())
             }
             for entry in self._parsed(old.appended).entries:
                 if entry.by in history:
-                    present = present.add(entry, combines=self._combines)
+                    retained = retained.add(entry, combines=self._combines)
                 elif not self._rolled_back(entry, min(history.values(), default=0)):
-                    present = present.add(unsure(entry), combines=self._combines)
-        return replace(old, position=None, appended=present.as_json())
+                    retained = retained.add(unsure(entry), combines=self._combines)
+        return replace(old, position=None, appended=retained.as_json())
 
     def _rolled_back(self, entry: Entry, oldest: int) -> bool:
         """True if an entry surely belongs to a single batch whose snapshot is not in the branch's history.

@@ -123,7 +123,7 @@ class JointCommit:
                 raise self._conflict_error(changes, conflict, begun=begun or bool(done))
 
     def _apply(self, changes: Sequence[Change], applied: list[_Applied], *, even_alone: bool) -> None:
-        """Writes changes into transactions and adds them to `applied`; then the last change, alone if `even_alone`."""
+        """Writes changes into transactions and adds them to `applied`; then the last change, always if `even_alone`."""
         for change in changes:
             applied += self._write(change, self._options)
         if applied or even_alone:
@@ -177,7 +177,7 @@ class JointCommit:
         for change in (*changes, *last):
             commit, attempt = change.find(), tried.get(change.sink.name)
             landed = attempt is not None and commit is not None and commit.snapshot == attempt.snapshot
-            # A commit whose snapshot is unknown may be of this attempt, and use its files.
+            # A commit whose snapshot is unknown may be this attempt's, and use its files.
             if attempt is not None and not landed and (commit is None or commit.snapshot is not None):
                 attempt.files.delete()
             if change not in changes:

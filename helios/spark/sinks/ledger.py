@@ -46,7 +46,7 @@ class Ledger:
         checkpoint: The id of its checkpoint.
         steps: The fingerprint of its steps.
         branch: The branch that it writes to; None for main.
-        guard: Checks that the target still has its last batch; by default, the record alone says which batch that is.
+        guard: Checks that the target still has its last batch; by default, the batch that the record names.
         upserts: The terms of its upserts, as `helios.plan.other_upserts.upsert_terms` gives them.
         keys: The folder of its upsert state; None if other pipelines cannot read it.
     """
@@ -368,7 +368,7 @@ class Ledger:
         return True
 
     def resolve_failure(self, error: Py4JJavaError, batch: Batch) -> Commit | None:
-        """The commit, if it landed despite the error; None if it may be retried; raises if neither is certain."""
+        """The commit, if it landed despite the error; None if it may be retried; otherwise raises."""
         batch = replace(batch, replayed=True)
         kind, message = java_class(error), java_message(error)
         if kind in CONFLICTS:

@@ -56,7 +56,7 @@ class Staged:
         batch: The batch.
         rows: Its rows.
         write: Writes the batch into one table; None if there are `parts`.
-        parts: The parts of the batch, if it goes into several tables.
+        parts: The parts of the batch for its tables, if it has several.
         adds: Whether the batch adds rows; False if it only removes rows.
         rejects: Whether the quarantine has rows of the batch, which is then committed even without other rows.
     """

@@ -39,7 +39,11 @@ from helios.table.refs import LEDGER
 
 NAMES = ("pipeline", "batch", "step", "reason", "position", "payload", "at")
 COLUMNS = "pipeline string, batch bigint, step string, reason string, position string, payload string, at timestamp"
-"""The columns of a quarantine; `payload` is the row as JSON, `position` its batch's, `step` what rejected it."""
+"""The columns of a quarantine.
+
+`payload` is the row as JSON; `position` is the source position of its batch; `step` is what rejected the row, empty for
+an invalid key or route.
+"""
 
 OTHER_TABLE = "give .quarantine() a table of another name"
 BEHIND_REPLAY = f"{OTHER_TABLE}; the rows that stay in this one are then not replayed any more"

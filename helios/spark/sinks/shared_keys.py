@@ -107,7 +107,7 @@ class SharedKeys:
                 return ""
         except (Py4JError, PySparkException):  # unreadable keys may be keys of the batch
             pass
-        return f"since then, {pipeline} has deleted keys of this batch or written newer rows of them"
+        return f"since this batch was looked up, {pipeline} has deleted keys of it or written newer rows of them"
 
     def _others(self, table: JavaTable) -> Iterator[tuple[str, Record]]:
         """The names and records of the other pipelines whose state must be compared."""
