@@ -143,7 +143,7 @@ def __getattr__(name: str) -> object:
 def _load_engine() -> DefaultEngine:
     from helios.engine import DefaultEngine
 
-    atexit.unregister(_at_exit)  # the script checks, plans or runs a pipeline
+    atexit.unregister(_at_exit)  # a script that needs the engine gets no note at exit
     return DefaultEngine()
 
 

@@ -50,7 +50,7 @@ def module_catalogs() -> dict[str, Catalog]:
 
 
 def runnable(plans: list[Plan], problems: list[HeliosError]) -> list[Plan]:
-    """The plans, unless there is a problem that makes a run impossible.
+    """The plans, unless a problem makes a run impossible.
 
     Raises:
         CheckFailed: There are such problems.
@@ -62,14 +62,14 @@ def runnable(plans: list[Plan], problems: list[HeliosError]) -> list[Plan]:
 
 
 def other_driver_problems(plan: Plan) -> list[HeliosError]:
-    """The problem that another driver holds the checkpoint; empty if none is found. The search needs no Spark."""
+    """A problem if another driver holds the checkpoint; empty otherwise. The search needs no Spark."""
     from helios.catalog.conf import pyiceberg_properties
     from helios.table.lease import second_driver
 
     if not plan.checkpoint:
         return []
-    driver = second_driver(plan.checkpoint, pyiceberg_properties(plan.write.table.catalog), plan.origin)
-    return [driver] if driver is not None else []
+    other_driver = second_driver(plan.checkpoint, pyiceberg_properties(plan.write.table.catalog), plan.origin)
+    return [other_driver] if other_driver is not None else []
 
 
 class DefaultEngine:

@@ -3,16 +3,16 @@
 HeliosError                 what happened, where in the script, the fix
 ├── InputError              the input is wrong: exit status 2, nothing was written
 │   ├── DeclarationError    an invalid value or `>>`
-│   ├── ScriptError         a script that cannot be loaded, or holds no pipeline
+│   ├── ScriptError         a script that cannot be loaded, or declares no pipeline
 │   ├── ConfigError         helios.toml, a profile, a `${NAME}`
-│   ├── CheckFailed         everything that `helios check` found, at once
-│   ├── NotFound            a table, catalog, namespace, snapshot or column that is not there
+│   ├── CheckFailed         all problems that a check found
+│   ├── NotFound            a table, catalog, namespace, snapshot or column that does not exist
 │   ├── EngineNeeded        a change of a table that only Spark can make
 │   └── CheckpointError     a checkpoint that is not this pipeline's, or cannot be trusted
-└── RunError                the run failed or a service is away: exit status 1
+└── RunError                the run failed, or a service is unreachable: exit status 1
     ├── EnvironmentProblem  Java, Spark or jars are missing
     ├── LedgerError         exactly-once cannot be proved; nothing was written
-    └── LeaseError          another driver is alive on this checkpoint
+    └── LeaseError          another driver holds the checkpoint
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class LeaseError(RunError):
 
 
 def near_miss(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the nearest known name, else the first twelve known names.
+    """The end of a message about an unknown name: the nearest known name, else up to twelve known names.
 
     Examples:
         >>> near_miss("oders", ["orders", "users"])

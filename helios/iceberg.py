@@ -25,10 +25,10 @@ class Iceberg:
 
         Args:
             table: `namespace.table` in the default catalog, or `catalog.namespace.table` with a declared catalog.
-            catalog: The catalog, or its name; then all parts of `table` are namespace and table.
+            catalog: The catalog, or its name; if it is given, `table` contains no catalog.
 
         Raises:
-            DeclarationError: The name has a bad part.
+            DeclarationError: A part of the name is invalid.
 
         Examples:
             >>> Iceberg.source("sales.orders").label()
@@ -41,11 +41,11 @@ class Iceberg:
         """A table to write, created from the stream's schema when it is missing.
 
         Args:
-            table: The same as for `source`.
-            catalog: The same as for `source`.
+            table: As for `source`.
+            catalog: As for `source`.
 
         Raises:
-            DeclarationError: The name has a bad part.
+            DeclarationError: A part of the name is invalid.
         """
         return IcebergSink(table=Identifier.parse(table), catalog=catalog)
 
@@ -58,20 +58,20 @@ class Iceberg:
         atomic: bool = False,
         tombstones: float | str | timedelta = "7d",
     ) -> MirrorSink:
-        """The tables of a database, after `Cdc.debezium(...)`: one table for each, with its own columns and key.
+        """Mirrors the tables of a database, after `Cdc.debezium(...)`: a target for each, with its own columns and key.
 
         A table is created with its first change. New columns are added with the first change that has them.
 
         Args:
             namespace: `namespace` in the default catalog, or `catalog.namespace` with a declared catalog.
-            catalog: The catalog, or its name; then all parts of `namespace` are namespace.
+            catalog: The catalog, or its name; if it is given, `namespace` contains no catalog.
             names: The pattern of the tables' names, such as `"{schema}_{table}"`, from the database's `{table}`,
                 `{schema}`, `{db}` and `{prefix}` (of Debezium's topics). Two tables with the same name stop the run.
             atomic: Whether all tables of a batch change in one commit of the catalog.
-            tombstones: The time for which a delete is remembered, so that an older change does not restore the key.
+            tombstones: How long a delete is remembered, so that an older change does not restore the key.
 
         Raises:
-            DeclarationError: The namespace has a bad part, or the names have no `{table}`.
+            DeclarationError: A part of the namespace is invalid, or `names` does not contain `{table}`.
 
         Examples:
             >>> Iceberg.mirror("local.shop").label()

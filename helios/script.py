@@ -45,14 +45,14 @@ class Script:
     module: ModuleType
 
     def choose(self, name: str | None) -> list[Pipeline]:
-        """All pipelines, each once, or those with a name: a variable's, else a pipeline's.
+        """All pipelines, each once; with a name, those of the variable of that name, else those that have the name.
 
         Raises:
             ScriptError: There is no pipeline, or no pipeline of that name.
         """
         if not self.pipelines:
             raise ScriptError(
-                f"{self.path} declares no pipeline: nothing in it is `source >> ... >> sink`.",
+                f"{self.path} declares no pipeline: it contains no `source >> ... >> sink`.",
                 where=Origin(str(self.path), 1),
                 fix="assign one to a variable: orders = Iceberg.source(...) >> Iceberg.sink(...).",
             )
@@ -85,7 +85,7 @@ def load_script(path: str | Path, values: Mapping[str, str] | None = None) -> Sc
         values: The values of `--set`, for `helios.param`.
 
     Raises:
-        ScriptError: The script is missing, has a syntax error or raises one, or does not have a parameter of `values`.
+        ScriptError: The script is missing, has a syntax error, raises an error, or lacks a parameter of `values`.
         HeliosError: A declaration in the script is wrong.
     """
     file = Path(path)
@@ -115,7 +115,7 @@ def load_script(path: str | Path, values: Mapping[str, str] | None = None) -> Sc
 
 
 def _declared(file: Path) -> ModuleType:
-    """A module with what a YAML file declares."""
+    """A module with the values that a YAML file declares."""
     module = ModuleType(MODULE)
     module.__file__ = str(file.resolve())
     sys.modules[MODULE] = module
@@ -159,7 +159,7 @@ def _execute(file: Path) -> ModuleType:
 
 
 def _later_errors(file: Path, values: dict[str, Any], first: HeliosError) -> list[HeliosError]:
-    """The errors of the declarations after the first wrong one, without declarations that need a missing name."""
+    """The errors of the declarations after the first wrong one; declarations that use a missing name are skipped."""
     body = ast.parse(file.read_bytes()).body
     frames = traceback.extract_tb(first.__traceback__)
     line = next((frame.lineno for frame in frames if frame.name == "<module>" and frame.filename == str(file)), None)
@@ -199,7 +199,7 @@ def _declares(node: ast.stmt, values: Mapping[str, Any]) -> bool:
 
 
 def _is_declaration(call: ast.expr, values: Mapping[str, Any]) -> bool:
-    """True if a call is one of Helios's that only declares a value."""
+    """True if a call is a function or method of Helios that only declares a value."""
     root = _root(call, values)
     module = getattr(root, "__name__", "") if isinstance(root, ModuleType) else getattr(root, "__module__", None)
     acts = isinstance(call, ast.Attribute) and call.attr in ACTS
@@ -207,10 +207,10 @@ def _is_declaration(call: ast.expr, values: Mapping[str, Any]) -> bool:
 
 
 LANGUAGE = ("helios.model.", "helios.steps.", "helios.sources.", "helios.iceberg")
-"""The modules of the functions and classes with which scripts declare."""
+"""The modules of the functions and classes that scripts use to declare values."""
 
 ACTS = ("run", "preview", "plan", "check", "schema")
-"""Methods of Helios that do more than declare."""
+"""Methods of declared values that do more than declare."""
 
 
 FUTURE = reduce(or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names))
@@ -244,7 +244,7 @@ def _hint(error: Exception) -> str:
     frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     if "pyspark" in Path(frames[-1]).parts:
         return (
-            "No Spark runs while a script is loaded: call it inside a function of the pipeline; "
+            "Spark does not run while a script is loaded: call it inside a function of the pipeline; "
             "a udf takes its type as an object, such as udf(f, LongType())"
         )
     return ""
@@ -267,14 +267,14 @@ ARGUMENTS = {
     "order": "order_by",
     "ttl": "tombstones",
 }
-"""Arguments of other tools, each with Helios's name of the argument or a sentence."""
+"""Arguments of other tools, each with the argument of Helios, or with a phrase if that has no name."""
 
 
 def _argument(owner: str | None, call: str, name: str) -> str:
     """A hint about an argument that a call does not have.
 
     Args:
-        owner: The name of the method's class; None for a function, or if the error does not have it.
+        owner: The name of the method's class; None for a function, or if the error does not name it.
         call: The name of the method or function.
         name: The name of the argument.
     """
@@ -286,7 +286,7 @@ def _argument(owner: str | None, call: str, name: str) -> str:
     instead = ARGUMENTS.get(name)
     if instead in known:
         return f"Write {instead}="
-    if instead is not None and " " in instead:  # a sentence
+    if instead is not None and " " in instead:  # a phrase
         return f"Write {instead}"
     return near_miss(name, [parameter for parameter in known if parameter != "self"]) if known else ""
 
@@ -358,7 +358,7 @@ def _root(value: ast.expr, values: Mapping[str, Any]) -> Any:
 
 
 def note_unrun_pipelines() -> None:
-    """Prints a note at the end of `python script.py`, if the script has declared pipelines and run none."""
+    """Prints a note at the end of `python script.py`, if the script has declared pipelines but run none."""
     main, file = sys.modules.get("__main__"), sys.argv[0]  # Python has already removed `__file__`
     interactive = hasattr(sys, "ps1") or "IPython" in sys.modules
     raised = hasattr(sys, "last_type")
@@ -372,10 +372,10 @@ def note_unrun_pipelines() -> None:
 
 
 def _refuse_unfinished(file: Path, public: Mapping[str, Any]) -> None:
-    """Refuses a script without a pipeline that has a stream or steps: the sink is missing.
+    """Refuses a script without a pipeline if a variable is an unfinished one: a stream or steps without a sink.
 
     Raises:
-        ScriptError: A variable is a stream or steps.
+        ScriptError: A variable is a stream, or steps.
     """
     for name, value in public.items():
         if isinstance(value, (Flow, Transform)):

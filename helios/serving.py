@@ -1,4 +1,4 @@
-"""An HTTP server of uvicorn in a thread of this process."""
+"""An HTTP server, uvicorn, in a thread of this process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READY = 30.0
 
 
 class _Uvicorn(uvicorn.Server):
-    """A server that leaves signals to its process."""
+    """A server that installs no signal handlers."""
 
     @override
     @contextmanager
@@ -33,10 +33,10 @@ class ServerThread:
 
     Args:
         app: The ASGI application.
-        listening: The socket that it listens on.
+        listening: The socket that the server listens on.
         loop: The event loop of the thread.
         name: The name of the thread.
-        settings: Settings of `uvicorn.Config`, beside those that all servers of Helios have.
+        settings: Settings of `uvicorn.Config`, in addition to those of all servers of Helios.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ServerThread:
         """Starts the server, and waits until it accepts connections.
 
         Args:
-            what: The server in the error's text.
+            what: The name of the server in the error.
 
         Raises:
             RunError: The server did not start.
@@ -72,7 +72,7 @@ class ServerThread:
         return self._thread.is_alive()
 
     def stop(self, seconds: float | None = None) -> None:
-        """Answers the current requests, and ends; waits for so many seconds at most."""
+        """Answers the current requests and ends; waits for at most `seconds`."""
         self._server.should_exit = True
         self._thread.join(seconds)
 
@@ -85,14 +85,14 @@ def listening(host: str, port: int, what: str, fix: str, backlog: int | None = N
     """A socket that listens on an address.
 
     Args:
-        host: The address of this machine; one of IPv6 has colons.
+        host: An address of this machine, IPv4 or IPv6.
         port: The port; 0 takes a free one.
-        what: What cannot be done if the address is taken.
-        fix: What to do then.
-        backlog: Connections that the kernel queues.
+        what: The beginning of the error, such as "the page cannot be served".
+        fix: The fix in the error.
+        backlog: The number of connections that the kernel queues.
 
     Raises:
-        RunError: The address is taken, or none of this machine.
+        RunError: The address is in use, or is not an address of this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

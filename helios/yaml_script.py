@@ -1,4 +1,4 @@
-"""Pipelines that are declared in a YAML file: the names and arguments are those of Python."""
+"""Pipelines declared in a YAML file, with the names and arguments of the Python API."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCALARS: tuple[tuple[str, Callable[[str], Any]], ...] = (
     (r"[-+]?\d+", int),
     (r"[-+]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][-+]?\d+)?", float),
 )
-"""Plain texts that stand for a value that is no text: those of YAML 1.2, so that `on` and `2026-01-01` stay texts."""
+"""Patterns of plain texts that become other values. They are those of YAML 1.2: `on` and `2026-01-01` stay texts."""
 
 
 def declared(file: Path) -> dict[str, Any]:
@@ -41,8 +41,8 @@ def declared(file: Path) -> dict[str, Any]:
         file: The file, as `docs/yaml.md` describes it.
 
     Raises:
-        ScriptError: It is no YAML, or has a wrong key, name or argument.
-        CheckFailed: It has several problems, each with its line.
+        ScriptError: The file is not YAML, or has a wrong key, name or argument.
+        CheckFailed: The file has several problems, each with its line.
     """
     try:
         import yaml
@@ -65,10 +65,10 @@ def declared(file: Path) -> dict[str, Any]:
 
 
 class _File:
-    """A file while it is read.
+    """Reads a file.
 
     Args:
-        file: Its path, which errors and plans name.
+        file: The path, which errors and plans name.
     """
 
     def __init__(self, file: Path) -> None:
@@ -86,20 +86,20 @@ class _File:
             for key, default in self._items(sections["params"]):
                 self._params[key.value] = param(key.value, self._value(default))
                 self._env[key.value] = str(self._params[key.value])
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for section, read in (("streams", self._stream), ("pipelines", self._pipeline)):
             for key, node in self._items(sections[section]) if section in sections else ():
                 try:
-                    if key.value in found:
-                        raise self._error(key, f"{key.value!r} is there twice.", "give each a name of its own.")
-                    found[key.value] = read(node)
+                    if key.value in values:
+                        raise self._error(key, f"{key.value!r} is there twice.", "use distinct names.")
+                    values[key.value] = read(node)
                 except HeliosError as error:
                     self._problems += error.problems if isinstance(error, CheckFailed) else [error]
                 else:
-                    self._streams |= {key.value: found[key.value]} if section == "streams" else {}
+                    self._streams |= {key.value: values[key.value]} if section == "streams" else {}
         if self._problems:
             raise self._problems[0] if len(self._problems) == 1 else CheckFailed(self._problems)
-        return found
+        return values
 
     # what a file declares
 
@@ -113,13 +113,13 @@ class _File:
             raise self._error(node, "a pipeline needs a sink.", 'such as `sink: {Iceberg.sink: "sales.orders"}`.')
         several = _kind(parts["sink"]) == "sequence"
         sinks = [self._chain(one, Sink, "a sink") for one in (parts["sink"].value if several else [parts["sink"]])]
-        made = self._evaluate("a >> b", parts["sink"], a=flow, b=sinks if several else sinks[0])
+        pipeline = self._evaluate("a >> b", parts["sink"], a=flow, b=sinks if several else sinks[0])
         named = {key: self._value(parts[key]) for key in ("name", "was") if key in parts}
         if not named:
-            return made
-        if "name" not in named or not isinstance(made, Pipeline):
-            raise self._error(parts.get("was", parts["sink"]), "a name is given to one pipeline, and was= beside it.")
-        return self._evaluate("f(*a, **k)", parts["name"], f=made.named, a=[named.pop("name")], k=named)
+            return pipeline
+        if "name" not in named or not isinstance(pipeline, Pipeline):
+            raise self._error(parts.get("was", parts["sink"]), "name: is for one pipeline, and was: needs name:.")
+        return self._evaluate("f(*a, **k)", parts["name"], f=pipeline.named, a=[named.pop("name")], k=named)
 
     def _flow(self, node: Node, parts: Mapping[str, Node]) -> Flow:
         if "source" not in parts:
@@ -127,13 +127,13 @@ class _File:
         flow = self._start(parts["source"])
         steps = parts.get("steps")
         if steps is not None and _kind(steps) != "sequence":
-            raise self._error(steps, "steps are a list.", "begin each with `- `.")
+            raise self._error(steps, "steps must be a list.", "begin each with `- `.")
         for step in steps.value if steps is not None else ():
             flow = self._evaluate("a >> b", step, a=flow, b=self._chain(step, Transform, "a step"))
         return flow
 
     def _start(self, node: Node) -> Flow:
-        """A stream by its name, or a source."""
+        """The stream with a name, or a source."""
         if _kind(node) != "scalar":
             source: Source = self._chain(node, Source, "a source")
             return source
@@ -142,12 +142,12 @@ class _File:
         return self._streams[node.value]
 
     def _chain(self, node: Node, kind: type, what: str) -> Any:
-        """The value of calls: the first key is a name of Helios, each other one a method of what is there then."""
+        """The value of chained calls: the first key is a name of Helios, each later one a method of the value."""
         if _kind(node) == "scalar":
             return self._call(self._public(node), node, None)
         value: Any = None
-        for at, (key, arguments) in enumerate(self._items(node)):
-            value = self._call(self._method(value, key) if at else self._public(key), key, arguments)
+        for index, (key, arguments) in enumerate(self._items(node)):
+            value = self._call(self._method(value, key) if index else self._public(key), key, arguments)
         if not isinstance(value, kind):
             raise self._error(node, f"{what} is expected here, not {type(value).__name__}.")
         return value
@@ -174,13 +174,13 @@ class _File:
 
     def _callable(self, value: Any, node: Node) -> Callable[..., Any]:
         if not callable(value) or (isinstance(value, type) and issubclass(value, Exception)):
-            raise self._error(node, f"{node.value!r} is no source, step, sink or setting.")
+            raise self._error(node, f"{node.value!r} is not a source, step, sink or setting.")
         return value  # type: ignore[no-any-return]
 
     # calls
 
     def _call(self, function: Callable[..., Any], node: Node, arguments: Node | None) -> Any:
-        """The result of a call whose line is that of its name in the file."""
+        """The result of a call; errors name the line of the call in the file."""
         positional, named = self._arguments(function, arguments)
         return self._evaluate("f(*a, **k)", node, f=function, a=positional, k=named)
 
@@ -201,7 +201,7 @@ class _File:
         if _kind(node) == "sequence":
             return [self._value(one) for one in node.value], {}
         known = inspect.signature(function).parameters
-        several = next((name for name, p in known.items() if p.kind is p.VAR_POSITIONAL), None)
+        varargs = next((name for name, p in known.items() if p.kind is p.VAR_POSITIONAL), None)
         rest = next((name for name, p in known.items() if p.kind is p.VAR_KEYWORD), None)
         named = {key.value: (key, self._value(value)) for key, value in self._items(node)}
         unknown = [key for name, (key, _) in named.items() if name not in known or name == rest]
@@ -211,10 +211,13 @@ class _File:
                 return [{name: value for name, (_, value) in named.items()}], {}  # the call takes a dict
             wrong = unknown[0]
             raise self._error(wrong, f"there is no argument {wrong.value!r}. {near_miss(wrong.value, known)}")
-        given = {name: value for name, (_, value) in named.items()}
-        spread = given.pop(several, []) if several is not None else []
-        ahead = [name for name, p in known.items() if p.kind is p.POSITIONAL_ONLY and name in given]
-        return [*(given.pop(name) for name in ahead), *(spread if isinstance(spread, list) else [spread])], given
+        keywords = {name: value for name, (_, value) in named.items()}
+        spread = keywords.pop(varargs, []) if varargs is not None else []
+        positional = [name for name, p in known.items() if p.kind is p.POSITIONAL_ONLY and name in keywords]
+        return [
+            *(keywords.pop(name) for name in positional),
+            *(spread if isinstance(spread, list) else [spread]),
+        ], keywords
 
     # values
 
@@ -229,12 +232,12 @@ class _File:
         if (whole := re.fullmatch(r"\$\{(\w+)\}", node.value)) and whole[1] in self._params:
             return self._params[whole[1]]  # with the type of its default
         if not plain or text != node.value:
-            return text  # also a number of the environment: an account may begin with a zero
+            return text  # no number even if it looks like one: an account from the environment may begin with a zero
         return next((read(text) for pattern, read in SCALARS if re.fullmatch(pattern, text)), text)
 
     def _tagged(self, node: Node) -> Any:
-        """`!stream orders` is a stream, `!day ts` the call of a function of Helios."""
-        name, node = node.tag[1:], copy(node)  # an alias may use the node again
+        """A tagged value: `!stream orders` is a stream, `!day ts` calls a function of Helios."""
+        name, node = node.tag[1:], copy(node)  # a copy, since an alias may use the node again
         node.tag = ""
         if name == "stream":
             if _kind(node) == "mapping" and any(key.value in STREAM for key, _ in self._items(node)):
@@ -264,7 +267,7 @@ class _File:
         seen: set[str] = set()
         for key, value in node.value:
             if _kind(key) != "scalar" or key.value == "<<":
-                raise self._error(key, "a key is a name; merged keys are not read.")
+                raise self._error(key, "a key must be a name; merge keys (<<) are not supported.")
             if key.value in seen:
                 raise self._error(key, f"{key.value!r} is there twice.", "leave one of them out.")
             seen.add(key.value)
@@ -282,7 +285,7 @@ def _kind(node: Node) -> str:
 
 
 def _named(name: str, node: Node) -> Node:
-    """A node of another text at the same place."""
+    """A node with another text at the same position."""
     import yaml
 
     return yaml.ScalarNode("", name, node.start_mark, node.end_mark)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
-from helios.catalog.keys import HTTP, Fault, Given, Key, Setting, Value, conf
+from helios.catalog.keys import HTTP, Fault, Key, Setting, Settings, Value, conf
 from helios.catalog.rows import StorageRow
 from helios.model.values import Secret
 
@@ -43,7 +43,7 @@ class Account:
         self.host = f"{self.name}.{SUFFIX}"
 
     def connection_string(self) -> Secret | None:
-        """A connection string with the endpoint, for clients without another setting; None without an endpoint."""
+        """A connection string with the endpoint, for clients without a setting for the endpoint; None without one."""
         if not self.endpoint:
             return None
         pairs = {"BlobEndpoint": str(self.endpoint), "AccountName": self.name}
@@ -142,20 +142,20 @@ def _no_checkpoint(storage: Storage, location: str) -> str | None:
     return None
 
 
-def _fault(given: Given) -> Fault | None:
-    ways = [name for name in ("account_key", "sas_token", "connection_string") if given.get(name) is not None]
+def _fault(settings: Settings) -> Fault | None:
+    ways = [name for name in ("account_key", "sas_token", "connection_string") if settings.get(name) is not None]
     if len(ways) > 1:
         return ways[1], f"{ways[0]} and {ways[1]} are two ways to say the same: give one of them."
-    string = given.get("connection_string")
+    string = settings.get("connection_string")
     if string is None:
-        return None if given.get("account") else (None, "it needs account, or connection_string.")
-    settings = string_settings(string.reveal() if isinstance(string, Secret) else str(string))
-    if not (settings.get("AccountName") or settings.get("BlobEndpoint")):
+        return None if settings.get("account") else (None, "it needs account, or connection_string.")
+    pairs = string_settings(string.reveal() if isinstance(string, Secret) else str(string))
+    if not (pairs.get("AccountName") or pairs.get("BlobEndpoint")):
         return "connection_string", (
             "connection_string names no account: copy it from the portal's access keys "
             '("DefaultEndpointsProtocol=https;AccountName=...;AccountKey=...").'
         )
-    if given.get("endpoint") and settings.get("BlobEndpoint"):
+    if settings.get("endpoint") and pairs.get("BlobEndpoint"):
         return "endpoint", "endpoint and the BlobEndpoint of connection_string are the same: give one of them."
     return None
 
@@ -182,6 +182,6 @@ ADLS = StorageRow(
     gaps=(
         "without keys, checkpoints use the machine's managed identity: Hadoop's driver supports no other part of the "
         "chain",
-        "checkpoints at an `endpoint` need it as `http://host:port/account`, and a warehouse that begins with abfs://",
+        "for checkpoints, `endpoint` must be `http://host:port/account`, and the warehouse must begin with abfs://",
     ),
 )

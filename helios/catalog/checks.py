@@ -69,7 +69,7 @@ def checked_row(catalog: Catalog) -> CatalogRow:
         raise DeclarationError(
             f"catalog {catalog.name!r}: storage must be a Storage, not {type(catalog.storage).__name__}.",
             where=catalog.origin,
-            fix="write storage=Storage.s3(...) or another kind; a name is for helios.toml.",
+            fix="write storage=Storage.s3(...) or another kind; only helios.toml names storages.",
         )
     if catalog.storage is not None and catalog.storage.type not in row.storages:
         raise DeclarationError(
@@ -98,14 +98,14 @@ def check_warehouse(catalog: Catalog, row: CatalogRow) -> None:
         raise DeclarationError(
             f"catalog {catalog.name!r}: its warehouse {place} is not on its {storage.type} storage.",
             where=catalog.origin,
-            fix=f"name a warehouse on it ({STORAGES[storage.type].example}), or another storage.",
+            fix=f"give a warehouse on that storage ({STORAGES[storage.type].example}), or another storage.",
         )
     if row.placed and not row.warehouse(catalog):
         example = STORAGES[storage.type if storage else row.storages[0]].example
         raise DeclarationError(
             f"catalog {catalog.name!r}: it needs warehouse.",
             where=catalog.origin,
-            fix=f"say where tables are put: {example}.",
+            fix=f"give a warehouse, such as {example}.",
         )
     if row.placed and place and kind not in row.storages:
         raise DeclarationError(

@@ -29,13 +29,13 @@ _OVERRIDABLE = (
     "s3.connect-",
     "s3.request-",
 )
-"""Prefixes of timeouts and retries: Helios sets defaults for them, and users may set others."""
+"""Prefixes of settings for timeouts and retries: Helios sets defaults, and users may override them."""
 
 
 def spark_conf(catalog: Catalog) -> dict[str, str]:
     """The Spark conf that declares a catalog, with secrets in clear: for the session only, never to be shown.
 
-    A catalog with several replicas gets the address of the first one; `replicas` gives the others.
+    A catalog with several replicas gets the address of the first one; see `replicas`.
 
     Examples:
         >>> from helios import Catalog
@@ -46,7 +46,7 @@ def spark_conf(catalog: Catalog) -> dict[str, str]:
 
 
 def shown_spark_conf(catalog: Catalog) -> dict[str, str]:
-    """The same conf as a plan or a log may show it: secrets are `***`."""
+    """The conf of `spark_conf` for plans and logs: secrets are `***`."""
     return {key: str(value) for key, value in _spark(catalog).items()}
 
 
@@ -63,7 +63,7 @@ def pyiceberg_properties(catalog: Catalog) -> dict[str, str]:
 
 
 def replicas(catalog: Catalog) -> tuple[Catalog, ...]:
-    """The replicas of a catalog, each with one address, in the order of its `uri`; the catalog itself without a list.
+    """The replicas of a catalog, each with one address, in the order of `uri`; the catalog itself if `uri` is no list.
 
     Examples:
         >>> from helios import Catalog
@@ -97,8 +97,8 @@ def components(catalog: Catalog) -> tuple[str, ...]:
         ('iceberg', 'sqlite')
     """
     storage = storage_of(catalog)
-    of_storage = STORAGES[storage.type].components if storage else ()
-    return tuple(dict.fromkeys((*CATALOGS[catalog.type].components, *of_storage)))
+    storage_components = STORAGES[storage.type].components if storage else ()
+    return tuple(dict.fromkeys((*CATALOGS[catalog.type].components, *storage_components)))
 
 
 def warehouse(catalog: Catalog) -> str | None:
@@ -136,10 +136,10 @@ def default_checkpoint(catalog: Catalog, pipeline: str) -> str:
 
 
 def keys_folder(catalog: Catalog, checkpoint: str | None, id: str) -> str | None:
-    """The folder of the keys that a pipeline's upserts remember.
+    """The folder in which a pipeline stores the keys of its upserts.
 
-    None if only the server knows the warehouse. None also if the checkpoint is in another store than the warehouse:
-    Hadoop has the driver and the credentials of the checkpoint's store only.
+    None if only the server knows the warehouse, or if the checkpoint is in another store than the warehouse: Hadoop
+    has the driver and the credentials of the checkpoint's store only.
 
     Args:
         catalog: The catalog of the pipeline's table.
@@ -202,7 +202,7 @@ def hadoop_conf(location: str, catalogs: Iterable[Catalog], storage: Storage | N
     Args:
         location: The URI of the checkpoint or folder.
         catalogs: The pipeline's catalogs. The credentials are those of the catalog whose warehouse is in the same
-            bucket, else of the first catalog on such a storage, else those of the default chain.
+            bucket, else of the first catalog on this type of storage, else of the default chain.
         storage: The storage to use instead of the catalogs' storages.
     """
     storage = storage or _storage_at(location, catalogs)
@@ -234,9 +234,9 @@ def _spark(catalog: Catalog) -> dict[str, Value]:
     prefix = f"spark.sql.catalog.{catalog.name}"
     first = replicas(catalog)[0]
     storage = storage_of(first)
-    of_storage = STORAGES[storage.type].spark(storage) if storage else {}
-    of_catalog = CATALOGS[catalog.type].spark(first)
-    merged = {**of_storage, **of_catalog, **_EVERY_CATALOG, **_properties(catalog)}
+    storage_conf = STORAGES[storage.type].spark(storage) if storage else {}
+    catalog_conf = CATALOGS[catalog.type].spark(first)
+    merged = {**storage_conf, **catalog_conf, **_EVERY_CATALOG, **_properties(catalog)}
     return {prefix: SPARK_CATALOG, **{f"{prefix}.{key}": value for key, value in merged.items()}}
 
 

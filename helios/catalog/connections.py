@@ -30,9 +30,9 @@ def prepare(catalog: Catalog) -> None:
     Raises:
         EnvironmentProblem: The folder cannot be created.
     """
-    make = CATALOGS[catalog.type].prepare
-    if make is not None:
-        make(catalog)
+    prepare_row = CATALOGS[catalog.type].prepare
+    if prepare_row is not None:
+        prepare_row(catalog)
 
 
 def client(catalog: Catalog) -> PyCatalog:
@@ -145,14 +145,14 @@ def _name_errors() -> tuple[type[Exception], ...]:
 
 def addresses(catalog: Catalog) -> tuple[str, ...]:
     """The addresses in a catalog's settings: of its servers and of its token endpoint."""
-    found: list[str] = []
+    listed: list[str] = []
     for name in ("uri", "endpoint", "oauth2_server_uri"):
         setting = catalog.option(name)
         if isinstance(setting, tuple):
-            found += setting
+            listed += setting
         elif setting:
-            found.append(str(setting))
-    return tuple(found)
+            listed.append(str(setting))
+    return tuple(listed)
 
 
 def _mentioned_addresses(catalog: Catalog, error: BaseException) -> str:

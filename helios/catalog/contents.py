@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Name = tuple[str, ...]
 
 CACHE_SECONDS = 5.0
-"""The age up to which a table's metadata from a catalog server is used again. Embedded catalogs are never cached."""
+"""How long a table's metadata from a catalog server is cached. Metadata from embedded catalogs is not cached."""
 
 
 class Reader(Protocol):
@@ -49,7 +49,7 @@ class Reader(Protocol):
 
 
 def reader(catalog: Catalog) -> Reader:
-    """The fastest reader of a catalog: of its SQLite file if it has one."""
+    """The fastest reader for a catalog: if the catalog is a SQLite file, that file is read directly."""
     database = CATALOGS[catalog.type].database
     return _SqliteReader(catalog, database(catalog)) if database else _ClientReader(catalog)
 
@@ -62,9 +62,13 @@ class _SqliteReader:
         self._file = file
 
     def namespaces(self) -> set[Name]:
-        named = [row["namespace"] for row in self._rows("SELECT DISTINCT namespace FROM iceberg_namespace_properties")]
-        used = [row["table_namespace"] for row in self._rows("SELECT DISTINCT table_namespace FROM iceberg_tables")]
-        levels = {tuple(text.split(".")) for text in (*named, *used)}
+        declared = [
+            row["namespace"] for row in self._rows("SELECT DISTINCT namespace FROM iceberg_namespace_properties")
+        ]
+        with_tables = [
+            row["table_namespace"] for row in self._rows("SELECT DISTINCT table_namespace FROM iceberg_tables")
+        ]
+        levels = {tuple(text.split(".")) for text in (*declared, *with_tables)}
         return {name[:depth] for name in levels for depth in range(1, len(name) + 1)}
 
     def tables(self, namespace: Name) -> list[str] | None:
@@ -126,7 +130,8 @@ class _SqliteReader:
     def _unreadable(self, error: sqlite3.Error) -> RunError:
         return RunError(
             f"catalog {self._catalog.name!r}: {self._file} cannot be read: {error}.",
-            fix="check that it is a SQLite file that you may write and no other process locks, or give another path=.",
+            fix="check that it is a SQLite file, that you can write to it and that no process has locked it, or set "
+            "another path=.",
         )
 
 
@@ -185,15 +190,15 @@ def _fresh(entry: tuple[float, object] | None) -> bool:
 
 def forget(catalog: Catalog, table: Name) -> None:
     """Drops a table from the cache."""
-    for remembered in (_LOADED, _SEEN):
-        remembered.pop((os.getpid(), catalog, table), None)
+    for cached_tables in (_LOADED, _SEEN):
+        cached_tables.pop((os.getpid(), catalog, table), None)
 
 
 def forget_all(catalog: Catalog) -> None:
-    """Drops all tables of a catalog from the cache, after another client in this process has written some."""
-    for remembered in (_LOADED, _SEEN):
-        for key in [key for key in tuple(remembered) if key[:2] == (os.getpid(), catalog)]:
-            remembered.pop(key, None)
+    """Drops all tables of a catalog from the cache, after another client in this process has written some of them."""
+    for cached_tables in (_LOADED, _SEEN):
+        for key in [key for key in tuple(cached_tables) if key[:2] == (os.getpid(), catalog)]:
+            cached_tables.pop(key, None)
 
 
 def _below(connection: PyCatalog, namespace: Name) -> Iterator[Name]:
@@ -209,7 +214,7 @@ def _below(connection: PyCatalog, namespace: Name) -> Iterator[Name]:
 
 @lru_cache(maxsize=64)
 def _metadata(path: str) -> TableMetadata:
-    # A metadata file never changes, so the cache needs no key but its path.
+    # A metadata file never changes, so its path is enough as a cache key.
     from pyiceberg.serializers import Compressor, FromByteStream
 
     with open(path, "rb") as stream:
@@ -232,8 +237,8 @@ def _open(catalog: Catalog, table: Name, metadata: TableMetadata, location: str)
 class _Later:
     """A proxy that creates its object when an attribute is first read."""
 
-    def __init__(self, make: Callable[[], object]) -> None:
-        self.__dict__["_object"] = cache(make)
+    def __init__(self, create: Callable[[], object]) -> None:
+        self.__dict__["_object"] = cache(create)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from helios.catalog.spec import Catalog
 
 BUSY_SECONDS = 60
-"""How long a commit to a SQLite catalog waits for another commit. The driver's 3 s are few for several pipelines."""
+"""How long a commit to a SQLite catalog waits for others. The default of 3 s is too short for several pipelines."""
 
 
 def _default_folder(name: str, project: Path) -> str:
@@ -47,7 +47,7 @@ def _memory_folder(catalog: Catalog) -> Path:
 
 
 def _settings(folder: Callable[[Catalog], Path]) -> dict[str, Callable[[Catalog], dict[str, Value]]]:
-    """The functions `spark` and `pyiceberg` of the row of a SQLite catalog in a folder."""
+    """The functions `spark` and `pyiceberg` for the row of a SQLite catalog."""
 
     def warehouse(catalog: Catalog) -> str:
         declared, storage = catalog.option("warehouse"), catalog.storage
@@ -104,9 +104,9 @@ def _prepare(catalog: Catalog, folder: Path) -> None:
             db.execute("COMMIT")
     except (OSError, sqlite3.Error) as error:
         raise EnvironmentProblem(
-            f"catalog {catalog.name!r} cannot be made in {folder}: {error}.",
+            f"catalog {catalog.name!r} cannot be created in {folder}: {error}.",
             where=catalog.origin,
-            fix="give a folder that can be written as path=.",
+            fix="set path= to a folder that you can write to.",
         ) from error
 
 
@@ -172,7 +172,7 @@ LOCAL = CatalogRow(
     gaps=(
         "on a cluster, every machine must see the path",
         "a namespace part with a dot is the same as two parts",
-        "the path must not hold '?', '#' or '%'",
+        "the path must not contain '?', '#' or '%'",
     ),
 )
 MEMORY = CatalogRow(

@@ -19,7 +19,7 @@ _NEVER = "4102444800000"
 
 
 def _emulated(storage: Storage) -> bool:
-    """True if the server is an emulator: only emulators speak plain http. An emulator takes no credentials."""
+    """True if the endpoint is an emulator: only emulators use plain http. They need no credentials."""
     return str(storage.option("endpoint") or "").startswith("http://")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from helios.catalog.keys import HTTP, Fault, Given, Key, Setting, Value, conf, insecure
+from helios.catalog.keys import HTTP, Fault, Key, Setting, Settings, Value, conf, insecure
 from helios.catalog.rows import CatalogRow
 
 if TYPE_CHECKING:
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def _region(catalog: Catalog) -> Setting | None:
-    of_storage = catalog.storage.option("region") if catalog.storage else None
-    # Other servers than Amazon's rarely have regions, but requests are signed for one.
+    storage_region = catalog.storage.option("region") if catalog.storage else None
+    # Servers other than Amazon's rarely have regions, but a request is always signed for one.
     default = "us-east-1" if catalog.option("endpoint") else None
-    return catalog.option("region") or of_storage or default
+    return catalog.option("region") or storage_region or default
 
 
 def _storage_key(catalog: Catalog, name: str) -> Setting | None:
@@ -65,11 +65,11 @@ def _java(catalog: Catalog) -> dict[str, Value]:
     )
 
 
-def _fault(given: Given) -> Fault | None:
-    account = given.get("catalog_id")
+def _fault(settings: Settings) -> Fault | None:
+    account = settings.get("catalog_id")
     if isinstance(account, str) and "${" not in account and not account.isdigit():
         return "catalog_id", f"catalog_id {account!r} is not the number of an AWS account."
-    return insecure(given, "endpoint")
+    return insecure(settings, "endpoint")
 
 
 GLUE = CatalogRow(
@@ -93,8 +93,8 @@ GLUE = CatalogRow(
     client="helios.catalog.clients.glue:GlueCatalog",
     extra="glue",
     gaps=(
-        "namespaces have one level, and names are lower case: so are Glue's databases",
+        "namespaces have one level, and names are lower case, as Glue's databases are",
         "Spark's Glue client takes keys and profile from system properties of the driver: one identity per process",
-        "executors know no `profile`: set AWS_PROFILE there, or give the storage keys",
+        "executors do not know `profile`: set AWS_PROFILE there, or give the storage keys",
     ),
 )

@@ -28,7 +28,7 @@ def _spark(catalog: Catalog) -> dict[str, Value]:
 
 
 def _pyiceberg(catalog: Catalog) -> dict[str, Value]:
-    # Spark's client is of Hive 2. PyIceberg's client must use Hive 2's names of column types too.
+    # Spark's client is that of Hive 2, so PyIceberg's client must also use the type names of Hive 2.
     return conf({**_common(catalog), "helios.hive.lock": catalog.option("lock"), "hive.hive2-compatible": "true"})
 
 
@@ -53,7 +53,7 @@ HIVE = CatalogRow(
     client="helios.catalog.clients.hive:HiveCatalog",
     extra="hive",
     gaps=(
-        "namespaces have one level, and names are lower case: so are Hive's databases",
-        "no Kerberos of its own: give `hadoop.*` and `hive.kerberos-*` as properties",
+        "namespaces have one level, and names are lower case, as Hive's databases are",
+        "no setting for Kerberos: give `hadoop.*` and `hive.kerberos-*` as properties",
     ),
 )

@@ -15,7 +15,7 @@ from helios.model.values import Secret
 Value: TypeAlias = str | Secret
 Setting: TypeAlias = str | Secret | bool | tuple[str, ...]
 Pairs: TypeAlias = tuple[tuple[str, Setting], ...]
-Given: TypeAlias = Mapping[str, object]
+Settings: TypeAlias = Mapping[str, object]
 Fault: TypeAlias = tuple[str | None, str]
 """The key that is wrong (None if no single key is), and a sentence that says why."""
 
@@ -26,7 +26,7 @@ _FLAGS = {"true": True, "false": False}
 
 
 class Key(NamedTuple):
-    """One setting of a row.
+    """One setting of a type of catalog or storage.
 
     Args:
         name: The name of the factory's argument, and the key in helios.toml.
@@ -51,12 +51,12 @@ class Key(NamedTuple):
     default: Callable[[str, Path], str] | None = None
 
 
-def problem(keys: Iterable[Key], given: Given, required: bool = True) -> Fault | None:
-    """The first problem of some settings; None if there is none.
+def problem(keys: Iterable[Key], settings: Settings, required: bool = True) -> Fault | None:
+    """The first problem with the settings; None if there is none.
 
     Args:
         keys: The row's keys.
-        given: The settings.
+        settings: The settings.
         required: Whether the settings are complete and final; otherwise they may still contain `${NAME}`.
 
     Examples:
@@ -64,13 +64,13 @@ def problem(keys: Iterable[Key], given: Given, required: bool = True) -> Fault |
         ('pth', "unknown key 'pth'. Did you mean 'path'?")
     """
     known = {key.name: key for key in keys}
-    for name, value in given.items():
+    for name, value in settings.items():
         if name not in known:
             return name, f"unknown key {name!r}. {near_miss(name, known)}"
         wrong = _value_problem(known[name], value, required)
         if wrong:
             return name, f"{name} {wrong}"
-    missing = next((key.name for key in known.values() if key.required and key.name not in given), None)
+    missing = next((key.name for key in known.values() if key.required and key.name not in settings), None)
     return (None, f"it needs {missing}.") if required and missing else None
 
 
@@ -93,7 +93,7 @@ def _value_problem(key: Key, value: object, final: bool) -> str | None:
         return "must be the path of a file, not its content."
     unusable = next((c for c in text if c in UNUSABLE_IN_PATHS), None) if key.path else None
     if unusable:
-        return f"{text!r} must not hold {unusable!r}: PyIceberg and SQLite's driver read it as a URL."
+        return f"{text!r} must not contain {unusable!r}: PyIceberg and SQLite's driver read it as a URL."
     return _url_problem(text, key.schemes) if key.schemes and (final or "${" not in text) else None
 
 
@@ -106,25 +106,25 @@ def _url_problem(text: str, schemes: tuple[str, ...]) -> str | None:
         return "is not a URL." if "@" in text else f"is not a URL: {error}."
     wrong = parts.scheme not in schemes or not host
     if user is not None or (wrong and "@" in text):
-        return "must not hold a user or a password: it would be shown. Give them as settings of their own."
+        return "must not contain a user or a password: it would be shown. Give them in their own settings."
     if wrong:
         return f"{text!r} is not a URL that begins with {' or '.join(f'{scheme}://' for scheme in schemes)}."
     return None
 
 
-def complete(keys: Iterable[Key], given: Given, name: str, here: Path, home: Callable[[], Path]) -> Pairs:
+def complete(keys: Iterable[Key], settings: Settings, name: str, here: Path, home: Callable[[], Path]) -> Pairs:
     """Settings in the row's order, with defaults filled in, paths absolute and secrets wrapped.
 
     Args:
         keys: The row's keys.
-        given: The settings, already checked.
-        name: The catalog's name, from which defaults are made.
+        settings: The settings, already checked.
+        name: The catalog's name, for defaults that contain it.
         here: The folder to which relative paths are relative.
         home: Returns the project's folder; called only if a default needs it.
     """
     pairs: list[tuple[str, Setting]] = []
     for key in keys:
-        value = given.get(key.name)
+        value = settings.get(key.name)
         if value is None:
             if key.default is None:
                 continue
@@ -147,7 +147,7 @@ def _converted(key: Key, value: object, here: Path) -> Setting:
     return Secret(text) if key.secret else text
 
 
-def insecure(given: Given, *names: str) -> Fault | None:
+def insecure(settings: Settings, *names: str) -> Fault | None:
     """The problem with an `http://` address of another machine, unless `allow_http` is set.
 
     Examples:
@@ -155,10 +155,10 @@ def insecure(given: Given, *names: str) -> Fault | None:
         'uri'
         >>> insecure({"uri": "http://127.0.0.1:8181"}, "uri")
     """
-    if given.get("allow_http") in (True, "true"):
+    if settings.get("allow_http") in (True, "true"):
         return None
     for name in names:
-        value = given.get(name)
+        value = settings.get(name)
         for text in value if isinstance(value, (list, tuple)) else (value,):
             url = urlsplit(text) if isinstance(text, str) else None
             if url is not None and url.scheme == "http" and not loopback(url.hostname or ""):
@@ -183,7 +183,7 @@ def loopback(host: str) -> bool:
 
 
 def conf(settings: Mapping[str, Setting | None]) -> dict[str, Value]:
-    """The given settings as conf: flags become "true" and "false", lists are joined by commas."""
+    """Settings as conf: flags become "true" or "false", lists are joined by commas, and None is left out."""
     texts: dict[str, Value] = {}
     for key, value in settings.items():
         if isinstance(value, bool):

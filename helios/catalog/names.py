@@ -54,7 +54,7 @@ class TableName:
 
 @dataclass(frozen=True)
 class OutputName(TableName):
-    """The name of a target that is not a table: the namespace is the target's kind, the catalog keeps its progress.
+    """The name of a target that is not a table. Its namespace is the kind of target; its catalog stores the progress.
 
     Examples:
         >>> from helios import Catalog
@@ -87,7 +87,7 @@ class Namespace(TableName):
         return f"{self.text}."
 
     def of(self, name: str) -> TableName:
-        """One of the tables."""
+        """The name of a table in this namespace."""
         return TableName(self.catalog, self.namespace, name)
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from helios.catalog.keys import HTTP, Fault, Given, Key, Setting, Value, conf, insecure
+from helios.catalog.keys import HTTP, Fault, Key, Setting, Settings, Value, conf, insecure
 from helios.catalog.rows import CatalogRow, Moved
 from helios.catalog.storages import warehouse_of
 
@@ -19,7 +19,7 @@ _REF = re.compile(r"[A-Za-z](((?![.]{2})[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
 
 
 def _api(catalog: Catalog) -> Setting:
-    """The address of the API's version 2, made from any address of the server."""
+    """The address of the API's version 2, derived from any address of the server."""
     base = re.sub(r"/(api/v\d+|iceberg(/[^/]*)?)?/*$", "", str(catalog.option("uri")))
     return f"{base}/api/v2"
 
@@ -60,11 +60,11 @@ def _move(catalog: Catalog, tables: Sequence[Moved], connect: Callable[[Catalog]
     return connection.move(tables)
 
 
-def _fault(given: Given) -> Fault | None:
-    ref = given.get("ref")
+def _fault(settings: Settings) -> Fault | None:
+    ref = settings.get("ref")
     if isinstance(ref, str) and not _REF.fullmatch(ref):
         return "ref", f"ref {ref!r} is not the name of a branch or tag of Nessie."
-    return insecure(given, "uri")
+    return insecure(settings, "uri")
 
 
 NESSIE = CatalogRow(
@@ -91,7 +91,7 @@ NESSIE = CatalogRow(
     move=_move,
     client="helios.catalog.clients.nessie:NessieCatalog",
     gaps=(
-        "files of tables are not removed by expiry: other branches may need them, and Nessie's own collector knows",
+        "expiry does not delete files: other branches may need them; use Nessie's own collector",
         "a tag of Nessie as `ref` can be read, not written",
     ),
 )

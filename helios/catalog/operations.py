@@ -101,7 +101,7 @@ def create_table(
     Raises:
         NotFound: The namespace, or a column of `partition_by`, does not exist.
         InputError: The table exists.
-        DeclarationError: A transform does not fit its column, or Iceberg does not have a type.
+        DeclarationError: A transform does not fit its column, or Iceberg has no type for a column.
     """
     from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
     from pyiceberg.schema import assign_fresh_schema_ids
@@ -125,7 +125,7 @@ def create_table(
         raise DeclarationError(
             f"table {table}: the schema does not fit Iceberg: {error}",
             where=caller(),
-            fix="give a pyarrow.Schema or a pyiceberg.schema.Schema of types that Iceberg has.",
+            fix="give a pyarrow.Schema or a pyiceberg.schema.Schema with types that Iceberg has.",
         ) from error
     return load(catalog, table)
 
@@ -171,7 +171,7 @@ def missing_namespace(catalog: Catalog, namespace: Name, where: Origin, what: st
     elif what:  # the caller looks for a table in the namespace
         fix = f"list the tables with `helios tables {catalog.name}`."
     else:
-        fix = f'make it with .create_namespace("{shown}").'
+        fix = f'create it with .create_namespace("{shown}").'
     return NotFound(
         f"{what}namespace {shown!r} does not exist in catalog {catalog.name!r}. "
         f"{near_miss(shown, namespaces(catalog))}",

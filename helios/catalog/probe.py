@@ -32,7 +32,7 @@ LOOK_SECONDS = 8.0
 CONNECT_SECONDS = 3.0
 _SHORT_TIMEOUTS = {"s3.request-timeout": "5", "s3.retry-strategy-impl": "helios.catalog.clients.look.Once"}
 _PORTS = {"http": 80, "https": 443, "thrift": 9083}
-# Not proof of a wrong storage: credentials that may write a table need not be allowed to list its bucket.
+# These do not prove wrong settings: credentials that may write a table need not be allowed to list its bucket.
 _NO_PROOF = ("forbidden", "unauthorized", "no credentials", "no catalog")
 
 
@@ -140,7 +140,7 @@ def file_io(catalog: Catalog, place: str) -> FileIO:
 
 
 def _list(io: FileIO, place: str) -> None:
-    """Lists a folder that does not exist. A refused listing has a reason in its body; a refused file has none."""
+    """Lists a folder that does not exist. The response to a refused listing has a reason; that for a file has none."""
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
     parts = urlsplit(place)
@@ -158,11 +158,11 @@ def _list(io: FileIO, place: str) -> None:
             raise OSError(f"NoSuchBucket: {container} does not exist") from error
 
 
-# A place with tables, if only the server knows it
+# The folder of tables, if only the server knows it
 
 
 def place_of(catalog: Catalog) -> tuple[str, FileIO] | None:
-    """A folder for tables of a catalog, and file access to the folder; None if the server names no folder.
+    """A folder with tables of a catalog, or for new ones, and file access to it; None if the server names no folder.
 
     Raises:
         RunError: The catalog cannot be reached.
@@ -205,7 +205,7 @@ def storage_credentials(catalog: Catalog) -> str | None:
     if storage is None or storage.type == "local":
         return "those that the server vends" if vends_credentials(catalog) and warehouse(catalog) is None else None
     if storage.type == "gcs" and str(storage.option("endpoint") or "").startswith("http://"):
-        return "none: plain http is an emulator's"
+        return "none: an http:// endpoint is an emulator"
     chain = "those that the server vends, else " if vends_credentials(catalog) else ""
     return _shown_secrets(storage) or f"{chain}{_CHAINS[storage.type]()}"
 

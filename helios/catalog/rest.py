@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from helios.catalog.keys import HTTP, Fault, Given, Key, Setting, Value, conf, insecure
+from helios.catalog.keys import HTTP, Fault, Key, Setting, Settings, Value, conf, insecure
 from helios.catalog.rows import CatalogRow
 from helios.catalog.storages import kind_of
 from helios.model.values import Secret
@@ -59,13 +59,13 @@ def _warehouse(catalog: Catalog) -> str | None:
     return declared if kind_of(declared) else None
 
 
-def _fault(given: Given) -> Fault | None:
-    if given.get("credential") is not None and given.get("token") is not None:
+def _fault(settings: Settings) -> Fault | None:
+    if settings.get("credential") is not None and settings.get("token") is not None:
         return "token", "credential and token are two ways to log in: give one of them."
     for name in ("oauth2_server_uri", "scope"):
-        if given.get(name) is not None and given.get("credential") is None:
+        if settings.get(name) is not None and settings.get("credential") is None:
             return name, f"{name} configures the token request, which needs credential."
-    return insecure(given, "uri", "oauth2_server_uri")
+    return insecure(settings, "uri", "oauth2_server_uri")
 
 
 REST = CatalogRow(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from urllib.parse import SplitResult
 
-from helios.catalog.keys import Fault, Given, Key, Value
+from helios.catalog.keys import Fault, Key, Settings, Value
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog as PyCatalog
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from helios.catalog.storage import Storage
 
 
-def no_fault(given: Given) -> Fault | None:
+def no_fault(settings: Settings) -> Fault | None:
     """For rows where every combination of settings is valid."""
     return None
 
@@ -24,7 +24,7 @@ def no_fault(given: Given) -> Fault | None:
 def bucketless(uri: SplitResult, storage: Storage | None) -> str | None:
     """The problem with a URI that needs a bucket; None if there is none."""
     if "@" in uri.netloc:
-        return "must not hold a user or a password: it would be shown"
+        return "must not contain a user or a password: it would be shown"
     return None if uri.netloc else "names no bucket"
 
 
@@ -56,7 +56,7 @@ Mover: TypeAlias = "Callable[[Catalog, Sequence[Moved], Callable[[Catalog], PyCa
 
 
 class CatalogRow(NamedTuple):
-    """All that Helios knows of one type of catalog.
+    """All that Helios knows about one type of catalog.
 
     Args:
         keys: The settings.
@@ -70,13 +70,13 @@ class CatalogRow(NamedTuple):
         prepare: Creates what a writer needs, such as a folder; idempotent.
         database: The SQLite file, whose table `iceberg_tables` can be read without SQLAlchemy.
         move: Replaces the metadata of several tables, all or none. Its last argument connects to the catalog. It
-            returns False, and moves none, if a table does not have the metadata file `before`. After an error it is
-            unknown whether the tables were moved. None if several tables cannot be moved.
+            returns False, and moves none, if a table's metadata file is not `before`. After an error it is
+            unknown whether the tables were moved. `move` is None if the catalog cannot do this.
         transacts: Whether the server takes a transaction of several tables, and writes their metadata itself.
         vends_credentials: Whether the server vends the credentials of its storage.
         not_atomic: The reason why several tables cannot change in one commit; "" if they can.
         client: The class of the PyIceberg client as "module:Class"; None for PyIceberg's own.
-        placed: Whether the warehouse must be a URI on the catalog's storage.
+        placed: Whether the catalog needs a warehouse, as a URI on its storage.
         temporary: Whether the catalog and its pipelines' checkpoints are removed when the process ends.
         extra: The extra of helios-iceberg that installs the Python client.
         gaps: Limitations, for the docs.
@@ -88,7 +88,7 @@ class CatalogRow(NamedTuple):
     warehouse: Callable[[Catalog], str | None]
     components: tuple[str, ...]
     storages: tuple[str, ...] = ()
-    fault: Callable[[Given], Fault | None] = no_fault
+    fault: Callable[[Settings], Fault | None] = no_fault
     java: Callable[[Catalog], dict[str, Value]] = lambda catalog: {}
     prepare: Callable[[Catalog], None] | None = None
     database: Callable[[Catalog], Path] | None = None
@@ -109,7 +109,7 @@ class CatalogRow(NamedTuple):
 
 
 class StorageRow(NamedTuple):
-    """All that Helios knows of one type of storage.
+    """All that Helios knows about one type of storage.
 
     Args:
         keys: The settings.
@@ -119,7 +119,7 @@ class StorageRow(NamedTuple):
         example: The form of a warehouse on the storage.
         schemes: The schemes of the storage's URIs, each with Hadoop's name for the scheme.
         no_checkpoint: The reason why Hadoop cannot keep a checkpoint at a location; None if it can.
-        misplaced: The problem with a warehouse's URI under the storage's settings; None if there is none.
+        misplaced: The problem with the URI of a warehouse, given the storage's settings; None if there is none.
         warehouse: The default warehouse for catalogs that name none; None if there is no default.
         fault: The problem with a combination of settings; None if there is none.
         components: The jar components that the storage needs.
@@ -137,7 +137,7 @@ class StorageRow(NamedTuple):
     no_checkpoint: Callable[[Storage, str], str | None] = lambda storage, location: None
     misplaced: Callable[[SplitResult, Storage | None], str | None] = bucketless
     warehouse: Callable[[Storage], str | None] = lambda storage: None
-    fault: Callable[[Given], Fault | None] = no_fault
+    fault: Callable[[Settings], Fault | None] = no_fault
     components: tuple[str, ...] = ()
     checkpoints: tuple[str, ...] = ()
     extra: str | None = None

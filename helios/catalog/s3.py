@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from helios.catalog.keys import HTTP, Fault, Given, Key, Setting, Value, conf
+from helios.catalog.keys import HTTP, Fault, Key, Setting, Settings, Value, conf
 from helios.catalog.rows import StorageRow
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ REQUEST_SECONDS = "30"
 
 
 def _region(storage: Storage) -> Setting | None:
-    # Other servers than Amazon's rarely have regions, but requests are signed for one.
+    # Servers other than Amazon's rarely have regions, but a request is always signed for one.
     return storage.option("region") or ("us-east-1" if storage.option("endpoint") else None)
 
 
@@ -84,8 +84,8 @@ def _hadoop(storage: Storage, bucket: str) -> dict[str, Value]:
     return conf({f"fs.s3a.bucket.{bucket}.{key}": value for key, value in settings.items()})
 
 
-def _fault(given: Given) -> Fault | None:
-    key, secret, token = (given.get(name) for name in ("access_key_id", "secret_access_key", "session_token"))
+def _fault(settings: Settings) -> Fault | None:
+    key, secret, token = (settings.get(name) for name in ("access_key_id", "secret_access_key", "session_token"))
     if (key is None) != (secret is None):
         present, absent = "access_key_id", "secret_access_key"
         if key is None:
@@ -98,12 +98,12 @@ def _fault(given: Given) -> Fault | None:
 
 S3 = StorageRow(
     keys=(
-        Key("region", "the bucket's region; by default that of the AWS configuration, or us-east-1 beside `endpoint`"),
+        Key("region", "the bucket's region; by default that of the AWS configuration, or us-east-1 with an `endpoint`"),
         Key("endpoint", "the address of a server other than Amazon's", schemes=HTTP),
-        Key("path_style", "whether the bucket is in the path; by default if there is an `endpoint`", flag=True),
+        Key("path_style", "whether the bucket is in the path; by default true with an `endpoint`", flag=True),
         Key("access_key_id", "with `secret_access_key`; by default AWS's credential chain", secret=True),
         Key("secret_access_key", "the secret of `access_key_id`", secret=True),
-        Key("session_token", "of temporary keys", secret=True),
+        Key("session_token", "the session token of temporary keys", secret=True),
     ),
     spark=_spark,
     pyiceberg=_pyiceberg,

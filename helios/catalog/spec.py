@@ -13,7 +13,7 @@ from helios.catalog.checks import check_warehouse, checked_properties, checked_r
 from helios.catalog.home import home
 from helios.catalog.keys import Pairs, Setting, complete
 from helios.catalog.seam import operations
-from helios.catalog.storage import Storage, given
+from helios.catalog.storage import Storage, without_none
 from helios.errors import Origin
 from helios.model.values import Secret, caller
 
@@ -70,14 +70,14 @@ class Catalog:
             path: The folder of `catalog.db` and `warehouse/`. By default `.helios` (for another name than "local",
                 `.helios/catalogs/NAME`) beside the configuration file, or in the working directory if there is none.
             properties: Passed through to Iceberg.
-            storage: Another place for the warehouse.
-            warehouse: The URI of the warehouse on that storage, such as "s3://bucket/lake".
+            storage: The storage of a warehouse that is not in the folder.
+            warehouse: The URI of that warehouse, such as "s3://bucket/lake".
 
         Examples:
             >>> Catalog.local("dev", path="/data/dev").options
             (('path', '/data/dev'),)
         """
-        return Catalog(name, "local", given({"path": path, "warehouse": warehouse}), storage, _pairs(properties))
+        return Catalog(name, "local", without_none({"path": path, "warehouse": warehouse}), storage, _pairs(properties))
 
     @staticmethod
     def memory(name: str, properties: Mapping[str, str] | None = None) -> Catalog:
@@ -112,7 +112,7 @@ class Catalog:
         Args:
             name: The catalog's name in table names.
             uri: The server's address; a list for replicas of one catalog.
-            warehouse: Which warehouse of the server: a name, or a URI.
+            warehouse: The server's warehouse, by name or URI.
             credential: OAuth2 client credentials, "client_id:secret"; Helios requests and renews tokens with them.
             oauth2_server_uri: The token endpoint; by default the catalog's own `v1/oauth/tokens`.
             scope: The OAuth2 scope to request; by default "catalog".
@@ -129,7 +129,7 @@ class Catalog:
             (('uri', 'https://catalog.example.com'), ('credential', ***))
         """
         settings = {**_settings(locals(), CATALOGS["rest"]), "allow_http": allow_http or None}
-        return Catalog(name, "rest", given(settings), storage, _pairs(properties))
+        return Catalog(name, "rest", without_none(settings), storage, _pairs(properties))
 
     @staticmethod
     def glue(
@@ -158,14 +158,14 @@ class Catalog:
             allow_http: Whether an `http://` endpoint on another machine is allowed.
 
         Raises:
-            DeclarationError: A setting, a storage or a warehouse that it does not take.
+            DeclarationError: A setting, the storage or the warehouse does not fit the catalog.
 
         Examples:
             >>> Catalog.glue("prod", warehouse="s3://lake/tables", region="eu-west-1").type
             'glue'
         """
         settings = {**_settings(locals(), CATALOGS["glue"]), "allow_http": allow_http or None}
-        return Catalog(name, "glue", given(settings), storage, _pairs(properties))
+        return Catalog(name, "glue", without_none(settings), storage, _pairs(properties))
 
     @staticmethod
     def hive(
@@ -181,21 +181,21 @@ class Catalog:
 
         Args:
             name: The catalog's name in table names.
-            uri: Its address, "thrift://host:9083"; a list for replicas of one metastore.
+            uri: The metastore's address, "thrift://host:9083"; a list for replicas of one metastore.
             warehouse: Where tables are put, such as "s3://bucket/lake"; by default the folder of a local storage.
-            storage: The storage of the warehouse; by default that of its URI, with the default credential chain.
+            storage: The storage of the warehouse; by default that of the URI, with the default credential chain.
             properties: Passed through to Iceberg.
             lock: Whether commits take a lock (default). Commits without a lock need a metastore that supports
                 compare-and-set: 2.3.10, or 4.0 and later.
 
         Raises:
-            DeclarationError: A setting, a storage or a warehouse that it does not take.
+            DeclarationError: A setting, the storage or the warehouse does not fit the catalog.
 
         Examples:
             >>> Catalog.hive("prod", uri="thrift://metastore:9083", warehouse="s3://lake/tables").type
             'hive'
         """
-        return Catalog(name, "hive", given(_settings(locals(), CATALOGS["hive"])), storage, _pairs(properties))
+        return Catalog(name, "hive", without_none(_settings(locals(), CATALOGS["hive"])), storage, _pairs(properties))
 
     @staticmethod
     def nessie(
@@ -213,23 +213,23 @@ class Catalog:
 
         Args:
             name: The catalog's name in table names.
-            uri: Its address, such as "http://localhost:19120"; a list for replicas of one catalog.
+            uri: The server's address, such as "http://localhost:19120"; a list for replicas of one catalog.
             ref: The branch that is read and written, or a tag that is read.
             warehouse: Where tables are put, such as "s3://bucket/lake"; by default the folder of a local storage.
-            storage: The storage of the warehouse; by default that of its URI, with the default credential chain.
+            storage: The storage of the warehouse; by default that of the URI, with the default credential chain.
             properties: Passed through to Iceberg.
             token: A bearer token.
             allow_http: Whether `http://` to other machines is allowed.
 
         Raises:
-            DeclarationError: A setting, a storage or a warehouse that it does not take.
+            DeclarationError: A setting, the storage or the warehouse does not fit the catalog.
 
         Examples:
             >>> Catalog.nessie("dev", uri="http://localhost:19120", ref="trial", warehouse="s3://lake/x").option("ref")
             'trial'
         """
         settings = {**_settings(locals(), CATALOGS["nessie"]), "allow_http": allow_http or None}
-        return Catalog(name, "nessie", given(settings), storage, _pairs(properties))
+        return Catalog(name, "nessie", without_none(settings), storage, _pairs(properties))
 
     # Operations, without a JVM
 
@@ -281,7 +281,7 @@ class Catalog:
         Raises:
             NotFound: The namespace, or a column of `partition_by`, does not exist.
             InputError: The table exists.
-            DeclarationError: A transform does not fit its column, or Iceberg does not have a type.
+            DeclarationError: A transform does not fit its column, or Iceberg has no type for a column.
 
         Examples:
             >>> import pyarrow as pa

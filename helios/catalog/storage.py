@@ -1,4 +1,4 @@
-"""Storages as values: they hold the warehouses of catalogs."""
+"""Storages of warehouses, as values."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ class Storage:
         """Amazon S3, or a server that speaks its protocol, such as MinIO.
 
         Args:
-            region: The bucket's region; by default that of the AWS configuration, or us-east-1 beside `endpoint`.
+            region: The bucket's region; by default that of the AWS configuration, or us-east-1 with an `endpoint`.
             endpoint: The address of another server than Amazon's.
-            path_style: Whether the bucket is in the path; by default True if there is an `endpoint`.
+            path_style: Whether the bucket is in the path; by default True with an `endpoint`.
             access_key_id: With `secret_access_key`; by default AWS's credential chain.
             secret_access_key: The secret of `access_key_id`.
             session_token: The session token of temporary keys.
 
         Raises:
-            DeclarationError: A key without its secret, or an endpoint that is no URL.
+            DeclarationError: A key without its secret, or an endpoint that is not a URL.
 
         Examples:
             >>> Storage.s3(endpoint="http://localhost:9000", access_key_id="minio", secret_access_key="secret").options
             (('endpoint', 'http://localhost:9000'), ('access_key_id', ***), ('secret_access_key', ***))
         """
-        return Storage("s3", given(locals()))
+        return Storage("s3", without_none(locals()))
 
     @staticmethod
     def adls(
@@ -93,7 +93,7 @@ class Storage:
             >>> Storage.adls("lake", account_key="a2V5").options
             (('account', 'lake'), ('account_key', ***))
         """
-        return Storage("adls", given(locals()))
+        return Storage("adls", without_none(locals()))
 
     @staticmethod
     def gcs(
@@ -107,13 +107,13 @@ class Storage:
         Args:
             project_id: The project that is billed.
             service_account_key: The path of a key file; by default Google's credential chain.
-            endpoint: Another address, such as an emulator's: one that begins with `http://` gets no credentials.
+            endpoint: Another address, such as an emulator's. An address that begins with `http://` gets no credentials.
 
         Examples:
             >>> Storage.gcs(project_id="lake").options
             (('project_id', 'lake'),)
         """
-        return Storage("gcs", given(locals()))
+        return Storage("gcs", without_none(locals()))
 
     @staticmethod
     def local(path: str | os.PathLike[str]) -> Storage:
@@ -126,10 +126,10 @@ class Storage:
             >>> Storage.local(path="/data/lake").options
             (('path', '/data/lake'),)
         """
-        return Storage("local", given(locals()))
+        return Storage("local", without_none(locals()))
 
 
-def given(settings: Mapping[str, Any]) -> Pairs:
+def without_none(settings: Mapping[str, Any]) -> Pairs:
     """The arguments of a factory that are not None."""
     return tuple((name, _plain(value)) for name, value in settings.items() if value is not None)
 

@@ -30,7 +30,7 @@ def file_uri(path: str | Path) -> str:
 
 def _not_absolute(uri: SplitResult, storage: Storage | None) -> str | None:
     absolute = uri.path.startswith("/") and not uri.netloc
-    return None if absolute else "does not begin with file:///, and would be somewhere else"
+    return None if absolute else "does not begin with file:///"
 
 
 def _no_settings(storage: Storage) -> dict[str, Value]:
@@ -39,7 +39,7 @@ def _no_settings(storage: Storage) -> dict[str, Value]:
 
 STORAGES: Mapping[str, StorageRow] = {
     "local": StorageRow(
-        keys=(Key("path", "the folder that holds the warehouse", required=True, path=True),),
+        keys=(Key("path", "the folder of the warehouse", required=True, path=True),),
         spark=_no_settings,
         pyiceberg=_no_settings,
         hadoop=lambda storage, place: {},

@@ -1,4 +1,4 @@
-"""The command line. Commands import engines, PyIceberg and rich when they run: `--help` needs none of them."""
+"""The command line. Engines, PyIceberg and rich are imported only when a command runs: `--help` needs none of them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _install_completion(ctx: click.Context, param: click.Parameter, shell: str |
     expose_value=False,
     is_eager=True,
     callback=_install_completion,
-    help="Complete commands, options and files with Tab; without a shell, in that of $SHELL.",
+    help="Install Tab completion of commands, options and files; by default for the shell in $SHELL.",
 )
 def main() -> None:
     """Declarative Apache Iceberg pipelines on Apache Spark, with exactly-once writes.

@@ -1,4 +1,4 @@
-"""The command `backfill`: repairs the history of a target with the script as it is now."""
+"""The command `backfill`: repairs the history of a target with the current script."""
 
 from __future__ import annotations
 
@@ -24,11 +24,15 @@ if TYPE_CHECKING:
 @click.command()
 @options.script_argument
 @click.option("--where", metavar="FILTER", help="The rows to repair: a condition over columns of the target.")
-@click.option("--commits", metavar="A..B", help="The commits to repair, as `helios history` shows them; one is enough.")
-@click.option("--by", metavar="hour|day|month|COLUMN", help="Cuts them into slices, each a commit of its own.")
-@click.option("--from", "other", metavar="TABLE|FOLDER", help="Reads this in place of the source.")
-@click.option("--trust-expired", is_flag=True, help="Takes rows whose commits have expired for the pipeline's own.")
-@click.option("--rows-stay", is_flag=True, help="The mended script moves no row over the edge of --where or a slice.")
+@click.option(
+    "--commits", metavar="A..B", help="The commits to repair instead, as `helios history` shows them: A..B, or one."
+)
+@click.option("--by", metavar="hour|day|month|COLUMN", help="Split the rows into slices, each with its own commit.")
+@click.option("--from", "other", metavar="TABLE|FOLDER", help="Read this table or folder instead of the source.")
+@click.option("--trust-expired", is_flag=True, help="Treat rows whose commits have expired as the pipeline's own.")
+@click.option(
+    "--rows-stay", is_flag=True, help="Confirm that the fixed script moves no row over an edge of FILTER or a slice."
+)
 @click.option("--dry-run", is_flag=True, help="Only show slices, rows and bytes.")
 @options.set_option
 @options.common
@@ -47,10 +51,10 @@ def backfill(
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Repair rows of earlier batches with the present script.
+    """Repair rows of earlier batches with the current script.
 
-    The pipeline may be running meanwhile. The rows that --where names, or that --commits wrote, are replaced by the
-    rows that the script gives of its source now. A stopped backfill goes on if it is started with the same options.
+    The rows that match --where, or that --commits wrote, are replaced by the rows that the script now computes from its
+    source. The pipeline may run meanwhile. A stopped backfill resumes when it is started with the same options.
 
     \b
     Example:
@@ -60,7 +64,7 @@ def backfill(
     from helios.plan.backfills import Ask
 
     if (where is None) is (commits is None):
-        raise click.UsageError("--where names rows, and --commits those of some commits: pass one.")
+        raise click.UsageError("--where and --commits are two ways to select rows: pass one of them.")
     if commits is not None and (by is not None or other is not None or rows_stay):
         raise click.UsageError(
             "--by, --from and --rows-stay go with --where: a commit is repaired as a whole, from its source."
@@ -68,17 +72,17 @@ def backfill(
     if where is not None and not where.strip():
         raise InputError("--where is empty.", fix="name columns of the target: --where \"day >= '2026-01-05'\".")
     ask = Ask(where=where or "", commits=commits, by=by, other=other, trusts_expired=trust_expired, rows_stay=rows_stay)
-    given = {"where": where, "commits": commits, "by": by, "from": other, "trust_expired": trust_expired}
-    again = options.as_typed("backfill", target, **given, rows_stay=rows_stay, set=values, profile=profile)
-    done = _backfilled(options.load(target, profile, values), ask, again, dry_run=dry_run)
+    typed = {"where": where, "commits": commits, "by": by, "from": other, "trust_expired": trust_expired}
+    resume = options.as_typed("backfill", target, **typed, rows_stay=rows_stay, set=values, profile=profile)
+    result = _backfilled(options.load(target, profile, values), ask, resume, dry_run=dry_run)
     if as_json:
-        output.to_json(asdict(done))
+        output.to_json(asdict(result))
     else:
-        _print(done, again)
+        _print(result, resume)
 
 
-def _backfilled(loaded: Loaded, ask: Ask, again: str, *, dry_run: bool) -> Backfilled:
-    """Starts Spark and repairs what is asked for; `again` is the command that goes on."""
+def _backfilled(loaded: Loaded, ask: Ask, resume: str, *, dry_run: bool) -> Backfilled:
+    """Starts Spark and runs the backfill; `resume` is the command that continues a stopped one."""
     from helios.cli.launch import Launch
     from helios.cli.run import Signals
     from helios.plan import components_ahead
@@ -93,29 +97,29 @@ def _backfilled(loaded: Loaded, ask: Ask, again: str, *, dry_run: bool) -> Backf
         if not isinstance(source, str):
             plan = replace(plan, catalogs=tuple(dict.fromkeys((*plan.catalogs, source.catalog))))
     refuse_ask(plan, ask)
-    _tell_changed(plan)
+    _note_changed_steps(plan)
     shown = progress.Lines(err=True)
-    done = f"the slices before the running one are repaired, and stay so. Go on with the next one: {again}"
-    signals = Signals(shown, "slice", "stopped; nothing was written.\n" if dry_run else f"stopped; {done}\n")
+    kept = f"the slices before the running one are repaired, and stay so. Continue with the next one: {resume}"
+    signals = Signals(shown, "slice", "stopped; nothing was written.\n" if dry_run else f"stopped; {kept}\n")
     ending = threading.Event()
     components, debug = components_ahead(loaded.pipelines, loaded.context), options.settings().debug
     session = Launch(loaded, components, shown, debug=debug).session([plan])
-    signals.install()  # once more: SparkContext puts its own handler for SIGINT
+    signals.install()  # again, since SparkContext has replaced the handler of SIGINT
     signals.stop = ending.set
     try:
         from helios.spark.backfill.backfill import Backfill
 
-        made = Backfill(plan, session, ask, other=source, tell=_tell, note=shown.note, stopping=ending.is_set)
-        return made.run(dry_run=dry_run)
+        repair = Backfill(plan, session, ask, other=source, tell=_show_slice, note=shown.note, stopping=ending.is_set)
+        return repair.run(dry_run=dry_run)
     finally:
         session.stop()
 
 
 def _other(loaded: Loaded, other: str) -> TableName | str:
-    """The table or the folder that `--from` names: what is there, or has a slash, is a folder.
+    """The table or folder that `--from` names; a name with a slash, or of an existing file or folder, is a folder.
 
     Raises:
-        NotFound: There is neither.
+        NotFound: Neither exists.
     """
     from helios.model.values import Identifier, caller
 
@@ -124,34 +128,33 @@ def _other(loaded: Loaded, other: str) -> TableName | str:
     table = loaded.context.resolve(Identifier.parse(other), None, caller())
     if not table.catalog.exists(table.within):
         raise NotFound(
-            f"--from {other}: there is no table {table.text}, and no such folder.",
+            f"--from {other}: there is neither a table {table.text} nor such a folder.",
             fix="name a table, or write the path of a folder with a slash: ./old.",
         )
     return table
 
 
-def _tell_changed(plan: Plan) -> None:
-    """Says first where the pipeline has last run with other steps: its later batches are still written by those."""
+def _note_changed_steps(plan: Plan) -> None:
+    """Notes steps that have changed since the pipeline's last run: until a restart, its batches use the old ones."""
     from helios.plan.changed import changed
 
-    found = changed(plan)
-    steps = [change for change in found.changes if change.part == "step"] if found is not None else []
+    difference = changed(plan)
+    steps = [change for change in difference.changes if change.part == "step"] if difference is not None else []
     for change in steps:
         lines = "\n".join(f"  {line}" for line in change.lines)
         output.say(
             "note",
-            f"{plan.pipeline} has last run with other steps, and writes newer rows with them until it is started "
-            f"again:\n{lines}",
+            f"{plan.pipeline} last ran with other steps, and writes new rows with them until it is restarted:\n{lines}",
             "yellow",
         )
 
 
-def _tell(step: Progress) -> None:
+def _show_slice(step: Progress) -> None:
     done = step.done
-    again = f", done {done.again + 1} times as rows came for it" if done.again else ""
+    repeated = f", done {done.again + 1} times, as new rows came for it" if done.again else ""
     left = f"; about {_duration(step.seconds)} left" if step.number < step.slices else ""
     rows = f"{counted(done.before, 'row')} replaced by {done.after:,}" if done.snapshot else "no rows changed"
-    click.echo(f"{step.number} of {step.slices}  {done.slice}: {rows}{again}{left}", err=True)
+    click.echo(f"{step.number} of {step.slices}  {done.slice}: {rows}{repeated}{left}", err=True)
 
 
 def _duration(seconds: float) -> str:
@@ -166,14 +169,14 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def _print(done: Backfilled, again: str) -> None:
+def _print(done: Backfilled, resume: str) -> None:
     before, after = sum(one.before for one in done.slices), sum(one.after for one in done.slices)
     slices, rows = counted(len(done.slices), "slice"), counted(before, "row")
     if done.dry_run:
         output.table(
-            ("slice", "rows now", "rows then"),
+            ("slice", "rows now", "rows after"),
             [(one.slice, f"{one.before:,}", f"{one.after:,}") for one in done.slices],
-            numbers=("rows now", "rows then"),
+            numbers=("rows now", "rows after"),
         )
         click.echo(
             f"{done.table}: {slices} would be written; {rows} in {done.bytes or 0:,} bytes of files would be replaced "
@@ -184,11 +187,11 @@ def _print(done: Backfilled, again: str) -> None:
         count = done.resumed + len(done.slices)
         click.echo(
             f"{done.table}: stopped; {count:,} of {count + done.left:,} slices are repaired, and "
-            f"{counted(done.left, 'slice')} left. Go on with the next one: {again}"
+            f"{counted(done.left, 'slice')} left. Continue with the next one: {resume}"
         )
         return
     earlier = f", {done.resumed:,} more before it was stopped" if done.resumed else ""
     if not done.slices and not done.resumed:
-        click.echo(f"{done.table}: neither it nor the source has such rows; nothing was written.")
+        click.echo(f"{done.table}: neither the table nor the source has such rows; nothing was written.")
     else:
         click.echo(f"{done.table}: {slices} repaired{earlier}; {rows} replaced by {after:,}.")

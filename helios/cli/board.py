@@ -1,4 +1,4 @@
-"""Progress of a run on a terminal: a bar while it starts, then a live table of its pipelines, then what still waits."""
+"""Progress of a run on a terminal: a bar while it starts, a live table of its pipelines, then the data that waits."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 COLOURS = {"failed": "red", "finished": "green", "running": "cyan", "stopped": "yellow"}
 URGENT = ("failed", "waiting", "running", "started")
-"""States that are shown first where the terminal is too low for all pipelines."""
+"""States that are shown first if the terminal has too few lines for all pipelines."""
 AROUND = 6
-"""Lines of a terminal that are left free beside the rows of the table."""
+"""Lines of the terminal that are reserved for all but the rows of the table."""
 
 
 AROUND_CELL = 3
-"""Columns of a terminal that rich puts beside a cell."""
+"""Characters that rich adds to the width of a cell."""
 
 
 class _Column(NamedTuple):
     name: str
-    kept: int
-    """How long it is kept where the terminal is narrow; the lowest number goes first."""
+    priority: int
+    """On a narrow terminal, the columns with the lowest priority are dropped first."""
     number: bool = True
 
 
@@ -63,8 +63,8 @@ class _Row:
     behind: str = ""
     drain: Drain = field(default_factory=Drain)
 
-    def take(self, event: Event) -> None:
-        """Follows an event of the pipeline."""
+    def update(self, event: Event) -> None:
+        """Updates the row after an event of the pipeline."""
         self.began = self.began if self.began is not None else time.monotonic()
         if event.kind in ENDS:
             self.state, self.ended = event.kind, time.monotonic()
@@ -78,8 +78,8 @@ class _Row:
             self.rate = event.rows / event.seconds if event.seconds > 0 else None
             self.committed = datetime.now()
 
-    def look(self, figures: MetricsSnapshot) -> None:
-        """Takes how far the pipeline is behind its sources now."""
+    def update_lag(self, figures: MetricsSnapshot) -> None:
+        """Updates how far the pipeline is behind its sources."""
         amounts = {
             "record": figures.source_lag_records,
             "file": figures.source_lag_files,
@@ -93,7 +93,7 @@ class _Row:
         self.drain.add(time.monotonic(), next((number for number in weighed if number is not None), 0))
 
     def cells(self) -> tuple[str, ...]:
-        """The texts of `COLUMNS` behind the name; empty where nothing is known."""
+        """The texts of all `COLUMNS` but the name; "" for an unknown value."""
         elapsed = (self.ended or time.monotonic()) - self.began if self.began is not None else None
         left = self.drain.left(time.monotonic()) if self.state not in ENDS else None
         return (
@@ -114,8 +114,8 @@ class Board:
     """A live table on a terminal, one row per pipeline.
 
     Args:
-        observed: The runs, which are there once the table is; their metrics say how far they are behind.
-        err: Whether the terminal is standard error's.
+        observed: The runs, which are added when they start; their metrics have the lag.
+        err: Whether to write to standard error.
     """
 
     def __init__(self, observed: Sequence[Observed] = (), *, err: bool = False) -> None:
@@ -149,7 +149,7 @@ class Board:
         if kept_out(event):
             self.note(f"{event.pipeline}: batch {event.batch}{kept_out(event)}")
         with self._lock:
-            self._rows[event.pipeline].take(event)
+            self._rows[event.pipeline].update(event)
 
     def close(self, status: Sequence[dict[str, Any]]) -> None:
         self._looked, self._ended = 0.0, True
@@ -178,7 +178,7 @@ class Board:
         self._live.stop()
 
     def _look(self) -> None:
-        """Asks the runs, once a second, how far they are behind."""
+        """Reads the lag from the metrics of the runs, at most once a second."""
         if time.monotonic() - self._looked < 1:
             return
         self._looked = time.monotonic()
@@ -186,7 +186,7 @@ class Board:
             figures = run.metrics().snapshot()
             with self._lock:
                 if figures.pipeline in self._rows:
-                    self._rows[figures.pipeline].look(figures)
+                    self._rows[figures.pipeline].update_lag(figures)
 
     def _table(self) -> RenderableType:
         from rich import box
@@ -210,34 +210,36 @@ class Board:
         return table
 
     def _fitting(self, rows: Sequence[tuple[str, ...]]) -> tuple[Sequence[tuple[str, ...]], str]:
-        """The rows for which the terminal has lines, in the order of the script, and a text about the other rows."""
+        """The rows for which the terminal has lines, in the order of the script, and a text that counts the others."""
         most = max(self._console.height - AROUND, 1)
         if len(rows) <= most:
             return rows, ""
-        order = sorted(range(len(rows)), key=lambda at: URGENT.index(rows[at][1]) if rows[at][1] in URGENT else 9)
+        order = sorted(
+            range(len(rows)), key=lambda at: URGENT.index(rows[at][1]) if rows[at][1] in URGENT else len(URGENT)
+        )
         others = Counter(rows[at][1] for at in order[most:])
         more = f"and {len(rows) - most:,} more: {', '.join(f'{number} {state}' for state, number in others.items())}"
         return [rows[at] for at in sorted(order[:most])], more
 
 
 def columns_of(rows: Sequence[Sequence[str]], room: int) -> list[int]:
-    """The places in `COLUMNS` of the columns that have a text, and for which a terminal of this width has room.
+    """The indexes of the `COLUMNS` that are not empty and fit into the width of the terminal.
 
     Examples:
         >>> [COLUMNS[place].name for place in columns_of([("a.b", "running", "3", "12", *[""] * 7)], 30)]
         ['pipeline', 'state', 'rows']
     """
-    places = [place for place in range(len(COLUMNS)) if any(row[place] for row in rows) or COLUMNS[place].kept > 90]
-    wide = (
+    places = [place for place in range(len(COLUMNS)) if any(row[place] for row in rows) or COLUMNS[place].priority > 90]
+    widths = (
         {place: max(len(COLUMNS[place].name), *(len(row[place]) for row in rows)) for place in places} if rows else {}
     )
-    while len(places) > 2 and sum(wide[place] + AROUND_CELL for place in places) > room:
-        places.remove(min(places, key=lambda place: COLUMNS[place].kept))
+    while len(places) > 2 and sum(widths[place] + AROUND_CELL for place in places) > room:
+        places.remove(min(places, key=lambda place: COLUMNS[place].priority))
     return places
 
 
 class _Start:
-    """What a start waits for, and a bar that fills in the time that it usually takes."""
+    """A line that names what the start waits for, and a bar that is full after the usual time of that."""
 
     def __init__(self, console: Any) -> None:
         from rich.progress import Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn

@@ -14,7 +14,7 @@ from helios.errors import InputError
 
 SHELLS = ("bash", "zsh", "fish")
 DETECTED = "detected"
-"""The value of the option where no shell is named: that of $SHELL."""
+"""The value of the option if it names no shell: the one of $SHELL is taken."""
 NOTE = "# completion of helios"
 SOURCE = {
     "bash": "source {file}",
@@ -24,14 +24,14 @@ SOURCE = {
 
 
 def install(command: click.Command, shell: str) -> list[Path]:
-    """Writes the completion script of a shell, and a line that reads it into the shell's own settings.
+    """Writes the completion script of a shell, and adds a line that sources it to the shell's settings.
 
     Args:
         command: The command `helios`.
         shell: One of `SHELLS`, or `DETECTED`.
 
     Returns:
-        The files that were written; a second call writes the script again, and no second line.
+        The files that were written. A second call writes the script again, but no second line.
 
     Raises:
         InputError: The shell is not known, or a file cannot be written.
@@ -62,7 +62,7 @@ def install(command: click.Command, shell: str) -> list[Path]:
 
 
 def _places(shell: str) -> tuple[Path, Path | None]:
-    """The file of the script, and the settings that read it; fish reads a folder of its own."""
+    """The file of the script, and the settings file that sources it; None for fish, which reads a whole folder."""
     if shell == "fish":
         root = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
         return Path(root, "fish", "completions", "helios.fish"), None

@@ -35,10 +35,11 @@ def init(folder: Path) -> None:
     """
     from importlib import resources
 
-    taken = [name for name in TEMPLATE.values() if (folder / name).exists()]
-    if taken:
+    existing = [name for name in TEMPLATE.values() if (folder / name).exists()]
+    if existing:
         raise InputError(
-            f"{folder / taken[0]} exists already; nothing was written.", fix="choose another folder: helios init DIR."
+            f"{folder / existing[0]} exists already; nothing was written.",
+            fix="choose another folder: helios init DIR.",
         )
     try:
         for source, name in TEMPLATE.items():
@@ -50,7 +51,7 @@ def init(folder: Path) -> None:
             click.echo(f"wrote {folder / '.gitignore'}")
     except OSError as error:
         raise InputError(
-            f"{error.filename or folder}: {error.strerror}.", fix="give a folder that you may write."
+            f"{error.filename or folder}: {error.strerror}.", fix="choose a folder that you can write to."
         ) from error
     click.echo(f"\nNext: helios run {folder / 'pipeline.py'} --once")
 
@@ -114,11 +115,11 @@ def check(target: Target, offline: bool, values: dict[str, str], profile: str | 
 def plan(
     target: Target, *, offline: bool, exit_code: bool, values: dict[str, str], profile: str | None, as_json: bool
 ) -> None:
-    """Show what a script will run, and what that changes.
+    """Show what a script will run, and what has changed.
 
     It shows the sources and how they are read, the data that waits for the next run, the steps, the target and its
-    schema, the trigger, the checkpoint and the jars. For a pipeline that has run, it also shows the differences to the
-    plan of the last run, and what they mean.
+    schema, the trigger, the checkpoint and the jars. For a pipeline that has run, it also shows how the plan differs
+    from that of the last run, and what that means.
 
     \b
     Example:
@@ -149,7 +150,7 @@ def plan(
         output.paragraphs("\n\n".join(filter(None, [common, *texts, spark])))
     for problem in refused:
         output.say("note", f"a run is refused: {output.paragraph(problem)}", "yellow")
-    if exit_code and any(found is not None and found.changes for found in changes):
+    if exit_code and any(change is not None and change.changes for change in changes):
         click.get_current_context().exit(DIFFERS)
 
 

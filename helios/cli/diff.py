@@ -1,4 +1,4 @@
-"""The command `diff`: the difference of two states of a table, or of two tables."""
+"""The command `diff`: the difference between two states of a table, or between two tables."""
 
 from __future__ import annotations
 
@@ -29,9 +29,12 @@ CELL = 40
 @table_argument
 @click.argument("other", metavar="[OTHER]", required=False)
 @click.option(
-    "--from", "before", metavar="STATE", help="A snapshot id, a time, a branch or a tag; else the commit before --to."
+    "--from",
+    "before",
+    metavar="STATE",
+    help="A snapshot id, a time, a branch or a tag; by default the commit before --to.",
 )
-@click.option("--to", "after", metavar="STATE", help="The same; by default the table as it is now.")
+@click.option("--to", "after", metavar="STATE", help="Likewise; by default the table as it is now.")
 @click.option(
     "--key", "keys", multiple=True, metavar="COLUMN", help="A column that identifies a row. Give it for each column."
 )
@@ -64,9 +67,9 @@ def diff(
     """
     from helios.table import compared_columns, states
 
-    config, found, table = opened(name, profile)
-    _, found_other, table_other = opened(other, profile) if other is not None else (config, found, table)
-    new = states.state_at(table_other, point(after) if after is not None else None)
+    config, old_name, table = opened(name, profile)
+    _, new_name, new_table = opened(other, profile) if other is not None else (config, old_name, table)
+    new = states.state_at(new_table, point(after) if after is not None else None)
     if before is not None or other is not None:
         old = states.state_at(table, point(before) if before is not None else None)
     elif new.branch:  # a branch is compared with the table as it is now
@@ -76,7 +79,7 @@ def diff(
     columns, by = compared_columns.column_changes(old, new), states.keys_between(old, new, keys)
     rows_differ = states.RowDiff()
     if not (old.same_table(new) and states.same_files(old, new)):
-        rows_differ = _compared(config, (found, old), (found_other, new), by, rows)
+        rows_differ = _compared(config, (old_name, old), (new_name, new), by, rows)
     if as_json:
         output.to_json(_fields(old, new, columns, by, rows_differ))
     else:
@@ -131,9 +134,9 @@ def _print(old: State, new: State, columns: Sequence[ColumnChange], keys: Sequen
         click.echo(f"{old.table.name}, {old.text} -> {new.table.name}, {new.text}")
     for change in columns:
         click.echo(f"column {change.text()}")
-    without = not_compared(old, new) if not old.same_table(new) else []
-    if without:
-        click.echo(f"rows are compared without {', '.join(without)}: the types differ.")
+    excluded = not_compared(old, new) if not old.same_table(new) else []
+    if excluded:
+        click.echo(f"rows are compared without {', '.join(excluded)}: the types differ.")
     by = f", by {', '.join(keys)}" if keys else ""
     counts = [(rows.added, "added"), (rows.removed, "removed"), *([(rows.changed, "changed")] if keys else [])]
     if not rows.differs:

@@ -88,7 +88,7 @@ def jars(target: Target | None, values: dict[str, str], profile: str | None, as_
     """Fetch the jars that a run needs, and prepare a faster start.
 
     The jars are those of the catalogs of the script, else of helios.toml. The faster start is an archive of Java's
-    classes (some 180 MB beside the jars), made once by a small pipeline in a temporary folder.
+    classes (some 180 MB beside the jars), made once, by a small pipeline in a temporary folder.
 
     \b
     Example:
@@ -194,7 +194,7 @@ def _catalog(catalog: Catalog) -> list[Check]:
     has_replicas = isinstance(catalog.option("uri"), tuple)
     # One reachable replica is enough.
     if failed and (len(failed) == len(reached) or not has_replicas):
-        listed = Check(name, None, "not checked: see its address")
+        listed = Check(name, None, "not checked: its address does not answer")
     else:
         remedy = f"check the settings of [catalogs.{catalog.name}], and that its server is up."
         listed = timed(name, lambda: _namespaces(catalog), otherwise=remedy)
@@ -230,7 +230,7 @@ def _namespaces(catalog: Catalog) -> str:
 
 
 def _histories(catalog: Catalog) -> list[Check]:
-    """A check with the pipelines' tables whose history is long; empty if all are short."""
+    """One check that names the pipelines' tables with a long history; empty if there is none."""
     from helios.table.growth import growth
     from helios.table.refs import LEDGER
 
@@ -269,7 +269,7 @@ def _storage(catalog: Catalog, *, listed: bool) -> list[Check]:
         places.extend([place] if place else [])
         return ""
 
-    connected = timed(name, connect)  # a check of its own, so that the time of put does not include it
+    connected = timed(name, connect)  # a separate check, so that its time does not count for the put
     if not connected.ok:
         return [*checks, connected]
     if not places:
@@ -286,7 +286,7 @@ def _round_trip(name: str, place: str, io: FileIO, remedy: str) -> Iterable[Chec
     content = os.urandom(64)
 
     def put() -> str:
-        # The name is new, so its existence is not checked: without rights, that check would fail without a reason.
+        # The name is new, so the file cannot exist. Without rights, a check for it would fail without a reason.
         with io.new_output(location).create(overwrite=True) as stream:
             stream.write(content)
         return place

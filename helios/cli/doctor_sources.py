@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 def look_at_sources(loaded: Loaded) -> list[Check]:
-    """The checks of the services of a script's sources; empty if no source has a service.
-
-    Args:
-        loaded: The script.
-    """
+    """The checks of the services of a script's sources; empty if no source has a service."""
     from pkgutil import resolve_name
 
     from helios.sources.kinds import source_kind
@@ -52,7 +48,7 @@ def _jars(source: Source) -> Iterable[str]:
 
 
 def _with_spark(loaded: Loaded, looks: list[Look], jars: list[str]) -> list[Check]:
-    """The checks that need a JVM with Kafka's own clients."""
+    """The results of the checks that need a JVM, for Kafka's own clients."""
     from helios.spark.session import session
 
     config = replace(loaded.context.config, master="local[1]")

@@ -24,13 +24,13 @@ class Family:
     """The errors of one code.
 
     Attributes:
-        error: Their class; its docstring says what they mean.
-        again: What running the command again does.
+        error: The class of the errors; its docstring says what they mean.
+        retry: Whether it helps to run the command again, as the end of a sentence.
         sections: Sections of docs/troubleshooting.md with errors of this code.
     """
 
     error: type[HeliosError]
-    again: str
+    retry: str
     sections: tuple[str, ...]
 
     @property
@@ -63,10 +63,10 @@ class Entry:
     """A row of the page of errors.
 
     Attributes:
-        section: Its section.
+        section: The section of the page.
         says: Parts of the error's text; `...` stands for names and numbers.
-        cause: The cause.
-        remedy: What to do.
+        cause: The cause of the error.
+        remedy: How to repair it.
     """
 
     section: str
@@ -74,8 +74,8 @@ class Entry:
     cause: str
     remedy: str
 
-    def is_of(self, text: str) -> bool:
-        """True if an error's text has one of the parts."""
+    def matches(self, text: str) -> bool:
+        """True if the text of an error contains one of the parts."""
         return any(re.search(_pattern(part), text, re.DOTALL) for part in self.says)
 
 
@@ -116,7 +116,7 @@ def _plain(markdown: str) -> str:
 @click.argument("what", metavar="[CODE|TEXT]", required=False)
 @options.json_option
 def explain(what: str | None, as_json: bool) -> None:
-    """Tell what an error means, by its code or its text.
+    """Explain an error by its code or its text.
 
     Without an argument, list the codes. TEXT is an error as it was printed,
     or a part of it in quotes.
@@ -136,7 +136,7 @@ def explain(what: str | None, as_json: bool) -> None:
         return
     if family is not None:
         click.echo(f"{family.code}, {family.error.__name__}: {family.meaning}")
-        click.echo(f"exit status {family.error.exit_status}; running it again {family.again}.")
+        click.echo(f"exit status {family.error.exit_status}; running it again {family.retry}.")
     for number, entry in enumerate(found):
         click.echo(f"{chr(10) if family or number else ''}{' / '.join(entry.says)}")
         for title, text in (("cause", entry.cause), ("remedy", entry.remedy)):
@@ -144,20 +144,20 @@ def explain(what: str | None, as_json: bool) -> None:
 
 
 def entries_of(family: Family | None, what: str) -> list[Entry]:
-    """The rows of a family, or those that an error's text is of.
+    """The rows of a family of errors; without a family, the rows that match the text of an error.
 
     Raises:
-        NotFound: No row has the text.
+        NotFound: No row matches the text.
     """
     if family is not None:
         return [entry for entry in entries() if entry.section in family.sections]
     text = " ".join(what.split())
-    found = [entry for entry in entries() if entry.is_of(text)]
-    # A few words of an error, rather than the whole of it.
+    found = [entry for entry in entries() if entry.matches(text)]
+    # The text may also be a few words of an error.
     found = found or [entry for entry in entries() if any(text.lower() in part.lower() for part in entry.says)]
     if not found:
         raise NotFound(
-            f"no known error has the text {text!r}. {near_miss(what.upper(), [f.code for f in FAMILIES])}",
+            f"no known error matches {text!r}. {near_miss(what.upper(), [f.code for f in FAMILIES])}",
             fix="give the code in brackets, or the words of the error without names and numbers.",
         )
     return found

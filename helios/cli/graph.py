@@ -21,7 +21,7 @@ LONGEST_LABEL = 100
 
 @dataclass(frozen=True)
 class Box:
-    """A box of the graph; `kind` is source, step or sink, and `pipelines` are the places of those it belongs to."""
+    """A box of the graph; `kind` is source, step or sink, and `pipelines` are the indexes of its pipelines."""
 
     id: str
     kind: str
@@ -102,7 +102,7 @@ class _Drawing:
         return node
 
     def step(self, before: str, step: Step) -> str:
-        # The same step value behind the same box is one stream that several pipelines share.
+        # If several pipelines have the same step after the same box, they share a stream.
         key = (before, id(step))
         if key not in self.steps:
             from helios.steps.join import Join
@@ -120,7 +120,7 @@ class _Drawing:
         return self.own(self.steps[key])
 
     def own(self, node: str) -> str:
-        """Notes that a box belongs to the pipeline that is drawn."""
+        """Adds the current pipeline to the pipelines of a box."""
         places = self.graph.nodes[int(node[1:])].pipelines
         if self.place not in places:
             places.append(self.place)
@@ -130,7 +130,7 @@ class _Drawing:
         try:
             return self.context.resolve(name, catalog, where).text
         except NotFound:
-            return str(name)  # a name that `helios check` refuses may be drawn
+            return str(name)  # drawn all the same: `helios check` refuses the name
 
     def link_tables(self) -> None:
         for table, sink in self.written:

@@ -89,12 +89,12 @@ def _read(commit: Commit) -> list[str]:
 
 
 def _changed_steps(commit: Commit, older: Sequence[Commit]) -> list[str] | None:
-    """The difference to the steps of the pipeline's commit before, line by line; None if the steps are the same."""
+    """How the steps differ from those of the pipeline's commit before, line by line; None if they are the same."""
     before = next((other for other in older if other.pipeline == commit.pipeline), None)
     if commit.pipeline is None or before is None or before.steps == commit.steps:
         return None
     if commit.plan is None or before.plan is None:
-        return ["(the steps are not known: no checkpoint has the plan any more)"]
+        return ["(the steps are unknown: no checkpoint still has the plan)"]
     lines = ndiff(before.plan.plan["steps"], commit.plan.plan["steps"])
     return [line for line in lines if not line.startswith("?")]
 

@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from helios.plan import Plan
 
 SPARK_SECONDS = 6.0
-"""So long Spark usually takes to start, with the class archive."""
+"""The usual time in which Spark starts with the class archive."""
 
 
 class Launch:
-    """A Spark session on its way, in a thread of its own."""
+    """Starts a Spark session in a thread of its own."""
 
     def __init__(self, loaded: Loaded, components: Sequence[str], shown: Progress, *, debug: bool) -> None:
         self._loaded = loaded
         self._components = components
         self._shown = shown
         self._debug = debug
-        self._made: SparkSession | None = None
+        self._session: SparkSession | None = None
         self._error: BaseException | None = None
         self._lock = threading.Lock()
         self._compiling = True
-        self._untold: list[tuple[str, float | None]] = []
+        self._held_back: list[tuple[str, float | None]] = []
         self._thread = threading.Thread(target=self._run, name="helios-launch", daemon=True)
         self._thread.start()
 
@@ -46,15 +46,15 @@ class Launch:
             output.say("note", notice, "yellow")
         with self._lock:
             self._compiling = False
-            for text, seconds in self._untold:
+            for text, seconds in self._held_back:
                 self._shown.waits(text, seconds)
         self._thread.join()
         if self._error is not None:
             raise self._error
-        assert self._made is not None
-        session.declare_catalogs(self._made, plans)
-        ship(self._loaded.script.module, self._made)
-        return self._made
+        assert self._session is not None
+        session.declare_catalogs(self._session, plans)
+        ship(self._loaded.script.module, self._session)
+        return self._session
 
     def _run(self) -> None:
         from helios.environment import class_archive, jars, java
@@ -63,28 +63,28 @@ class Launch:
         try:
             version, _ = jars.installed_spark()
             if jars.missing_components(self._components, spark_version=version):
-                jars.ensure(self._components, spark_version=version, progress=self._waits)
-                class_archive.ensure(java.find_java(), version, self._prepares)
-            self._waits(f"starting Spark {version} on {self._loaded.context.config.master} ...", SPARK_SECONDS)
+                jars.ensure(self._components, spark_version=version, progress=self._show_wait)
+                class_archive.ensure(java.find_java(), version, self._show_preparation)
+            self._show_wait(f"starting Spark {version} on {self._loaded.context.config.master} ...", SPARK_SECONDS)
             jvm = launch(self._loaded.context.config, self._components, debug=self._debug)
             from helios.spark.session import session  # pyspark loads while Java starts
 
-            self._made = session.connect(jvm)
+            self._session = session.connect(jvm)
         except BaseException as error:
             self._error = error
 
-    def _prepares(self, text: str) -> None:
+    def _show_preparation(self, text: str) -> None:
         from helios.environment import class_archive
 
         if text == class_archive.PREPARING:
-            self._waits(text, class_archive.USUAL_SECONDS)
+            self._show_wait(text, class_archive.USUAL_SECONDS)
         else:
             self._shown.note(text)
 
-    def _waits(self, text: str, seconds: float | None = None) -> None:
-        """Says what the start waits for, after the pipelines are compiled; says nothing if they have problems."""
+    def _show_wait(self, text: str, seconds: float | None = None) -> None:
+        """Shows what the start waits for; held back until the pipelines have compiled, as they may have problems."""
         with self._lock:
             if self._compiling:
-                self._untold.append((text, seconds))
+                self._held_back.append((text, seconds))
             else:
                 self._shown.waits(text, seconds)

@@ -1,4 +1,4 @@
-"""Checks of the doctor, each with a time limit."""
+"""Checks of `helios doctor`, each with a time limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helios.errors import HeliosError
 
 @dataclass(frozen=True)
 class Check:
-    """The result of a check of the doctor; `ok` is None if the check was not possible."""
+    """The result of a check; `ok` is None if the check was not possible."""
 
     name: str
     ok: bool | None

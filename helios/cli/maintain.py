@@ -30,17 +30,19 @@ DELETED = ("data file", "delete file", "manifest", "manifest list")
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 snapshot_option = click.option(
-    "--snapshot", metavar="ID", help="A snapshot id, a time, or a name; else the current one."
+    "--snapshot", metavar="ID", help="A snapshot id, a time, or a name; by default the current snapshot."
 )
 
 
 @click.command()
 @table_argument
 @click.option(
-    "--older-than", metavar="AGE", help=f"An age (7d) or a time; by default {EXPIRE_AGE}, without --retain-last."
+    "--older-than", metavar="AGE", help=f"An age (7d) or a time; by default {EXPIRE_AGE}, unless --retain-last is set."
 )
-@click.option("--retain-last", type=int, metavar="N", help="Keep the newest N of every branch in any case.")
-@click.option("--reader", "readers", multiple=True, metavar="PATH", help="The checkpoint of a reader elsewhere.")
+@click.option("--retain-last", type=int, metavar="N", help="Always keep the newest N snapshots of each branch.")
+@click.option(
+    "--reader", "readers", multiple=True, metavar="PATH", help="The checkpoint of another reader; once for each."
+)
 @dry_run_option
 @options.common
 @options.json_option
@@ -56,8 +58,8 @@ def expire(
 ) -> None:
     """Expire old snapshots of TABLE.
 
-    Deletes the files that only they name. What a known reader still needs stays: the pipelines of the catalogs in
-    helios.toml, and each --reader.
+    Deletes the files that only these snapshots use. Snapshots that a known reader still needs are kept. Known readers
+    are the pipelines of the catalogs in helios.toml, and each --reader.
 
     \b
     Example:
@@ -120,7 +122,7 @@ def _print_expiry(table: str, plan: Expiry, done: dict[str, Any], *, dry_run: bo
 def rollback(name: str, to: str, profile: str | None, as_json: bool) -> None:
     """Set TABLE back to the snapshot TO: an id, a time, or a tag.
 
-    No snapshot is lost, and a later one can follow.
+    No snapshot is deleted: a later rollback can return to a newer one.
 
     \b
     Example:
@@ -128,10 +130,10 @@ def rollback(name: str, to: str, profile: str | None, as_json: bool) -> None:
     """
     from helios.table import refs
 
-    config, found, table = opened(name, profile)
+    config, table_name, table = opened(name, profile)
     change, done = refs.rollback(table, point(to))
     if change is not None:
-        _change(config, found, table, change)
+        _change(config, table_name, table, change)
     if as_json:
         output.to_json(
             {
@@ -145,42 +147,42 @@ def rollback(name: str, to: str, profile: str | None, as_json: bool) -> None:
         return
     at = f"snapshot {done.snapshot.id} of {_time(done.snapshot.timestamp)}"
     click.echo(f"{table.name}: main is at {at}{f', and was at {done.former.id}' if change else ' already'}.")
-    back = f"Take this back with `helios rollback {table.name} {done.former.id}`, or "
+    undo = f"Take this back with `helios rollback {table.name} {done.former.id}`, or "
     for pipeline in done.pipelines:
-        output.say("note", _left_behind(pipeline, table, back), "yellow")
+        output.say("note", _rollback_note(pipeline, table, undo), "yellow")
 
 
-def _left_behind(pipeline: str, table: Table, back: str) -> str:
-    """The effect of a table's rollback on a pipeline, or on replays of its quarantine; `back` leads to the fix."""
+def _rollback_note(pipeline: str, table: Table, undo: str) -> str:
+    """What a table's rollback means for a pipeline or for replays of its quarantine; `undo` begins the fix."""
     from helios.table.quarantine import is_quarantine
     from helios.table.refs import BACKFILL, REPLAY
 
     resume = "with `helios run --new-checkpoint`. A pipeline that has read this table past the snapshot stops too."
     if pipeline.endswith(BACKFILL):
         return (
-            f"{pipeline.removesuffix(BACKFILL)} was backfilled since: the rows are again as they were before. {back}"
-            "start `helios backfill` again."
+            f"{pipeline.removesuffix(BACKFILL)} was backfilled after this snapshot: its rows are again as they were "
+            f"before. {undo}start `helios backfill` again."
         )
     replayed = pipeline.removesuffix(REPLAY)
     if replayed == pipeline:
         return (
-            f"{pipeline} has written batches that main no longer holds: its next batch stops and says so. {back}go on "
-            f"without those rows {resume} Rows that these batches quarantined then stay in the quarantine, under the "
-            f"name '{pipeline} (rolled back)', and are not replayed."
+            f"{pipeline} has written batches that main no longer holds: its next batch stops and says so. {undo}"
+            f"continue without those rows {resume} Rows that these batches quarantined then stay in the quarantine, "
+            f"under the name '{pipeline} (rolled back)', and are not replayed."
         )
     if is_quarantine(table):
         return (
-            f"{replayed} has replayed rows that main holds again: its next batch and its next replay stop and say so. "
-            f"{back}give .quarantine() a table of another name."
+            f"{replayed} has replayed rows that this quarantine holds again: its next batch and its next replay stop "
+            f"and say so. {undo}give .quarantine() a table of another name."
         )
     return (
         f"{replayed} has replayed rows that main no longer holds: its next batch and its next replay stop and say so. "
-        f"{back}go on without them {resume}"
+        f"{undo}continue without them {resume}"
     )
 
 
 def _ref_command(kind: str, about: str, *own_options: Callable[[Any], Any]) -> click.Command:
-    """The command `tag` or `branch`: they differ in this word, and in the options that only one of them has."""
+    """The command `tag` or `branch`: they differ in this word, and in the options that only one of them takes."""
 
     @click.command(kind, help=about)
     @table_argument
@@ -205,20 +207,20 @@ def _ref_command(kind: str, about: str, *own_options: Callable[[Any], Any]) -> c
             raise click.UsageError("--publish takes a NAME, no --snapshot and no --delete.")
         if delete and (snapshot is not None or ref is None):
             raise click.UsageError("--delete takes a NAME, and no --snapshot.")
-        config, found, table = opened(name, profile)
+        config, table_name, table = opened(name, profile)
         if ref is None:
             _list_refs(kind, table, as_json)
             return
         if publish:
             from helios.cli.publish import publish as run
 
-            run(config, found, table, ref, as_json=as_json)
+            run(config, table_name, table, ref, as_json=as_json)
             return
         at = point(snapshot) if snapshot is not None else None
         change = (
             refs.removal(table, f"remove_{kind}", ref) if delete else refs.creation(table, f"create_{kind}", ref, at)
         )
-        named = _change(config, found, table, change)
+        named = _change(config, table_name, table, change)
         if as_json:
             output.to_json({"table": table.name, kind: ref, "snapshot": named.id, "deleted": delete})
             return
@@ -232,15 +234,17 @@ def _ref_command(kind: str, about: str, *own_options: Callable[[Any], Any]) -> c
 
 tag = _ref_command(
     "tag",
-    "Name a snapshot of TABLE.\n\nIt then does not expire. Without a NAME, list the tags.\n\n"
+    "Name a snapshot of TABLE.\n\nA snapshot with a tag does not expire. Without a NAME, list the tags.\n\n"
     "\b\nExample:\n  helios tag shop.orders end-of-2026",
 )
 branch = _ref_command(
     "branch",
-    "Make or publish a branch of TABLE.\n\nWithout a NAME, list the branches.\n\n"
+    "Create or publish a branch of TABLE.\n\nWithout a NAME, list the branches.\n\n"
     "\b\nExample:\n  helios branch shop.orders audit --snapshot end-of-2026\n"
     "  helios branch shop.orders staged --publish",
-    click.option("--publish", is_flag=True, help="Move main to the branch, if main has not moved since it began."),
+    click.option(
+        "--publish", is_flag=True, help="Move main to the branch, if main has not moved since the branch began."
+    ),
 )
 
 
@@ -266,7 +270,7 @@ def compact(
 ) -> None:
     """Rewrite the small files of TABLE.
 
-    Where a writer comes in between, it is the compaction that yields.
+    If another writer commits meanwhile, the compaction yields to it.
 
     \b
     Example:
@@ -275,12 +279,12 @@ def compact(
     from helios.model.values import size
     from helios.plan.text import show_bytes
 
-    wanted = size(target_size, "--target-size") if target_size is not None else 0
-    config, found, _ = opened(name, profile)
-    with spark_of(config, found) as spark:
+    target_bytes = size(target_size, "--target-size") if target_size is not None else 0
+    config, table_name, _ = opened(name, profile)
+    with spark_of(config, table_name) as spark:
         from helios.spark.maintenance.compact import compact as run
 
-        done = run(spark, found, wanted, branch=branch)
+        done = run(spark, table_name, target_bytes, branch=branch)
     if as_json:
         output.to_json(asdict(done))
     elif done.rewritten or done.deletes or done.manifests:
@@ -304,14 +308,14 @@ def compact(
 
 @click.command()
 @table_argument
-@click.option("--older-than", metavar="AGE", default=ORPHAN_AGE, show_default=True, help="A day at least.")
+@click.option("--older-than", metavar="AGE", default=ORPHAN_AGE, show_default=True, help="At least a day.")
 @dry_run_option
 @options.common
 @options.json_option
 def orphans(name: str, older_than: str, dry_run: bool, profile: str | None, as_json: bool) -> None:
-    """Delete files of TABLE that no snapshot names.
+    """Delete files in the folder of TABLE that no snapshot uses.
 
-    Commits that failed leave them in its folder.
+    Failed commits leave such files in the table's folder.
 
     \b
     Example:
@@ -320,11 +324,11 @@ def orphans(name: str, older_than: str, dry_run: bool, profile: str | None, as_j
     from helios.model.maintenance import orphan_age
 
     age = orphan_age(older_than, "--older-than")
-    config, found, _ = opened(name, profile)
-    with spark_of(config, found) as spark:
+    config, table_name, _ = opened(name, profile)
+    with spark_of(config, table_name) as spark:
         from helios.spark.maintenance import maintain
 
-        done = maintain.orphans(spark, found, age, dry_run=dry_run)
+        done = maintain.orphans(spark, table_name, age, dry_run=dry_run)
     if as_json:
         output.to_json(asdict(done))
         return
@@ -341,17 +345,17 @@ def point(text: str) -> Point:
     return int(text) if text.isdigit() else text
 
 
-def _change(config: Config, found: TableName, table: Table, change: RefChange) -> Snapshot:
-    """Makes a change through PyIceberg, or with Spark where PyIceberg cannot."""
+def _change(config: Config, table_name: TableName, table: Table, change: RefChange) -> Snapshot:
+    """Makes a change through PyIceberg, or with Spark if PyIceberg cannot make it."""
     from helios.table import refs
 
     try:
         return refs.apply(table, change)
     except EngineNeeded:
-        with spark_of(config, found) as spark:
+        with spark_of(config, table_name) as spark:
             from helios.spark.maintenance import maintain
 
-            maintain.change_ref(spark, found, change)
+            maintain.change_ref(spark, table_name, change)
         return table.snapshot(change.snapshot)
 
 

@@ -39,7 +39,7 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Splits at the colon behind an existing file: paths and names may have colons too."""
+        """Splits at the colon that follows an existing file, since paths and names may contain colons."""
         if Path(text).is_file():
             return cls(text)
         paths = [text[:at] for at in range(len(text) - 1, 0, -1) if text[at] == ":"]
@@ -51,18 +51,18 @@ class Target:
         return cls(scripts[0], text.removeprefix(f"{scripts[0]}:"))
 
 
-def as_typed(command: str, target: Target, **given: str | bool | int | Mapping[str, str] | None) -> str:
-    """A command line that starts a command again; options that are not given are left out.
+def as_typed(command: str, target: Target, **typed: str | bool | int | Mapping[str, str] | None) -> str:
+    """The command line of a command with these options; None and False are left out.
 
     Examples:
         >>> print(as_typed("backfill", Target("p.py", "orders"), where="day = '2026-01-05'", by=None, rows_stay=True))
         helios backfill p.py:orders --where "day = '2026-01-05'" --rows-stay
     """
     words = ["helios", command, f"{target.path}:{target.name}" if target.name is not None else target.path]
-    for name, value in given.items():
+    for name, value in typed.items():
         option = f"--{name.replace('_', '-')}"
         if isinstance(value, Mapping):
-            words += [word for key, one in value.items() for word in (option, f"{key}={one}")]
+            words += [word for key, text in value.items() for word in (option, f"{key}={text}")]
         elif value is True:
             words.append(option)
         elif value is not None and value is not False:
@@ -71,7 +71,7 @@ def as_typed(command: str, target: Target, **given: str | bool | int | Mapping[s
 
 
 def _quoted(word: str) -> str:
-    """A word for a shell, in double quotes where it has single ones."""
+    """A word for a shell, in double quotes if it contains single quotes."""
     plain = "'" in word and not any(sign in word for sign in '"$`\\!')
     return f'"{word}"' if plain else shlex.quote(word)
 
@@ -158,9 +158,9 @@ class _TargetType(click.ParamType[Target]):
         return [CompletionItem(incomplete, type="file")]
 
 
-def _values(ctx: click.Context, param: click.Parameter, given: Iterable[str]) -> dict[str, str]:
+def _values(ctx: click.Context, param: click.Parameter, texts: Iterable[str]) -> dict[str, str]:
     values = {}
-    for text in given:
+    for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise click.BadParameter(f"{text!r} is not NAME=VALUE.", ctx, param)
@@ -184,10 +184,10 @@ set_option = click.option(
 )
 offline_option = click.option("--offline", is_flag=True, help="Do not read catalogs.")
 json_option = click.option(
-    "--json", "as_json", is_flag=True, callback=_remember, help="Print JSON, errors too, on standard output."
+    "--json", "as_json", is_flag=True, callback=_remember, help="Print JSON on standard output, also for errors."
 )
 _debug_option = click.option(
-    "--debug", is_flag=True, callback=_remember, expose_value=False, help="Show tracebacks, Java's too."
+    "--debug", is_flag=True, callback=_remember, expose_value=False, help="Show tracebacks, also those of Java."
 )
 
 

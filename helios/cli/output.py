@@ -19,7 +19,7 @@ from helios.errors import CheckFailed, HeliosError, Origin
 
 _CLICK = os.path.dirname(os.path.abspath(click.__file__)) + os.sep
 LABELS = 12
-"""The columns that the labels of a plan take."""
+"""The width of the labels of a plan, in characters."""
 _SENTENCE_ENDS = (".", "!", "?", ":", ";")
 
 
@@ -37,21 +37,21 @@ def to_json(value: Any) -> None:
 
 
 def _with_finite_numbers(value: Any) -> Any:
-    """A value with the texts NaN, Infinity and -Infinity for the numbers that JSON does not have.
+    """A value in which the texts NaN, Infinity and -Infinity replace the numbers that JSON does not have.
 
     Examples:
         >>> _with_finite_numbers({"a": [1.5, float("nan"), float("-inf")]})
         {'a': [1.5, 'NaN', '-Infinity']}
     """
     if isinstance(value, dict):
-        return {key: _with_finite_numbers(one) for key, one in value.items()}
+        return {key: _with_finite_numbers(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_with_finite_numbers(one) for one in value]
+        return [_with_finite_numbers(inner) for inner in value]
     return value if not isinstance(value, float) or math.isfinite(value) else json.dumps(value)
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """True if two values of a column are the same one: NaN is NaN, and -0.0 is not 0.0.
+    """True if two values of a column are the same: NaN equals NaN, and -0.0 differs from 0.0.
 
     Examples:
         >>> is_same(float("nan"), float("nan")), is_same(0.0, -0.0), is_same({"a": 1, "b": 2}, {"b": 2, "a": 1})
@@ -122,17 +122,17 @@ def report_bug(error: Exception, settings: Settings) -> None:
 
 
 def show_traceback(error: BaseException) -> None:
-    """The whole traceback, with its causes, on standard error."""
+    """Prints the whole traceback, with its causes, on standard error."""
     click.echo("".join(traceback.format_exception(error)), err=True)
 
 
 def say_error(text: str, code: str = "") -> None:
-    """One paragraph on standard error, with the code that `helios explain` takes."""
+    """Prints an error as one paragraph on standard error, with the code for `helios explain`."""
     say(f"error[{code}]" if code else "error", text, "red")
 
 
 def say(label: str, text: str, colour: str) -> None:
-    """A labelled paragraph on standard error, in colour on a terminal only."""
+    """Prints a labelled paragraph on standard error, in colour on a terminal only."""
     click.echo(
         f"{click.style(f'{label}:', fg=colour, bold=True)} {text}", err=True, color=None if _coloured() else False
     )
@@ -143,14 +143,14 @@ def _coloured() -> bool:
 
 
 def _place(where: Origin | None) -> str | None:
-    # An argument of the command line has no line in a script: its caller is click.
+    # The origin of a command-line argument is click's code, not a line of a script.
     if where is None or os.path.abspath(where.file).startswith(_CLICK):
         return None
     return str(where)
 
 
 def paragraphs(text: str) -> None:
-    """Prints lines of labels and texts; on a terminal, a long text goes on below its beginning."""
+    """Prints lines of labels and texts; on a terminal, a long text is wrapped and aligned with its first line."""
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
         text = "\n".join(folded(line, width) for line in text.splitlines())
@@ -158,15 +158,15 @@ def paragraphs(text: str) -> None:
 
 
 def folded(line: str, width: int) -> str:
-    """A line as lines of at most so many columns; a word is never cut.
+    """A line, wrapped to a width without cutting a word.
 
     Examples:
         >>> print(folded("  schema    id bigint, name string", 24))
           schema    id bigint,
                     name string
     """
-    begun = len(line) - len(line.lstrip())
-    indent = " " * (LABELS if 0 < begun <= LABELS else begun)
+    margin = len(line) - len(line.lstrip())
+    indent = " " * (LABELS if 0 < margin <= LABELS else margin)
     lines = textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""Progress of a run: plain lines or JSON; `helios.cli.board` has the table of a terminal."""
+"""Progress of a run as plain lines or JSON; `helios.cli.board` shows it as a table on a terminal."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class Progress(Protocol):
         """A message that is not an event of a pipeline."""
 
     def waits(self, text: str, seconds: float | None = None) -> None:
-        """The start waits for this, usually for so many seconds; None where that is not known."""
+        """What the start waits for, and the usual time of that in seconds; None if it is not known."""
 
     def hide(self) -> None:
-        """Restores the terminal, where the run does not begin."""
+        """Restores the terminal if the run does not begin."""
 
     def emit(self, event: Event) -> None:
         """An event of a pipeline."""
 
     def close(self, status: Sequence[dict[str, Any]]) -> None:
-        """The run is over, with this `Runner.status()`."""
+        """The run has ended, with this `Runner.status()`."""
 
 
 def summary(status: dict[str, Any]) -> str:
-    """One pipeline's end in a few words.
+    """The end of one pipeline in a few words.
 
     Examples:
         >>> summary({"state": "finished", "batches": 1, "rows": 20, "rejected": 2, "left": ["3 groups wait"]})
@@ -57,13 +57,13 @@ def width(names: Sequence[str]) -> int:
 
 
 def kept_out(event: Event) -> str:
-    """The rows of a batch that are not in the target, as the end of its line; empty without any."""
+    """The end of a batch's line: how many rows were rejected or dropped; "" if none were."""
     late = f"; {counted(event.late, 'late row')} dropped by the watermark" if event.late else ""
     return (f"; {counted(event.rejected, 'row')} rejected" if event.rejected else "") + late
 
 
 WITH_MESSAGE = ("maintained", "noted", "resumed")
-"""Events that are shown by their message."""
+"""Events of which only the message is shown."""
 
 
 @dataclass
@@ -90,7 +90,7 @@ class Lines:
         self.note(text)
 
     def hide(self) -> None:
-        """Lines stay."""
+        """Nothing to restore."""
 
     def emit(self, event: Event) -> None:
         text = self._text(event)
@@ -146,7 +146,7 @@ class JsonLines:
         self.note(text)
 
     def hide(self) -> None:
-        """Lines stay."""
+        """Nothing to restore."""
 
     def emit(self, event: Event) -> None:
         self._write(asdict(event))

@@ -1,4 +1,4 @@
-"""`helios branch TABLE NAME --publish`: main moves to the head of a branch, with the records of its pipelines."""
+"""`helios branch TABLE NAME --publish`: moves main to the head of a branch, with the records of its pipelines."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from helios.table.snapshots import Table
 
 
-def publish(config: Config, found: TableName, table: Table, branch: str, *, as_json: bool) -> None:
-    """Publishes a branch, and prints what main has now and which pipelines go on in main."""
+def publish(config: Config, table_name: TableName, table: Table, branch: str, *, as_json: bool) -> None:
+    """Publishes a branch, and prints the new state of main and the pipelines that continue in it."""
     from helios.table import publish as publications
 
     try:
         done = publications.publish(table, branch)
     except EngineNeeded:
-        with spark_of(config, found) as spark:
+        with spark_of(config, table_name) as spark:
             from helios.spark.maintenance.publish import publish as run
 
             done = publications.plan_publication(table, branch)
-            run(spark, found, done)
+            run(spark, table_name, done)
     if not as_json:
         _print(table.name, done)
         return
@@ -50,7 +50,7 @@ def _print(table: str, done: Publication) -> None:
     if not done.changes:
         click.echo(f"{table}: main has all commits of {done.branch} already.")
     elif not done.moves:
-        click.echo(f"{table}: main has all commits of {done.branch} already, and now has the records of its pipelines.")
+        click.echo(f"{table}: main has all commits of {done.branch} already, and now the records of its pipelines too.")
     else:
         before = f"was at {done.former}" if done.former is not None else "was empty"
         commits = counted(done.commits, "commit")
@@ -58,11 +58,11 @@ def _print(table: str, done: Publication) -> None:
             f"{table}: {done.branch} is published with {commits}. Main is at snapshot {done.snapshot}, and {before}."
         )
     for pipeline in done.pipelines:
-        click.echo(f"{pipeline} goes on in main after these commits if the script has no .branch({done.branch!r}).")
+        click.echo(f"{pipeline} continues in main after these commits if the script has no .branch({done.branch!r}).")
     for pipeline in done.stateful:
         output.say(
             "note",
-            f"{pipeline} has state in its checkpoint. To go on in main, replace .branch({done.branch!r}) in the script "
-            f"by .named(NAME, was={pipeline!r}).",
+            f"{pipeline} has state in its checkpoint. To continue in main, replace .branch({done.branch!r}) in the "
+            f"script by .named(NAME, was={pipeline!r}).",
             "yellow",
         )

@@ -1,4 +1,4 @@
-"""The command `quarantine`: shows, replays and deletes rejected rows, and sets a batch aside that failed its audit."""
+"""The command `quarantine`: shows, replays and deletes rejected rows, and sets aside a batch that failed its audit."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Quarantine(click.Group):
 def quarantine() -> None:
     """Show rejected rows, set a batch aside, replay or delete rows.
 
-    TABLE is a quarantine, or with --batch the target of a pipeline with an audit. `helios quarantine show --help` has
-    the options that go with it.
+    TABLE is a quarantine, or with --batch the target of a pipeline with an audit. `helios quarantine show --help` lists
+    the options for TABLE.
 
     \b
     Example:
@@ -87,9 +87,9 @@ def show(
         raise click.UsageError("--batch sets a batch of a target aside, and --rows shows a quarantine: pass one.")
     if pipeline is not None and batch is None:
         raise click.UsageError("--pipeline goes with --batch.")
-    config, found, table = opened(name, profile)
+    config, table_name, table = opened(name, profile)
     if batch is not None:
-        discarded = _set_aside(config, found, table, batch, pipeline)
+        discarded = _set_aside(config, table_name, table, batch, pipeline)
         quarantined = _clear_quarantines(config, table, discarded)
         _print_set_aside(table, replace(discarded, quarantined=quarantined), as_json)
     elif count is not None:
@@ -143,17 +143,17 @@ def _print_rows(table: Table, count: int, as_json: bool) -> None:
         )
 
 
-def _set_aside(config: Config, found: TableName, table: Table, batch: int, pipeline: str | None) -> DiscardedBatch:
+def _set_aside(config: Config, table_name: TableName, table: Table, batch: int, pipeline: str | None) -> DiscardedBatch:
     from helios.table.quarantine import discard_batch, plan_discard
 
     try:
         return discard_batch(table, batch, pipeline)
     except EngineNeeded:
         discarded, record = plan_discard(table, batch, pipeline)
-        with spark_of(config, found) as spark:
+        with spark_of(config, table_name) as spark:
             from helios.spark.replay.discard import commit
 
-            commit(spark, found, discarded, record)
+            commit(spark, table_name, discarded, record)
         return discarded
 
 
@@ -166,9 +166,9 @@ def _clear_quarantines(config: Config, target: Table, discarded: DiscardedBatch)
         try:
             names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
             removed += sum(clear_discarded(target, discarded, catalog.load(name)) for name in names)
-        except HeliosError as error:  # the batch itself is set aside, and the command may be repeated
+        except HeliosError as error:  # the batch itself is set aside, and the command can be repeated
             problem = output.paragraph(error)
-            note = f"rejected rows of the batch in quarantines of catalog {catalog.name} stay there: {problem}"
+            note = f"rejected rows of the batch stay in the quarantines of catalog {catalog.name}: {problem}"
             output.say("note", note, "yellow")
     return removed
 
@@ -191,7 +191,7 @@ def _print_set_aside(table: Table, discarded: DiscardedBatch, as_json: bool) -> 
 @click.option("--pipeline", metavar="NAME", help="Only rows of this pipeline.")
 @click.option("--step", metavar="TEXT", help="Only rows that a step with this text rejected.")
 @click.option("--reason", metavar="TEXT", help="Only rows whose reason has this text.")
-@click.option("--yes", is_flag=True, help="Does not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.common
 @options.json_option
 def clear(
@@ -206,9 +206,9 @@ def clear(
 ) -> None:
     """Delete rejected rows that were repaired elsewhere.
 
-    A replay removes its rows itself. This command is for rows that were delivered again, such as in a repaired file,
-    and for rows that nobody needs. TABLE is a quarantine. Deleted rows stay readable in its older snapshots until those
-    expire.
+    A replay removes its rows itself. This command is for rows that were delivered again, for example in a repaired
+    file, and for rows that nobody needs. TABLE is a quarantine. Deleted rows stay readable in its older snapshots
+    until those expire.
 
     \b
     Example:
@@ -247,7 +247,7 @@ def replay(
 ) -> None:
     """Replay rejected rows through the repaired steps of a script.
 
-    Each row begins at the expectation that it failed. Rows that fail it again stay in the quarantine. The pipeline must
+    Each row starts at the expectation that rejected it. Rows that fail again stay in the quarantine. The pipeline must
     not run meanwhile.
 
     \b
@@ -261,7 +261,7 @@ def replay(
     loaded = options.load(target, profile, values)
     if not any(pipeline.sink.quarantine_table for pipeline in loaded.pipelines):
         raise InputError(
-            f"no pipeline of {target.path} has a quarantine.", fix='give a sink one: .quarantine("ns.rejected").'
+            f"no pipeline of {target.path} has a quarantine.", fix='add .quarantine("ns.rejected") to a sink.'
         )
     debug = options.settings().debug
     launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), progress.Lines(err=True), debug=debug)
@@ -314,7 +314,7 @@ def _summary(done: Replayed) -> str:
 
 
 def _not_replayed(done: Replayed) -> str:
-    """The end of a summary: the rows that a replay does not take, and what to do about them."""
+    """The end of a summary: the rows that the replay left out, and what to do about them."""
     parts = []
     if done.waiting:
         rows = counted(done.waiting, "row")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from helios.table.rehearsal import History, Made
 
 DIFFERS = 2
-"""The exit status of `--exit-code` where something would have come out differently."""
+"""The exit status with `--exit-code` if a commit would have come out differently."""
 LAST = 10
 
 
@@ -41,7 +41,7 @@ LAST = 10
     default=1_000_000,
     show_default=True,
     metavar="N",
-    help="Stop after the commit that brings the rows written and compared to N.",
+    help="Stop after the commit with which N rows were written and compared.",
 )
 @click.option("--key", "keys", metavar="COLUMNS", help="Pair appended rows by these columns: id, or id,line.")
 @click.option("--exit-code", is_flag=True, help="Exit with 2 if anything would have come out differently.")
@@ -62,43 +62,43 @@ def rehearse(
 ) -> None:
     """Show what a changed script would have made of past commits.
 
-    What the last commits of a pipeline have read is read once more, and goes through the script as it is now, into a
-    temporary folder. Nothing of the real lake is written.
+    The input of a pipeline's last commits is read again, and the current script writes its output into a temporary
+    folder. Nothing is written to the real lake.
 
     \b
     Example:
       helios rehearse pipeline.py:orders --last 20
     """
     if last is not None and since is not None:
-        raise click.UsageError("--last counts commits and --since takes those since a time: pass one.")
+        raise click.UsageError("--last selects commits by number, --since by time: pass one.")
     from helios.plan.past import committed
 
     loaded = options.load(target, profile, values)
     plan = _plan(loaded)
     history = committed(plan)
     commits = _chosen(history, last, since)
-    paired = [one.strip() for one in (keys or "").split(",") if one.strip()]
-    _check_keys(plan, paired)
-    given = {"last": last, "since": since, "rows": rows, "key": keys, "set": values, "profile": profile}
-    again = options.as_typed("rehearse", target, **given)
-    found = _rehearsed(loaded, plan, history, commits, again, rows=rows, keys=paired)
+    key_columns = [name.strip() for name in (keys or "").split(",") if name.strip()]
+    _check_keys(plan, key_columns)
+    typed = {"last": last, "since": since, "rows": rows, "key": keys, "set": values, "profile": profile}
+    again = options.as_typed("rehearse", target, **typed)
+    result = _rehearsed(loaded, plan, history, commits, again, rows=rows, keys=key_columns)
     if as_json:
-        output.to_json(found.as_json())
+        output.to_json(result.as_json())
     else:
-        _print(found)
+        _print(result)
     if last is not None and last > len(history.made):
         output.say(
             "note", f"--last {last}: the target has only {len(history.made)} commits of {plan.pipeline}.", "yellow"
         )
-    if exit_code and found.anything:
+    if exit_code and result.anything:
         click.get_current_context().exit(DIFFERS)
 
 
 def _plan(loaded: Loaded) -> Plan:
-    """The plan of the only pipeline that was chosen.
+    """The plan of the only chosen pipeline.
 
     Raises:
-        InputError: There are several, or it cannot be rehearsed.
+        InputError: Several pipelines were chosen, or the pipeline cannot be rehearsed.
     """
     from helios.plan.checks.rehearsal import refused
 
@@ -110,30 +110,30 @@ def _plan(loaded: Loaded) -> Plan:
 
 
 def _chosen(history: History, last: int | None, since: str | None) -> Sequence[Made]:
-    """The commits that are rehearsed, oldest first.
+    """The commits to rehearse, oldest first.
 
     Raises:
-        InputError: There is none since a time.
+        InputError: There is no commit since the time.
     """
     from helios.table.snapshots import as_moment
 
     if since is None:
         return history.made[-(last or LAST) :]
     moment = as_moment(since)
-    found = [one for one in history.made if one.committed >= moment]
-    if not found:
+    since_then = [commit for commit in history.made if commit.committed >= moment]
+    if not since_then:
         newest = history.made[-1].committed
         raise InputError(
             f"--since {since}: the last commit is of {newest:%Y-%m-%d %H:%M:%S} UTC.", fix="give an earlier time."
         )
-    return found
+    return since_then
 
 
 def _check_keys(plan: Plan, keys: Sequence[str]) -> None:
     """Rejects a column of `--key` that neither the target nor the script has.
 
     Raises:
-        InputError: There is one.
+        InputError: There is such a column.
     """
     if not keys or plan.schema is None:  # the columns of some scripts are known only at run
         return
@@ -157,7 +157,7 @@ def _rehearsed(
     rows: int,
     keys: Sequence[str],
 ) -> Rehearsed:
-    """Starts Spark and rehearses the commits; `again` is the command that begins once more."""
+    """Starts Spark and rehearses the commits; `again` is the command that restarts the rehearsal."""
     from helios.cli.launch import Launch
     from helios.spark.session.session import stop
 
@@ -166,7 +166,7 @@ def _rehearsed(
         shown = progress.Lines(err=True)
         components = tuple(dict.fromkeys((*plan.components, "iceberg", "sqlite")))
         session = Launch(loaded, components, shown, debug=options.settings().debug).session([plan])
-        _end_cleanly(Path(name), again)  # once more: SparkContext puts its own handler for SIGINT
+        _end_cleanly(Path(name), again)  # again, since SparkContext has replaced the handler of SIGINT
         try:
             from helios.spark.rehearse.rehearsal import Rehearsal
 
@@ -179,15 +179,15 @@ def _rehearsed(
 
 
 def _end_cleanly(folder: Path, again: str) -> None:
-    """Has SIGINT and SIGTERM end the process at once, without the folder; `again` is the command that begins anew."""
+    """Lets SIGINT and SIGTERM end the process at once and delete the folder; `again` is the command to start again."""
     from helios.cli.run import end_jvm
 
     def end(number: int, frame: FrameType | None) -> None:
         with suppress(OSError):
-            # Without Python's buffers, which may be in the middle of another write.
-            words = f"stopped; nothing of the lake was written, and nothing is kept. Begin anew: {again}\n"
+            # Not through Python's buffers: the signal may have interrupted a write to them.
+            words = f"stopped; nothing was written to the lake, and no result is kept. Start again: {again}\n"
             os.write(sys.stderr.fileno(), words.encode())
-        end_jvm()  # it writes into the folder
+        end_jvm()  # first, since it writes into the folder
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(128 + number)
 
@@ -198,43 +198,43 @@ def _end_cleanly(folder: Path, again: str) -> None:
 # what is shown
 
 
-def _print(found: Rehearsed) -> None:
-    click.echo(f"{found.pipeline} into {found.target} ({found.mode}), by the script as it is now:")
-    for line in found.steps:
+def _print(result: Rehearsed) -> None:
+    click.echo(f"{result.pipeline} into {result.target} ({result.mode}), by the script as it is now:")
+    for line in result.steps:
         click.echo(f"  {line}")
     click.echo()
-    _print_table(found)
+    _print_table(result)
     click.echo()
-    for line in _differences(found):
+    for line in _differences(result):
         click.echo(line)
 
 
-def _differences(found: Rehearsed) -> Iterator[str]:
-    failed = [one for one in found.commits if one.failed]
+def _differences(result: Rehearsed) -> Iterator[str]:
+    failed = [one for one in result.commits if one.failed]
     for text in dict.fromkeys(one.failed for one in failed):
         same = [one for one in failed if one.failed == text]
         more = f" and {len(same) - 1} more" if len(same) > 1 else ""
         yield f"fails on {_name(same[0])}{more}: {text}"
-    yield f"in all: {_counts(found.differs)}"
-    yield from (f"  column {line}" for line in found.columns)
-    for one in found.rejects:
+    yield f"in all: {_counts(result.differs)}"
+    yield from (f"  column {line}" for line in result.columns)
+    for one in result.rejects:
         at_the_time = f"{one.before:,} at the time" if one.before is not None else "the number at the time was not kept"
         yield f"  rejected by {one.step}: {one.now:,} rows now, {at_the_time}"
-    for before_row, now in found.changed:
-        yield f"  changed  {_change(before_row, now, found.keys)}"
-    yield from (f"  missing  {_row(row)}" for row in found.missing)
-    yield from (f"  added    {_row(row)}" for row in found.added)
-    shown = (found.changed, found.missing, found.added)
-    counts = (found.differs.changed, found.differs.missing, found.differs.added)
-    left = zip(("changed", "missing", "added"), counts, map(len, shown), strict=True)
-    if more := ", ".join(f"{count - some:,} {what}" for what, count, some in left if count > some):
+    for before_row, now in result.changed:
+        yield f"  changed  {_change(before_row, now, result.keys)}"
+    yield from (f"  missing  {_row(row)}" for row in result.missing)
+    yield from (f"  added    {_row(row)}" for row in result.added)
+    shown = (result.changed, result.missing, result.added)
+    counts = (result.differs.changed, result.differs.missing, result.differs.added)
+    sections = zip(("changed", "missing", "added"), counts, map(len, shown), strict=True)
+    if more := ", ".join(f"{count - printed:,} {what}" for what, count, printed in sections if count > printed):
         yield f"  and more rows: {more}"
-    yield from (f"note: {note}." for note in found.notes)
-    if not found.anything:
+    yield from (f"note: {note}." for note in result.notes)
+    if not result.anything:
         yield "Nothing would have come out differently."
 
 
-def _print_table(found: Rehearsed) -> None:
+def _print_table(result: Rehearsed) -> None:
     rows = [
         (
             _name(one),
@@ -248,7 +248,7 @@ def _print_table(found: Rehearsed) -> None:
             if one.failed
             else _counts(one.differs),
         )
-        for one in found.commits
+        for one in result.commits
     ]
     output.table(("snapshot", "committed", "batch", "rows", "rows now", "differs"), rows, numbers=("rows", "rows now"))
 
@@ -272,12 +272,12 @@ def _row(row: Mapping[str, Any]) -> str:
 
 def _change(before: Mapping[str, Any], now: Mapping[str, Any], keys: Sequence[str]) -> str:
     key = ", ".join(f"{name}={_value(now[name])}" for name in keys)
-    told = [
+    changes = [
         f"{name} is {_value(value)}, was {_value(before[name])}"
         for name, value in now.items()
         if not output.is_same(value, before[name])
     ]
-    return f"{key}: {'; '.join(told)}"
+    return f"{key}: {'; '.join(changes)}"
 
 
 def _value(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The command `rename`."""
+"""The command `rename`: renames a table, and the records that contain its name."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from helios.errors import InputError
 @options.common
 @options.json_option
 def rename(old: str, new: str, *, profile: str | None, as_json: bool) -> None:
-    """Rename the table OLD to NEW, with records of its name.
+    """Rename the table OLD to NEW, and the records of its pipelines.
 
-    The records, default checkpoints and rejected rows of pipelines that have the table's name are renamed too.
-    Pipelines that read the table, or have another name, know the table by its UUID. If a part fails, the other parts
-    are undone. Change the scripts by hand before the next run.
+    For pipelines that have the table's name, the records, the default checkpoints and the rejected rows are renamed
+    too. Other pipelines, and pipelines that read the table, know it by its UUID. If a part fails, the other parts are
+    undone. Change the scripts by hand before the next run.
 
     \b
     Example:
@@ -35,11 +35,11 @@ def rename(old: str, new: str, *, profile: str | None, as_json: bool) -> None:
     catalog = before.catalog
     if after.catalog != catalog:
         raise InputError(
-            f"{before.text} cannot become {after.text}: a table stays in its catalog.",
-            fix=f"name one in {catalog.name}, or copy it with a pipeline.",
+            f"{before.text} cannot be renamed to {after.text}: a table stays in its catalog.",
+            fix=f"choose a name in {catalog.name}, or copy the table with a pipeline.",
         )
     if not catalog.exists(before.within) and not catalog.exists(after.within):
-        catalog.load(before.within)  # raises an error with the near miss
+        catalog.load(before.within)  # raises an error that names the nearest table
     names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
     others = [resolve(Identifier.parse(f"{catalog.name}.{name}"), None, {}, config, caller()) for name in names]
     with spark_of(config, before) as spark:

@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from helios.spark.run.scheduler import Runner
 
 REJECTED = 3
-"""The exit status of `--fail-on-rejects`, where all else went well."""
+"""The exit status with `--fail-on-rejects`, if rows were rejected and nothing failed."""
 SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
 
 
 @click.command()
 @options.script_argument
-@click.option("--once", is_flag=True, help="Drain what is there now, then end.")
+@click.option("--once", is_flag=True, help="Process the data that is there now, then end.")
 @options.set_option
-@click.option("--master", metavar="URL", help="Spark's master, before that of helios.toml.")
+@click.option("--master", metavar="URL", help="Spark's master; overrides that of helios.toml.")
 @click.option(
     "--new-checkpoint", is_flag=True, help="Start a new checkpoint at the position that the target has recorded."
 )
 @click.option(
-    "--full-refresh", is_flag=True, help="Empty the target, and fill it from the beginning; asks for its name."
+    "--full-refresh", is_flag=True, help="Empty the target and fill it from the beginning; asks you to type its name."
 )
 @click.option("--again", is_flag=True, help="Append the inputs of batch pipelines even if they were appended before.")
 @click.option(
@@ -51,10 +51,10 @@ SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
     help="Start although the pipeline NAME has written rows of the same source into the table; once for each NAME.",
 )
 @click.option(
-    "--confirm", is_flag=True, help="Ask first where the plan differs from the last run's by more than additions."
+    "--confirm", is_flag=True, help="Ask first if the plan differs from that of the last run by more than additions."
 )
 @click.option("--fail-on-rejects", is_flag=True, help="Exit with status 3 when rows were quarantined or dropped.")
-@click.option("--fail-fast", is_flag=True, help="When one pipeline fails, or its check does, stop the others.")
+@click.option("--fail-fast", is_flag=True, help="If one pipeline fails, or its check does, stop the others.")
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
@@ -64,7 +64,7 @@ SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
 @click.option(
     "--metrics-host",
     metavar="H",
-    help="The address of this machine on which they are served; by default 127.0.0.1, for this machine alone.",
+    help="The address on which metrics are served; by default 127.0.0.1, for this machine only.",
 )
 @ui_page.option
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -102,19 +102,21 @@ def run(
       helios run pipeline.py:orders --profile prod --set day=2026-01-01
     """
     if new_checkpoint and full_refresh:
-        raise click.UsageError("--new-checkpoint keeps what the target holds and --full-refresh empties it: pass one.")
+        raise click.UsageError("--new-checkpoint keeps the target's rows, --full-refresh deletes them: pass one.")
     loaded = _on_master(options.load(target, profile, values), master)
     # A port in use is reported before Spark starts; until then the endpoint shows a healthy run without pipelines.
     observed: list[PipelineRun] = []
     endpoint = _endpoint(ctx, observed, metrics_port, metrics_host)
     page = ui_page.of_run(ctx, ui, observed, loaded)
     shown = _progress(log_format, observed, err=as_json)
-    how: dict[str, Any] = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh, "again": again}
-    # A pipeline whose name the script still declares was not renamed: the names of all its pipelines tell.
+    run_options: dict[str, Any] = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
+    # All names that the script declares: a pipeline whose name is among them was not renamed.
     siblings = (pipeline.name for pipeline in loaded.script.pipelines.values() if pipeline.name is not None)
-    how |= {"fail_fast": fail_fast, "beside": beside, "siblings": tuple(siblings)}
-    asks = [*([_confirm_changes] if confirm else []), *([_confirm] if full_refresh else [])]
-    status, exit_status = _carry_out(loaded, shown, how, observed, endpoint, page=page, asks=asks)
+    run_options |= {"again": again, "fail_fast": fail_fast, "beside": beside, "siblings": tuple(siblings)}
+    confirmations = [*([_confirm_changes] if confirm else []), *([_confirm] if full_refresh else [])]
+    status, exit_status = _carry_out(
+        loaded, shown, run_options, observed, endpoint, page=page, confirmations=confirmations
+    )
     if as_json:
         output.to_json(status)
     ctx.exit(exit_status or (REJECTED if fail_on_rejects and any(row["rejected"] for row in status) else 0))
@@ -123,21 +125,21 @@ def run(
 def _carry_out(
     loaded: Loaded,
     shown: progress.Progress,
-    how: dict[str, Any],
+    run_options: dict[str, Any],
     observed: list[PipelineRun],
     endpoint: Endpoint | None,
     *,
     page: ui_page.Page | None,
-    asks: Sequence[Callable[[list[Plan]], None]],
+    confirmations: Sequence[Callable[[list[Plan]], None]],
 ) -> tuple[list[dict[str, Any]], int]:
-    """Runs the pipelines until they end; their status, and the exit status."""
+    """Runs the pipelines until they end; returns their status, and the exit status."""
     signals = Signals(shown)
-    plans, refused, session = _launched(loaded, shown, asks=asks, fail_fast=how["fail_fast"])
-    signals.install()  # once more: SparkContext puts its own handler for SIGINT, which kills the running batch
+    plans, refused, session = _launched(loaded, shown, confirmations=confirmations, fail_fast=run_options["fail_fast"])
+    signals.install()  # again, since SparkContext has installed a handler of SIGINT that kills the running batch
     from helios.spark.run.scheduler import Runner
     from helios.spark.session.session import stop
 
-    runner = Runner(plans, session, emit=page.also(shown.emit) if page is not None else shown.emit, **how)
+    runner = Runner(plans, session, emit=page.tee(shown.emit) if page is not None else shown.emit, **run_options)
     try:
         _open(shown, plans, endpoint)
         if page is not None:
@@ -162,7 +164,7 @@ def _on_master(loaded: Loaded, master: str | None) -> Loaded:
 
 
 def _launched(
-    loaded: Loaded, shown: progress.Progress, *, asks: Sequence[Callable[[list[Plan]], None]], fail_fast: bool
+    loaded: Loaded, shown: progress.Progress, *, confirmations: Sequence[Callable[[list[Plan]], None]], fail_fast: bool
 ) -> tuple[list[Plan], list[Compiled], SparkSession]:
     """The plans of a script, compiled while Spark starts; the pipelines with problems; and the session."""
     from helios.plan import components_ahead
@@ -172,7 +174,7 @@ def _launched(
         # The pipelines are compiled while the JVM starts, which takes seconds. Problems end the process, and the JVM.
         launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), shown, debug=debug)
         plans, refused = _compiled(loaded, fail_fast=fail_fast)
-        for ask in asks:
+        for ask in confirmations:
             ask(plans)
         return plans, refused, launch.session(plans)
     except BaseException:
@@ -184,7 +186,7 @@ def _compiled(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], list[Comp
     """The plans that can run, and the pipelines with problems, which are reported and do not block the others.
 
     Raises:
-        CheckFailed: No pipeline can run, or one cannot with `fail_fast`.
+        CheckFailed: No pipeline can run; with `fail_fast`, one cannot run.
     """
     from helios.engine import other_driver_problems
     from helios.plan import compile_each, distinct
@@ -205,7 +207,7 @@ def _compiled(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], list[Comp
             raise failed
         if not faulty:
             break
-        # Again without them: a table that one of them would have made may be missing to another pipeline.
+        # The others are compiled again: they may read a table that a faulty pipeline would have created.
         pipelines = [result.pipeline for result in compiled if not result.faults]
     for problem in problems:
         output.say_error(output.paragraph(problem), problem.code)
@@ -235,7 +237,7 @@ def _open(shown: progress.Progress, plans: list[Plan], endpoint: Endpoint | None
 
 
 def _endpoint(ctx: click.Context, observed: list[PipelineRun], port: int | None, host: str | None) -> Endpoint | None:
-    """Serves the metrics of the runs that will be there, until the command ends; nothing without a port."""
+    """Serves the metrics of `observed`, to which runs are added later, until the command ends; None without a port."""
     if port is None and host is not None:
         raise click.UsageError("--metrics-host needs --metrics-port: pass both.")
     if port is None:
@@ -266,21 +268,23 @@ def _confirm(plans: list[Plan]) -> None:
 
 
 def _confirm_changes(plans: list[Plan]) -> None:
-    """Has the user agree to every plan that differs from that of its last run by more than additions."""
+    """Asks the user to confirm every plan that differs from that of its last run by more than additions."""
     from helios.plan.changed import as_text, changed
 
     for plan in plans:
-        found = changed(plan)
-        if found is None or all(change.additive for change in found.changes):
+        difference = changed(plan)
+        if difference is None or all(change.additive for change in difference.changes):
             continue
-        click.echo(f"pipeline {plan.pipeline}\n{as_text(found)}", err=True)
+        click.echo(f"pipeline {plan.pipeline}\n{as_text(difference)}", err=True)
         if not sys.stdin.isatty():
             raise InputError(
-                f"{plan.pipeline}: --confirm asks, and there is no terminal to ask on; nothing was run.",
+                f"{plan.pipeline}: --confirm asks before the run, but there is no terminal to ask on; nothing was run.",
                 fix="look at the change with `helios plan`, and run without --confirm.",
             )
         if not click.confirm(f"Run {plan.pipeline} with these changes?", err=True):
-            raise InputError(f"{plan.pipeline} was not confirmed; nothing was run.", fix="put the script back.")
+            raise InputError(
+                f"{plan.pipeline} was not confirmed; nothing was run.", fix="undo the change in the script."
+            )
 
 
 def _conclude(runner: Runner, *, debug: bool) -> int:
@@ -288,7 +292,7 @@ def _conclude(runner: Runner, *, debug: bool) -> int:
     failures = [run.error for run in runner.runs if run.error is not None]
     reported: set[str] = set()
     for error in failures:
-        # Pipelines that share a source or a service fail for one reason.
+        # Pipelines that share a source or a service fail with the same error, which is reported once.
         for problem in output.problems_of(error) if isinstance(error, HeliosError) else [error]:
             text = (
                 output.paragraph(problem)
@@ -313,8 +317,8 @@ class Signals:
 
     Args:
         shown: The progress on the terminal.
-        unit: What the first signal waits for.
-        ended: What the second signal says.
+        unit: What is finished after the first signal.
+        ended: The message after the second signal.
     """
 
     def __init__(self, shown: progress.Progress, unit: str = "batch", ended: str = "") -> None:
@@ -331,26 +335,28 @@ class Signals:
     def _on(self, number: int, frame: FrameType | None) -> None:
         if self.stop is None or self._asked:
             with suppress(OSError):
-                # Without Python's buffers, which may be in the middle of another write.
-                os.write(sys.stderr.fileno(), self._last_words().encode())
+                # Not through Python's buffers: the signal may have interrupted a write to them.
+                os.write(sys.stderr.fileno(), self._final_message().encode())
             if self.stop is None:
                 end_jvm()
-            # Ending Python closes the pipe by which a running JVM of Spark lives.
+            # A running JVM of Spark ends by itself: the end of Python closes the pipe to it.
             os._exit(128 + number)
         self._asked = True
         self._shown.note(f"stopping after the running {self._unit} (again to stop at once)")
         self.stop()
 
-    def _last_words(self) -> str:
+    def _final_message(self) -> str:
         on_terminal = sys.stdout.isatty() or sys.stderr.isatty()
-        said = f"{CLEAR_LINE if on_terminal else ''}stopped before the run began; nothing was written.\n"
-        return f"{SHOW_CURSOR if on_terminal else ''}{said if self.stop is None else self._ended}"
+        unstarted = f"{CLEAR_LINE if on_terminal else ''}stopped before the run began; nothing was written.\n"
+        return f"{SHOW_CURSOR if on_terminal else ''}{unstarted if self.stop is None else self._ended}"
 
 
 def end_jvm() -> None:
-    """Ends Spark's JVM, also while it starts: only later does it notice that Python has closed its pipe."""
-    for listed in Path("/proc/self/task").glob("*/children"):  # without Linux's /proc it ends seconds later
+    """Ends Spark's JVM, also a starting one, which does not notice yet that Python has closed the pipe to it."""
+    for listed in Path("/proc/self/task").glob(
+        "*/children"
+    ):  # without Linux's /proc, the JVM ends by itself, seconds later
         with suppress(OSError):
             for child in listed.read_text().split():
                 if b"spark" in Path(f"/proc/{child}/cmdline").read_bytes():
-                    os.kill(int(child), signal.SIGKILL)  # it ignores other signals
+                    os.kill(int(child), signal.SIGKILL)  # a starting JVM ignores other signals

@@ -45,27 +45,27 @@ def status(
     of their sources wait and for how long, the small files of their tables (below half of the target file size),
     batches that have not passed their audit, and tables that were rolled back. No JVM is started.
 
-    Without SCRIPT, a pipeline that reads its sources once is left out when one that follows its sources has written
-    into the table since: it was a repair, or a backfill.
+    Without SCRIPT, a pipeline that has read its sources once, such as a repair, is left out if a streaming pipeline has
+    written into the table since.
 
     \b
     Example:
       helios status
       helios status pipeline.py --json
     """
-    done = 0
+    hidden = 0
     if target is not None:
         statuses, failed = _of_script(target, profile, values)
     else:
-        statuses, done, failed = _of_catalogs(profile, every or as_json)
+        statuses, hidden, failed = _of_catalogs(profile, every or as_json)
     if as_json:
         output.to_json([_as_json(status) for status in statuses])
     elif statuses:
         _show(statuses)
     elif not failed:
         click.echo("no pipeline has written anything yet.", err=True)
-    if done and not as_json:
-        what = "1 finished pipeline is" if done == 1 else f"{done:,} finished pipelines are"
+    if hidden and not as_json:
+        what = "1 finished pipeline is" if hidden == 1 else f"{hidden:,} finished pipelines are"
         click.echo(f"{what} not shown: helios status --all.", err=True)
     for error in failed:
         output.report(error, output.Settings(debug=options.settings().debug))
@@ -91,7 +91,7 @@ def _of_script(target: Target, profile: str | None, values: dict[str, str]) -> t
 
 
 def view_of(plans: Sequence[Plan], context: Context) -> View:
-    """The places from which the status of a script's pipelines is read."""
+    """Where the status of a script's pipelines is read."""
     from helios.table.readers import warehouses
     from helios.table.refs import MAIN
     from helios.table.view import View
@@ -109,7 +109,7 @@ def view_of(plans: Sequence[Plan], context: Context) -> View:
 
 
 def view_of_catalogs(catalogs: dict[str, Catalog]) -> View:
-    """The places from which the status of all pipelines of some catalogs is read."""
+    """Where the status of all pipelines of the catalogs is read."""
     from helios.table.readers import warehouses
     from helios.table.view import View
 
@@ -139,9 +139,9 @@ def targets(plan: Plan) -> Iterator[Table]:
             yield catalog.load(within)
         return
     namespace = within.rpartition(".")[0]
-    begin = plan.write.table.prefix.removeprefix(f"{catalog.name}.")
+    prefix = plan.write.table.prefix.removeprefix(f"{catalog.name}.")
     if namespace in catalog.namespaces():
-        yield from (catalog.load(name) for name in catalog.tables(namespace) if name.startswith(begin))
+        yield from (catalog.load(name) for name in catalog.tables(namespace) if name.startswith(prefix))
 
 
 def _of_catalogs(profile: str | None, every: bool) -> tuple[list[Status], int, list[HeliosError]]:
@@ -150,18 +150,18 @@ def _of_catalogs(profile: str | None, every: bool) -> tuple[list[Status], int, l
 
     catalogs = options.configured(profile).catalogs
     view = view_of_catalogs(catalogs)
-    found: list[Status] = []
+    shown: list[Status] = []
     failed: list[HeliosError] = []
-    done = 0
+    hidden = 0
     for catalog in catalogs.values():
         try:
             for table in tables(catalog):
-                there = statuses(table, view)
-                shown = there if every else unfinished(there)
-                found, done = found + shown, done + len(there) - len(shown)
+                of_table = statuses(table, view)
+                kept = of_table if every else unfinished(of_table)
+                shown, hidden = shown + kept, hidden + len(of_table) - len(kept)
         except HeliosError as error:
             failed.append(error)  # an unreachable catalog does not hide the others
-    return found, done, failed
+    return shown, hidden, failed
 
 
 def tables(catalog: Catalog) -> Iterable[Table]:
@@ -171,7 +171,7 @@ def tables(catalog: Catalog) -> Iterable[Table]:
 
 
 def _loader(catalogs: dict[str, Catalog]) -> Callable[[str], Table | None]:
-    """Loads the table of a full name, each once."""
+    """A function that loads a table by its full name, each table once."""
 
     @cache
     def load(name: str) -> Table | None:
@@ -181,7 +181,7 @@ def _loader(catalogs: dict[str, Catalog]) -> Callable[[str], Table | None]:
         try:
             return catalogs[catalog].load(within)
         except HeliosError:
-            return None  # missing, unreachable, or `name` is a path, cut at a dot: the lag is unknown
+            return None  # a missing or unreachable table, or a path with a dot: the lag is unknown
 
     return load
 
@@ -193,7 +193,7 @@ COLUMNS = ("pipeline", "table", "batch", "committed", "rows", "behind", "small f
 
 
 def _show(statuses: Sequence[Status]) -> None:
-    """The table without the columns that are empty; on a terminal, which is narrow, notes stand below it."""
+    """Prints the table without its empty columns; on a terminal, which is narrow, the notes follow the table."""
     below = sys.stdout.isatty()
     rows = [_row(status) for status in statuses]
     columns = list(zip(COLUMNS, zip(*rows, strict=True), strict=True))

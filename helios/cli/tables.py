@@ -121,7 +121,7 @@ def _partitioning(table: Table) -> list[str]:
 def snapshots(name: str, profile: str | None, as_json: bool) -> None:
     """List the snapshots of TABLE, oldest first.
 
-    The current snapshot has a star.
+    The current snapshot is marked with a star.
 
     \b
     Example:

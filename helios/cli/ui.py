@@ -1,4 +1,4 @@
-"""`ui`: the live page of pipelines that run elsewhere, or rest."""
+"""`ui`: the live page of pipelines that run in other processes, or are stopped."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 @options.common
 @options.json_option
 def ui(target: Target | None, address: str, values: dict[str, str], profile: str | None, as_json: bool) -> None:
-    """Serve the live page of pipelines that run elsewhere, or rest.
+    """Serve the live page of running or stopped pipelines.
 
     It shows the pipelines of SCRIPT, or all that have written into the declared
-    catalogs, from the metadata of their tables. Nothing is written, and no JVM
+    catalogs. Their state is read from the metadata of their tables. Nothing is written, and no JVM
     is started. Ctrl-C and SIGTERM end it.
 
     \b
@@ -66,8 +66,9 @@ def _of_script(target: Target, profile: str | None, values: dict[str, str], toke
 
     loaded = options.load(target, profile, values)
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context, lenient=True)
-    for problem in (one for one in problems if not isinstance(one, NOT_FATAL)):
-        output.say_error(output.paragraph(problem))
+    for problem in problems:
+        if not isinstance(problem, NOT_FATAL):
+            output.say_error(output.paragraph(problem))
     view = partial(status.view_of, plans, loaded.context)
     catalogs = {catalog.name: catalog for plan in plans for catalog in plan.catalogs}
 

@@ -45,8 +45,8 @@ class Page:
     def __init__(self, facts: LiveRun, server: Server, loaded: Loaded) -> None:
         self._facts, self._server, self._loaded = facts, server, loaded
 
-    def also(self, emit: Callable[[Event], None]) -> Callable[[Event], None]:
-        """Gives each event to the page, too."""
+    def tee(self, emit: Callable[[Event], None]) -> Callable[[Event], None]:
+        """An `emit` that passes each event to the page, too."""
 
         def both(event: Event) -> None:
             self._facts.emit(event)
@@ -57,37 +57,39 @@ class Page:
     def open(
         self, plans: Sequence[Plan], refused: Sequence[Compiled], stop: Callable[[], None], say: Callable[[str], None]
     ) -> None:
-        """The run begins, with these plans.
+        """Shows the plans when the run begins.
 
         Args:
             plans: The plans of the pipelines that run.
             refused: The pipelines with problems, which do not run.
-            stop: Asks the run to end behind its running batches.
-            say: Tells the user something.
+            stop: Asks the run to end after its running batches.
+            say: Shows a message to the user.
         """
         from helios.ui.lake import Lake
 
-        def asked() -> None:
-            say("stopping after the running batch, as the page asks")
+        def stop_on_request() -> None:
+            say("stopping after the running batch, as requested on the page")
             stop()
 
         context = self._loaded.context
         lake = Lake(partial(tables_of, plans), partial(status.view_of, plans, context), least=LEAST, share=SHARE)
         picture = drawn([*named(plans), *((one.name, one.pipeline) for one in refused)], context)
-        self._facts.opened(picture, lake, asked, declared=declared(plans), refused=[_refused(one) for one in refused])
+        self._facts.opened(
+            picture, lake, stop_on_request, declared=declared(plans), refused=[_refused(one) for one in refused]
+        )
         say(f"page at {self._server.url}")
 
     def close(self) -> None:
-        """The run is over."""
+        """Shows that the run has ended, and stops the server."""
         self._facts.ended()
         self._server.stop()
 
 
-def of_run(ctx: click.Context, given: str | None, runs: Collection[PipelineRun], loaded: Loaded) -> Page | None:
-    """Serves the page of the runs that will be there, until the command ends; None without `--ui`."""
-    if given is None:
+def of_run(ctx: click.Context, address: str | None, runs: Collection[PipelineRun], loaded: Loaded) -> Page | None:
+    """Serves the live page of `runs`, to which runs are added later, until the command ends; None without `--ui`."""
+    if address is None:
         return None
-    at = _address(given)
+    at = _parsed(address)
     from helios.ui.live import LiveRun
 
     facts = LiveRun(runs, token=at.token, title=str(loaded.script.path))
@@ -100,18 +102,18 @@ def of_run(ctx: click.Context, given: str | None, runs: Collection[PipelineRun],
     return page
 
 
-def _address(given: str) -> Address:
+def _parsed(text: str) -> Address:
     from helios.ui.address import address
 
-    return address(given)
+    return address(text)
 
 
 def served(facts: Facts, at: Address) -> Server:
-    """Serves facts.
+    """Starts the server of the live page.
 
     Raises:
         EnvironmentProblem: The extra is not installed.
-        RunError: The address is taken.
+        RunError: The address is in use.
     """
     try:
         from helios.ui.server import Server
@@ -137,10 +139,10 @@ def named(plans: Sequence[Plan]) -> list[tuple[str, Pipeline]]:
 
 
 def drawn(pipelines: Sequence[tuple[str, Pipeline]], context: Context) -> dict[str, Any]:
-    """The graph of pipelines with their names as JSON values, each box with the names of its pipelines."""
+    """The graph of named pipelines as JSON values; each box has the names of its pipelines."""
     drawing = graph.draw([pipeline for _, pipeline in pipelines], context)
     names = [name for name, _ in pipelines]
-    nodes = [{**asdict(box), "pipelines": [names[place] for place in box.pipelines]} for box in drawing.nodes]
+    nodes = [{**asdict(box), "pipelines": [names[index] for index in box.pipelines]} for box in drawing.nodes]
     return {"nodes": nodes, "edges": [asdict(edge) for edge in drawing.edges]}
 
 
@@ -163,7 +165,7 @@ def tables_of(plans: Sequence[Plan]) -> Iterator[Table]:
 
 
 def tables_in(catalogs: dict[str, Catalog]) -> Iterator[Table]:
-    """The present tables of catalogs."""
+    """The current tables of the catalogs."""
     from helios.catalog.operations import forget_all
 
     for catalog in catalogs.values():

@@ -77,7 +77,7 @@ def view_of(config: Config) -> View:
     return View(load=load, places=warehouses(config.catalogs.values()))
 
 
-# for people
+# as text
 
 
 def _lines(answer: Why) -> Iterator[str]:
@@ -181,7 +181,7 @@ def _rejected(row: Rejected) -> str:
 
 
 def _read_by(row: Rejected) -> Iterator[str]:
-    """The sources and positions that the batch that rejected a row had read."""
+    """What the batch that rejected a row had read: its sources and positions."""
     from helios.table.positions import recorded
 
     for entry in recorded(row.position):
@@ -190,7 +190,7 @@ def _read_by(row: Rejected) -> Iterator[str]:
 
 
 def _labelled(label: str, lines: list[str]) -> Iterator[str]:
-    """The lines behind a column with the label, which only the first line shows."""
+    """The lines, indented by a column with the label, which only the first line shows."""
     for index, line in enumerate(lines):
         yield f"  {label if index == 0 else '':<11} {line}"
 
@@ -203,7 +203,7 @@ def _time(moment: Any) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
-# for programs
+# as JSON
 
 
 def _as_json(answer: Why) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""helios.toml (or `[tool.helios]` in pyproject.toml): its reading and its checks, and how table names resolve."""
+"""Reads and checks helios.toml (or `[tool.helios]` in pyproject.toml), and resolves table names."""
 
 from helios.config.config import Config, load, resolve
 

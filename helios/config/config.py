@@ -39,7 +39,7 @@ class Config:
         master: Spark's master.
         spark_conf: Spark's conf.
         profile: The selected profile.
-        native: The use of the columnar engine: "auto" (where it can), "off", or "require".
+        native: The use of the columnar engine: "auto" (if it can), "off", or "require".
     """
 
     root: Path
@@ -53,7 +53,7 @@ class Config:
     native: str = DEFAULT_NATIVE
 
     def storage(self, name: str, where: Origin) -> Storage:
-        """The declared storage of a name.
+        """The declared storage with a name.
 
         Raises:
             NotFound: No storage of this name is declared.
@@ -89,7 +89,7 @@ def load(start: Path, profile: str | None = None, env: Mapping[str, str] = os.en
             where=document.origin(("profiles",)) if file else None,
             fix=f"declare [profiles.{profile}] in {file.name if file else CONFIG_FILE}.",
         )
-    # Every profile is checked, also those that are not selected; their variables need not be set.
+    # All profiles are checked; the variables of those that are not selected need not be set.
     check_rows(document, base, required=False)
     for name, overrides in profiles.items():
         check_rows(document.for_profile(name), merge(base, overrides), required=False)
@@ -110,7 +110,7 @@ def resolve(
 
     Args:
         identifier: The name in the script.
-        catalog: The argument `catalog=`; if it is given, all parts of the name are namespace and table.
+        catalog: The argument `catalog=`; if it is given, the name contains no catalog.
         script_catalogs: The catalogs that the script declares, by name; they override the configuration's.
         config: The configuration.
         where: The line of the name.
@@ -147,8 +147,8 @@ def _build(document: Document, tree: Tree, profile: str | None) -> Config:
     root = document.file.parent if document.file else Path.cwd()
     storages = {}
     for name, settings in tree.get("storages", {}).items():
-        given = {key: value for key, value in settings.items() if key != "type"}
-        options = complete(STORAGES[settings["type"]].keys, given, name, root, lambda: root)
+        of_row = {key: value for key, value in settings.items() if key != "type"}
+        options = complete(STORAGES[settings["type"]].keys, of_row, name, root, lambda: root)
         origin = document.origin(("storages", name))
         storages[name] = Storage(settings["type"], options, origin)
     catalogs = {name: _catalog(document, name, settings, storages, root) for name, settings in tree["catalogs"].items()}
@@ -169,7 +169,7 @@ def _build(document: Document, tree: Tree, profile: str | None) -> Config:
 def _catalog(document: Document, name: str, settings: Tree, storages: Mapping[str, Storage], root: Path) -> Catalog:
     path = ("catalogs", name)
     row = CATALOGS[settings["type"]]
-    given = {key: value for key, value in settings.items() if key not in ("type", "storage", "properties")}
+    of_row = {key: value for key, value in settings.items() if key not in ("type", "storage", "properties")}
     storage = settings.get("storage")
     if storage is not None and storage not in storages:
         raise document.error(
@@ -177,7 +177,7 @@ def _catalog(document: Document, name: str, settings: Tree, storages: Mapping[st
             f"storage {storage!r} is not declared. {near_miss(storage, storages)}",
             fix=f"declare it as [storages.{storage}].",
         )
-    options = complete(row.keys, given, name, root, lambda: root)
+    options = complete(row.keys, of_row, name, root, lambda: root)
     properties = tuple(settings.get("properties", {}).items())
     origin = document.origin(path)
     try:

@@ -22,7 +22,7 @@ class Document:
         file: helios.toml or pyproject.toml; None if there is neither.
         tree: The settings; from pyproject.toml only those of `[tool.helios]`.
         lines: The line of each table and key.
-        profile: The profile whose keys override those of the base.
+        profile: The selected profile.
     """
 
     file: Path | None
@@ -76,7 +76,7 @@ class Document:
         return None
 
     def error(self, path: KeyPath, what: str, fix: str | None = None) -> ConfigError:
-        """The error about a key, with the key's line."""
+        """An error about a key, with the line of the key."""
         where = self.origin(path)
         place = f"{_shown(self.file)}: " if self.file and where is None else ""
         key = f"{'.'.join(path)}: " if path else ""
@@ -89,14 +89,14 @@ def _shown(file: Path) -> str:
 
 
 def _lines(text: str, prefix: KeyPath) -> dict[KeyPath, int]:
-    """The line of each table and key. The text is searched line by line, since tomllib does not give positions."""
+    """The line of each table and key. The text is searched line by line, since tomllib returns no positions."""
     positions: dict[KeyPath, int] = {}
     parents: dict[KeyPath, int] = {}
     table: KeyPath = ()
     open_quotes: str | None = None
     for number, line in enumerate(text.splitlines(), start=1):
         if open_quotes is not None:
-            # An odd number of quotes ends the text of several lines.
+            # An odd number of quotes ends a multi-line text.
             open_quotes = None if line.count(open_quotes) % 2 else open_quotes
             continue
         header = re.match(r"\s*(\[[^\[\]]+\])\s*(?:#.*)?$", line)

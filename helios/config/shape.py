@@ -1,4 +1,4 @@
-"""The shape of a configuration: the tables, keys and types of values that it may have."""
+"""The shape of a configuration: its allowed tables, keys and types of values."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _flat(document: Document, path: KeyPath, value: object, prefix: str = "") ->
 
 
 def check_rows(document: Document, tree: Tree, *, required: bool) -> None:
-    """Checks every catalog and storage against its row; without `required`, values may still contain `${NAME}`."""
+    """Checks catalogs and storages by the rows of their types; without `required`, values may contain `${NAME}`."""
     rows: tuple[tuple[str, Mapping[str, Any], tuple[str, ...]], ...] = (
         ("catalogs", CATALOGS, ("type", "storage", "properties")),
         ("storages", STORAGES, ("type",)),
@@ -103,10 +103,10 @@ def check_rows(document: Document, tree: Tree, *, required: bool) -> None:
                 raise document.error((*path, "type"), f"type {kind!r} is unknown. {hint}")
             row: CatalogRow | StorageRow = known[kind]
             _known(document, path, settings, (*common, *(key.name for key in row.keys)))
-            given = {key: value for key, value in settings.items() if key not in common}
-            fault = problem(row.keys, given, required)
+            of_row = {key: value for key, value in settings.items() if key not in common}
+            fault = problem(row.keys, of_row, required)
             if fault is None and required:
-                fault = row.fault(given)
+                fault = row.fault(of_row)
             if fault is not None:
                 key, sentence = fault
                 raise document.error((*path, key) if key else path, sentence)

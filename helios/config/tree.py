@@ -18,7 +18,7 @@ _BODY = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-.*)?", re.DOT
 def merge(base: Tree, overrides: Tree) -> Tree:
     """The base with a profile's overrides: TOML tables are merged key by key, other values are replaced.
 
-    A TOML table with another `type` replaces the whole table of the base: the base's settings are of the old type.
+    An override with another `type` replaces the whole table of the base, whose settings are for the old type.
 
     Examples:
         >>> merge({"spark": {"master": "local[*]", "conf": {"a": "1"}}}, {"spark": {"conf": {"b": "2"}}})
@@ -56,7 +56,7 @@ def expand(value: Any, env: Mapping[str, str], error: Callable[..., ConfigError]
         if not match["end"] or body is None or "${" in (body["default"] or ""):
             raise error(
                 path,
-                "holds a '${' that is not a variable.",
+                "contains a '${' that is not a variable.",
                 fix="write ${NAME} or ${NAME:-default}; $${ is a plain ${.",
             )
         name, default = body["name"], body["default"]

@@ -1,8 +1,8 @@
 """An archive of the JVM's classes that makes Spark start in two thirds of the time.
 
-Java loads and verifies some 20,000 classes for a first commit. It can keep them in a file that later starts map into
-memory (dynamic application class-data sharing, JEP 350). The archive is made once, beside the jars, by running a small
-pipeline; a JVM that cannot use it loads its classes as usual, without a message.
+Up to a first commit, Java loads and verifies some 20,000 classes. It can store them in a file that later starts map
+into memory (dynamic application class-data sharing, JEP 350). The archive is made once, beside the jars, by running a
+small pipeline; a JVM that cannot use it loads its classes as usual, without a message.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TRAINING_SECONDS = 600
 USUAL_SECONDS = 40.0
 """The usual time of making the archive."""
 PREPARING = "preparing a faster start of Spark, once, in about 40 s ..."
-"""The message while it is made."""
+"""The message while the archive is made."""
 FORMAT = 3
 """The format of the archive and its recipe. A higher number makes Helios create both again."""
 
@@ -48,10 +48,10 @@ def path(java: Java, spark_version: str) -> Path:
 
 def recipe(java: Java, spark_version: str) -> recipes.Recipe | None:
     """The recipe that was made with the archive; None if there is none, or if Spark's jars have changed."""
-    return recipes.load(_note(path(java, spark_version)))
+    return recipes.load(_recipe_file(path(java, spark_version)))
 
 
-def _note(archive: Path) -> Path:
+def _recipe_file(archive: Path) -> Path:
     return archive.with_suffix(".json")
 
 
@@ -64,26 +64,26 @@ def options(java: Java, spark_version: str) -> str:
 def ensure(java: Java, spark_version: str, progress: Callable[[str], None] = lambda line: None) -> Path | None:
     """The archive, created if it is missing; None if it cannot be created, with the reason in `progress`.
 
-    Java refuses an archive of jars with other timestamps. So the archive is also created again after Spark was
-    reinstalled, even at the same path.
+    Creating it takes about half a minute. Another process that needs the archive waits for it.
 
-    This takes about half a minute, once. A second process waits for the archive of the first.
+    Java refuses an archive if the timestamps of its jars have changed. So the archive is created again after Spark was
+    reinstalled, even at the same path.
     """
     archive = path(java, spark_version)
     try:
         with FileLock(f"{archive}.lock", timeout=TRAINING_SECONDS):
-            if not archive.is_file() or recipes.load(_note(archive)) is None:
+            if not archive.is_file() or recipes.load(_recipe_file(archive)) is None:
                 progress(PREPARING)
                 _train(archive, java)
     except (Timeout, OSError, subprocess.SubprocessError) as error:
-        progress(f"starts stay as slow as Spark's own: no class archive was made ({_reason(error)})")
+        progress(f"Spark starts without a class archive, which takes longer: none could be made ({_reason(error)})")
         return None
     return archive
 
 
 def _train(archive: Path, java: Java) -> None:
     version, _ = jars.installed_spark()
-    recipes.make(_note(archive), archive.with_suffix(".jars"), java, version)
+    recipes.make(_recipe_file(archive), archive.with_suffix(".jars"), java, version)
     with tempfile.TemporaryDirectory(prefix="helios-training-") as folder:
         for leftover in archive.parent.glob(f".{archive.name}.*.tmp"):  # of a killed process
             leftover.unlink(missing_ok=True)
@@ -96,7 +96,7 @@ def _train(archive: Path, java: Java) -> None:
 
 
 def _run(command: list[str], folder: str, variables: Mapping[str, str]) -> None:
-    """Runs a command. After an interrupt or the time limit, the command's JVM is killed too: it would write its draft.
+    """Runs a command. After an interrupt or the time limit, its JVM is killed too, which would go on writing the draft.
 
     Raises:
         OSError: The command does not start.

@@ -23,14 +23,14 @@ COMPONENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "aws": (_AWS,),
         "gcp": ("org.apache.iceberg:iceberg-gcp-bundle:1.11.0",),
         "azure": ("org.apache.iceberg:iceberg-azure-bundle:1.10.0",),
-        # The token provider 4.1 is not in every registry; 4.0.0 works with 4.1.3 against a real broker.
+        # The token provider of 4.1 is not in every registry; that of 4.0.0 works with 4.1.3, tested with a real broker.
         "kafka": (
             "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3",
             "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
             "org.apache.kafka:kafka-clients:3.9.1",
             "org.apache.commons:commons-pool2:2.12.1",
         ),
-        # 4.1.3 is not in every registry; 4.1.1 reads with 4.1.4.
+        # 4.1.3 is not in every registry; 4.1.1 works with Spark 4.1.4.
         "avro": ("org.apache.spark:spark-avro_2.13:4.1.1",),
         # Checkpoints on s3a://. The AWS SDK comes from Iceberg's bundle, instead of the SDK's own bundle of 640 MB.
         "s3a": (
@@ -107,7 +107,7 @@ def pip_command(spark_minor: str = NEWEST) -> str:
 
 
 def coordinates(spark_minor: str, components: Iterable[str]) -> tuple[str, ...]:
-    """The pinned jars of some components, each once, in the order of the components.
+    """The pinned jars of the components, each once, in the order of the components.
 
     Args:
         spark_minor: A minor version such as "4.1", or a full version such as "4.1.4".
@@ -123,7 +123,7 @@ def coordinates(spark_minor: str, components: Iterable[str]) -> tuple[str, ...]:
     row = minor(spark_minor)
     if row not in COMPONENTS:
         raise EnvironmentProblem(
-            f"Spark {spark_minor} has no Iceberg jars that Helios knows; supported: {', '.join(sorted(COMPONENTS))}.",
+            f"Helios knows no Iceberg jars for Spark {spark_minor}; supported: {', '.join(sorted(COMPONENTS))}.",
             fix=f"{pip_command()}.",
         )
     known = COMPONENTS[row]
@@ -139,7 +139,7 @@ def _unknown(component: str, spark_minor: str) -> EnvironmentProblem:
     others = [version for version in sorted(COMPONENTS) if component in COMPONENTS[version]]
     if others:
         return EnvironmentProblem(
-            f"The jars of {component!r} are not known for Spark {spark_minor}; they are for {', '.join(others)}.",
+            f"The jars of {component!r} are known for Spark {', '.join(others)}, not for Spark {spark_minor}.",
             fix=f"{pip_command(others[-1])}.",
         )
     return EnvironmentProblem(

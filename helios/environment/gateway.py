@@ -1,7 +1,7 @@
-"""The JVM of Spark's driver. pyspark connects to the JVM once it is up.
+"""Starts the JVM of Spark's driver, to which pyspark then connects.
 
-A recipe starts the JVM if one fits. Spark's scripts start it on a cluster, with configuration files, or with settings
-that only the scripts can apply.
+A recipe starts the JVM if one fits. Spark's scripts start it for a cluster, or if there are configuration files or
+settings that only the scripts apply.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ LONGEST_ARGUMENT = 120_000
 IGNORING_SIGNALS = ("/bin/sh", "-c", 'trap "" INT TERM; exec "$@"', "sh")
 """A command prefix: the JVM ignores Ctrl-C and SIGTERM, which a terminal, Airflow or systemd send to all processes.
 
-This process handles the signals: it stops its run in order, and the JVM ends with it. Only SIGKILL ends the JVM alone.
+This process handles the signals: it stops its run in an orderly way, and then the JVM ends too.
 `preexec_fn` is no alternative: Python code between fork and exec may hang while other threads import.
 """
 _POLL_SECONDS = 0.01
 
 
 def left_to_pyspark() -> bool:
-    """True if pyspark starts the JVM itself, or connects to a given one."""
+    """True if pyspark must start the JVM itself, or connect to a running one."""
     return os.name != "posix" or "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -136,9 +136,13 @@ def by_recipe(
     """
     path = _class_path(recipe, jars)
     command = [str(java.path), "-cp", path, f"-Xmx{memory}", *shlex.split(options), *recipe.options, MAIN]
-    # Spark's scripts set these variables too.
-    of_spark = {"PYTHONHASHSEED": "0", "SPARK_SCALA_VERSION": "2.13", "SPARK_HOME": str(Path(recipe.folder).parent)}
-    return StartingJvm(command, {**environment(java), **of_spark}, log)
+    # The variables that Spark's scripts set.
+    spark_variables = {
+        "PYTHONHASHSEED": "0",
+        "SPARK_SCALA_VERSION": "2.13",
+        "SPARK_HOME": str(Path(recipe.folder).parent),
+    }
+    return StartingJvm(command, {**environment(java), **spark_variables}, log)
 
 
 def by_scripts(home: Path, conf: Mapping[str, str], *, log: IO[bytes] | None) -> StartingJvm:

@@ -1,7 +1,7 @@
 """The jars that pipelines need in addition to Spark's: pinned, fetched once, and used from a cache.
 
 Environment: HELIOS_CACHE (the cache's folder), HELIOS_OFFLINE=1 (never fetch), HELIOS_MAVEN_URL (a mirror of the Maven
-registry). The Ivy of pyspark fetches the jars as plain files without poms. All jars are pinned, so Ivy resolves no
+registry). pyspark's Ivy fetches the jars as plain files, without poms. All jars are pinned, so Ivy resolves no
 dependencies, and a half-filled `~/.m2` or `~/.ivy2` cannot interfere.
 """
 
@@ -54,7 +54,7 @@ _MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven"
   </dependencies>
 </ivy-module>
 """
-# Patterns of the cause of a failure in Ivy's log, the most specific first.
+# Patterns that find the cause of a failure in Ivy's log, the most specific first.
 _CAUSES = tuple(
     re.compile(pattern, re.MULTILINE)
     for pattern in (
@@ -127,7 +127,7 @@ def ensure(
 def fetch(
     wanted: Sequence[str], folder: Path, *, offline: bool = False, progress: Progress | None = None
 ) -> list[Path]:
-    """The jars of coordinates in a folder; otherwise like `ensure`."""
+    """Like `ensure`, but for coordinates and a folder."""
     missing = missing_jars(wanted, folder)
     if missing:
         if offline or os.environ.get("HELIOS_OFFLINE", "").strip().lower() in _TRUE:
@@ -167,8 +167,8 @@ def _fetch_locked(wanted: Sequence[str], folder: Path, progress: Progress) -> No
         ) from None
     except OSError as error:
         raise EnvironmentProblem(
-            f"The jars cannot be kept in {folder}: {error}.",
-            fix=f"set HELIOS_CACHE to a folder that can be written, then run `{COMMAND}`.",
+            f"The jars cannot be stored in {folder}: {error}.",
+            fix=f"set HELIOS_CACHE to a folder that you can write to, then run `{COMMAND}`.",
         ) from error
 
 
@@ -179,18 +179,18 @@ def _fetch(missing: Sequence[str], folder: Path, progress: Progress) -> None:
     work = Path(tempfile.mkdtemp(prefix=".fetch-", dir=folder))
     try:
         cause = _run_ivy(missing, work, progress)
-        flaws = []
+        damaged = []
         for text in missing:
             name = parse(text).file_name
             if _is_intact(work / "lib" / name):
                 os.replace(work / "lib" / name, folder / name)
             elif (work / "lib" / name).exists():
-                flaws.append(f"{name} arrived damaged")
+                damaged.append(f"{name} arrived damaged")
     finally:
         _sweep(folder)
     still_missing = missing_jars(missing, folder)
     if still_missing:
-        raise _problem(still_missing, folder, "; ".join(flaws) or cause)
+        raise _problem(still_missing, folder, "; ".join(damaged) or cause)
 
 
 def _sweep(folder: Path) -> None:
@@ -201,7 +201,7 @@ def _sweep(folder: Path) -> None:
 
 
 def _run_ivy(missing: Sequence[str], work: Path, progress: Progress) -> str:
-    """Runs Ivy until it ends or stalls. Returns the likely cause of a failure, for jars that are then still missing."""
+    """Runs Ivy until it ends or stalls. Returns the likely cause, which applies if jars are still missing."""
     java = find_java()
     _, jars = installed_spark()
     ivy = next(iter(sorted(jars.glob("ivy-*.jar"))), None)
@@ -256,7 +256,7 @@ def _watch(process: subprocess.Popen[bytes], work: Path, log: Path, progress: Pr
 
 
 def _downloaded(work: Path, log: Path) -> int:
-    """A number that grows with every file and byte that arrives, except those of the log."""
+    """A number that grows with every file and byte that arrives; the log does not count."""
     total = 0
     for folder, _, names in os.walk(work):
         for name in names:
@@ -295,7 +295,7 @@ def _cause(output: str) -> str:
         if match:
             line = re.sub(r"//[^/@\s]+@", "//***@", match.group(1).strip())
             return line if len(line) <= 240 else f"{line[:239]}…"
-    return "Ivy gave no reason"
+    return "Ivy named no reason"
 
 
 def _problem(missing: Sequence[str], folder: Path, cause: str) -> EnvironmentProblem:

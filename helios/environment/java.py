@@ -13,9 +13,9 @@ from pathlib import Path
 
 from helios.errors import EnvironmentProblem
 
-# In order of preference: everything was tested on 17; Spark documents 21 too.
+# In order of preference: all tests run on 17; Spark also documents 21.
 SUPPORTED = (17, 21)
-# Spark's launcher adds this module on the command line; a JVM without the module does not start.
+# Spark's launcher names this module on the command line; a JVM without the module does not start.
 NEEDED_MODULE = "jdk.incubator.vector"
 WELL_KNOWN = (
     "/usr/lib/jvm/*",
@@ -45,7 +45,7 @@ class Java:
         path: The program `java`.
         version: The feature version: 8, 11, 17, 21, ...
         home: The value of JAVA_HOME for this Java.
-        notice: A note for the user that the Java of JAVA_HOME or PATH does not fit; None if it fits.
+        notice: A note that the Java of JAVA_HOME or PATH does not fit and this one is used instead; None if it fits.
     """
 
     path: Path
@@ -56,7 +56,7 @@ class Java:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A Java home that was looked at, and the reason why it does not fit; `flaw` is None if it fits."""
+    """A Java home that was inspected, and the reason why it does not fit; `flaw` is None if it fits."""
 
     origin: str
     place: Path
@@ -100,7 +100,7 @@ def find_java(*, well_known: Sequence[str] = WELL_KNOWN) -> Java:
         The first Java that fits. If the Java of JAVA_HOME or PATH does not fit, `notice` says so.
 
     Raises:
-        EnvironmentProblem: No Java 17 or 21 was found; the message names each Java that was looked at.
+        EnvironmentProblem: No Java 17 or 21 was found; the message names each Java that was inspected.
     """
     refused: list[_Candidate] = []
     for candidate in _declared_candidates():
@@ -179,7 +179,7 @@ def _from_release(text: str, program: Path, home: Path) -> Java | None:
 
 
 def _from_run(program: Path, home: Path) -> Java | None:
-    """The version from running Java, which also gives the home behind a wrapper script."""
+    """The version that Java prints when it runs; it also prints its home, which a wrapper script hides."""
     try:
         done = subprocess.run(
             [str(program), "-XshowSettings:properties", "-version"],

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SHARE = 4
-"""The heap is a quarter of the memory, as is the JVM's own default. Spark's default is 1 GB on every machine."""
+"""The heap is a quarter of the memory, like the JVM's own default. Spark's default is 1 GB on every machine."""
 LEAST, MOST = 1 << 30, 16 << 30
 UNKNOWN = 2 << 30
 """The heap if the machine's memory is unknown."""

@@ -2,12 +2,12 @@
 
 Spark's `spark-submit` starts one JVM that builds the command, and a second one that parses it. The final options and
 class path depend only on the installed Spark: on its launcher, and on the jars in its folder. A recipe records them.
-It is made together with the archive of the JVM's classes (`class_archive`), and used as long as the folder has the
-same files.
+It is made together with the archive of the JVM's classes (`class_archive`), and is valid as long as the folder has
+the same files.
 
 Some jars are copied without some of their entries. Signatures are left out, because the JVM archives no classes of
 signed jars. The extension of Spark ML is left out, because it registers functions in every session, by Scala's slow
-reflection; `helios.spark.session.ml` registers them when Spark ML is imported. One jar is compiled here: it has a class
+reflection; `helios.spark.session.ml` registers them when Spark ML is imported. One jar is compiled here, with a class
 for Hadoop's local files.
 """
 
@@ -37,7 +37,7 @@ _SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 _COMPILER_SECONDS = 60.0
 
 LOCAL_FILES = {"spark.hadoop.fs.file.impl": "helios.LocalFiles"}
-"""The conf that uses the compiled class. Without it, Spark and Iceberg start a process (chmod) for each local file."""
+"""The conf that uses the compiled class. Otherwise Spark and Iceberg start a process (chmod) for each local file."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def make(note: Path, copies: Path, java: Java, spark_version: str) -> None:
     """
     folder = jars.installed_spark()[1].resolve()
     copies.mkdir(parents=True, exist_ok=True)
-    # slf4j-api first, the others by name.
+    # slf4j-api comes first, the others by name.
     spark_jars = sorted(folder.glob("*.jar"), key=lambda jar: (not jar.name.startswith("slf4j-api-"), jar.name))
     recipe = Recipe(
         folder=str(folder),
@@ -158,7 +158,7 @@ def _providers(text: str) -> list[str]:
 
 
 def _launcher_options(folder: Path, java: Java) -> tuple[str, ...]:
-    """The JVM options that Spark's launcher gives a local driver, without the class path and the memory."""
+    """The JVM options with which Spark's launcher starts a local driver, without the class path and the memory."""
     arguments = ("--conf", "spark.driver.memory=1g", "pyspark-shell")
     command = [
         str(java.path),

@@ -38,14 +38,14 @@ class Observed(Protocol):
 class Endpoint:
     """Serves the metrics and the health of runs in threads of its own, until it is stopped.
 
-    `/metrics` has the metrics of all runs, in the text format or in OpenMetrics, as the client asks. `/healthz` is JSON
-    with the status of every run. Its HTTP status is 503 if a run has used up its restarts (the state `failed`),
+    `/metrics` has the metrics of all runs, in the text format or in OpenMetrics, as the client requests. `/healthz` is
+    JSON with the status of every run. Its HTTP status is 503 if a run has used up its restarts (the state `failed`),
     otherwise 200.
 
     Args:
         runs: The runs to observe. The collection is read for every request, so runs may be added later.
         port: The port to listen on; 0 takes a free port.
-        host: The address to listen on. There is no authentication: other addresses than loopback need a safe network.
+        host: The address to listen on. There is no authentication: an address other than loopback needs a safe network.
 
     Raises:
         InputError: The port is not a port number.
@@ -73,7 +73,7 @@ class Endpoint:
                 fix=f"pass another port, or 0 for a free one{host_fix}.",
             ) from error
         self._server.set_app(self._route)
-        # stop() takes up to one poll interval.
+        # stop() waits for up to one poll interval.
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, name="helios-metrics", daemon=True
         )

@@ -1,7 +1,7 @@
 """Figures of a run, behind `handle.metrics()`.
 
 The sums since the start are kept in a registry of prometheus-client, which is never reset. Fields and methods show the
-sums of a period: the difference to the sums when the period began. `snapshot_and_reset()` ends a period.
+sums of a period: the increase since the period began. `snapshot_and_reset()` ends a period.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Counts:
         records_written: Rows that committed batches added or changed. A `merge_sql` that rewrites files also counts
             the rows that it copies.
         records_failed: Rows that were not written because they failed an expectation, a parse or a key.
-        records_late: Rows that a watermark dropped because they came too late. A batch that was already committed by
-            an earlier run adds none. Before an aggregate, Spark counts rows after their partial aggregation.
+        records_late: Rows that a watermark dropped because they came too late, except those of a batch that an earlier
+            run has committed. Before an aggregate, Spark counts rows after their partial aggregation.
         bytes_written: Bytes of data files in committed batches.
         commits_success: Batches that were committed.
         commits_failed: Commits that were given up.
@@ -100,7 +100,7 @@ class Figures(Counts, ABC):
 
     @abstractmethod
     def snapshot(self) -> MetricsSnapshot:
-        """A copy of the figures of this moment."""
+        """A copy of the current figures."""
 
     def avg_commit_latency_ms(self) -> float:
         """Mean time of a successful commit, in milliseconds; 0.0 without one."""
@@ -123,12 +123,12 @@ class Figures(Counts, ABC):
         return _ratio(now.commit_retries, now.commits_success + now.commits_failed)
 
     def bytes_per_second(self) -> float:
-        """Bytes committed per second of the period's `seconds`, waiting included; 0.0 before the run has started."""
+        """Bytes committed per second of the period's `seconds`, which include waits; 0.0 before the run has started."""
         now = self.snapshot()
         return _ratio(now.bytes_written, now.seconds)
 
     def records_per_second(self) -> float:
-        """Rows committed per second of the period's `seconds`, waiting included; 0.0 before the run has started."""
+        """Rows committed per second of the period's `seconds`, which include waits; 0.0 before the run has started."""
         now = self.snapshot()
         return _ratio(now.records_written, now.seconds)
 
@@ -189,7 +189,7 @@ class Metrics(Figures):
     """The current figures of one pipeline, recorded and read from any thread.
 
     `handle.metrics()` always returns the same object. Its fields are those of `Counts` and `Figures`, and follow the
-    run. A `snapshot()` has figures of the same moment. A `snapshot_and_reset()` ends a period, for reports by period.
+    run. All figures of a `snapshot()` are of the same moment. `snapshot_and_reset()` ends a period.
 
     Args:
         pipeline: The pipeline's identity.
@@ -220,7 +220,7 @@ class Metrics(Figures):
         self._running_since: float | None = None  # the clock at the last call of started(); None if not running
 
     def snapshot(self) -> MetricsSnapshot:
-        """A copy of the figures of this moment."""
+        """A copy of the current figures."""
         with self._lock:
             return self._snapshot(self._clock())
 
@@ -327,7 +327,7 @@ class Metrics(Figures):
             )
 
     def gone(self, files: int) -> None:
-        """Records deleted files that were planned for a batch; the batch goes on without them."""
+        """Records deleted files that were planned for a batch, which continues without them."""
         with self._lock:
             self._series.add(files_gone=files)
 
@@ -335,13 +335,13 @@ class Metrics(Figures):
         """Records the lag of the target behind its followed sources. The seconds grow until the next call.
 
         Args:
-            snapshots: The snapshots that are not delivered, of all sources.
+            snapshots: The number of snapshots that are not delivered, over all sources.
             seconds: The age of the oldest data that is not delivered; 0 if all is delivered.
             others: The `files`, `bytes` and `records` that are not delivered; None without a folder or topic.
         """
         with self._lock:
             measured, behind = self._clock(), bool(snapshots or any(others.values()))
-            # While something is not delivered, its age grows.
+            # The age of undelivered data grows.
             self._series.show("source_lag_seconds", lambda: seconds + (self._clock() - measured if behind else 0.0))
             for name, number in {"snapshots": snapshots, **others}.items():
                 self._series.show(f"source_lag_{name}", None if number is None else partial(float, number))

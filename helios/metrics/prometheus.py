@@ -94,14 +94,14 @@ class Series:
         self._histograms[metric].observe(value)
 
     def show(self, field: str, value: Callable[[], float] | None) -> None:
-        """Sets the function that gives a gauge's value; None removes the gauge's sample."""
+        """Sets the function that returns a gauge's value; None removes the gauge's sample."""
         if value is None:
             self._gauges[field].clear()
         else:
             self._gauges[field].labels(*self._labels).set_function(value)
 
     def collect(self) -> list[Metric]:
-        """The metric families of this moment, without the samples `_created`, which are times of creation."""
+        """The current metric families, without the `_created` samples, which are times of creation."""
         families = list(self._registry.collect())
         for family in families:
             family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
@@ -122,7 +122,7 @@ class RunCollector:
     def __init__(self, snapshots: Callable[[], Iterable[MetricsSnapshot]], prefix: str = "") -> None:
         self._snapshots = snapshots
         self._prefix = prefix
-        self._empty_families = Series("", "").collect()  # names and help texts, which are shown without a run too
+        self._empty_families = Series("", "").collect()  # names and help texts, which are shown even without a run
 
     def collect(self) -> Iterator[Metric]:
         series_by_labels = {(snapshot.pipeline, snapshot.table): snapshot.series for snapshot in self._snapshots()}
@@ -148,7 +148,7 @@ def exposition(snapshots: Iterable[MetricsSnapshot], prefix: str = "") -> str:
     """
     if prefix and not METRIC_NAME.fullmatch(prefix):
         raise InputError(
-            f"no metric's name begins with {prefix!r}.",
+            f"the name of a metric cannot begin with {prefix!r}.",
             fix='use letters, digits and "_", and no digit at the front, as in "acme_".',
         )
     return generate_latest(registry(lambda: snapshots, prefix)).decode()

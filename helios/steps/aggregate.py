@@ -16,7 +16,7 @@ from helios.steps.pairs import Pairs, column_pairs, expressions, shown
 
 
 class TimeWindow(NamedTuple):
-    """A time window: the column of the event time, the size in seconds (of a session: the gap), and the slide."""
+    """A time window: the event-time column, the size (or the gap of a session) and the slide, both in seconds."""
 
     column: str
     size: float
@@ -80,7 +80,7 @@ class Window:
 
 
 def window(column: str, size: float | str | timedelta, slide: float | str | timedelta | None = None) -> Window:
-    """Event-time windows of a size, which slide if `slide` is given: `window("ts", "1 hour").agg(n="count(*)")`."""
+    """Event-time windows of one size, sliding ones if `slide` is given: `window("ts", "1 hour").agg(n="count(*)")`."""
     return Window(
         texts([column], "window")[0],
         duration(size, "size"),
@@ -89,7 +89,7 @@ def window(column: str, size: float | str | timedelta, slide: float | str | time
 
 
 def session_window(column: str, gap: float | str | timedelta) -> Window:
-    """Event-time sessions: in a session, each row of a group follows the row before within the gap.
+    """Event-time sessions: each row of a group joins the session of the row before if it follows within the gap.
 
     A session ends one gap after its last row: `session_window("ts", "30 minutes").group_by("user").agg(n="count(*)")`.
     """

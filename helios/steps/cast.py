@@ -1,4 +1,4 @@
-"""`cast`: other types of columns."""
+"""`cast`: changes the types of columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`drop`: leaves columns out."""
+"""`drop`: removes columns."""
 
 from __future__ import annotations
 

@@ -27,13 +27,13 @@ class Explode(Step):
 
 
 def explode(column: str, *, as_: str, keep_empty: bool = False) -> Transform:
-    """Gives a row for each element of an array, beside the other columns: `explode("items", as_="item")`.
+    """Makes a row of each element of an array, with the other columns: `explode("items", as_="item")`.
 
     Args:
         column: The array. The column stays, unless `as_` has the same name.
         as_: The column of the element.
-        keep_empty: Whether a row whose array is empty or null gives one row with a null element. Otherwise the row is
-            left out, as in Spark.
+        keep_empty: Whether a row is kept, with a null element, if its array is empty or null. Otherwise the row is
+            dropped, as in Spark.
 
     Raises:
         DeclarationError: A name is empty.

@@ -1,4 +1,4 @@
-"""`join`: by keys, as of a time, and of two streams within bounds of their times."""
+"""`join`: by keys, as of a time, or of two streams whose event times are near each other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JOIN_ALIASES: Mapping[JoinKind | JoinAlias, JoinKind] = {
     "fullouter": "full", "full_outer": "full", "leftsemi": "semi", "left_semi": "semi", "leftanti": "anti",
     "left_anti": "anti",
 }  # fmt: skip
-"""Spark's other names of the kinds of join, each with the name that plans and checkpoints have."""
+"""Spark's other names of the kinds of join, each with the name in plans and checkpoints."""
 
 TIMED_KINDS: tuple[JoinKind, ...] = ("inner", "left")
 """The kinds of join that may have `as_of` or `within`."""
@@ -39,10 +39,10 @@ class Join(Step):
 
     Attributes:
         other: The right side.
-        on: The columns that are equal.
+        on: The columns that must be equal.
         how: The kind of join.
-        as_of: The left side's column of the time at which the right side, a table, is read; None for a plain join.
-        within: By how many seconds the right side's event time may lie before and after the left's; None for any.
+        as_of: The column of the left side with the time as of which the right table is read; None for a plain join.
+        within: How many seconds the right side's event time may lie before and after the left's; None for no bound.
     """
 
     traits: ClassVar[Traits] = Traits(shuffles=True)
@@ -86,7 +86,7 @@ def join(
     With `as_of=` each row of the left side is joined with the right table as of the row's own time:
     `join(prices, on="item", as_of="ts")`. If the right side has `valid_from` and `valid_to`, as
     `.upsert(..., history=True)` writes them, a row is valid while `valid_from <= ts < valid_to`; a null bound is open.
-    Otherwise the commit times of the table's main decide: a snapshot is current from the millisecond of its commit on.
+    Otherwise the commit times of the main branch decide: a snapshot is valid from the millisecond of its commit on.
     A time before the first commit matches no row. A time before the retained history stops the run. A time after the
     last commit reads the newest snapshot of the batch. All valid rows of a key match; a null key or time matches none.
     Times without a zone are UTC.
@@ -100,7 +100,7 @@ def join(
         on: Column names that both sides have. They appear once in the result.
         how: inner, left, right, full, semi, anti or cross; or Spark's other name for one of these, such as outer,
             left_outer or left_anti. With `as_of` or `within`: inner or left.
-        as_of: The left side's column, a timestamp, with the time at which the right side is read.
+        as_of: The timestamp column of the left side as of which the right side is read.
         within: How far the right side's event time may lie before and after the left's, as one duration or a pair;
             the bounds are included.
 
@@ -132,11 +132,11 @@ def _kind(right: Flow, how: JoinKind | JoinAlias) -> JoinKind:
 
 
 def _refuse_untimed(kind: JoinKind, as_of: object, within: object) -> None:
-    """Raises if `as_of` and `within` are both given, or if the kind of join cannot have the given one."""
+    """Refuses `as_of` with `within`, and a kind of join that can have neither."""
     named = [name for name, value in (("as_of", as_of), ("within", within)) if value is not None]
     if len(named) == 2:
         raise DeclarationError(
-            "join(as_of=, within=): as_of= joins a table as it was, within= two streams.",
+            "join(as_of=, within=): as_of= is for a table as it was, within= for two streams.",
             where=caller(),
             fix="leave one of them out.",
         )
@@ -148,12 +148,12 @@ def _refuse_untimed(kind: JoinKind, as_of: object, within: object) -> None:
         )
 
 
-def _within(given: Duration | tuple[Duration, Duration]) -> tuple[float, float]:
-    """The seconds before and after, of which one may be 0."""
-    pair = given if isinstance(given, tuple) else (given, given)
+def _within(bounds: Duration | tuple[Duration, Duration]) -> tuple[float, float]:
+    """The bounds before and after, in seconds; one may be 0."""
+    pair = bounds if isinstance(bounds, tuple) else (bounds, bounds)
     if len(pair) != 2 or all(bound == 0 for bound in pair):
         raise DeclarationError(
-            f"join(within={given!r}) is not a duration, or a pair of durations, between two times.",
+            f"join(within={bounds!r}) is not a duration, or a pair of durations, between two times.",
             where=caller(),
             fix='write within="1 hour", or before and after: within=(0, "1 hour").',
         )

@@ -1,4 +1,4 @@
-"""Pairs of a column's name and its expression or type, which most steps have."""
+"""Pairs of a column name and its expression or type, as most steps have them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rename`: other names of columns."""
+"""`rename`: changes the names of columns."""
 
 from __future__ import annotations
 

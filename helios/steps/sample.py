@@ -1,4 +1,4 @@
-"""`sample`: a part of the rows."""
+"""`sample`: keeps a random part of the rows."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Sample(Step):
 def sample(fraction: float, seed: int | None = None) -> Transform:
     """Keeps a part of the rows: `sample(0.01, seed=7)`.
 
-    With a seed, the values of a row decide whether it is kept; values of maps do not count. Each run then keeps the
-    same rows, in whatever batches they come. Equal rows are all kept or all dropped. Without a seed each run keeps
-    other rows, so `.exactly_once()` refuses the step.
+    With a seed, the values of a row decide whether it is kept; values of maps do not count. So each run keeps the
+    same rows, however they are split into batches. Equal rows are all kept or all dropped. Without a seed, each run
+    keeps other rows, so `.exactly_once()` refuses the step.
 
     Args:
         fraction: The part, from 0 to 1.

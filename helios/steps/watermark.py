@@ -25,7 +25,7 @@ class Watermark(Step):
 
     @property
     def state_text(self) -> str:
-        """The part of the text on which Spark's state depends: `on_late` is not part of it."""
+        """The text without `on_late`, on which Spark's state does not depend."""
         return f"watermark({self.column}, {show_seconds(self.delay)})"
 
     def text(self) -> str:
@@ -38,7 +38,7 @@ def watermark(column: str, delay: float | str | timedelta, *, on_late: OnLate = 
 
     Args:
         column: The event time.
-        delay: How much earlier than the newest event time so far a row's event time may be.
+        delay: How far a row's event time may lie before the newest event time so far.
         on_late: What happens to a row that comes too late for a window or `dedupe` of a followed source: "drop" leaves
             the row out and counts it, "quarantine" counts it and writes it to the sink's `.quarantine(table)`.
 

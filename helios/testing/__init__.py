@@ -1,4 +1,4 @@
-"""Tests of pipelines: a test gives rows to sources, compares targets, and finds what breaks exactly-once.
+"""Tests of pipelines: feed rows to sources, compare targets, and check that no crash breaks exactly-once.
 
     def test_totals(lake):
         test = lake.test(totals)
@@ -34,7 +34,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    # Each run of pytest loads the plugin and so this package. The modules are loaded at their first use.
+    # Every run of pytest loads the plugin, and with it this package: its modules are loaded at their first use.
     if name in _MODULES:
         return globals().setdefault(name, getattr(import_module(f"helios.testing.{_MODULES[name]}"), name))
     raise AttributeError(f"module 'helios.testing' has no attribute {name!r}")

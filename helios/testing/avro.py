@@ -1,4 +1,4 @@
-"""Values of a test in Avro's binary format, from dicts; a test has no schema registry, and needs none."""
+"""Encodes the values of a test in Avro's binary format; a test needs no schema registry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from helios.testing.diff import hidden
 __tracebackhide__ = hidden
 
 HEADER = b"\0\0\0\0\1"
-"""What a registry's client writes before a value: the byte 0, and the id of the schema, which is 1 in a test."""
+"""The header that a client of a registry writes before a value: the byte 0, then the schema id, in a test 1."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECONDS = {
     "timestamp-millis": 1000, "timestamp-micros": 1, "local-timestamp-millis": 1000, "local-timestamp-micros": 1,
@@ -26,7 +26,7 @@ PYTHON: Mapping[str, tuple[type, ...]] = {
     "double": (float, int), "string": (str,), "bytes": (bytes, Decimal, int, float, str), "fixed": (bytes, Decimal),
     "enum": (str,), "array": (list, tuple), "map": (Mapping,), "record": (Mapping,), "error": (Mapping,),
 }  # fmt: skip
-"""Python's types for Avro's, by which a value finds its branch of a union."""
+"""The Python types of each Avro type. They select the branch of a union for a value."""
 
 
 class Misfit(ValueError):
@@ -34,12 +34,12 @@ class Misfit(ValueError):
 
 
 def encoded(value: Mapping[str, Any], schema: str, what: str) -> bytes:
-    """A value in Avro's binary format, without a header.
+    """Encodes a value in Avro's binary format, without a header.
 
     Args:
-        value: The fields. One that is missing has the default of the schema.
+        value: The fields. A missing field gets its default of the schema.
         schema: The schema of a record, as JSON.
-        what: The topic, for messages.
+        what: The topic, for errors.
 
     Raises:
         InputError: The value does not fit the schema; the message has the near miss.
@@ -74,9 +74,9 @@ class _Writer:
         """Writes a value; `at` is the path to it."""
         schema = self._known(schema)
         if isinstance(schema, list):
-            place = self._branch(value, schema, at)
-            self._encoder.write_int(place)
-            self.write(value, schema[place], at)
+            index = self._branch(value, schema, at)
+            self._encoder.write_int(index)
+            self.write(value, schema[index], at)
             return
         kind = schema["type"]
         if kind in ("record", "error"):
@@ -90,7 +90,7 @@ class _Writer:
             self._plain(value, kind, schema, at)
 
     def _known(self, schema: Any) -> Any:
-        """A schema as a mapping, or a union as a list; a name of a type stands for the type."""
+        """A schema as a mapping, or a union as a list; the name of a type is replaced by its schema."""
         if isinstance(schema, str):
             return self._named.get(schema) or {"type": schema}
         if isinstance(schema, list):
@@ -105,11 +105,11 @@ class _Writer:
         return schema
 
     def _branch(self, value: Any, union: list[Any], at: str) -> int:
-        kinds = [self._known(one)["type"] for one in union]
-        for place, kind in enumerate(kinds):
+        kinds = [self._known(branch)["type"] for branch in union]
+        for index, kind in enumerate(kinds):
             fits = value is None if kind == "null" else isinstance(value, PYTHON[kind])
             if fits and not (isinstance(value, bool) and kind != "boolean"):
-                return place
+                return index
         raise Misfit(f"{at} is {value!r}, and the schema has {' or '.join(kinds)}")
 
     def _record(self, value: Any, schema: Mapping[str, Any], at: str) -> None:
@@ -119,22 +119,22 @@ class _Writer:
         if unknown is not None:
             raise Misfit(f"the schema has no field {_path(at, unknown)!r}. {near_miss(str(unknown), fields)}")
         for name, field in fields.items():
-            lacks = name not in value and "default" not in field
-            _require(not lacks, f"the field {_path(at, name)!r} is missing, and has no default")
-            given = value[name] if name in value else _default(field)
-            self.write(given, field["type"], _path(at, name))
+            has_value = name in value or "default" in field
+            _require(has_value, f"the field {_path(at, name)!r} is missing, and has no default")
+            field_value = value[name] if name in value else _default(field)
+            self.write(field_value, field["type"], _path(at, name))
 
     def _many(self, value: Any, schema: Mapping[str, Any], at: str) -> None:
         kind = schema["type"]
         _require(isinstance(value, PYTHON[kind]), f"{at} is {value!r}, and the schema has {kind}")
         if value:
             self._encoder.write_int(len(value))
-        for one in value:
+        for item in value:
             if kind == "map":
-                self._encoder.write_utf8(one)
-                self.write(value[one], schema["values"], _path(at, one))
+                self._encoder.write_utf8(item)
+                self.write(value[item], schema["values"], _path(at, item))
             else:
-                self.write(one, schema["items"], at)
+                self.write(item, schema["items"], at)
         self._encoder.write_int(0)
 
     def _plain(self, value: Any, kind: str, schema: Mapping[str, Any], at: str) -> None:
@@ -162,7 +162,7 @@ class _Writer:
 
 
 def _default(field: Mapping[str, Any]) -> Any:
-    """The default of a field; Avro's JSON has bytes as text, a character for each."""
+    """The default of a field; in Avro's JSON, bytes are text with one character per byte."""
     kind, default = field["type"], field["default"]
     kind = kind[0] if isinstance(kind, list) else kind
     kind = kind["type"] if isinstance(kind, Mapping) else kind
@@ -170,7 +170,7 @@ def _default(field: Mapping[str, Any]) -> Any:
 
 
 def _whole(value: Any, bits: int, logical: str, at: str) -> int:
-    """A whole number; a date or a time as Avro counts it."""
+    """A whole number; for a date or a time, the number that Avro stores."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)
@@ -190,7 +190,7 @@ def _whole(value: Any, bits: int, logical: str, at: str) -> int:
 
 
 def _decimal(value: Any, schema: Mapping[str, Any], at: str) -> Any:
-    """A decimal as the bytes of its unscaled number, of a fixed size where the schema has one; bytes stay."""
+    """The bytes of a decimal's unscaled number, of the schema's size if it has one; bytes are returned unchanged."""
     if isinstance(value, bytes):
         return value
     try:

@@ -1,4 +1,4 @@
-"""The test of pipelines: it gives batches of rows, and compares the targets, the rejected rows and the errors."""
+"""A test of pipelines: it feeds batches of rows, and compares the targets, the rejected rows and the errors."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Log:
 
     Attributes:
         events: The events of the runs.
-        error: The error of the last batch, until `expect_error` or the next call takes it.
-        batches: The batches that were given.
+        error: The error of the last batch, until `expect_error` or the next call handles it.
+        batches: The batches so far.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -67,14 +67,14 @@ class PipelineTest:
     # batches
 
     def batch(self, rows: Any = None, /, *, kill: Kill | None = None, **sources: Any) -> PipelineTest:
-        """Gives new rows to the sources, and runs the pipelines until they have processed the rows as one batch.
+        """Feeds new rows to the sources, and runs the pipelines until they have processed the rows as one batch.
 
         Args:
             rows: The rows of the only source, or a mapping from the names of sources to rows.
-            kill: The moment at which the driver dies; it is started again. "after_rejects" is after the rejected rows
-                are written, "before_commit" after the batch's files are written, "after_commit" after the commit.
-            sources: Rows by the name of a source: dicts for a table, files or memory; text or bytes for a file; dicts,
-                text, bytes or a `Record` for a topic; `(op, before, after)` for a database's changes.
+            kill: The moment at which the driver is killed, before it is started again: "after_rejects" (the rejected
+                rows are written), "before_commit" (the batch's files are written) or "after_commit".
+            sources: Rows by the name of a source: dicts for a table, for files or for memory; text or bytes for a
+                file; dicts, text, bytes or a `Record` for a topic; `(op, before, after)` for changes of a database.
 
         Raises:
             InputError: A name is not a source, or a row does not fit; the message has the near miss.
@@ -105,12 +105,12 @@ class PipelineTest:
         return next(iter(self.stage.feeds))
 
     def give(self, batch: Batch, *, kill: Kill | None = None, strict: bool = True) -> None:
-        """Gives prepared rows to the sources, and runs the pipelines.
+        """Feeds prepared rows to the sources, and runs the pipelines.
 
         Args:
             batch: The rows.
-            kill: The same as for `batch()`.
-            strict: Whether a batch that does not reach the moment of its kill is an error.
+            kill: As for `batch()`.
+            strict: Whether it is an error if the batch does not reach the moment of its kill.
         """
         again = batch in self.log.batches
         self.log.batches.append(batch)
@@ -122,7 +122,7 @@ class PipelineTest:
             self.log.error = error
 
     def replay(self) -> PipelineTest:
-        """Runs the last batch again, as after a lost checkpoint entry: the targets must stay as they are.
+        """Runs the last batch again, as if its checkpoint entry were lost: the targets must not change.
 
         Raises:
             Different: A target has changed.
@@ -131,14 +131,14 @@ class PipelineTest:
 
         self.settle()
         plans = self.stage.plans()
-        before = [self.held(plan) for plan in plans]
+        before = [self.target_rows(plan) for plan in plans]
         for plan in plans:
             if plan.streaming:
                 forget_last(plan)
         self.stage.run(None, self.log.events.append)
         for plan, old in zip(plans, before, strict=True):
             if plan.write.sink.iceberg is not None:
-                self._compare(plan.write.table.text, old, self.held(plan), plan, "is not the same after a replay")
+                self._compare(plan.write.table.text, old, self.target_rows(plan), plan, "differs after a replay")
         return self
 
     # results
@@ -183,12 +183,12 @@ class PipelineTest:
     def expect_rejected(
         self, rows: Sequence[str] | None = None, *, count: int | None = None, reason: str | None = None
     ) -> PipelineTest:
-        """Compares the rejected rows: those of the quarantine, or without one the number of dropped rows.
+        """Compares the rejected rows of the quarantine; without a quarantine, the number of dropped rows.
 
         Args:
             rows: Texts; each must be in the payload of a rejected row.
-            count: The number of rejected rows; by default the number of `rows`, and without them at least one.
-            reason: Counts only rows with this text in their reason or step. This needs a quarantine.
+            count: The number of rejected rows; by default the number of `rows`; without `rows`, at least one.
+            reason: Count only rows whose reason or step contains this text. This needs a quarantine.
 
         Raises:
             Different: The rejected rows differ.
@@ -198,8 +198,8 @@ class PipelineTest:
         if not plans:
             if reason is not None or rows is not None:
                 raise InputError(
-                    "no pipeline of this test has a quarantine, which keeps reasons.",
-                    fix='give the sink one: .quarantine("ns.rejected").',
+                    "no pipeline of this test has a quarantine, in which rows and reasons are stored.",
+                    fix='add .quarantine("ns.rejected") to the sink.',
                 )
             self._expect_count(sum(event.rejected for event in self.log.events), count, "")
             return self
@@ -212,7 +212,7 @@ class PipelineTest:
         payloads = [str(row["payload"]) for row in rejected]
         missing = next((text for text in rows or () if not any(text in payload for payload in payloads)), None)
         if missing is not None:
-            raise Different(f"no rejected row holds {missing!r}:\n  " + "\n  ".join(payloads))
+            raise Different(f"no rejected row contains {missing!r}:\n  " + "\n  ".join(payloads))
         listed = "".join(f"\n  {row['reason']}: {row['payload']}" for row in rejected)
         expected = len(rows) if count is None and rows is not None else count
         self._expect_count(len(rejected), expected, listed)
@@ -230,13 +230,13 @@ class PipelineTest:
             raise Different(f"{actual} rows were rejected, expected {expected}.{listed}")
 
     def expect_error(self, text: str) -> PipelineTest:
-        """Expects that the last batch has failed, or before the first batch that the pipelines do not compile.
+        """Expects that the last batch has failed; before the first batch, that the pipelines do not compile.
 
         Args:
-            text: A part of the error's message, in any case.
+            text: A part of the error's message, in upper or lower case.
 
         Raises:
-            Different: There was no error, or one without the text.
+            Different: There was no error, or an error without the text.
         """
         error, self.log.error = self.log.error, None
         if error is None and not self.log.batches:
@@ -254,12 +254,12 @@ class PipelineTest:
     def invariant(
         self, cuts: int = 5, replays: int = 2, shuffles: int = 2, *, ignore: Sequence[str] = (), seed: int = 0
     ) -> Invariant:
-        """Gives all rows of the test again in several ways, each in a new lake: the targets must be the same.
+        """Feeds all rows of the test again in several ways, each in a new lake: the targets must be the same.
 
         Args:
             cuts: The number of ways that cut the rows into other batches.
             replays: The number of ways that kill and repeat batches.
-            shuffles: The number of ways that shuffle the rows of each batch, for sources whose rows have no order.
+            shuffles: The number of ways that shuffle the rows of each batch of sources without an order.
             ignore: Columns that may differ, such as the time of a run.
             seed: The seed of the random cuts and shuffles.
 
@@ -272,7 +272,7 @@ class PipelineTest:
         outputs = [plan.write.sink.label() for plan in self.stage.plans() if plan.write.sink.iceberg is None]
         if outputs:
             raise InputError(
-                f"invariant() compares tables, and {outputs[0]} is none: a batch that runs again is delivered again.",
+                f"invariant() compares tables, and {outputs[0]} is not one: it receives a repeated batch twice.",
                 fix="end the stream in an Iceberg.sink for this test.",
             )
         return check(self, cuts=cuts, replays=replays, shuffles=shuffles, ignore=ignore, seed=seed)
@@ -283,10 +283,10 @@ class PipelineTest:
         return {column.name: column.type for column in schema.columns} if schema is not None else {}
 
     def settle(self) -> None:
-        """Raises the error of the last batch, unless `expect_error` has taken it."""
+        """Raises the error of the last batch, unless `expect_error` has handled it."""
         error, self.log.error = self.log.error, None
         if error is not None:
-            raise error.with_traceback(None)  # of the run that has failed: the message says what is known
+            raise error.with_traceback(None)  # the frames of the failed run do not help
 
     # targets
 
@@ -294,16 +294,16 @@ class PipelineTest:
         """The name, rows, columns and keys of a target, or of another table."""
         plans = self.stage.plans()
         if table is None:
-            return self._of(plans[-1])
-        known = {one.write.table.text: one for one in plans}
+            return self._target_of(plans[-1])
+        known = {plan.write.table.text: plan for plan in plans}
         fitting = [name for name in known if name == table or name.endswith(f".{table}") or short_name(name) == table]
-        fitting = fitting or [name for name in known if name.endswith(f":{table}")]  # a target that is no table
+        fitting = fitting or [name for name in known if name.endswith(f":{table}")]  # a target that is not a table
         if len(fitting) == 1:
-            return self._of(known[fitting[0]])
+            return self._target_of(known[fitting[0]])
         return self._table(self.lake.named(table), None, (), None)
 
-    def _of(self, plan: Plan) -> tuple[str, list[dict[str, Any]], Schema, Sequence[str]]:
-        """The same of the target of a pipeline."""
+    def _target_of(self, plan: Plan) -> tuple[str, list[dict[str, Any]], Schema, Sequence[str]]:
+        """The name, rows, columns and keys of the target of a pipeline."""
         write = plan.write
         if write.sink.iceberg is None:
             return write.table.text, *delivered(plan, self.lake.topics), ()
@@ -321,18 +321,18 @@ class PipelineTest:
         schema = from_pyiceberg(table.catalog.load(table.within).iceberg.schema())
         return table.text, self.lake.rows_of(table, branch), schema, keys
 
-    def held(self, plan: Plan) -> tuple[list[Row], Schema]:
+    def target_rows(self, plan: Plan) -> tuple[list[Row], Schema]:
         """The rows of a target as hashable tuples, and its columns."""
         if plan.write.sink.iceberg is None:
             return [], Schema(())
         if plan.write.sink.many_tables:
-            return self._held_of_many(plan.write.table)
+            return self._rows_of_many(plan.write.table)
         _, rows, schema, _ = self._table(plan.write.table, plan.write.sink.branch_name, (), plan.schema)
         columns = schema.columns
         return [tuple(canonical(row.get(column.name), column.kind) for column in columns) for row in rows], schema
 
-    def _held_of_many(self, target: TableName) -> tuple[list[Row], Schema]:
-        """The rows of all tables of a routed target or a mirror, each as the table's name and the row as text."""
+    def _rows_of_many(self, target: TableName) -> tuple[list[Row], Schema]:
+        """The rows of all tables of a routed target or a mirror: pairs of a table's name and the text of a row."""
         namespace = target.within.rpartition(".")[0]
         tables = target.catalog.tables(namespace) if namespace in target.catalog.namespaces() else []
         prefix = target.prefix.partition(".")[2]

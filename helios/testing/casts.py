@@ -20,7 +20,7 @@ __tracebackhide__ = hidden
 
 BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 FLOAT_DIGITS, DIGITS = 6, 12
-"""Floating-point numbers are compared to so many significant digits: sums depend on the order of the rows."""
+"""The significant digits by which floats and doubles are compared: sums depend on the order of the rows."""
 
 
 class Misfit(ValueError):
@@ -28,7 +28,7 @@ class Misfit(ValueError):
 
 
 def cast(value: Any, kind: SparkType) -> Any:
-    """A value in the form in which Arrow takes it for a type; None stays None.
+    """Casts a value to the Python value that Arrow takes for a type; None stays None.
 
     Raises:
         Misfit: The value does not fit.
@@ -172,7 +172,7 @@ CASTERS: Mapping[str, Callable[[Any, SparkType], Any]] = {
     "map": _map,
     "struct": _struct,
 }
-"""The cast for each name of a type. Values for other types are not cast."""
+"""The cast for each type. Values of other types are not cast."""
 
 
 def cast_rows(rows: Sequence[Mapping[str, Any]], schema: Schema, what: str) -> list[dict[str, Any]]:
@@ -232,7 +232,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     """The Arrow schema of columns whose types are known.
 
     Raises:
-        InputError: Iceberg has no such type.
+        InputError: A test cannot create a column of a type.
     """
     import pyarrow as pa
 
@@ -244,7 +244,7 @@ def _arrow(column: Column) -> pa.DataType:
         return arrow_type(column.kind)
     except KeyError:
         raise InputError(
-            f"column {column.name!r}: a test cannot make a column of type {column.type}.",
+            f"column {column.name!r}: a test cannot create a column of type {column.type}.",
             fix='declare another type: lake.table("shop.orders", "id bigint, ...").',
         ) from None
 

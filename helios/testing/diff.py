@@ -1,4 +1,4 @@
-"""The difference of two multisets of rows, by key, as text."""
+"""Shows the difference between two multisets of rows, by key, as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from helios.errors import HeliosError
 
 SHOWN = 10
-"""The number of rows that a difference shows, for each of changed, missing and extra rows."""
+"""The largest number of rows that a difference shows of each kind: changed, missing and extra rows."""
 
 Row = tuple[Any, ...]
 
@@ -24,7 +24,7 @@ class _Raised(Protocol):
 
 
 def hidden(info: _Raised) -> bool:
-    """Whether pytest hides the kit's frames, so that a failure shows the line of the test: not for the kit's bugs.
+    """True if pytest hides the kit's frames, so that a failure shows the line of the test; a bug of the kit shows them.
 
     Args:
         info: The exception, as pytest passes it to the `__tracebackhide__` of a frame.
@@ -96,11 +96,11 @@ def difference(
 
 
 def _key_places(columns: Sequence[str], keys: Sequence[str], missing: Counter[Row], extra: Counter[Row]) -> list[int]:
-    """The positions of the key columns; without keys, of the first column that is unique on each side, else empty."""
+    """The positions of the key columns; without keys, that of the first column that is unique on both sides, if any."""
     lowered = [name.lower() for name in columns]
     if keys and all(key.lower() in lowered for key in keys):
         return [lowered.index(key.lower()) for key in keys]
-    if len(columns) == 1:  # its value is the whole row
+    if len(columns) == 1:  # the key would be the whole row
         return []
     for place in range(len(columns)):
         sides = [[row[place] for row in side.elements()] for side in (missing, extra)]

@@ -1,4 +1,4 @@
-"""Feeds: each replaces a source of a pipeline in a test by a table, a folder, a topic or rows of the test's lake."""
+"""Feeds: each replaces a source of a pipeline by a table, a folder, a topic or rows of the test's lake."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ MEMORY = "memory"
 
 
 class Feed:
-    """Replaces a source in a test, and takes the rows that the test gives to the source.
+    """Replaces a source in a test, and receives the rows that the test feeds to the source.
 
     Attributes:
         name: The source's full name in the test.
-        ordered: Whether the order of the rows matters, so that they are not shuffled.
+        ordered: Whether the order of the rows matters; then they are not shuffled.
         followed: Whether a pipeline follows the source.
     """
 
@@ -70,7 +70,7 @@ class Feed:
         """Refuses a source that cannot be read yet.
 
         Raises:
-            NotFound: The test has given neither rows nor columns.
+            NotFound: The test has set neither rows nor columns.
         """
 
     def at(self, record: Any, column: str) -> Any:
@@ -122,7 +122,7 @@ class TableFeed(Feed):
         self.catalog.load(self._table.within).iceberg.append(rows)
 
     def _end_of_history(self) -> int:
-        """The newest snapshot, of a table without one a first one that has no rows."""
+        """The newest snapshot; if the table has none, a first one without rows is created."""
         while (newest := self.catalog.load(self._table.within).current_snapshot()) is None:
             self._append(arrow_schema(self.schema() or Schema(())).empty_table())
         return newest.id
@@ -142,16 +142,16 @@ class TableFeed(Feed):
         if not self.catalog.exists(self._table.within):
             raise NotFound(
                 f"the source {self.name} has no rows and no columns in this test.",
-                fix=f'give it rows, or declare it: lake.table("{self._table.within}", "id bigint, ...").',
+                fix=f'feed it rows, or declare it: lake.table("{self._table.within}", "id bigint, ...").',
             )
-        if self._ranged and self._range is None:  # a range without rows, until a batch comes
+        if self._ranged and self._range is None:  # a range without rows, before the first batch
             before = self._end_of_history()
             self._append(arrow_schema(self.schema() or Schema(())).empty_table())
             self._range = Between(before, self._end_of_history())
 
     def stand_in(self, source: Source) -> Source:
         assert isinstance(source, IcebergSource)
-        if source.between_points is not None:  # the rows that the test has given last
+        if source.between_points is not None:  # the rows that the test has fed last
             self._ranged = True
             source = replace(source, between_points=self._range or source.between_points)
         # A name (or None, the default catalog) already refers to a catalog of the lake: see `Lake.context`.
@@ -193,7 +193,7 @@ class FilesFeed(Feed):
 class WebhookFeed(Feed):
     """Deliveries that a receiver has stored.
 
-    The receiver's own function checks the bodies. Signatures are not needed.
+    Bodies are checked by the receiver's own function. Signatures are not needed.
     """
 
     def __init__(self, source: WebhookSource, folder: Path) -> None:
@@ -225,9 +225,9 @@ class WebhookFeed(Feed):
             line_of(f"test-{name}-{number}", datetime.now(UTC), body, columns=has_columns)
             for number, body in enumerate(records)
         ]
-        hidden = self._folder / f".open-{name}.json"
-        hidden.write_bytes(b"".join(line + b"\n" for line in lines))
-        hidden.rename(self._folder / f"{name}.json")
+        open_segment = self._folder / f".open-{name}.json"
+        open_segment.write_bytes(b"".join(line + b"\n" for line in lines))
+        open_segment.rename(self._folder / f"{name}.json")
 
     def stand_in(self, source: Source) -> Source:
         assert isinstance(source, WebhookSource)
@@ -235,7 +235,7 @@ class WebhookFeed(Feed):
 
 
 class MemoryFeed(Feed):
-    """Rows in memory. Each batch replaces the rows. Before the first batch they are the rows of the script."""
+    """Rows in memory. Each batch replaces them. Before the first batch, they are the rows of the script."""
 
     def __init__(self, source: MemorySource, name: str) -> None:
         super().__init__(name)
@@ -261,7 +261,7 @@ class MemoryFeed(Feed):
 
 
 def feed_of(source: Source, folder: Path, memory: str) -> Feed | None:
-    """The feed for a source of files, of deliveries or of rows in memory; None for other sources.
+    """The feed for a source of files, of webhook deliveries or of rows in memory; None for other sources.
 
     Args:
         source: The source.

@@ -1,4 +1,4 @@
-"""Writes the files of a test: rows in the format of the source, or the given text."""
+"""Writes the files of a test: rows in the format of the source, or text as it is."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def write_file(folder: Path, name: str, source: FilesSource, content: Any) -> No
     if not isinstance(data, bytes):
         data = _bytes(source, data)
     extension = "txt" if source.format == "text" else source.format
-    hidden = folder / f".{name}.{extension}"
-    hidden.write_bytes(data)
-    hidden.rename(folder / f"{name}.{extension}")
+    draft = folder / f".{name}.{extension}"
+    draft.write_bytes(data)
+    draft.rename(folder / f"{name}.{extension}")
 
 
 def _bytes(source: FilesSource, rows: Sequence[dict[str, Any]]) -> bytes:
@@ -50,7 +50,7 @@ def _bytes(source: FilesSource, rows: Sequence[dict[str, Any]]) -> bytes:
             return _columnar(source.format, rows, schema)
         case "text":
             return "".join(f"{row[schema.names[0]]}\n" for row in rows).encode()
-    raise InputError(f"{source.path}: rows are not written as {source.format}.", fix="give the bytes of a file.")
+    raise InputError(f"{source.path}: rows cannot be written as {source.format}.", fix="give the bytes of a file.")
 
 
 def _csv(source: FilesSource, rows: Sequence[dict[str, Any]], schema: Schema) -> bytes:

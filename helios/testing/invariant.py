@@ -1,4 +1,4 @@
-"""Gives the same rows in several ways (other batches, kills and replays, shuffled): the targets must be the same."""
+"""Feeds the same rows in several ways (other batches, kills and replays, shuffles) and compares the targets."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ Result = dict[str, Target]
 
 @dataclass(frozen=True)
 class Way:
-    """A way in which the rows are given.
+    """A way in which the rows are fed to the sources.
 
     Attributes:
         text: A description for the messages.
         batches: The batches.
-        killed: Whether the driver dies once in each batch, at each moment of `KILLS` in turn; the batch is replayed.
-        twice: Whether each batch is given twice: a MERGE or an upsert must not count its rows twice.
+        killed: Whether the driver dies once in each batch, at each moment of `KILLS` in turn; each batch is replayed.
+        twice: Whether each batch is fed twice: a MERGE or an upsert must not count its rows twice.
     """
 
     text: str
@@ -57,8 +57,8 @@ class Invariant:
 
     Attributes:
         ways: The ways that were compared, as text.
-        left_out: The number of rows that were left out, because they are behind a watermark in some way.
-        notes: The ways that were not possible, and why.
+        left_out: The number of rows that were left out because a watermark would drop them in one of the ways.
+        notes: The ways that were not possible, with the reasons.
     """
 
     ways: tuple[str, ...]
@@ -73,10 +73,10 @@ class Invariant:
 def check(test: PipelineTest, *, cuts: int, replays: int, shuffles: int, ignore: Sequence[str], seed: int) -> Invariant:
     """Compares the targets of all ways, as `PipelineTest.invariant` describes it."""
     if not any(test.log.batches):
-        raise InputError("invariant() has no rows.", fix="give some first: test.batch(orders=[...]).")
+        raise InputError("invariant() has no rows.", fix="feed some first: test.batch(orders=[...]).")
     if test.lake.changed_by_sql:
         raise InputError(
-            "invariant() gives the rows again in other lakes, which lack the changes of lake.sql().",
+            "invariant() feeds the rows again in other lakes, which lack the changes of lake.sql().",
             fix="leave out lake.sql(); lake.table(name, schema, rows) is repeated in each lake.",
         )
     plans, chance = test.stage.plans(), random.Random(seed)
@@ -95,14 +95,14 @@ def check(test: PipelineTest, *, cuts: int, replays: int, shuffles: int, ignore:
     ways += [_killed(batches, number, twice=twice) for number in range(replays)]
     unordered = [feed for feed in test.stage.feeds.values() if not _has_order(test, feed)]
     if shuffles and not unordered:
-        notes.append("not shuffled: the rows of its sources have an order")
+        notes.append("not shuffled: the rows of the sources have an order")
     elif shuffles:
         one_batch = batches if why_not_cut else next(_cuts(test, batches, 1, chance)).batches
         ways += [_shuffled(test, batches if number % 2 else one_batch, chance, number) for number in range(shuffles)]
     expected, comparison = result(test, test.pipelines, first), _Comparison(test, first, ignore)
-    # The test's own targets count too, unless rows were moved or left out, or the clock was set between batches.
+    # The test's own targets are compared too, unless rows were moved or left out, or the clock was set between batches.
     if batches == test.log.batches and test.lake.clock_changes < 2:
-        comparison.require_equal({plan.write.table.text: test.held(plan) for plan in plans}, expected, first)
+        comparison.require_equal({plan.write.table.text: test.target_rows(plan) for plan in plans}, expected, first)
     for way in ways:
         comparison.require_equal(expected, comparison.targets_after(way), way)
     require_no_spread(test.pipelines, ignore)
@@ -133,12 +133,12 @@ def _why_not_cut(plans: Sequence[Plan]) -> str:
         if plan.write.mode.traits.erases:
             return f"each batch of {plan.write.mode.text()} replaces rows of the batch before"
         if plan.path is ReadPath.BATCH and any(read.table is not None for read in plan.reads):
-            return f"{plan.pipeline} reads whole tables, and follows none"
+            return f"{plan.pipeline} reads whole tables, and does not follow them"
     return ""
 
 
 def _split_followed(test: PipelineTest, batches: Sequence[Batch]) -> tuple[Batch, Batch]:
-    """All rows of unfollowed and of followed sources. If no source is followed, all count as followed."""
+    """All rows of unfollowed sources, and of followed ones. If no source is followed, all count as followed."""
     none_followed = not any(feed.followed for feed in test.stage.feeds.values())
     unfollowed: Batch = {}
     followed: Batch = {}
@@ -174,7 +174,7 @@ def _cuts(test: PipelineTest, batches: Sequence[Batch], cuts: int, chance: rando
 
 
 def _places(count: int, pieces: int, chance: random.Random, *, even: bool) -> list[int]:
-    """The positions at which so many rows are cut: `pieces + 1` ascending numbers, from 0 to `count`."""
+    """The positions at which `count` rows are cut: `pieces + 1` ascending numbers, from 0 to `count`."""
     if even:
         return [count * number // pieces for number in range(pieces + 1)]
     inner = sorted(chance.sample(range(1, count), min(pieces - 1, count - 1))) if count > 1 else []
@@ -182,9 +182,9 @@ def _places(count: int, pieces: int, chance: random.Random, *, even: bool) -> li
 
 
 def _killed(batches: list[Batch], number: int, *, twice: bool) -> Way:
-    given_twice = twice and number % 2 == 1
-    text = "each batch killed, run again and replayed" + (", and given twice" if given_twice else "")
-    return Way(text, batches, killed=True, twice=given_twice)
+    twice = twice and number % 2 == 1
+    text = "each batch killed, run again and replayed" + (", and given twice" if twice else "")
+    return Way(text, batches, killed=True, twice=twice)
 
 
 def _has_order(test: PipelineTest, feed: Feed) -> bool:
@@ -261,7 +261,7 @@ def _seconds(value: object) -> float | None:
 
 
 def result(test: PipelineTest, pipelines: Sequence[Pipeline], way: Way) -> Result:
-    """The targets of pipelines after their rows were given in a way, in a new lake."""
+    """The targets of pipelines after their rows were fed in one way, in a new lake."""
     with test.lake.fresh() as lake:
         for table, schema, rows in test.lake.created:
             lake.table(table.text, schema, rows)
@@ -274,7 +274,7 @@ def result(test: PipelineTest, pipelines: Sequence[Pipeline], way: Way) -> Resul
             kill = KILLS[number % len(KILLS)] if way.killed else None
             for _ in range(2 if way.twice else 1):
                 _give(copy, known, kill)
-        return {plan.write.table.text: copy.held(plan) for plan in copy.stage.plans()}
+        return {plan.write.table.text: copy.target_rows(plan) for plan in copy.stage.plans()}
 
 
 def _give(test: PipelineTest, batch: Batch, kill: Kill | None) -> None:
@@ -285,7 +285,7 @@ def _give(test: PipelineTest, batch: Batch, kill: Kill | None) -> None:
 
 
 def _differences(expected: Target, actual: Target, keys: Sequence[str], ignore: Sequence[str]) -> list[str]:
-    """The lines that show how two targets differ, by the columns of both without the ignored ones."""
+    """The lines that show how two targets differ, by all columns of both except the ignored ones."""
     ignored = {name.lower() for name in ignore}
     names = [name for _, schema in (expected, actual) for name in schema.names if name.lower() not in ignored]
     columns = list(dict.fromkeys(names))
@@ -317,7 +317,7 @@ class _Comparison:
         """The targets after a way.
 
         Raises:
-            Different: A run fails. No run has failed in the first way.
+            Different: A run fails, although no run failed in the first way.
         """
         try:
             return result(self.test, self.test.pipelines, way)
@@ -338,7 +338,7 @@ class _Comparison:
                 raise Different("\n  ".join([title, *lines, self._first_difference(number, way)]))
 
     def _first_difference(self, number: int, way: Way) -> str:
-        """A sentence with the first step whose rows differ. It is found by cutting the pipeline after fewer steps."""
+        """A sentence that names the first step after which the rows differ, found by cutting off later steps."""
         test, pipeline = self.test, self.test.pipelines[number]
         steps = pipeline.stream.steps
 
@@ -354,10 +354,10 @@ class _Comparison:
 
         same_steps = _last_that_agrees(len(steps), agree)
         if same_steps == len(steps):
-            write = self.test.stage.plans()[number].write.mode.text()
+            mode = self.test.stage.plans()[number].write.mode.text()
             opaque = [step.text() for step in steps if step.traits.opaque]
             state = f", or in state that {', '.join(opaque)} keeps between runs" if opaque else ""
-            return f"The rows are the same after all steps: the difference begins in the write ({write}){state}."
+            return f"The rows are the same after all steps: the difference begins in the write ({mode}){state}."
         step = steps[same_steps]
         place = f"{step.origin.file}:{step.origin.line}"
         return f"The rows are the same before {step.text()} ({place}): the difference begins there."
@@ -378,7 +378,7 @@ def _last_that_agrees(count: int, agree: Callable[[int], bool]) -> int:
 
 
 def _cut(test: PipelineTest, pipeline: Pipeline, count: int) -> Pipeline:
-    """A pipeline that ends after so many of its steps, in a table of its own."""
+    """A pipeline that ends after `count` of its steps, in a table of its own."""
     from helios.iceberg import Iceberg
 
     stream = pipeline.stream

@@ -41,7 +41,7 @@ _NUMBERS = itertools.count(1)
 
 
 class _Unset(UserDict[str, str]):
-    """The environment with a value for every missing variable: a test does not need the configuration's secrets."""
+    """The environment, in which every missing variable has a value: a test needs no secrets of the configuration."""
 
     def __contains__(self, name: object) -> bool:
         return True
@@ -92,10 +92,10 @@ class Lake:
         """Releases the lake's topics, and removes the lake's folder if it is temporary.
 
         Args:
-            ignore_errors: Whether errors of runs that no `expect_error` has taken are ignored.
+            ignore_errors: Whether to ignore errors of runs that no `expect_error` has handled.
 
         Raises:
-            HeliosError: A run has failed, and no `expect_error` has taken the error.
+            HeliosError: A run has failed, and no `expect_error` has handled the error.
         """
         STAND_INS.pop(self.topics.broker, None)
         if self._temporary:
@@ -124,7 +124,7 @@ class Lake:
 
         flat: list[Pipeline] = []
         for argument in pipelines:
-            # Of what is neither a pipeline nor several, PipelineTest says it.
+            # PipelineTest refuses values that are not pipelines.
             flat += argument if isinstance(argument, Iterable) and not isinstance(argument, Pipeline) else [argument]
         test = PipelineTest(self, flat)
         self._tests.append(test)
@@ -164,7 +164,7 @@ class Lake:
         return list(scan.to_arrow().to_pylist())
 
     def records(self, topic: str) -> list[Record]:
-        """The records of a topic: what a test has given, and what pipelines have written with `Kafka.sink`.
+        """The records of a topic: those that tests have fed, and those that pipelines have written with `Kafka.sink`.
 
         Raises:
             NotFound: No pipeline of the tests has the topic.
@@ -224,7 +224,7 @@ class Lake:
         set_clock(spark, str(self.now))
 
     def catalog(self, name: str) -> Catalog:
-        """The lake's catalog of a name; it is created at the first call."""
+        """The lake's catalog with a name; it is created at the first call."""
         if name not in self._catalogs:
             catalog = Catalog.local(name, path=self.folder / "catalogs" / name)
             self._catalogs[name] = catalog
@@ -235,7 +235,7 @@ class Lake:
         return self._catalogs[name]
 
     def context(self, pipelines: Iterable[Pipeline] = ()) -> Context:
-        """The context of pipelines, in which each catalog of the configuration and the scripts is the lake's."""
+        """The context of pipelines, in which the lake's catalogs replace those of the configuration and the scripts."""
         pipelines = list(pipelines)
         script = pipelines[0].origin.file if pipelines else ""
         folder = Path(script).resolve().parent if os.path.exists(script) else Path.cwd()
@@ -257,12 +257,12 @@ class Lake:
         if table is None and not getattr(sink, "lasting", True):
             return pipeline  # a target in memory, which ends with the process
         if isinstance(sink, KafkaSink):
-            self.topics.make(sink.topic)
+            self.topics.partitions(sink.topic)
             plain = replace(sink, brokers=(self.topics.broker,), login=None, encryption=None, client=())
             return replace(pipeline, sink=replace(plain, checkpoint_location=None))
         if table is None:
             raise InputError(
-                f"{sink.label()} writes to another system, which a test does not do.",
+                f"{sink.label()} writes to another system, which a test cannot replace.",
                 where=sink.origin,
                 fix='test the stream before it: `lake.test(stream >> Memory.sink("out"))`.',
             )

@@ -68,7 +68,7 @@ def named(name: str, known: Mapping[str, T], what: str) -> T:
         what: The kind of the values, for errors, such as "source".
 
     Raises:
-        InputError: No value or several values have the name; the message has the known names.
+        InputError: No value, or several values, have the name; the message lists the known names.
 
     Examples:
         >>> named("orders", {"local.shop.orders": 1, "local.shop.users": 2}, "source")
@@ -82,5 +82,5 @@ def named(name: str, known: Mapping[str, T], what: str) -> T:
     if fitting:
         raise InputError(f"{name!r} is the name of several {what}s.", fix=f"write one of {', '.join(fitting)}.")
     short = {short_name(full) for full in known}
-    miss = near_miss(name, short if len(short) == len(known) else known)
-    raise InputError(f"{name!r} is not a {what} of the pipeline. {miss}", fix=f"{what}s: {', '.join(known) or 'none'}.")
+    hint = near_miss(name, short if len(short) == len(known) else known)
+    raise InputError(f"{name!r} is not a {what} of the pipeline. {hint}", fix=f"{what}s: {', '.join(known) or 'none'}.")

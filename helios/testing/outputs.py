@@ -1,4 +1,4 @@
-"""The rows of targets that are no tables: those in memory, and the records of a topic as rows."""
+"""The rows of targets that are not tables: rows in memory, and records of a topic as rows."""
 
 from __future__ import annotations
 
@@ -23,36 +23,38 @@ __tracebackhide__ = hidden
 def delivered(plan: Plan, topics: Topics) -> tuple[list[dict[str, Any]], Schema]:
     """The rows of a target and their columns.
 
-    A record whose value is JSON is a row with its fields, where bytes are the text that JSON has of them. Any other
-    record is a row with the columns `key` and `value`.
+    With a sink of JSON, a record is a row with the fields of its value; bytes are the text that JSON has for them. With
+    other formats, a record is a row with the columns `key` and `value`.
 
     Args:
-        plan: The plan of the pipeline, whose target is no table.
+        plan: The plan of the pipeline, whose target is not a table.
         topics: The topics of the lake.
 
     Raises:
-        InputError: A record of the topic is none that this pipeline writes.
+        InputError: A record of the topic was not written by this pipeline.
     """
     sink = plan.write.sink
     if isinstance(sink, KafkaSink):
         return _of_topic(sink, plan.schema, topics.logs[sink.topic][0])
-    held = Memory.rows(plan.write.table.table)
-    return held, plan.schema or inferred(held, plan.write.table.text)
+    rows = Memory.rows(plan.write.table.table)
+    return rows, plan.schema or inferred(rows, plan.write.table.text)
 
 
 def _of_topic(sink: KafkaSink, schema: Schema | None, records: Sequence[Record]) -> tuple[list[dict[str, Any]], Schema]:
     if sink.format == "json":
         rows = [_fields(sink, number, record) for number, record in enumerate(records, 1)]
         columns = schema or inferred(rows, sink.topic)
-        of_text = [Column(one.name, "string") if one.kind.name == "binary" else one for one in columns.columns]
-        made = Schema(tuple(of_text))
-        return cast_rows(rows, made, sink.topic), made
+        as_text = [
+            Column(column.name, "string") if column.kind.name == "binary" else column for column in columns.columns
+        ]
+        text_schema = Schema(tuple(as_text))
+        return cast_rows(rows, text_schema, sink.topic), text_schema
     kind = "string" if sink.format == "string" else "binary"
     text = kind == "string"
-    values = [one.value.decode() if text and one.value is not None else one.value for one in records]
+    values = [record.value.decode() if text and record.value is not None else record.value for record in records]
     keys = [record.key for record in records]
-    made = Schema((Column("key", "binary"), Column("value", kind)))
-    return [{"key": key, "value": value} for key, value in zip(keys, values, strict=True)], made
+    record_schema = Schema((Column("key", "binary"), Column("value", kind)))
+    return [{"key": key, "value": value} for key, value in zip(keys, values, strict=True)], record_schema
 
 
 def _fields(sink: KafkaSink, number: int, record: Record) -> dict[str, Any]:
@@ -62,7 +64,7 @@ def _fields(sink: KafkaSink, number: int, record: Record) -> dict[str, Any]:
         fields = None
     if not isinstance(fields, dict):
         raise InputError(
-            f"record {number} of topic {sink.topic} is no JSON object: {record.value!r}.",
+            f"record {number} of topic {sink.topic} is not a JSON object: {record.value!r}.",
             fix=f'read the records themselves: lake.records("{sink.topic}").',
         )
     return fields

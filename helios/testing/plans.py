@@ -1,4 +1,4 @@
-"""Plans and columns in tests, without a JVM."""
+"""Plans and columns of pipelines, for tests without a JVM."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def plan_of(pipeline: Pipeline) -> Plan:
 
 
 def assert_plan(pipeline: Pipeline, text: str) -> None:
-    """Compares the plan of a pipeline: each line of the text must be part of another line of the plan, in this order.
+    """Compares the plan of a pipeline: its lines must contain the lines of the text, in this order.
 
     Repeated spaces and empty lines are ignored.
 

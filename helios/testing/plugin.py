@@ -1,4 +1,4 @@
-"""The pytest plugin with the fixture `lake`. Each run of pytest loads it, so it imports Helios only for the fixture."""
+"""The pytest plugin with the fixture `lake`. Every run of pytest loads it, so only the fixture imports Helios."""
 
 from __future__ import annotations
 

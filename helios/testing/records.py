@@ -15,7 +15,7 @@ __tracebackhide__ = True
 
 OPERATIONS = {"c": "c", "r": "r", "u": "u", "d": "d", "insert": "c", "snapshot": "r", "update": "u", "delete": "d"}
 CONNECT = {bool: "boolean", int: "int64", float: "double", str: "string", bytes: "bytes"}
-"""Kafka Connect's types for Python's, for the schema part of a record."""
+"""The Kafka Connect type of each Python type, for the schema part of a record."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Record:
 
 
 def as_bytes(value: Any) -> bytes | None:
-    """A value as bytes: bytes and None stay, text becomes UTF-8, any other value JSON."""
+    """A value as bytes: bytes and None are unchanged, text becomes UTF-8, and any other value JSON."""
     if value is None or isinstance(value, bytes):
         return value
     return value.encode() if isinstance(value, str) else json.dumps(value, default=_json).encode()
@@ -69,8 +69,8 @@ def envelope(change: Any, *, keys: Sequence[str], topic: str, number: int, with_
     Args:
         change: `(op, before, after)`; a `Record` or raw bytes stay as they are.
         keys: The key columns; by default the first column.
-        topic: The topic; its last two parts are the table's schema and name.
-        number: The position in the database's log.
+        topic: The topic: its last two parts are the schema and the name of the table.
+        number: The position of the change in the database's log.
         with_schema: Whether the record has a schema part with the columns.
 
     Raises:

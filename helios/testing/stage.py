@@ -48,7 +48,7 @@ class Stage:
         self.context = lake.context(pipelines)
         self._in_lake = [lake.sink(pipeline) for pipeline in pipelines]
         self.feeds: dict[str, Feed] = {}
-        # For each pipeline the feed of each source; None as in `_feed`.
+        # The feed of each source of each pipeline; None as in `_feed`.
         self._source_feeds = [[self._feed(source) for source in sources_of(pipeline)] for pipeline in pipelines]
         self.pipelines()  # refuses sources that a test cannot replace
 
@@ -63,7 +63,7 @@ class Stage:
         return runnable(*compile_pipelines(self.pipelines(), self.context, lenient=True))
 
     def pipelines(self) -> list[Pipeline]:
-        """The pipelines with their replaced sources, which may change with each batch."""
+        """The pipelines with their sources replaced; the replacements may change with each batch."""
         replaced = []
         for pipeline, feeds in zip(self._in_lake, self._source_feeds, strict=True):
             pairs = zip(feeds, sources_of(pipeline), strict=True)
@@ -87,7 +87,7 @@ class Stage:
         return name in self.feeds
 
     def take_over(self, name: str, feed: Feed) -> None:
-        """Takes the columns of a source, or a topic of a pattern, from the feed of another test."""
+        """Copies the columns of a source, or a topic of a pattern, from the feed of another test."""
         own = self.feeds.get(name)
         if isinstance(own, TableFeed) and isinstance(feed, TableFeed):
             own.declare(feed.schema())
@@ -102,8 +102,8 @@ class Stage:
         Args:
             kill: The moment at which the driver of each pipeline dies once.
             emit: Called with each event.
-            again: Whether the same rows were given in an earlier batch.
-            strict: Whether it is an error if no pipeline reaches the moment.
+            again: Whether an earlier batch had the same rows.
+            strict: Whether it is an error if no pipeline reaches the moment of `kill`.
         """
         from helios.testing.spark import runs
 
@@ -112,20 +112,20 @@ class Stage:
         self._stand_in_topics()
         reached = False
         for plan in plans:
-            # A pipeline without a stream takes equal rows for the same batch, unless it is asked to run again.
+            # A batch pipeline skips rows that equal those of an earlier run, unless it runs with `again`.
             run_again = again and plan.path is ReadPath.BATCH
             if kill is not None:
                 killed = runs.run_killed(plan, spark, emit, kill, run_again)
                 reached = reached or killed
             runs.run(plan, spark, emit, again=run_again and kill is None)
         if kill is not None and not reached and strict:
-            raise InputError(f"no batch reached the moment {kill!r}: no row reached the target.")
+            raise InputError(f"no batch reached the moment {kill!r}: no row came to the target.")
 
     def _stand_in_topics(self) -> None:
-        from helios.testing.spark.topics import GivenTopics
+        from helios.testing.spark.topics import LakeTopics
 
         logs = self.lake.topics.logs
-        STAND_INS[self.lake.topics.broker] = lambda source: GivenTopics(source, logs)
+        STAND_INS[self.lake.topics.broker] = lambda source: LakeTopics(source, logs)
 
     def _source(self, feed: Feed | None, source: Source) -> Source:
         if feed is not None:
@@ -152,7 +152,7 @@ class Stage:
             raise InputError(
                 f"{source.label()} cannot be replaced by a test.",
                 where=source.origin,
-                fix="test the steps behind it over a table or over Memory.source(...).",
+                fix="test its steps with a table or with Memory.source(...) as the source.",
             )
         return self._shared(feed, source)
 

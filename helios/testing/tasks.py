@@ -1,4 +1,4 @@
-"""Expressions that depend on the tasks of a run."""
+"""Refuses expressions that depend on the tasks of a run."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from helios.testing.diff import Different
 
 
 def require_no_spread(pipelines: Sequence[Pipeline], ignore: Sequence[str]) -> None:
-    """Requires that no expression depends on the tasks of a run: the few rows of a test all come to one task.
+    """Refuses expressions that depend on the tasks of a run, since the few rows of a test all come to one task.
 
     Args:
         pipelines: The pipelines.
         ignore: Columns that may differ from run to run.
 
     Raises:
-        Different: An expression depends on them.
+        Different: An expression depends on the tasks.
     """
     ignored = {name.lower() for name in ignore}
     for step in (step for pipeline in pipelines for flow in flows(pipeline.stream) for step in flow.steps):
@@ -29,5 +29,5 @@ def require_no_spread(pipelines: Sequence[Pipeline], ignore: Sequence[str]) -> N
         if part is not None:
             raise Different(
                 f"{step.text()} ({step.origin}): {part} depends on how rows are spread over tasks, and a test has one "
-                "task. Leave it out, or its column: invariant(ignore=[...])."
+                "task. Remove it, or ignore its column: invariant(ignore=[...])."
             )

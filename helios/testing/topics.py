@@ -1,4 +1,4 @@
-"""Topics of a test: the feed that takes records, and the sources that read them from the lake in place of a broker."""
+"""Topics of a test: the feed that receives records, and sources that read them from the lake instead of a broker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from helios.testing.records import Record, as_bytes, envelope
 __tracebackhide__ = hidden
 
 LOG_BEGIN = 1000
-"""The position in the log of a test's database before the first change; any number will do."""
+"""The position of a test's database log before the first change; any number works."""
 
 
 @dataclass
@@ -38,13 +38,13 @@ class Topics:
     logs: dict[str, list[list[Record]]]
     changes: int = 0
 
-    def make(self, name: str) -> list[list[Record]]:
+    def partitions(self, name: str) -> list[list[Record]]:
         """The partitions of a topic; a missing topic is created with one partition."""
         return self.logs.setdefault(name, [[]])
 
 
 class TopicFeed(Feed):
-    """A topic whose records the test gives."""
+    """A topic whose records come from the test."""
 
     ordered = True
 
@@ -53,7 +53,7 @@ class TopicFeed(Feed):
         self._source = source
         self._topics = topics
         self._keys = source.key if isinstance(source, TopicChanges) and source.key else tuple(keys)
-        topics.make(topic)
+        topics.partitions(topic)
 
     def prepare(self, rows: Any) -> list[Any]:
         contents = [rows] if isinstance(rows, bytes | str) else rows
@@ -70,7 +70,7 @@ class TopicFeed(Feed):
         return envelope(content, keys=self._keys, topic=self.name, number=position, with_schema=with_schema)
 
     def _of_format(self, content: Any, source: KafkaSource) -> Record:
-        """A record whose value, if it is given as a dict or as text, is in the format that the source reads."""
+        """A record in the format that the source reads; dicts and text are encoded."""
         record = content if isinstance(content, Record) else Record(value=content)
         values, value = source.values, record.value
         if values.avro is not None and isinstance(value, Mapping):
@@ -82,17 +82,17 @@ class TopicFeed(Feed):
         return Record.of(replace(record, value=value))
 
     def _without_header(self, value: Any) -> bytes:
-        """Raw bytes as a producer with a registry sends them, for a test that reads all by the declared schema."""
+        """Strips the registry's header from bytes: a test decodes all values with the declared schema."""
         if isinstance(value, bytes) and len(value) >= len(HEADER) and value[:1] == HEADER[:1]:
             return value[len(HEADER) :]
         raise InputError(
             f"{self.name}: {value!r} does not begin with the byte 0 and the id of a schema.",
             where=self._source.origin,
-            fix="give a dict of the schema's fields, or the bytes as the producer sends them.",
+            fix="pass a dict of the schema's fields, or the bytes as the producer sends them.",
         )
 
     def deliver(self, records: Sequence[Any]) -> None:
-        log = self._topics.make(self.name)
+        log = self._topics.partitions(self.name)
         for record in records:
             while len(log) <= record.partition:
                 log.append([])
@@ -111,7 +111,7 @@ class TopicFeed(Feed):
 
 
 def with_broker(source: Source, broker: str) -> Source:
-    """The same source of topics or of changes, but it reads from the test's broker, from the beginning."""
+    """The same source of topics or changes, reading from the test's broker from the beginning."""
     if isinstance(source, TopicChanges):
         changes = replace(source, kafka=_of_broker(source.kafka, broker), max_rows=None)
         return replace(changes, replication=None) if isinstance(changes, CdcSource) else changes
@@ -129,13 +129,13 @@ def _of_broker(source: KafkaSource, broker: str) -> KafkaSource:
                 fix='declare the schema beside the registry: .value("avro", schema="orders.avsc", registry=...); '
                 "test.batch() then takes dicts.",
             )
-        source = replace(source, values=replace(values, registry=None))  # the feed gives values without their header
+        source = replace(source, values=replace(values, registry=None))  # the feed delivers values without the header
     unsecured = replace(source, brokers=(broker,), login=None, encryption=None, client=())
     return replace(unsecured, first="earliest", max_rows=None)
 
 
 def kafka_source_of(source: Source) -> KafkaSource | None:
-    """The Kafka source that a source is, or from which it reads changes; None for other sources."""
+    """The source itself if it is a Kafka source, or the Kafka source of its changes; None for other sources."""
     kafka = source.kafka if isinstance(source, TopicChanges) else source
     return kafka if isinstance(kafka, KafkaSource) else None
 

@@ -11,9 +11,9 @@ from helios.errors import InputError
 
 LOOPBACK, PORT = "127.0.0.1", 4848
 TOKEN = "HELIOS_UI_TOKEN"
-"""The environment variable that gives the token of a page."""
+"""The environment variable with the token of a page."""
 SHORTEST = 16
-"""Signs of a token at least."""
+"""The smallest number of characters of a token."""
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,10 @@ class Address:
     """Where the page is served.
 
     Attributes:
-        host: The address of this machine that it is served on.
+        host: The address of this machine on which the page is served.
         port: The port; 0 takes a free one.
-        token: What a page must show.
-        guarded: Whether everything needs the token, and not only a stop and rejected rows.
+        token: The token that a page must send.
+        guarded: Whether every request needs the token, not only a stop and rejected rows.
     """
 
     host: str
@@ -34,13 +34,13 @@ class Address:
 
 
 def address(text: str) -> Address:
-    """The address that an option gives, with the token of the environment or a new one.
+    """Parses the address of an option; the token is that of the environment, or a new one.
 
     Args:
         text: HOST:PORT, HOST or PORT; empty for the default.
 
     Raises:
-        InputError: It is no address, or a host that others reach comes without a token.
+        InputError: The text is not an address, or no token is set for a host that other machines can reach.
 
     Examples:
         >>> address("").host, address(":0").port, address("[::1]:80").host, address("::1").port
@@ -51,20 +51,20 @@ def address(text: str) -> Address:
         helios.errors.InputError: 0.0.0.0:80 would serve the page to other machines, and no token is set. ...
     """
     host, port = _split(text)
-    given = os.environ.get(TOKEN, "")
-    if given and len(given) < SHORTEST:
-        raise InputError(f"{TOKEN} has {len(given)} signs.", fix=f"give it {SHORTEST} or more: openssl rand -hex 16.")
+    token = os.environ.get(TOKEN, "")
+    if token and len(token) < SHORTEST:
+        raise InputError(f"{TOKEN} has {len(token)} characters.", fix=f"use {SHORTEST} or more: openssl rand -hex 16.")
     guarded = not is_loopback(host)
-    if guarded and not given:
+    if guarded and not token:
         raise InputError(
             f"{text} would serve the page to other machines, and no token is set.",
-            fix=f"set {TOKEN} to a secret of {SHORTEST} signs or more, or serve {LOOPBACK} and forward it by ssh.",
+            fix=f"set {TOKEN} to a secret of {SHORTEST} characters or more, or serve {LOOPBACK} and forward it by ssh.",
         )
-    return Address(host, port, given or secrets.token_urlsafe(24), guarded)
+    return Address(host, port, token or secrets.token_urlsafe(24), guarded)
 
 
 def is_loopback(host: str) -> bool:
-    """True if a name or an address is of this machine alone.
+    """True if only this machine can reach a host.
 
     Examples:
         >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("example.org")
@@ -85,10 +85,10 @@ def _split(text: str) -> tuple[str, int]:
         host, number = ("", text) if text.isdecimal() else (host or text, "")
     host = host.removeprefix("[").removesuffix("]")
     wrong = bool(number) and not (number.isdecimal() and int(number) <= 65535)
-    is_file = os.path.exists(text)  # `helios run --ui pipeline.py` gives the option the script
+    is_file = os.path.exists(text)  # in `helios run --ui pipeline.py`, the script is taken for the option's value
     if wrong or "/" in host or " " in host or is_file:
         raise InputError(
-            f"{text!r} is no address for the page.",
-            fix=f"put --ui behind {text}." if is_file else f"write HOST:PORT, as in {LOOPBACK}:{PORT}.",
+            f"{text!r} is not an address for the page.",
+            fix=f"put --ui after {text}." if is_file else f"write HOST:PORT, as in {LOOPBACK}:{PORT}.",
         )
     return host or LOOPBACK, int(number) if number else PORT

@@ -1,4 +1,4 @@
-"""The HTTP interface of the live page: its files, its facts as JSON, and what is new as server-sent events."""
+"""The HTTP interface of the live page: its files, its facts as JSON, and changes as server-sent events."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from helios.ui.address import Address, is_loopback
 from helios.ui.facts import Facts
 
 EVERY = 0.25
-"""Seconds between two looks at the facts, for each open page."""
+"""The seconds after which the facts are compared again, for each open page."""
 ALIVE = 15.0
-"""Seconds after which a silent stream says that it is there."""
+"""The seconds after which a stream without changes sends a sign of life."""
 MOST_PAGES = 32
-"""Pages that may be open at a time."""
+"""The largest number of open pages."""
 MOST_COMMITS = 200
-"""Commits that one answer has at most."""
+"""The largest number of commits in one response."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
@@ -42,7 +42,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""The headers of every answer."""
+"""The headers of every response."""
 KINDS = {
     ".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
@@ -55,15 +55,15 @@ class Application:
     """The handlers of the page.
 
     Args:
-        facts: What it shows.
-        address: Where it is served.
+        facts: The facts to serve.
+        address: The address of the page.
     """
 
     def __init__(self, facts: Facts, address: Address) -> None:
         self._facts, self._address = facts, address
         self._pages = 0
-        self.over = False
-        """The server ends: open streams send their last facts, and close."""
+        self.ending = False
+        """Set when the server stops: open streams then send their last facts, and close."""
 
     def asgi(self) -> ASGIApp:
         """The application for a server."""
@@ -83,24 +83,24 @@ class Application:
         ]
         return _Headers(_Hosts(Starlette(routes=routes), self._address))
 
-    # who may see
+    # access
 
-    def _knows(self, request: Request) -> bool:
+    def _has_token(self, request: Request) -> bool:
         """True if a request has the token."""
-        given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        return hmac.compare_digest(given.encode(), self._facts.token.encode())
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        return hmac.compare_digest(token.encode(), self._facts.token.encode())
 
     def _guarded(self, handler: Handler) -> Handler:
-        """A handler that answers 401 without a token where everything needs it."""
+        """A handler that answers 401 to a request without the token, if the address is guarded."""
 
         async def guarded(request: Request) -> Response:
-            if self._address.guarded and not self._knows(request):
+            if self._address.guarded and not self._has_token(request):
                 raise HTTPException(401)
             return await handler(request)
 
         return guarded
 
-    # answers
+    # responses
 
     def _json(self, find: Callable[[Facts, Callable[[str], str]], Any]) -> Handler:
         async def handler(request: Request) -> Response:
@@ -115,18 +115,18 @@ class Application:
         return Response(text, headers={"Content-Type": METRICS})
 
     async def _rejects(self, request: Request) -> Response:
-        """Counts are figures; the rows themselves need the token on each host."""
-        knows = self._knows(request)
+        """Counts need no more than the figures do; the rows themselves need the token at every address."""
+        with_samples = self._has_token(request)
         table, snapshot = _parameter(request, "table"), _parameter(request, "snapshot")
 
         def find() -> Any:
-            found = self._facts.rejects(table, snapshot, samples=knows)
-            return {"quarantines": found, "samples": knows} if found is not None else None
+            rejects = self._facts.rejects(table, snapshot, samples=with_samples)
+            return {"quarantines": rejects, "samples": with_samples} if rejects is not None else None
 
         return await _answered(find)
 
     async def _stop(self, request: Request) -> Response:
-        if not self._knows(request):
+        if not self._has_token(request):
             raise HTTPException(401)
         stopped = await run_in_threadpool(self._facts.stop)
         return JSONResponse({"stopping": stopped}, status_code=202 if stopped else 409)
@@ -137,14 +137,14 @@ class Application:
         return StreamingResponse(self._stream(), media_type="text/event-stream")
 
     async def _stream(self) -> AsyncIterator[str]:
-        """All facts, then what changes, until the page goes or the server ends."""
+        """All facts, then each change of them, until the page is closed or the server stops."""
         self._pages += 1
         self._facts.watched(1)
         sent: dict[str, Any] = {}
         number, silent = 0, 0.0
         try:
             while True:
-                last = self.over
+                last = self.ending
                 items = await run_in_threadpool(self._facts.items)
                 new = self._facts.happenings(number)
                 number = new[-1].number if new else number
@@ -167,7 +167,7 @@ class Application:
 
 
 def static_files() -> dict[str, bytes]:
-    """The files of the page, by their paths."""
+    """The files of the page, by name."""
     folder = resources.files("helios.ui").joinpath("static")
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.name.endswith(tuple(KINDS))}
 
@@ -192,14 +192,14 @@ def _parameter(request: Request, name: str) -> str:
 
 
 async def _answered(find: Callable[[], Any]) -> Response:
-    """The answer of a look at tables, which may fail: 404 where there is nothing, 502 with the error."""
+    """The response with a value that is read from tables: 404 without a value, 502 if the read fails."""
     try:
-        found = await run_in_threadpool(find)
+        value = await run_in_threadpool(find)
     except HeliosError as error:
         return JSONResponse(error.as_json(), status_code=502)
-    if found is None:
+    if value is None:
         raise HTTPException(404)
-    return Response(dumped(found), headers={"Content-Type": "application/json"})
+    return Response(dumped(value), headers={"Content-Type": "application/json"})
 
 
 def _event(name: str, value: Any) -> str:
@@ -222,17 +222,18 @@ def _plain(value: object) -> Any:
 
 
 class _Hosts:
-    """Answers only requests for a name of this machine, while no token guards the facts.
+    """Refuses requests with the name of another host, unless all requests need the token.
 
-    A page of another origin could otherwise read them, by a name of its own that leads to this machine.
+    Otherwise a page of another origin could read the facts, through a name of its own that resolves to this machine
+    (DNS rebinding).
     """
 
     def __init__(self, inner: ASGIApp, address: Address) -> None:
-        self._inner, self._open = inner, address.guarded
+        self._inner, self._guarded = inner, address.guarded
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._open and not is_loopback(_host(scope["headers"])):
-            await Response("This page is served for names of this machine alone.\n", status_code=403)(
+        if scope["type"] == "http" and not self._guarded and not is_loopback(_host(scope["headers"])):
+            await Response("This page is only served under a name of this machine.\n", status_code=403)(
                 scope, receive, send
             )
             return
@@ -246,7 +247,7 @@ def _host(headers: list[tuple[bytes, bytes]]) -> str:
 
 
 class _Headers:
-    """Sets the headers of every answer, errors too."""
+    """Sets the headers of every response, also of errors."""
 
     def __init__(self, inner: ASGIApp) -> None:
         self._inner = inner

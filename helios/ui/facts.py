@@ -16,9 +16,9 @@ class Problem:
 
     Attributes:
         what: What happened.
-        where: The line of the script; None where no line is to blame.
-        fix: What to do; None where that is unknown.
-        code: The code of its family, for `helios explain`; None for an error that is not Helios's own.
+        where: The line of the script; None if no line causes the error.
+        fix: The fix; None if it is unknown.
+        code: The code for `helios explain`; None for an error that is not Helios's own.
     """
 
     what: str
@@ -29,16 +29,16 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class Behind:
-    """How far a pipeline is behind its sources; None where something is unknown, or no such source is read.
+    """How far a pipeline is behind its sources. A value is None if it is unknown, or if there is no such source.
 
     Attributes:
         snapshots: Snapshots of tables.
-        seconds: The age of the oldest of what waits.
+        seconds: The age of the oldest data that waits.
         files: Files of folders.
-        bytes: Their sizes.
+        bytes: The size of these files.
         records: Records of topics.
-        drained: Seconds until all of it is read, at the rate of the last minutes; None without an estimate.
-        grows: Whether it has grown in the last minutes.
+        drained: Seconds until the backlog is read, at the rate of the last minutes; None without an estimate.
+        grows: Whether the backlog has grown in the last minutes.
     """
 
     snapshots: int | None = None
@@ -55,20 +55,21 @@ class PipelineFacts:
     """One pipeline.
 
     Attributes:
-        name: Its name.
-        target: Its table.
-        state: waiting, starting, running, away, finished, stopped or failed; of a lake running or resting.
-        batches: Committed batches: of the run, or the number of the last one.
-        rows: Rows of the run; of a lake, those of the last commit.
+        name: The name of the pipeline.
+        target: The table that it writes.
+        state: In a run: waiting, starting, running, away, finished, stopped or failed. In a lake: running, resting,
+            committed, new or reading.
+        batches: In a run, its committed batches; in a lake, the batches up to the last commit.
+        rows: In a run, its rows; in a lake, the rows of the last commit.
         rejected: Rows that were kept out of the target.
         late: Rows that a watermark dropped.
-        rate: Rows a second, over the last minute of the run; None without one.
+        rate: Rows per second over the last minute of the run; None without a run.
         batch: The last batch.
         snapshot: The snapshot of the last commit.
         committed: The time of the last commit.
-        behind: The backlog; None where it is unknown.
+        behind: The backlog; None if it is unknown.
         problem: The last error.
-        message: What it waits for, or has last said.
+        message: What the pipeline waits for, or its last message.
         audit: The batch that has not passed its audit.
         notes: Further remarks.
         declared: The maintenance that the script declares, as text; None without a script.
@@ -95,22 +96,22 @@ class PipelineFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class TableFacts:
-    """One table, by the metadata of its current snapshot.
+    """One table, as its metadata describes the current snapshot.
 
     Attributes:
-        name: Its full name.
-        pipelines: The pipelines that write it.
-        rows: Its rows.
-        files: Its data files.
-        bytes: Their sizes.
-        deletes: Its delete files.
-        snapshots: The snapshots that its metadata names.
+        name: The full name.
+        pipelines: The pipelines that write the table.
+        rows: The number of rows.
+        files: The number of data files.
+        bytes: The size of the data files.
+        deletes: The number of delete files.
+        snapshots: The number of snapshots in the metadata.
         format: The format version.
         committed: The time of the last commit.
-        changed: How often its columns have changed, as far as its metadata tells.
-        small: Data files below half of the target file size; None where they were not counted.
-        advice: What bounds its history, if that is long.
-        quarantine: Whether it holds rejected rows.
+        changed: How often the columns have changed, as far as the metadata shows.
+        small: The number of data files below half of the target file size; None if they were not counted.
+        advice: How to shorten the history; None if it is short.
+        quarantine: Whether the table is a quarantine.
     """
 
     name: str
@@ -130,25 +131,25 @@ class TableFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Happening:
-    """A batch, a maintenance or another event of a pipeline, as the timeline shows it.
+    """An entry of the timeline: a batch, a maintenance or another event of a pipeline.
 
     Attributes:
-        number: Its place in the feed, ascending.
+        number: The position in the feed, ascending.
         pipeline: The pipeline; empty for another writer of a table.
         table: The table.
         kind: batch, skipped, maintained, waiting, resumed or failed.
-        at: The time of its end.
-        batch: The batch's number.
-        snapshot: Its snapshot.
-        seconds: How long it took; None where that is not known.
-        writing: Of that, reading and writing in Spark.
-        committing: Of that, the commit.
-        rows: The rows that it wrote.
-        files: Its files.
-        bytes: Their sizes.
+        at: The time of the end.
+        batch: The number of the batch.
+        snapshot: The snapshot of the commit.
+        seconds: The duration; None if it is not known.
+        writing: The part of the duration for reading and writing in Spark.
+        committing: The part of the duration for the commit.
+        rows: The rows that were written.
+        files: The number of data files.
+        bytes: The size of the data files.
         rejected: Rows that were kept out.
         late: Rows that a watermark dropped.
-        message: What it says.
+        message: The message of the event.
     """
 
     number: int = 0
@@ -170,36 +171,36 @@ class Happening:
 
 
 class Facts(Protocol):
-    """What the server serves: the facts of a run, or of a lake. Methods are called from several threads."""
+    """The facts of a run, or of a lake. Methods are called from several threads."""
 
     token: str
 
     def items(self) -> Mapping[str, Json]:
-        """The current values by their keys; a value that is equal to its last one is not sent again."""
+        """The current values by key. Pages receive only values that have changed."""
 
     def happenings(self, after: int) -> Sequence[Happening]:
-        """What was added to the feed behind a number, oldest first."""
+        """The entries of the feed after a number, oldest first."""
 
     def watched(self, by: int) -> None:
-        """So many more pages are open, or fewer."""
+        """Changes the number of open pages by `by`."""
 
     def series(self, pipeline: str) -> Json | None:
         """The metrics of the last hour; None for a pipeline that has none."""
 
     def commits(self, table: str, before: str | None, count: int) -> Json | None:
-        """The commits of a table, newest first, behind a snapshot; None for an unknown table."""
+        """Up to `count` commits older than the snapshot `before`, newest first; None for an unknown table."""
 
     def batch(self, table: str, snapshot: str) -> Json | None:
-        """The page of a batch; None where the table has no such snapshot."""
+        """The page of a batch; None if the table has no such snapshot."""
 
     def rejects(self, table: str, snapshot: str, *, samples: bool) -> Json | None:
-        """The rejected rows of a batch, counted by step and reason, and some of them; None for no such snapshot."""
+        """The rejected rows of a batch: counts by step and reason, and samples; None if there is no such snapshot."""
 
     def table(self, name: str) -> Json | None:
-        """The page of a table; None for an unknown one."""
+        """The page of a table; None for an unknown table."""
 
     def metrics(self) -> str | None:
         """The metrics in Prometheus's text format; None without a run."""
 
     def stop(self) -> bool:
-        """Asks the run to end behind its running batches; False where there is no run to stop."""
+        """Asks the run to end after its running batches; False if there is no run to stop."""

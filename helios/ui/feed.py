@@ -1,4 +1,4 @@
-"""The feed of what happened, bounded, with a number for each entry so that a page asks for what is new."""
+"""A bounded feed of events. Entries are numbered, so that a page can ask for new ones."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from itertools import islice
 from helios.ui.facts import Happening
 
 KEPT = 1000
-"""Entries that are kept, of all pipelines together."""
+"""The largest number of entries, over all pipelines."""
 
 
 class Feed:
-    """What happened, oldest first.
+    """Events, oldest first.
 
     Examples:
         >>> feed = Feed()
@@ -36,7 +36,7 @@ class Feed:
                 self._entries.append(replace(entry, number=self._last))
 
     def after(self, number: int) -> Sequence[Happening]:
-        """The entries behind a number."""
+        """The entries after a number."""
         with self._lock:
             new = min(len(self._entries), self._last - number)
             return list(islice(self._entries, len(self._entries) - new, None)) if new > 0 else []

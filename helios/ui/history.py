@@ -1,4 +1,4 @@
-"""The pages of tables, commits and batches as JSON values, from the metadata of tables and without a JVM."""
+"""The pages of tables, commits and batches as JSON values, from the metadata of tables, without a JVM."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 POINTS = 120
-"""Points of the plot of a table's growth at most."""
+"""The largest number of points in the plot of a table's growth."""
 SAMPLES = 5
-"""Rejected rows of a batch that are shown at most."""
+"""The largest number of rejected rows that a batch shows."""
 EXPECT = "expect("
 Summaries: TypeAlias = Mapping[int, Mapping[str, str]]
 """The summaries of snapshots, by their ids."""
 
 
 def facts_of(table: Table, *, small: int | None) -> TableFacts:
-    """A table by its metadata.
+    """The facts of a table, from its metadata.
 
     Args:
         table: The table.
-        small: Its small files; None where they were not counted.
+        small: The number of its small files; None if they were not counted.
     """
     metadata = table.iceberg.metadata
     head = metadata.current_snapshot()
@@ -59,7 +59,7 @@ def facts_of(table: Table, *, small: int | None) -> TableFacts:
 
 
 def summaries_of(table: Table) -> Summaries:
-    """The summary of each snapshot; PyIceberg's look-up by id goes through all of them."""
+    """The summary of each snapshot by id; PyIceberg's own lookup by id scans all snapshots."""
     raws = table.iceberg.metadata.snapshots
     return {raw.snapshot_id: raw.summary.additional_properties if raw.summary is not None else {} for raw in raws}
 
@@ -80,19 +80,19 @@ def table_page(table: Table, facts: TableFacts, commits: Sequence[Commit], summa
 
 
 def _grown(metadata: TableMetadata, summaries: Summaries) -> dict[str, list[int]]:
-    """The rows, files and bytes of some of the states that main had, oldest first."""
+    """The rows, files and bytes of up to `POINTS` former states of main, oldest first."""
     log = metadata.snapshot_log
     step = max(1, -(-len(log) // POINTS))
     chosen = [*log[:-1:step], *log[-1:]]
     known = [(entry.timestamp_ms, summaries.get(entry.snapshot_id)) for entry in chosen]
     states = [(at, totals) for at, totals in known if totals]
     names = {"rows": "total-records", "files": "total-data-files", "bytes": "total-files-size"}
-    grown = {name: [int(totals.get(key) or 0) for _, totals in states] for name, key in names.items()}
-    return {"at": [at for at, _ in states], **grown}
+    totals_by_name = {name: [int(totals.get(key) or 0) for _, totals in states] for name, key in names.items()}
+    return {"at": [at for at, _ in states], **totals_by_name}
 
 
 def _schema_changes(metadata: TableMetadata) -> Iterator[dict[str, Any]]:
-    """The changes of a table's columns, newest first, each with the time of the first commit that has them."""
+    """The changes of a table's columns, newest first, each with the time of the first commit with the new schema."""
     first: dict[int, int] = {}
     for snapshot in metadata.snapshots:
         if snapshot.schema_id is not None:
@@ -143,18 +143,18 @@ def row(commit: Commit, table: str, summary: Mapping[str, str]) -> dict[str, Any
 
 
 def happening(commit: Commit, table: str, summary: Mapping[str, str]) -> Happening:
-    """A commit as the timeline of a lake shows it, as `row`; how long it took is not stamped."""
-    shown = row(commit, table, summary)
+    """A commit in the timeline of a lake. Its duration is unknown: commits do not record it."""
+    fields = row(commit, table, summary)
     return Happening(
         pipeline=commit.pipeline or "",
         table=table,
         kind="maintained" if commit.operation == "replace" else "batch",
-        at=shown["at"],
+        at=fields["at"],
         batch=commit.batch,
-        snapshot=shown["snapshot"],
+        snapshot=fields["snapshot"],
         rows=commit.added,
-        files=shown["files"],
-        bytes=shown["bytes"],
+        files=fields["files"],
+        bytes=fields["bytes"],
         message=f"moved {commit.moved:,} rows into other files" if commit.moved else "",
     )
 
@@ -176,7 +176,7 @@ def batch_page(commit: Commit, table: Table, summary: Mapping[str, str], plan: K
 
 
 def _expectation(step: str) -> dict[str, str]:
-    """An `expect` step as its text and what it does with a row that fails.
+    """The text of an `expect` step, and what happens to a row that fails.
 
     Examples:
         >>> _expectation("expect(a=id > 0, on_fail=drop)")
@@ -186,19 +186,19 @@ def _expectation(step: str) -> dict[str, str]:
 
 
 def quarantines(table: Table, commit: Commit) -> Sequence[str]:
-    """The quarantines that may have rows of a commit's pipeline, by its record in the table."""
+    """The quarantines that may have rows of a commit's pipeline, from the pipeline's record in the table."""
     key = LEDGER + (commit.pipeline or "").removesuffix(REPLAY).removesuffix(BACKFILL)
     text = table.iceberg.metadata.properties.get(key)
     return parse(text, key, table.name).quarantines if text is not None else ()
 
 
 def rejected(quarantine: Table, commit: Commit, *, samples: bool) -> dict[str, Any]:
-    """The rows of a commit in a quarantine: their number by step and reason, and some of them.
+    """The rows of a commit in a quarantine: counts by step and reason, and samples.
 
     Args:
         quarantine: The quarantine.
         commit: The commit.
-        samples: Whether rows are shown, too.
+        samples: Whether to return samples of the rows.
 
     Raises:
         RunError: The quarantine cannot be read.
@@ -211,24 +211,24 @@ def rejected(quarantine: Table, commit: Commit, *, samples: bool) -> dict[str, A
         return {"table": quarantine.name, "groups": [], "rows": []}
     own = And(EqualTo("pipeline", commit.pipeline), EqualTo("batch", commit.batch))  # type: ignore[arg-type, call-arg]
     with talking(quarantine, "reading it"):
-        # Rows are matched by position: when a pipeline begins again, its batch numbers do too.
+        # Rows are matched by position: a new checkpoint starts the batch numbers again.
         for rows in quarantine.iceberg.scan(own, selected_fields=COLUMNS).to_arrow_batch_reader():
-            for found in rows.to_pylist():
-                if _parsed(found["position"]) != commit.position:
+            for reject in rows.to_pylist():
+                if _parsed(reject["position"]) != commit.position:
                     continue
-                counts[found["step"] or "", found["reason"] or ""] += 1
+                counts[reject["step"] or "", reject["reason"] or ""] += 1
                 if samples and len(shown) < SAMPLES:
-                    shown.append({name: found[name] for name in ("step", "reason", "payload")})
+                    shown.append({name: reject[name] for name in ("step", "reason", "payload")})
     groups = [{"step": step, "reason": reason, "rows": rows} for (step, reason), rows in counts.most_common()]
     return {"table": quarantine.name, "groups": groups, "rows": shown}
 
 
 def _parsed(text: str | None) -> Mapping[str, Any] | None:
     try:
-        found = json.loads(text) if text else None
+        parsed = json.loads(text) if text else None
     except ValueError:
         return None  # another program wrote the text
-    return found if isinstance(found, dict) else None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def _milliseconds(commit: Commit) -> int:

@@ -1,4 +1,4 @@
-"""Tables as a lake has them, read again while a page is open: their facts, commits, and the status of pipelines."""
+"""The tables of a lake, read again while a page is open: facts, commits, and the status of pipelines."""
 
 from __future__ import annotations
 
@@ -32,46 +32,46 @@ from helios.ui.history import (
 )
 
 STATUS_EVERY = 5.0
-"""Seconds after which the lag of a table that has not changed is looked at again."""
-ASKED_EVERY = 1.0
-"""Seconds between two looks that requests may cause by asking for a commit that is not known."""
+"""The seconds after which the lag of an unchanged table is read again."""
+REQUESTED_EVERY = 1.0
+"""The least time in seconds between two reads that requests for unknown commits may cause."""
 
 
 class Written(NamedTuple):
-    """A pipeline in a table.
+    """A pipeline that has written into a table.
 
     Attributes:
-        status: Its status.
-        running: Whether a driver of it is alive; None where that is unknown.
-        looked: When the status was read, by a monotonic clock.
+        status: The status of the pipeline.
+        running: Whether a driver of the pipeline is alive; None if that is unknown.
+        read_at: When the status was read, by a monotonic clock.
     """
 
     status: Status
     running: bool | None
-    looked: float
+    read_at: float
 
 
 @dataclass
 class Known:
-    """A table, and what was read of it.
+    """A table, and what was read from it.
 
     Attributes:
         table: The table, as it was loaded.
-        facts: Its facts.
-        commits: The commits of its main, newest first, without plans.
-        places: The index of each commit by its snapshot.
-        summaries: The summaries of its snapshots.
-        statuses: The pipelines that write it.
-        looked: When the statuses were read, by a monotonic clock.
+        facts: The facts of the table.
+        commits: The commits of main, newest first, without plans.
+        indexes: The index of each commit in `commits`, by snapshot.
+        summaries: The summaries of the snapshots.
+        statuses: The status of each pipeline that writes the table.
+        read_at: When the statuses were read, by a monotonic clock.
     """
 
     table: Table
     facts: TableFacts
     commits: list[Commit]
-    places: dict[int, int]
+    indexes: dict[int, int]
     summaries: Summaries
     statuses: list[Status] = field(default_factory=list)
-    looked: float = 0.0
+    read_at: float = 0.0
 
 
 class Lake:
@@ -79,11 +79,11 @@ class Lake:
 
     Args:
         look: Loads the tables.
-        view: The places from which the status of pipelines is read.
-        least: Seconds between two looks at least.
-        share: The part of its time that the thread may work.
-        found: Receives the commits that are new since the last look, oldest first.
-        eager: Whether to look once before a page is open.
+        view: Returns the tables and checkpoints from which the status of pipelines is read.
+        least: The least time in seconds between two reads.
+        share: The largest share of the time that the thread reads.
+        on_new: Called with the commits that are new since the last read, oldest first.
+        eager: Whether to read once before a page is open.
     """
 
     def __init__(
@@ -93,10 +93,10 @@ class Lake:
         *,
         least: float,
         share: float,
-        found: Callable[[Sequence[Happening]], None] = lambda happenings: None,
+        on_new: Callable[[Sequence[Happening]], None] = lambda happenings: None,
         eager: bool = False,
     ) -> None:
-        self._look, self._view, self._found = look, view, found
+        self._look, self._view, self._on_new = look, view, on_new
         self._least, self._share = least, share
         self._known: dict[str, Known] = {}
         self._running: dict[str, bool | None] = {}
@@ -106,7 +106,7 @@ class Lake:
         self._refreshed = 0.0
         self._wake, self._ended = threading.Event(), threading.Event()
         self.problems: tuple[str, ...] = ()
-        self.looked = False
+        self.was_read = False
         self._thread = threading.Thread(target=self._follow, name="helios-ui-lake", daemon=True)
 
     def start(self) -> None:
@@ -119,13 +119,13 @@ class Lake:
             self._thread.join(5)
 
     def watched(self, by: int) -> None:
-        """So many more pages are open, or fewer."""
+        """Changes the number of open pages by `by`."""
         with self._lock:
             self._pages += by
         if by > 0:
             self._wake.set()
 
-    # what was read
+    # reads of the page
 
     def tables(self) -> list[TableFacts]:
         return [known.facts for known in list(self._known.values())]
@@ -133,26 +133,26 @@ class Lake:
     def statuses(self) -> list[Written]:
         """The pipelines in each table."""
         known = list(self._known.values())
-        return [Written(s, self._running.get(s.pipeline), one.looked) for one in known for s in one.statuses]
+        return [Written(s, self._running.get(s.pipeline), one.read_at) for one in known for s in one.statuses]
 
     def commits(self, table: str, before: str | None, count: int) -> dict[str, Any] | None:
-        """A page of commits behind a snapshot, newest first, and how many there are in all."""
+        """Up to `count` commits older than the snapshot `before`, newest first, and the number of all commits."""
         known = self._known.get(table)
         if known is None:
             return None
-        start = known.places.get(_id(before), -1) + 1 if before is not None else 0
+        start = known.indexes.get(_id(before), -1) + 1 if before is not None else 0
         shown = known.commits[start : start + count]
         rows = [row(commit, table, known.summaries[commit.snapshot]) for commit in shown]
         return {"table": table, "commits": rows, "all": len(known.commits), "from": start}
 
     def batch(self, table: str, snapshot: str) -> dict[str, Any] | None:
-        """The page of a commit, with its neighbours of the same pipeline."""
-        found = self._commit(table, snapshot)
-        if found is None:
+        """The page of a commit, with the next newer and older commit of the same pipeline."""
+        entry = self._commit(table, snapshot)
+        if entry is None:
             return None
-        known, commit = found
-        place = known.places[commit.snapshot]
-        own = [one for one in known.commits[max(0, place - 500) : place + 500] if one.pipeline == commit.pipeline]
+        known, commit = entry
+        index = known.indexes[commit.snapshot]
+        own = [other for other in known.commits[max(0, index - 500) : index + 500] if other.pipeline == commit.pipeline]
         at = own.index(commit)
         return {
             **batch_page(commit, known.table, known.summaries[commit.snapshot], self._plan(commit)),
@@ -162,12 +162,13 @@ class Lake:
 
     def rejects(self, table: str, snapshot: str, *, samples: bool) -> list[dict[str, Any]] | None:
         """The rejected rows of a commit, in each of its quarantines."""
-        found = self._commit(table, snapshot)
-        if found is None:
+        entry = self._commit(table, snapshot)
+        if entry is None:
             return None
+        known, commit = entry
         load = self._view().load
-        tables = [load(name) for name in quarantines(found[0].table, found[1])]
-        return [rejected(one, found[1], samples=samples) for one in tables if one is not None]
+        tables = [load(name) for name in quarantines(known.table, commit)]
+        return [rejected(quarantine, commit, samples=samples) for quarantine in tables if quarantine is not None]
 
     def table(self, name: str) -> dict[str, Any] | None:
         known = self._known.get(name)
@@ -175,12 +176,12 @@ class Lake:
 
     def _commit(self, table: str, snapshot: str) -> tuple[Known, Commit] | None:
         known = self._known.get(table)
-        missing = known is None or _id(snapshot) not in known.places
-        if missing and time.monotonic() - self._refreshed > ASKED_EVERY:
-            self.refresh()  # it may be younger than the last look
+        missing = known is None or _id(snapshot) not in known.indexes
+        if missing and time.monotonic() - self._refreshed > REQUESTED_EVERY:
+            self.refresh()  # the commit may be newer than the last read
             known = self._known.get(table)
-        place = known.places.get(_id(snapshot)) if known is not None else None
-        return (known, known.commits[place]) if known is not None and place is not None else None
+        index = known.indexes.get(_id(snapshot)) if known is not None else None
+        return (known, known.commits[index]) if known is not None and index is not None else None
 
     def _plan(self, commit: Commit) -> KeptPlan | None:
         if commit.pipeline is None or commit.steps is None:
@@ -188,8 +189,8 @@ class Lake:
         name = commit.pipeline.removesuffix(REPLAY).removesuffix(BACKFILL)
         if commit.steps not in self._plans.get(name, {}):
             view = self._view()
-            given = [view.checkpoints[name]] if name in view.checkpoints else []
-            self._plans[name] = {plan.steps: plan for plan in plans_of(name, view.places, given)}
+            declared = [view.checkpoints[name]] if name in view.checkpoints else []
+            self._plans[name] = {plan.steps: plan for plan in plans_of(name, view.places, declared)}
         return self._plans[name].get(commit.steps)
 
     # reading
@@ -204,13 +205,13 @@ class Lake:
             began = time.monotonic()
             try:
                 self.refresh()
-            except Exception as error:  # any client's error: the page shows it, and the next look may go well
+            except Exception as error:  # any error of a client: the page shows it, and the next read may succeed
                 self.problems = (f"the lake cannot be read: {type(error).__name__}: {error}",)
             took = time.monotonic() - began
             self._ended.wait(max(self._least, took * (1 / self._share - 1)))
 
     def refresh(self) -> None:
-        """Reads what has changed."""
+        """Reads the tables that have changed."""
         with self._reading:
             view = self._view()
             problems: list[str] = []
@@ -224,29 +225,29 @@ class Lake:
                     except HeliosError as error:
                         problems.append(str(error))
             except HeliosError as error:
-                problems.append(str(error))  # an unreachable catalog: what is known of its tables stays
+                problems.append(str(error))  # the catalog is unreachable: what was read of its tables stays
             else:
                 self._known = {name: known for name, known in self._known.items() if name in seen}
             self.problems = tuple(problems)
             self._refreshed = time.monotonic()
-            self._found(sorted(new, key=lambda one: one.at))
-            self.looked = True
+            self._on_new(sorted(new, key=lambda entry: entry.at))
+            self.was_read = True
 
     def _read(self, table: Table, view: View) -> list[Happening]:
-        """Reads a table where it has changed; its new commits."""
+        """Reads a table if it has changed, and its lag if that is due; returns the new commits."""
         known, new = self._known.get(table.name), list[Happening]()
         if known is None or known.table.iceberg.metadata_location != table.iceberg.metadata_location:
-            made = commits(table)
-            places = {commit.snapshot: index for index, commit in enumerate(made)}
-            fresh = [commit for commit in made if known is None or commit.snapshot not in known.places]
+            all_commits = commits(table)
+            indexes = {commit.snapshot: index for index, commit in enumerate(all_commits)}
+            fresh = [commit for commit in all_commits if known is None or commit.snapshot not in known.indexes]
             before = known.statuses if known is not None else []
             summaries = summaries_of(table)
-            known = Known(table, facts_of(table, small=None), made, places, summaries, before)
+            known = Known(table, facts_of(table, small=None), all_commits, indexes, summaries, before)
             self._known = {**self._known, table.name: known}
             new = [happening(commit, table.name, summaries[commit.snapshot]) for commit in fresh]
-        if time.monotonic() - known.looked > STATUS_EVERY:
+        if time.monotonic() - known.read_at > STATUS_EVERY:
             known.statuses = statuses(table, view)
-            known.looked = time.monotonic()
+            known.read_at = time.monotonic()
             small = max((status.small for status in known.statuses), default=None)
             known.facts = facts_of(table, small=small if not known.facts.quarantine else None)
             for status in known.statuses:
@@ -259,10 +260,10 @@ def _page(known: Known) -> dict[str, Any]:
 
 
 def _is_running(pipeline: str, view: View) -> bool | None:
-    """True if a driver is alive on the checkpoint that a script gives a pipeline; None where that is unknown."""
-    given = view.checkpoints.get(pipeline)
+    """True if a driver is alive on the checkpoint that a script declares for a pipeline; None if that is unknown."""
+    declared = view.checkpoints.get(pipeline)
     try:
-        folders = checkpoints_of(pipeline, view.places, [given]) if given else []
+        folders = checkpoints_of(pipeline, view.places, [declared]) if declared else []
         holders = [parse_lease(folder.text(FILE)) for folder in folders]
     except HeliosError:
         return None

@@ -1,4 +1,4 @@
-"""The facts of a run: what its pipelines count and tell, and their tables."""
+"""The facts of a run: the figures and events of its pipelines, and their tables."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from helios.ui.lake import Lake
 from helios.ui.series import EVERY, Series
 
 WATCHED = 2.0
-"""Seconds between two samples of the figures while a page is open."""
+"""The seconds between two samples of the figures while a page is open."""
 SOON = 0.25
-"""Seconds after which the figures of a pipeline that has committed are sampled."""
+"""The seconds after which the figures of a pipeline are sampled after its event."""
 SHOWN = ("batch", "skipped", "maintained", "waiting", "resumed", "failed")
-"""Events that the timeline shows."""
+"""The kinds of events that the timeline shows."""
 ENDS = ("finished", "stopped", "failed")
 
 
@@ -70,9 +70,9 @@ class LiveRun:
     """The facts of a run.
 
     Args:
-        runs: The pipelines; they may be added later.
-        token: What a page must show to stop the run, and to see rejected rows.
-        title: The script.
+        runs: The runs of the pipelines; they may be added later.
+        token: The token that a page must send to stop the run, and to see rejected rows.
+        title: The title of the page.
     """
 
     def __init__(self, runs: Collection[Run], *, token: str, title: str) -> None:
@@ -84,7 +84,7 @@ class LiveRun:
         self._messages: dict[str, tuple[str, str]] = {}
         self._last: dict[str, Event] = {}
         self._times: dict[str, float] = {}
-        self._dirty: set[str] = set()
+        self._changed: set[str] = set()
         self._graph: Json = None
         self._declared: Mapping[str, str] = {}
         self._refused: Sequence[PipelineFacts] = ()
@@ -97,7 +97,7 @@ class LiveRun:
         self._thread = threading.Thread(target=self._sample, name="helios-ui", daemon=True)
         self._thread.start()
 
-    # the run tells
+    # called by the run
 
     def opened(
         self,
@@ -108,12 +108,12 @@ class LiveRun:
         declared: Mapping[str, str] = MappingProxyType({}),
         refused: Sequence[PipelineFacts] = (),
     ) -> None:
-        """The pipelines are compiled, and the run begins.
+        """Called when the pipelines are compiled and the run begins.
 
         Args:
             graph: The graph of the script.
-            lake: Its tables.
-            stop: Asks the run to end behind its running batches.
+            lake: The tables of the script.
+            stop: Asks the run to end after its running batches.
             declared: The maintenance of each pipeline that declares it.
             refused: Pipelines with problems, which do not run.
         """
@@ -124,7 +124,7 @@ class LiveRun:
         self._state = "running"
 
     def emit(self, event: Event) -> None:
-        """Takes an event of the run, from its threads."""
+        """Receives an event of the run, from any of its threads."""
         name, now = event.pipeline, time.time()
         with self._lock:
             if event.kind in ("waiting", "noted", "failed", "resumed", "maintained"):
@@ -133,21 +133,21 @@ class LiveRun:
                 del self._messages[name]
             if event.kind in ("batch", "skipped"):
                 self._last[name], self._times[name] = event, now
-            self._dirty.add(name)
+            self._changed.add(name)
         if event.kind in SHOWN:
             self._feed.add([_happening(event, self._target(name), now)])
         self._wake.set()
 
     def ended(self) -> None:
-        """The run is over: pages get the last facts, and no more."""
+        """Called when the run has ended. Pages receive the last facts."""
         self._state = "ended"
-        self._take([*self._runs])
+        self._add_samples([*self._runs])
         self._ended.set()
         self._wake.set()
         if self._lake is not None:
             self._lake.stop()
 
-    # the page asks
+    # called by the page
 
     def items(self) -> Mapping[str, Json]:
         audits = {one.status.pipeline: one.status.audit for one in self._lake.statuses()} if self._lake else {}
@@ -210,21 +210,21 @@ class LiveRun:
         return next((run.status()["target"] for run in [*self._runs] if run.status()["pipeline"] == name), "")
 
     def _sample(self) -> None:
-        """Samples the figures of all runs at times, and soon those of a run that has told something."""
+        """Samples the figures of all runs periodically, and those of a run soon after its event."""
         due = 0.0
         while not self._ended.is_set():
             now = time.monotonic()
             every = WATCHED if self._pages else EVERY
             with self._lock:
-                told, self._dirty = self._dirty, set()
+                changed, self._changed = self._changed, set()
             all_due = now >= due
-            self._take([run for run in [*self._runs] if all_due or run.status()["pipeline"] in told])
+            self._add_samples([run for run in [*self._runs] if all_due or run.status()["pipeline"] in changed])
             due = now + every if all_due else due
             self._ended.wait(SOON)
             self._wake.wait(max(0.0, due - time.monotonic()))
             self._wake.clear()
 
-    def _take(self, runs: Sequence[Run]) -> None:
+    def _add_samples(self, runs: Sequence[Run]) -> None:
         for run in runs:
             figures = run.metrics().snapshot()
             self._series.setdefault(figures.pipeline, Series()).add(time.time(), figures)
@@ -259,7 +259,7 @@ class LiveRun:
 
 
 def problem_of(error: BaseException | None) -> Problem | None:
-    """What the page says of an error."""
+    """An error as the page shows it; None without an error."""
     if error is None:
         return None
     if isinstance(error, HeliosError):

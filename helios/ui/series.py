@@ -1,4 +1,4 @@
-"""The metrics of the last hour of one run, sampled from its figures, and what they say of its backlog."""
+"""The metrics of the last hour of one run, sampled from its figures, and an estimate of its backlog."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from helios.metrics.metrics import MetricsSnapshot
 
 EVERY, HOUR = 10.0, 3600.0
-"""Seconds between two points of a plot, and those that a plot shows."""
+"""The seconds between two points of a plot, and the seconds that a plot spans."""
 RECENT = 60.0
 """Seconds over which a rate is taken."""
 FIELDS = ("at", "rows", "bytes", "writing", "committing", "behind", "rejected")
-"""The values of a point: its time, rows and bytes a second, mean milliseconds of writing and of commits, the age of
-what waits, rejected rows a second; null where there is none."""
+"""The values of a point: its time, rows and bytes per second, mean milliseconds of writing and of commits, the age of
+the oldest data that waits, and rejected rows per second. A value that is not known is null."""
 
 
 class Series:
-    """The points of one run, and its latest figures; added by one thread and read by others."""
+    """The points of one run, and its latest figures. One thread adds figures, others read."""
 
     def __init__(self) -> None:
         self.figures: MetricsSnapshot | None = None
@@ -33,10 +33,10 @@ class Series:
         self._lock = threading.Lock()
 
     def add(self, now: float, figures: MetricsSnapshot) -> None:
-        """Takes the figures of a moment.
+        """Adds the current figures.
 
         Args:
-            now: Seconds since 1970.
+            now: The time, in seconds since 1970.
             figures: The figures.
         """
         with self._lock:
@@ -52,7 +52,7 @@ class Series:
                 self._last = now, figures
 
     def rate(self) -> float | None:
-        """Rows a second over the last minute; None before there are two moments."""
+        """Rows per second over the last minute; None before there are two samples."""
         with self._lock:
             if len(self._rows) < 2:
                 return None
@@ -60,7 +60,7 @@ class Series:
         return (new - old) / (now - before) if now > before else None
 
     def behind(self) -> Behind | None:
-        """The backlog, and when it will be drained; None while it is unknown."""
+        """The backlog, and the estimated time until it is drained; None while it is unknown."""
         figures = self.figures
         if figures is None or figures.source_lag_seconds is None:
             return None
@@ -83,14 +83,14 @@ class Series:
 
 
 def _remember(kept: deque[tuple[float, int]], now: float, value: int, seconds: float) -> None:
-    """Adds a value, and drops those that are older than the seconds, but for the youngest of them."""
+    """Adds a value, and drops the values older than `seconds`, except for the newest of those."""
     kept.append((now, value))
     while len(kept) > 2 and kept[1][0] <= now - seconds:
         kept.popleft()
 
 
 def finest(records: int | None, files: int | None, snapshots: int | None) -> int | None:
-    """What waits, in the finest unit that the sources have."""
+    """The size of a backlog in the finest unit that the sources have."""
     return next((count for count in (records, files, snapshots) if count is not None), None)
 
 

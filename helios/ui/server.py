@@ -11,18 +11,18 @@ from helios.ui.app import EVERY, Application
 from helios.ui.facts import Facts
 
 LAST = 2
-"""Seconds for which a stopping server sends the last facts."""
+"""The seconds in which a stopping server may send the last facts."""
 
 
 class Server:
     """Serves the page until it is stopped.
 
     Args:
-        facts: What it shows.
-        address: Where it is served.
+        facts: The facts to serve.
+        address: The address of the page.
 
     Raises:
-        RunError: The address is taken, or none of this machine.
+        RunError: The address is in use, or is not an address of this machine.
     """
 
     def __init__(self, facts: Facts, address: Address) -> None:
@@ -44,14 +44,14 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The address with the token, for the one who has started it; a browser sends no fragment."""
+        """The address with the token, for the user who started the server. Browsers do not send a fragment."""
         return f"{self.address}#token={self._token}"
 
     def stop(self) -> None:
-        """Sends open pages the last facts, and ends."""
+        """Sends the last facts to open pages, and stops."""
         if not self._thread.serves:
             return
-        self._app.over = True
+        self._app.ending = True
         time.sleep(2 * EVERY)
         self._thread.stop(LAST + 3)
         self._socket.close()

@@ -1,4 +1,4 @@
-"""The facts of a lake: pipelines that run elsewhere, or rest, by the stamps of their commits."""
+"""The facts of a lake: pipelines that run in other processes or are stopped, read from their commits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from helios.ui.lake import Lake, Written
 from helios.ui.series import finest
 
 LEAST, SHARE = 0.5, 0.5
-"""Seconds between two looks at the lake, and the part of its time that a process may look which does nothing else."""
+"""The least time in seconds between two reads of the lake, and the largest share of the time for reading."""
 
 
 class WatchedLake:
@@ -22,12 +22,12 @@ class WatchedLake:
 
     Args:
         look: Loads the tables.
-        view: The places from which the status of pipelines is read.
-        token: What a page must show to see rejected rows.
-        title: What is watched.
-        graph: The graph of a script; None without one: it is then drawn from what the commits have read.
+        view: Returns the tables and checkpoints from which the status of pipelines is read.
+        token: The token that a page must send to see rejected rows.
+        title: The title of the page.
+        graph: The graph of a script; without it, the graph is drawn from the sources that the commits record.
         declared: The maintenance of each pipeline that declares it.
-        names: The pipelines of a script, with their targets; others are not shown. None without a script.
+        names: The pipelines of a script with their targets; other pipelines are not shown. None without a script.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class WatchedLake:
 
     def items(self) -> Mapping[str, Json]:
         facts = self._pipelines()
-        state = "running" if self._lake.looked else "reading"
+        state = "running" if self._lake.was_read else "reading"
         run = {
             "mode": "lake",
             "title": self._title,
@@ -96,13 +96,13 @@ class WatchedLake:
         return False
 
     def _pipelines(self) -> list[PipelineFacts]:
-        """Each pipeline once: of one that writes several tables, its last commit."""
-        found: dict[str, list[Written]] = {}
-        for one in self._lake.statuses():
-            if self._names is None or one.status.pipeline in self._names:
-                found.setdefault(one.status.pipeline, []).append(one)
-        facts = [self._facts(name, several) for name, several in found.items()]
-        absent = {name: target for name, target in (self._names or {}).items() if name not in found}
+        """Each pipeline once; a pipeline that writes several tables is shown with its last commit."""
+        by_name: dict[str, list[Written]] = {}
+        for written in self._lake.statuses():
+            if self._names is None or written.status.pipeline in self._names:
+                by_name.setdefault(written.status.pipeline, []).append(written)
+        facts = [self._facts(name, several) for name, several in by_name.items()]
+        absent = {name: target for name, target in (self._names or {}).items() if name not in by_name}
         return [*facts, *(self._absent(name, target) for name, target in absent.items())]
 
     def _facts(self, name: str, several: Sequence[Written]) -> PipelineFacts:
@@ -119,19 +119,19 @@ class WatchedLake:
             batch=last.batch,
             snapshot=str(last.snapshot) if last.snapshot is not None else None,
             committed=round(last.committed.timestamp() * 1000) if last.committed is not None else None,
-            behind=self._behind(last, max(one.looked for one in several)),
+            behind=self._behind(last, max(one.read_at for one in several)),
             audit=next((status.audit for status in statuses if status.audit is not None), None),
             notes=notes,
             declared=self._declared.get(name),
         )
 
     def _absent(self, name: str, target: str) -> PipelineFacts:
-        """A pipeline that has not written yet, as far as is known."""
-        state = "new" if self._lake.looked else "reading"
+        """A pipeline of the script for which no commit is known."""
+        state = "new" if self._lake.was_read else "reading"
         return PipelineFacts(name=name, target=target, state=state, declared=self._declared.get(name))
 
-    def _behind(self, status: Status, looked: float) -> Behind | None:
-        """The backlog of a pipeline, and when it will be drained by what the last looks have found."""
+    def _behind(self, status: Status, read_at: float) -> Behind | None:
+        """The backlog of a pipeline, and the time until it is drained, estimated from the last reads."""
         amount = finest(status.behind_records, status.behind_files, status.behind)
         if status.seconds is None or amount is None:
             return None
@@ -150,7 +150,7 @@ class WatchedLake:
 
 
 def _graph(lake: Lake) -> Json:
-    """The graph of a lake: what each pipeline has read, by its record, and its table."""
+    """The graph of a lake: the recorded sources and the table of each pipeline."""
     nodes: dict[str, dict[str, Json]] = {}
     edges: list[dict[str, Json]] = []
 

@@ -309,8 +309,8 @@ def test_windows_files_are_fine(write: Write) -> None:
         ("[catalogs.local]\npath = 3\n", "helios.toml:2: catalogs.local.path: path must be text, not int."),
         (
             "[catalogs.local]\npath = 'a#b'\n",
-            "helios.toml:2: catalogs.local.path: path 'a#b' must not hold '#': PyIceberg and SQLite's driver read it "
-            "as a URL.",
+            "helios.toml:2: catalogs.local.path: path 'a#b' must not contain '#': PyIceberg and SQLite's driver read "
+            "it as a URL.",
         ),
         ("[spark]\nmaster = ['x']\n", "helios.toml:2: spark.master: must be text, not a list."),
         ("spark = 'x'\n", "helios.toml:1: spark: must be a table, not text. Fix: write [spark]."),
@@ -390,7 +390,7 @@ def test_a_type_may_come_from_the_environment(write: Write) -> None:
 @pytest.mark.parametrize("text", ["${", "${}", "${A", "${1A}", "${A-b}", "${A:-${B}}", "x${ A }"])
 def test_a_dollar_brace_that_is_no_variable(write: Write, text: str) -> None:
     assert refused(write(f"[spark]\nmaster = '{text}'\n"), env={"A": "a"}) == (
-        "helios.toml:2: spark.master: holds a '${' that is not a variable. "
+        "helios.toml:2: spark.master: contains a '${' that is not a variable. "
         "Fix: write ${NAME} or ${NAME:-default}; $${ is a plain ${."
     )
 

@@ -98,7 +98,7 @@ def test_what_acts_is_not_run_behind_a_wrong_declaration(tmp_path: Path, act: st
         ("x = (", r"pipe\.py:1: syntax error: '\(' was never closed"),
         ("x = None\ny = x.range\n", r"pipe\.py:2: .* has no attribute 'range'$"),
         ("import os\nx = 1 / 0\n", r"pipe\.py:2: the script raised ZeroDivisionError: division by zero"),
-        ("x = 1\n", r"pipe\.py:1: .*declares no pipeline: nothing in it is `source >> \.\.\. >> sink`"),
+        ("x = 1\n", r"pipe\.py:1: .*declares no pipeline: it contains no `source >> \.\.\. >> sink`"),
         (
             "from helios import *\ns = Memory.source([{'a': 1}]) >> where('a > 0')\n",
             r"pipe\.py:2: .*'s' is a stream without a sink",
@@ -122,7 +122,9 @@ def test_what_needs_spark_while_a_script_is_loaded(
 ) -> None:
     monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)  # as in a process of its own
     script = f"from pyspark.sql import functions as F\nx = {too_early}\n"
-    with pytest.raises(ScriptError, match=r"pipe\.py:2: .* raised \w+Error.*(?<!\.)\. No Spark runs while .* LongType"):
+    with pytest.raises(
+        ScriptError, match=r"pipe\.py:2: .* raised \w+Error.*(?<!\.)\. Spark does not run while .* LongType"
+    ):
         load_script(write(tmp_path, script))
 
 

@@ -99,7 +99,7 @@ ONE = "pipelines:\n  a:\n    source: {Iceberg.source: s.t}\n    steps:\n      - 
         (ONE % "Iceberg.sink: s.v", "p.yaml:5: a step is expected here, not IcebergSink."),
         (ONE % "where: id > ${NOPE}", "p.yaml:5: the environment variable 'NOPE' is not set."),
         (ONE % "{where: id > 1, where: id > 2}", "p.yaml:5: 'where' is there twice."),
-        (ONE % "HeliosError: x", "p.yaml:5: 'HeliosError' is no source, step, sink or setting."),
+        (ONE % "HeliosError: x", "p.yaml:5: 'HeliosError' is not a source, step, sink or setting."),
         (ONE % "where.__globals__: x", "p.yaml:5: function has no '__globals__'."),
         (
             "pipelines: {a: {source: {Iceberg.source: s.t, preview: 3}, sink: {Iceberg.sink: s.u}}}",

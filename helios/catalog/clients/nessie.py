@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.update import TableRequirement, TableUpdate
 
 TABLE, NAMESPACE = "ICEBERG_TABLE", "NAMESPACE"
-# As Iceberg's Java client does: other branches may need the files.
+# Iceberg's Java client sets the same: other branches may need the files.
 _DEFAULTS = {"gc.enabled": "false", "write.metadata.delete-after-commit.enabled": "false"}
 
 
@@ -41,7 +41,7 @@ class NessieCatalog(MetastoreCatalog):
 
     Args:
         name: The catalog's name.
-        properties: `uri` (it ends with /api/v2), `ref`, `warehouse`, `token`, and those of the FileIO.
+        properties: `uri` (ending in /api/v2), `ref`, `warehouse`, `token`, and the properties of the FileIO.
     """
 
     def __init__(self, name: str, **properties: str) -> None:
@@ -77,7 +77,7 @@ class NessieCatalog(MetastoreCatalog):
             page = {"page-token": response["token"]}
 
     def _contents(self, names: Sequence[Identifier]) -> tuple[dict[Identifier, dict[str, Any]], str]:
-        """The stored contents of names, and the hash of the branch's head that has them."""
+        """The contents that are stored under the names, and the hash of the branch head that they were read from."""
         wanted = [{"elements": list(name)} for name in names]
         response = self._call("POST", f"{self._tree}/contents", json={"requestedKeys": wanted})
         contents = {tuple(entry["key"]["elements"]): entry["content"] for entry in response.get("contents", [])}
@@ -108,10 +108,10 @@ class NessieCatalog(MetastoreCatalog):
         """Sets the metadata of several tables in one commit of the branch, all or none.
 
         Returns:
-            True if the commit was made; False if another commit changed one of the tables first, and none was moved.
+            True if the commit succeeded; False if another commit changed one of the tables first: then none is moved.
 
         Raises:
-            CommitFailedException: The result is unknown: a request was sent twice, and other commits came between.
+            CommitFailedException: The result is unknown: a request was sent twice, with other commits in between.
         """
         moves = {(*table.namespace, table.table): table for table in tables}
         contents, head = self._contents([*moves])
@@ -173,7 +173,7 @@ class NessieCatalog(MetastoreCatalog):
     def update_namespace_properties(
         self, namespace: str | Identifier, removals: set[str] | None = None, updates: Properties = EMPTY_DICT
     ) -> PropertiesUpdateSummary:
-        raise NotImplementedError("properties of Nessie's namespaces are changed with Spark")
+        raise NotImplementedError("use Spark to change the properties of a Nessie namespace")
 
     # Tables
 
@@ -241,10 +241,10 @@ class NessieCatalog(MetastoreCatalog):
         self._commit(f"drop table {'.'.join(name)}", head, {"type": "DELETE", "key": {"elements": list(name)}})
 
     def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
-        raise NotImplementedError("tables of Nessie are renamed with Spark")
+        raise NotImplementedError("use Spark to rename a Nessie table")
 
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
-        raise NotImplementedError("tables are registered in Nessie with Spark")
+        raise NotImplementedError("use Spark to register a table in Nessie")
 
     # Views: not used by Helios
 
@@ -265,7 +265,7 @@ class NessieCatalog(MetastoreCatalog):
 
 
 def _all_at(contents: Mapping[Identifier, dict[str, Any]], locations: Mapping[Identifier, str]) -> bool:
-    """True if each table has its given metadata location."""
+    """True if the metadata of each table is at the given location."""
     return all(contents.get(name, {}).get("metadataLocation") == location for name, location in locations.items())
 
 

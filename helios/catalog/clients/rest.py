@@ -29,14 +29,14 @@ class Transport(HTTPAdapter):
         super().__init__(max_retries=retry, pool_maxsize=CONNECTIONS, pool_block=True)
 
     def send(self, request: PreparedRequest, *args: Any, **kwargs: Any) -> Response:
-        # A client's first requests are cheap: a server that is slow to answer them hangs.
+        # A client's first requests are cheap: a server that does not answer them soon will not answer at all.
         first = str(request.url).partition("?")[0].endswith(("/v1/config", "/tokens"))
         kwargs["timeout"] = kwargs.get("timeout") or (CONNECT_SECONDS, FIRST_READ_SECONDS if first else READ_SECONDS)
         return super().send(request, *args, **kwargs)
 
 
 class Tokens(LegacyOAuth2AuthManager):
-    """Tokens for client credentials. A token that the server refuses to several threads is renewed once."""
+    """Tokens for client credentials. If the server refuses a token to several threads, only one of them renews it."""
 
     def __init__(self, **settings: Any) -> None:
         self._lock = threading.Lock()
@@ -76,7 +76,7 @@ class RestCatalog(rest.RestCatalog):
     def _create_legacy_oauth2_auth_manager(self, session: Session) -> AuthManager:
         credential, token = self.properties.get("credential"), self.properties.get("token")
         if credential is None and token is None:
-            return NoopAuthManager()  # PyIceberg's own would send the token "None"
+            return NoopAuthManager()  # PyIceberg's own manager would send the token "None"
         return Tokens(
             session=session,
             auth_url=self.auth_url if credential is not None else None,

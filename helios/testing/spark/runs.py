@@ -1,4 +1,4 @@
-"""Runs pipelines in a session of their own, kills them at a moment, and makes them repeat the last batch."""
+"""Runs the pipelines of a test: in a session of their own, with a driver that dies, or repeating a batch."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ RUN_SECONDS = 300.0
 
 
 class Killed(Exception):
-    """The driver died at the moment that the test named."""
+    """The death of the driver at the moment that the test named."""
 
 
 def new_session(config: Config, components: Sequence[str]) -> SparkSession:
-    """A session of its own in the JVM of this process, which is started if there is none.
+    """A new session in the JVM of this process; the JVM is started if there is none.
 
     Raises:
         EnvironmentProblem: The running session has no Iceberg extensions, or Spark does not start.
@@ -51,7 +51,7 @@ def new_session(config: Config, components: Sequence[str]) -> SparkSession:
     base = SparkSession.builder.getOrCreate()
     if EXTENSIONS not in (base.conf.get("spark.sql.extensions", "") or ""):
         raise EnvironmentProblem(
-            "the running Spark session has no Iceberg extensions, which are fixed when a session starts.",
+            "the running Spark session has no Iceberg extensions, which can only be set before it starts.",
             fix=f'build it with .config("spark.sql.extensions", "{EXTENSIONS}") and Iceberg\'s runtime jar, or let '
             "helios.testing start it.",
         )
@@ -78,11 +78,11 @@ def run(plan: Plan, spark: SparkSession, emit: Callable[[Event], None], *, again
         HeliosError: The run failed.
     """
     session.declare_catalogs(spark, [plan])
-    started = PipelineRun(plan, spark, once=True, again=again, emit=emit).start()
-    if not started.await_termination(RUN_SECONDS):
-        started.stop()
-        raise RunError(f"{plan.pipeline} has run for {RUN_SECONDS:.0f} seconds, and has not ended.")
-    return started
+    handle = PipelineRun(plan, spark, once=True, again=again, emit=emit).start()
+    if not handle.await_termination(RUN_SECONDS):
+        handle.stop()
+        raise RunError(f"{plan.pipeline} has not ended after {RUN_SECONDS:.0f} seconds.")
+    return handle
 
 
 def run_killed(plan: Plan, spark: SparkSession, emit: Callable[[Event], None], moment: str, again: bool) -> bool:
@@ -105,16 +105,16 @@ MOMENTS: Mapping[str, tuple[object, str, bool]] = {
     "before_commit": (Job, "confirm", True),
     "after_commit": (batches, "execute", True),
 }
-"""The moments at which a driver dies: the owner of a function, the function's name, and whether it dies after the call.
+"""The moments at which a driver dies: a function's owner, its name, and whether the driver dies after the call.
 
-After the rejected rows of a batch are written, `_confirmed` is called. After the files of a batch are written, a job
-confirms the rows that it has read. After `execute` the target has the batch, but Spark's log does not have it yet.
+`_confirmed` is called when the rejected rows of a batch are written. `confirm` is called when the files of a batch are
+written. When `execute` returns, the target has the batch, but Spark's log does not have it yet.
 """
 
 
 @contextmanager
 def dying(moment: str) -> Iterator[list[str]]:
-    """Makes the driver die once at a moment of the runs in the block. After that, the list has the moment."""
+    """Lets the driver die once, at a moment of the runs in the block; the list then contains the moment."""
     owner, name, after_call = MOMENTS[moment]
     real = getattr(owner, name)
     died: list[str] = []
@@ -151,7 +151,7 @@ CLOCKS = {"current_timestamp": "TIMESTAMP", "now": "TIMESTAMP", "current_date": 
 
 
 def set_clock(spark: SparkSession, moment: str) -> None:
-    """Replaces a session's functions of the current time by functions that return the given time.
+    """Replaces a session's functions of the current time by functions that return a fixed time.
 
     Args:
         spark: The session.
@@ -159,7 +159,7 @@ def set_clock(spark: SparkSession, moment: str) -> None:
     """
     state: JavaSessionState = spark._jsparkSession.sessionState()
     for name, kind in CLOCKS.items():
-        # Drops Spark's own function, or the function of the last call.
+        # This drops Spark's own function, or that of the last call.
         state.functionRegistry().dropFunction(classes().org.apache.spark.sql.catalyst.FunctionIdentifier(name))
         value = moment if kind == "TIMESTAMP" else moment[:10]
         spark.sql(f"CREATE TEMPORARY FUNCTION {name}() RETURNS {kind} RETURN {kind} '{value}'").collect()

@@ -1,4 +1,4 @@
-"""Topics without a broker: the records of a test, with the columns of Spark's Kafka reader."""
+"""Topics without a broker: they return the records of a test with the columns of Spark's Kafka reader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS = "key binary, value binary, topic string, partition int, offset bigint,
 HEADERS = ", headers array<struct<key: string, value: binary>>"
 
 
-class GivenTopics:
+class LakeTopics:
     """The topics of a lake, for one source.
 
     Args:
@@ -82,12 +82,12 @@ class GivenTopics:
 
 
 def _plain(value: object) -> object:
-    """A value of a row as bytes or text: Spark gives bytes as a bytearray."""
+    """A value of a row as bytes or text: Spark returns bytes as a bytearray."""
     return bytes(value) if isinstance(value, bytearray) else value
 
 
 def _timestamp(at: datetime | str | None) -> datetime:
-    """The timestamp of a record with a zone; 1970 if the test gives none."""
+    """The timestamp of a record, with a zone; 1970 if the test sets none."""
     if at is None:
         return datetime.fromtimestamp(0, UTC)
     time = datetime.fromisoformat(at) if isinstance(at, str) else at

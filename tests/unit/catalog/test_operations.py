@@ -157,7 +157,7 @@ def test_an_unknown_namespace_names_the_nearest(sales: Catalog) -> None:
         sales.tables("sale")
     assert told(error) == (
         "namespace 'sale' does not exist in catalog 'dev'. Did you mean 'sales'? | "
-        'make it with .create_namespace("sale").'
+        'create it with .create_namespace("sale").'
     )
     with pytest.raises(NotFound) as error:
         sales.load("sale.orders")
@@ -215,7 +215,7 @@ def test_a_schema_that_is_none_is_refused(catalog: Catalog) -> None:
     with pytest.raises(DeclarationError) as error:
         catalog.create_table("a.t", {"id": "long"})  # type: ignore[arg-type]
     assert error.value.what.startswith("table a.t: the schema does not fit Iceberg: ")
-    assert error.value.fix == "give a pyarrow.Schema or a pyiceberg.schema.Schema of types that Iceberg has."
+    assert error.value.fix == "give a pyarrow.Schema or a pyiceberg.schema.Schema with types that Iceberg has."
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
@@ -223,8 +223,8 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     catalog = Catalog.local("dev", path=tmp_path / "file" / "lake")
     with pytest.raises(EnvironmentProblem) as error:
         catalog.create_namespace("a")
-    assert error.value.what.startswith(f"catalog 'dev' cannot be made in {tmp_path / 'file' / 'lake'}: ")
-    assert error.value.fix == "give a folder that can be written as path=."
+    assert error.value.what.startswith(f"catalog 'dev' cannot be created in {tmp_path / 'file' / 'lake'}: ")
+    assert error.value.fix == "set path= to a folder that you can write to."
 
 
 def test_a_file_that_is_no_database(catalog: Catalog, tmp_path: Path) -> None:
@@ -234,8 +234,8 @@ def test_a_file_that_is_no_database(catalog: Catalog, tmp_path: Path) -> None:
     with pytest.raises(RunError) as error:
         catalog.namespaces()
     assert told(error) == (
-        f"catalog 'dev': {file} cannot be read: file is not a database. | check that it is a SQLite file that you may "
-        "write and no other process locks, or give another path=."
+        f"catalog 'dev': {file} cannot be read: file is not a database. | check that it is a SQLite file, that you can "
+        "write to it and that no process has locked it, or set another path=."
     )
 
 

@@ -74,10 +74,10 @@ def has(conf: dict[str, str], **wanted: str | None) -> None:
             lambda: Catalog.rest("c", uri="https://x", credential="a:b", oauth2_server_uri="http://idp/t"),
             "oauth2_server_uri 'http://idp/t' is not encrypted",
         ),
-        (lambda: Catalog.rest("c", uri=f"https://me:{MARKER}@x"), "uri must not hold a user or a password"),
-        (lambda: Catalog.rest("c", uri=f"me:{MARKER}@x:8181"), "uri must not hold a user or a password"),
+        (lambda: Catalog.rest("c", uri=f"https://me:{MARKER}@x"), "uri must not contain a user or a password"),
+        (lambda: Catalog.rest("c", uri=f"me:{MARKER}@x:8181"), "uri must not contain a user or a password"),
         (lambda: Catalog.rest("c", uri=f"https://me:{MARKER}@x:port"), "uri is not a URL."),
-        (lambda: Catalog.glue("c", warehouse=f"s3://me:{MARKER}@b/w"), "its warehouse must not hold a user"),
+        (lambda: Catalog.glue("c", warehouse=f"s3://me:{MARKER}@b/w"), "its warehouse must not contain a user"),
         (lambda: Storage.gcs(service_account_key=f'{{"private_key": "{MARKER}%"}}'), "must be the path of a file"),
         (lambda: Catalog.rest("c", uri="https://x:port"), "uri is not a URL"),
         (

@@ -75,7 +75,7 @@ def test_an_unknown_type_names_the_nearest() -> None:
         ((("path", " "),), "catalog 'c': path must not be empty."),
         (
             (("path", "a?b"),),
-            "catalog 'c': path 'a?b' must not hold '?': PyIceberg and SQLite's driver read it as a URL.",
+            "catalog 'c': path 'a?b' must not contain '?': PyIceberg and SQLite's driver read it as a URL.",
         ),
     ],
 )

@@ -40,8 +40,8 @@ def test_a_host_that_others_reach_needs_a_token(cli: Run, script: str, command: 
 def test_the_option_in_front_of_the_script_is_explained(cli: Run, script: str) -> None:
     result = cli("run", "--ui", script, script)
     assert result.exit_code == 2
-    assert "'p.py' is no address for the page." in result.output
-    assert "put --ui behind p.py" in " ".join(result.output.split())
+    assert "'p.py' is not an address for the page." in result.output
+    assert "put --ui after p.py" in " ".join(result.output.split())
 
 
 def test_a_page_without_its_extra_says_what_to_install(cli: Run, script: str, monkeypatch: pytest.MonkeyPatch) -> None:

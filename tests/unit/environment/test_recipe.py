@@ -145,7 +145,7 @@ def test_spark_that_was_installed_anew_at_its_path_gets_another_archive(
         _made(tmp_path)
 
     monkeypatch.setattr(class_archive, "_train", train)
-    monkeypatch.setattr(class_archive, "_note", lambda archive: tmp_path / "note.json")
+    monkeypatch.setattr(class_archive, "_recipe_file", lambda archive: tmp_path / "note.json")
     monkeypatch.setattr(class_archive, "path", lambda *_: tmp_path / "archive.jsa")
     for _ in range(2):
         class_archive.ensure(find_java(), "4.1.3")

@@ -350,7 +350,7 @@ def test_a_prefix_stands_before_every_name(metrics: Metrics) -> None:
 
 @pytest.mark.parametrize("prefix", ["9lives_", "my-app_", "a b", "x\n", "é_"])
 def test_a_prefix_that_no_name_can_have_is_refused(prefix: str, metrics: Metrics) -> None:
-    with pytest.raises(InputError, match=r"no metric's name begins with .* Fix: use letters"):
+    with pytest.raises(InputError, match=r"the name of a metric cannot begin with .* Fix: use letters"):
         metrics.to_prometheus(prefix)
 
 

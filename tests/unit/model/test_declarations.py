@@ -200,7 +200,10 @@ def test_an_accepted_name_is_safe_and_round_trips(text: str) -> None:
         (lambda: join(SOURCE, on=[], as_of="ts"), "at least one column in on="),
         (lambda: join(SOURCE, on="id", how="full", as_of="ts"), r"join\(as_of=, how='full'\).*is inner or left"),
         (lambda: join(SOURCE, on="id", as_of=" "), r"join\(as_of=\) takes text"),
-        (lambda: join(SOURCE, on="id", as_of="ts", within=5), "as_of= joins a table as it was, within= two streams"),
+        (
+            lambda: join(SOURCE, on="id", as_of="ts", within=5),
+            "as_of= is for a table as it was, within= for two streams",
+        ),
         (lambda: join(SOURCE, on="id", within=0), r"join\(within=0\) is not a duration, or a pair"),
         (lambda: join(SOURCE, on="id", within=(1, 2, 3)), r"within=\(1, 2, 3\)\) is not a duration, or a pair"),  # type: ignore[arg-type]
         (lambda: join(SOURCE, on="id", within="an hour"), "not a duration"),

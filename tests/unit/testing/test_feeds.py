@@ -71,5 +71,5 @@ def test_a_record_of_another_writer_is_named() -> None:
     sink = Kafka.sink("out").servers("b:9092")
     with pytest.raises(InputError, match=r"out, row 1 has no column 'idd'\. Did you mean 'id'"):
         _of_topic(sink, from_ddl("id bigint"), [Record(value=b'{"idd": 1}')])
-    with pytest.raises(InputError, match="record 1 of topic out is no JSON object"):
+    with pytest.raises(InputError, match="record 1 of topic out is not a JSON object"):
         _of_topic(sink, from_ddl("id bigint"), [Record(value=b"{broken")])

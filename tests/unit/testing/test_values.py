@@ -153,7 +153,7 @@ def test_files_have_the_format_of_their_source(tmp_path: Any) -> None:
     source = Files.source(str(tmp_path), "csv", schema="id bigint, name string").option(sep=";")
     write_file(tmp_path, "1", source, [{"id": 1, "name": "a;b"}, {"id": 2}])
     assert (tmp_path / "1.csv").read_text() == 'id;name\n1;"a;b"\n2;\n'
-    with pytest.raises(InputError, match="not written as avro"):
+    with pytest.raises(InputError, match="cannot be written as avro"):
         write_file(tmp_path, "1", Files.source(str(tmp_path), "avro", schema="id bigint"), [{"id": 1}])
 
 

@@ -151,7 +151,7 @@ def test_a_host_that_others_reach_is_refused_without_a_token(monkeypatch: pytest
     with pytest.raises(InputError, match="no token is set"):
         address("0.0.0.0:4848")
     monkeypatch.setenv(TOKEN, "short")
-    with pytest.raises(InputError, match="has 5 signs"):
+    with pytest.raises(InputError, match="has 5 characters"):
         address("")
     monkeypatch.setenv(TOKEN, SECRET)
     assert address("0.0.0.0:4848") == Address("0.0.0.0", 4848, SECRET, guarded=True)
@@ -160,7 +160,7 @@ def test_a_host_that_others_reach_is_refused_without_a_token(monkeypatch: pytest
 
 @pytest.mark.parametrize("text", ["pipeline.py:x", "a:70000", "http://a:80", "a b:1"])
 def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="is no address for the page"):
+    with pytest.raises(InputError, match="is not an address for the page"):
         address(text)
 
 
