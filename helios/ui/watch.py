@@ -136,7 +136,7 @@ class WatchedLake:
         if status.seconds is None or amount is None:
             return None
         drain = self._drains.setdefault(status.pipeline, Drain())
-        drain.add(looked, amount)
+        drain.add(read_at, amount)
         drained, grows = drain.estimate()
         return Behind(
             snapshots=status.behind,
