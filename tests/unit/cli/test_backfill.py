@@ -110,7 +110,14 @@ def test_what_else_is_refused_before_spark_starts(cli: Callable[..., Any], folde
     written(folder)
     wrong = {
         ("--where", "id = 1", "--by", "dya"): "--by dya: local.a.t has no such column. Did you mean 'day'?",
-        ("--where", "id = 1", "--by", "day", "--from", "a.gone"): "--from a.gone: there is neither a table local.a.gone nor such a folder",
+        (
+            "--where",
+            "id = 1",
+            "--by",
+            "day",
+            "--from",
+            "a.gone",
+        ): "--from a.gone: there is neither a table local.a.gone nor such a folder",
         ("--commits", "7"): "--commits: local.a.t has no commit '7' of the pipeline",
     }
     for given, message in wrong.items():
