@@ -45,7 +45,7 @@ class WatchedLake:
         self._title, self._graph, self._declared, self._names = title, graph, declared or {}, names
         self._feed = Feed()
         self._drains: dict[str, Drain] = {}
-        self._lake = Lake(look, view, least=LEAST, share=SHARE, found=self._feed.add, eager=True)
+        self._lake = Lake(look, view, least=LEAST, share=SHARE, on_new=self._feed.add, eager=True)
         self._lake.start()
 
     def close(self) -> None:
