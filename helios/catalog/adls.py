@@ -71,7 +71,7 @@ def _misplaced(uri: SplitResult, storage: Storage | None) -> str | None:
     account = Account(storage).name if storage is not None else ""
     if account in ("", uri_account):
         return None
-    return f"is in the account {uri_account!r}, and its storage in {account!r}"
+    return f"is in the account {uri_account!r}, and its storage is {account!r}"
 
 
 def _spark(storage: Storage) -> dict[str, Value]:
@@ -116,7 +116,7 @@ def _hadoop(storage: Storage, place: str) -> dict[str, Value]:
 
 
 def _endpoint_settings(account: Account, host: str) -> dict[str, Setting | None]:
-    """Settings of Hadoop's driver for an endpoint of Blob Storage: no emulator has the ADLS protocol."""
+    """Settings of Hadoop's driver for an endpoint of Blob Storage: no emulator speaks the ADLS protocol."""
     if not account.endpoint:
         return {}
     address = urlsplit(str(account.endpoint))
@@ -125,7 +125,7 @@ def _endpoint_settings(account: Account, host: str) -> dict[str, Setting | None]
         f"fs.azure.abfs.endpoint.{host}": f"{address.hostname}:{address.port or (443 if secure else 80)}",
         f"fs.azure.fns.account.service.type.{host}": "BLOB",
         f"fs.azure.account.hns.enabled.{host}": False,
-        # This setting holds for all accounts; locations that begin with abfss:// are encrypted anyway.
+        # This setting applies to all accounts; locations that begin with abfss:// are encrypted anyway.
         "fs.azure.always.use.https": None if secure else False,
     }
 

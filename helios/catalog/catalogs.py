@@ -17,4 +17,4 @@ CATALOGS: dict[str, CatalogRow] = {
     "hive": HIVE,
     "nessie": NESSIE,
 }
-"""Every catalog."""
+"""The row of each type of catalog."""

@@ -96,7 +96,7 @@ class _SqliteReader:
             name = Identifier((self._catalog.name, *table))
             raise RunError(
                 f"table {name}: its metadata cannot be read from {location}: {error}.",
-                fix="restore the file, or take the table out of the catalog with .drop_table().",
+                fix="restore the file, or remove the table from the catalog with .drop_table().",
             ) from error
         return _open(self._catalog, table, metadata, location)
 
@@ -166,7 +166,7 @@ class _ClientReader:
         from pyiceberg.exceptions import NoSuchTableError
 
         key = (os.getpid(), self._catalog, table)
-        # One thread loads a table; others that want it wait for the result.
+        # One thread loads a table; other threads wait for its result.
         with lock_of(key):
             cached = _LOADED.get(key)
             if cached is not None and _fresh(cached):
@@ -230,11 +230,11 @@ def _open(catalog: Catalog, table: Name, metadata: TableMetadata, location: str)
         return load_file_io({**pyiceberg_properties(catalog), **metadata.properties}, location)
 
     # pyarrow's file system and SQLAlchemy are slow to import, and reading metadata needs neither.
-    io = cast("FileIO", _Later(file_io))
-    return Table(table, metadata, location, io, cast("PyCatalog", _Later(lambda: client(catalog))))
+    io = cast("FileIO", _Lazy(file_io))
+    return Table(table, metadata, location, io, cast("PyCatalog", _Lazy(lambda: client(catalog))))
 
 
-class _Later:
+class _Lazy:
     """A proxy that creates its object when an attribute is first read."""
 
     def __init__(self, create: Callable[[], object]) -> None:

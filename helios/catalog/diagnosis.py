@@ -11,7 +11,7 @@ class Diagnosis(NamedTuple):
     """A symptom with its likely cause and its fix.
 
     Args:
-        name: A name for programs.
+        name: An identifier, which no message shows.
         symptom: A regular expression, searched without regard to case in an error's message and class name.
         cause: The likely cause, as the end of a sentence.
         fix: The fix, in the imperative.
@@ -103,7 +103,7 @@ DIAGNOSES = (
     Diagnosis(
         "unknown key",
         r"InvalidAccessKeyId|UnrecognizedClient|InvalidClientTokenId|access key id you provided does not exist",
-        "the access key is unknown there",
+        "its server does not know the access key",
         "check access_key_id, and that it belongs to this server or account",
         settings=True,
     ),
@@ -172,7 +172,7 @@ DIAGNOSES = (
         "no branch",
         r"NessieReferenceNotFound|Named reference .* not found|REFERENCE_NOT_FOUND",
         "Nessie has no such branch or tag",
-        "check `ref`, or make the branch",
+        "check `ref`, or create the branch",
         settings=True,
     ),
     Diagnosis(
@@ -180,7 +180,7 @@ DIAGNOSES = (
         r"Unable to (select from|update).*(HIVE_LOCKS|NEXT_LOCK_ID|TXNS)|HIVE_LOCKS|NEXT_LOCK_ID"
         r"|HiveTable.*lock|Error updating transaction database",
         "this metastore has no lock tables",
-        "make them with Hive's schematool, or give lock=False if it supports compare-and-set (2.3.10, 4.0 and later)",
+        "create them with Hive's schematool, or give lock=False if it supports compare-and-set (2.3.10, 4.0 and later)",
         settings=True,
     ),
     # The network
@@ -246,7 +246,7 @@ DIAGNOSES = (
         + _status("50[0234]")
         + r"|Service Unavailable|Bad Gateway|InternalServerError"
         r"|InternalFailure|SlowDown",
-        "its server is there but cannot answer",
+        "its server is up but cannot answer",
         "try again; check the log of the server",
     ),
     Diagnosis(

@@ -37,7 +37,7 @@ class Key(NamedTuple):
         flag: Whether the value is true or false.
         many: Whether the value may be a list.
         schemes: The allowed schemes of a URL; empty if the value is not a URL.
-        default: Makes the default value from the catalog's name and the project's folder.
+        default: Computes the default from the catalog's name and the project's folder.
     """
 
     name: str
@@ -119,7 +119,7 @@ def complete(keys: Iterable[Key], settings: Settings, name: str, here: Path, hom
         keys: The row's keys.
         settings: The settings, already checked.
         name: The catalog's name, for defaults that contain it.
-        here: The folder to which relative paths are relative.
+        here: The folder that relative paths start from.
         home: Returns the project's folder; called only if a default needs it.
     """
     pairs: list[tuple[str, Setting]] = []

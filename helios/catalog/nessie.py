@@ -56,7 +56,7 @@ def _move(catalog: Catalog, tables: Sequence[Moved], connect: Callable[[Catalog]
     from helios.catalog.clients.nessie import NessieCatalog
 
     connection = connect(catalog)
-    assert isinstance(connection, NessieCatalog)  # by the field `client` of NESSIE
+    assert isinstance(connection, NessieCatalog)  # since `client` of NESSIE names this class
     return connection.move(tables)
 
 

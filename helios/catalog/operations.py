@@ -37,7 +37,7 @@ __all__ = [
 
 
 def namespaces(catalog: Catalog) -> list[str]:
-    """All namespaces, nested ones dotted, sorted."""
+    """All namespaces, sorted; nested ones with dots."""
     return sorted(_dotted(name) for name in reader(catalog).namespaces())
 
 

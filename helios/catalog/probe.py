@@ -140,7 +140,7 @@ def file_io(catalog: Catalog, place: str) -> FileIO:
 
 
 def _list(io: FileIO, place: str) -> None:
-    """Lists a folder that does not exist. The response to a refused listing has a reason; that for a file has none."""
+    """Lists a folder that does not exist. A server gives the reason why it refuses a listing, but not for a file."""
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
     parts = urlsplit(place)

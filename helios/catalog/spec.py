@@ -116,8 +116,8 @@ class Catalog:
             credential: OAuth2 client credentials, "client_id:secret"; Helios requests and renews tokens with them.
             oauth2_server_uri: The token endpoint; by default the catalog's own `v1/oauth/tokens`.
             scope: The OAuth2 scope to request; by default "catalog".
-            token: A bearer token instead; it is not renewed.
-            storage: The storage of its tables; if the storage has no keys, the server is asked for credentials.
+            token: A bearer token, instead of `credential`; it is not renewed.
+            storage: The storage of the tables; if it has no keys, the server is asked for credentials.
             properties: Passed through to Iceberg.
             allow_http: Whether `http://` to other machines is allowed.
 
@@ -234,7 +234,7 @@ class Catalog:
     # Operations, without a JVM
 
     def namespaces(self) -> list[str]:
-        """All namespaces, nested ones dotted, sorted."""
+        """All namespaces, sorted; nested ones with dots."""
         return operations().namespaces(self)
 
     def tables(self, namespace: str) -> list[str]:

@@ -53,7 +53,7 @@ class Storage:
 
         Args:
             region: The bucket's region; by default that of the AWS configuration, or us-east-1 with an `endpoint`.
-            endpoint: The address of another server than Amazon's.
+            endpoint: The address of a server other than Amazon's.
             path_style: Whether the bucket is in the path; by default True with an `endpoint`.
             access_key_id: With `secret_access_key`; by default AWS's credential chain.
             secret_access_key: The secret of `access_key_id`.
@@ -82,7 +82,7 @@ class Storage:
         Args:
             account: The storage account.
             account_key: One of its access keys; by default Azure's credential chain.
-            sas_token: A shared access signature instead.
+            sas_token: A shared access signature, instead of `account_key`.
             connection_string: Account, key or signature, and address in one.
             endpoint: Another address of the account, such as Azurite's.
 

@@ -53,7 +53,7 @@ STORAGES: Mapping[str, StorageRow] = {
     "adls": ADLS,
     "gcs": GCS,
 }
-"""Every storage."""
+"""The row of each type of storage."""
 
 SPARKS_OWN_SCHEMES = ("file", "hdfs", "viewfs")
 """Schemes of file systems that pyspark's own jars can write, and on which Spark can keep a checkpoint."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from helios.cli.progress import ENDS, WITH_MESSAGE, kept_out, summary, width
+from helios.cli.progress import ENDS, WITH_MESSAGE, losses, summary, width
 from helios.metrics.drain import Drain
 from helios.model.values import counted
 
@@ -126,7 +126,7 @@ class Board:
         self._observed = observed
         self._rows: dict[str, _Row] = {}
         self._lock = threading.Lock()
-        self._looked = 0.0
+        self._lags_read = 0.0
         self._ended = False
         self._live = Live(get_renderable=self._table, console=self._console, refresh_per_second=4)
         self._start = _Start(self._console)
@@ -146,13 +146,13 @@ class Board:
         failed = event.kind == "failed" and len(self._rows) > 1  # the others go on, perhaps for days
         if event.message and (failed or event.kind in ("waiting", "skipped", "batch", *WITH_MESSAGE)):
             self.note(f"{event.pipeline}: {event.message}")
-        if kept_out(event):
-            self.note(f"{event.pipeline}: batch {event.batch}{kept_out(event)}")
+        if losses(event):
+            self.note(f"{event.pipeline}: batch {event.batch}{losses(event)}")
         with self._lock:
             self._rows[event.pipeline].update(event)
 
     def close(self, status: Sequence[dict[str, Any]]) -> None:
-        self._looked, self._ended = 0.0, True
+        self._lags_read, self._ended = 0.0, True
         self.hide()
         if len(status) == 1:
             self.note(f"{status[0]['pipeline']}  {summary(status[0])}")
@@ -177,11 +177,11 @@ class Board:
         self._start.end()
         self._live.stop()
 
-    def _look(self) -> None:
+    def _update_lags(self) -> None:
         """Reads the lag from the metrics of the runs, at most once a second."""
-        if time.monotonic() - self._looked < 1:
+        if time.monotonic() - self._lags_read < 1:
             return
-        self._looked = time.monotonic()
+        self._lags_read = time.monotonic()
         for run in list(self._observed):
             figures = run.metrics().snapshot()
             with self._lock:
@@ -193,7 +193,7 @@ class Board:
         from rich.table import Table
         from rich.text import Text
 
-        self._look()
+        self._update_lags()
         with self._lock:
             rows = [(name, *row.cells()) for name, row in self._rows.items()]
         shown, more = (rows, "") if self._ended else self._fitting(rows)
@@ -239,7 +239,7 @@ def columns_of(rows: Sequence[Sequence[str]], room: int) -> list[int]:
 
 
 class _Start:
-    """A line that names what the start waits for, and a bar that is full after the usual time of that."""
+    """The line shown while a run starts: what it waits for, and a bar that fills in the usual time of that wait."""
 
     def __init__(self, console: Any) -> None:
         from rich.progress import Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn

@@ -14,7 +14,7 @@ from helios.errors import InputError
 
 SHELLS = ("bash", "zsh", "fish")
 DETECTED = "detected"
-"""The value of the option if it names no shell: the one of $SHELL is taken."""
+"""The value of the option without an argument: it stands for the shell in $SHELL."""
 NOTE = "# completion of helios"
 SOURCE = {
     "bash": "source {file}",
@@ -41,7 +41,7 @@ def install(command: click.Command, shell: str) -> list[Path]:
     if kind is None:
         raise InputError(
             f"$SHELL is {os.environ.get('SHELL')!r}, for which there is no completion.",
-            fix=f"name one: helios --install-completion {'|'.join(SHELLS)}.",
+            fix=f"name a shell: helios --install-completion {'|'.join(SHELLS)}.",
         )
     script, settings = _places(name)
     try:

@@ -41,7 +41,7 @@ def doctor(
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Look at Java, Spark, the jars, the catalogs and the topics.
+    """Check Java, Spark, the jars, the catalogs and the topics.
 
     It checks the catalogs of the script, else those of helios.toml: their addresses, the credentials that are used
     (never their values) and their namespaces. It writes a small file to each catalog's storage, reads it and deletes
@@ -269,13 +269,13 @@ def _storage(catalog: Catalog, *, listed: bool) -> list[Check]:
         places.extend([place] if place else [])
         return ""
 
-    connected = timed(name, connect)  # a separate check, so that its time does not count for the put
+    connected = timed(name, connect)  # separate, so that the time to connect does not count for the put
     if not connected.ok:
         return [*checks, connected]
     if not places:
         return [
             *checks,
-            Check(name, None, "its server names no folder for tables: create a table in it, then run this again"),
+            Check(name, None, "the server names no folder for tables: create a table, then run this again"),
         ]
     remedy = f"check the address, the keys and the rights of the storage of [catalogs.{catalog.name}]."
     return [*checks, *_round_trip(name, *places[0], remedy)]
@@ -286,7 +286,7 @@ def _round_trip(name: str, place: str, io: FileIO, remedy: str) -> Iterable[Chec
     content = os.urandom(64)
 
     def put() -> str:
-        # The name is new, so the file cannot exist. Without rights, a check for it would fail without a reason.
+        # overwrite=True skips a check whether the file exists: without rights, that check fails and gives no reason.
         with io.new_output(location).create(overwrite=True) as stream:
             stream.write(content)
         return place

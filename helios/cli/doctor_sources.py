@@ -48,7 +48,7 @@ def _jars(source: Source) -> Iterable[str]:
 
 
 def _with_spark(loaded: Loaded, looks: list[Look], jars: list[str]) -> list[Check]:
-    """The results of the checks that need a JVM, for Kafka's own clients."""
+    """The results of the checks that need a JVM, since they use Kafka's Java clients."""
     from helios.spark.session import session
 
     config = replace(loaded.context.config, master="local[1]")

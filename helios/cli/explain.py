@@ -25,7 +25,7 @@ class Family:
 
     Attributes:
         error: The class of the errors; its docstring says what they mean.
-        retry: Whether it helps to run the command again, as the end of a sentence.
+        retry: Whether a retry helps: the end of a sentence that begins with "running it again".
         sections: Sections of docs/troubleshooting.md with errors of this code.
     """
 

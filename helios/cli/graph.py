@@ -41,7 +41,7 @@ class Edge:
 
 @dataclass
 class Graph:
-    """Boxes and arrows, each once."""
+    """Boxes and arrows; equal arrows are drawn once."""
 
     nodes: list[Box] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
@@ -59,8 +59,8 @@ class Graph:
 def draw(pipelines: Sequence[Pipeline], context: Context) -> Graph:
     """The graph of pipelines. Equal sources and shared streams are drawn once."""
     drawing = _Drawing(context)
-    for place, pipeline in enumerate(pipelines):
-        drawing.place = place
+    for index, pipeline in enumerate(pipelines):
+        drawing.index = index
         drawing.pipeline(pipeline)
     drawing.link_tables()
     return drawing.graph
@@ -70,9 +70,9 @@ class _Drawing:
     def __init__(self, context: Context) -> None:
         self.graph = Graph()
         self.context = context
-        self.place = 0
+        self.index = 0  # of the pipeline that is being drawn
         self.sources: list[tuple[Source, str]] = []  # sources with their boxes
-        self.steps: dict[tuple[str, int], str] = {}  # the box of a step behind another box
+        self.steps: dict[tuple[str, int], str] = {}  # the box of each step, by the box before it and the id of the step
         self.read: list[tuple[str, str]] = []  # names of tables with the boxes of their sources
         self.written: list[tuple[str, str]] = []  # names of tables with the boxes of their sinks
 
@@ -121,9 +121,9 @@ class _Drawing:
 
     def own(self, node: str) -> str:
         """Adds the current pipeline to the pipelines of a box."""
-        places = self.graph.nodes[int(node[1:])].pipelines
-        if self.place not in places:
-            places.append(self.place)
+        indexes = self.graph.nodes[int(node[1:])].pipelines
+        if self.index not in indexes:
+            indexes.append(self.index)
         return node
 
     def table(self, name: Identifier, catalog: Catalog | str | None, where: Origin) -> str:

@@ -89,7 +89,7 @@ def _read(commit: Commit) -> list[str]:
 
 
 def _changed_steps(commit: Commit, older: Sequence[Commit]) -> list[str] | None:
-    """How the steps differ from those of the pipeline's commit before, line by line; None if they are the same."""
+    """How the steps differ, line by line, from those of the pipeline's previous commit; None if they are the same."""
     before = next((other for other in older if other.pipeline == commit.pipeline), None)
     if commit.pipeline is None or before is None or before.steps == commit.steps:
         return None

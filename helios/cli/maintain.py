@@ -41,7 +41,11 @@ snapshot_option = click.option(
 )
 @click.option("--retain-last", type=int, metavar="N", help="Always keep the newest N snapshots of each branch.")
 @click.option(
-    "--reader", "readers", multiple=True, metavar="PATH", help="The checkpoint of another reader; once for each."
+    "--reader",
+    "readers",
+    multiple=True,
+    metavar="PATH",
+    help="The checkpoint of another reader; may be given several times.",
 )
 @dry_run_option
 @options.common
@@ -308,7 +312,9 @@ def compact(
 
 @click.command()
 @table_argument
-@click.option("--older-than", metavar="AGE", default=ORPHAN_AGE, show_default=True, help="At least a day.")
+@click.option(
+    "--older-than", metavar="AGE", default=ORPHAN_AGE, show_default=True, help="The least age of a file, 1d or more."
+)
 @dry_run_option
 @options.common
 @options.json_option

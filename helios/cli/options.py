@@ -89,7 +89,7 @@ def load(target: Target, profile: str | None, values: dict[str, str], *, offline
     """Loads a script and chooses its pipelines.
 
     Raises:
-        InputError: The script, the choice or the configuration is wrong.
+        InputError: The script, the name after the colon, or the configuration is wrong.
     """
     from helios.engine import context_for
     from helios.script import load_script

@@ -28,7 +28,7 @@ class Progress(Protocol):
         """A message that is not an event of a pipeline."""
 
     def waits(self, text: str, seconds: float | None = None) -> None:
-        """What the start waits for, and the usual time of that in seconds; None if it is not known."""
+        """The start waits: `text` says for what, `seconds` is the usual time of that wait (None if unknown)."""
 
     def hide(self) -> None:
         """Restores the terminal if the run does not begin."""
@@ -56,7 +56,7 @@ def width(names: Sequence[str]) -> int:
     return max(map(len, names), default=0)
 
 
-def kept_out(event: Event) -> str:
+def losses(event: Event) -> str:
     """The end of a batch's line: how many rows were rejected or dropped; "" if none were."""
     late = f"; {counted(event.late, 'late row')} dropped by the watermark" if event.late else ""
     return (f"; {counted(event.rejected, 'row')} rejected" if event.rejected else "") + late
@@ -94,7 +94,7 @@ class Lines:
 
     def emit(self, event: Event) -> None:
         text = self._text(event)
-        if event.kind == "idle" and event.pipeline in self._idle and not kept_out(event):
+        if event.kind == "idle" and event.pipeline in self._idle and not losses(event):
             return  # a quiet source would fill the log
         (self._idle.add if event.kind == "idle" else self._idle.discard)(event.pipeline)
         if text:
@@ -106,13 +106,13 @@ class Lines:
             if event.snapshot is not None:
                 written += f" in {counted(event.files, 'file')}, snapshot {event.snapshot}"
             message = f"; {event.message}" if event.message else ""
-            message += kept_out(event)
+            message += losses(event)
             return f"batch {event.batch}: {written}, {event.seconds:.1f} s{message}"
         if event.kind == "skipped":
             message = f": {event.message}" if event.message else ""
-            return f"batch {event.batch}: in the table already, by snapshot {event.snapshot}{message}{kept_out(event)}"
+            return f"batch {event.batch}: in the table already, by snapshot {event.snapshot}{message}{losses(event)}"
         if event.kind == "idle":
-            return f"batch {event.batch}: no rows{kept_out(event)}"
+            return f"batch {event.batch}: no rows{losses(event)}"
         if event.kind == "waiting":
             return f"waiting: {event.message}"
         if event.kind in WITH_MESSAGE:

@@ -105,7 +105,7 @@ def _print_groups(table: Table, as_json: bool) -> None:
     if as_json:
         output.to_json([{**asdict(group), "newest": _iso(group.newest)} for group in rejected])
     elif not rejected:
-        click.echo(f"{table.name} holds no rows.", err=True)
+        click.echo(f"{table.name} has no rows.", err=True)
     else:
         output.table(
             ("pipeline", "reason", "rows", "batches", "newest", "step"),
@@ -131,7 +131,7 @@ def _print_rows(table: Table, count: int, as_json: bool) -> None:
     if as_json:
         output.to_json([{**row, "at": _iso(row["at"])} for row in rejected])
     elif not rejected:
-        click.echo(f"{table.name} holds no rows.", err=True)
+        click.echo(f"{table.name} has no rows.", err=True)
     else:
         output.table(
             ("pipeline", "batch", "reason", "at", "payload"),
@@ -226,7 +226,7 @@ def clear(
     if as_json:
         output.to_json({"table": table.name, "rows": done})
     else:
-        click.echo(f"{table.name}: {f'{rows} deleted' if done else 'holds no such rows'}.")
+        click.echo(f"{table.name}: {f'{rows} deleted' if done else 'has no such rows'}.")
 
 
 @quarantine.command()
@@ -301,7 +301,7 @@ def _replay_each(
 
 def _summary(done: Replayed) -> str:
     if not done.taken and not done.stayed:
-        return f"{done.pipeline}: {done.quarantine} holds nothing to replay{_not_replayed(done)}."
+        return f"{done.pipeline}: {done.quarantine} has nothing to replay{_not_replayed(done)}."
     resumed = " (an interrupted replay was finished)" if done.resumed else ""
     where = f", snapshot {done.snapshot}" if done.snapshot is not None else ""
     rows = counted(done.taken - done.moved, "row")

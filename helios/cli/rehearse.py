@@ -41,7 +41,7 @@ LAST = 10
     default=1_000_000,
     show_default=True,
     metavar="N",
-    help="Stop after the commit with which N rows were written and compared.",
+    help="Stop after the commit that brings the written and compared rows to N.",
 )
 @click.option("--key", "keys", metavar="COLUMNS", help="Pair appended rows by these columns: id, or id,line.")
 @click.option("--exit-code", is_flag=True, help="Exit with 2 if anything would have come out differently.")
@@ -80,8 +80,8 @@ def rehearse(
     key_columns = [name.strip() for name in (keys or "").split(",") if name.strip()]
     _check_keys(plan, key_columns)
     typed = {"last": last, "since": since, "rows": rows, "key": keys, "set": values, "profile": profile}
-    again = options.as_typed("rehearse", target, **typed)
-    result = _rehearsed(loaded, plan, history, commits, again, rows=rows, keys=key_columns)
+    restart = options.as_typed("rehearse", target, **typed)
+    result = _rehearsed(loaded, plan, history, commits, restart, rows=rows, keys=key_columns)
     if as_json:
         output.to_json(result.as_json())
     else:
@@ -130,12 +130,12 @@ def _chosen(history: History, last: int | None, since: str | None) -> Sequence[M
 
 
 def _check_keys(plan: Plan, keys: Sequence[str]) -> None:
-    """Rejects a column of `--key` that neither the target nor the script has.
+    """Checks that the target or the script has every column of `--key`.
 
     Raises:
-        InputError: There is such a column.
+        InputError: Neither has one of the columns.
     """
-    if not keys or plan.schema is None:  # the columns of some scripts are known only at run
+    if not keys or plan.schema is None:  # the columns of some scripts are not known before they run
         return
     from helios.plan.typing.schema import from_pyiceberg
 
@@ -152,21 +152,21 @@ def _rehearsed(
     plan: Plan,
     history: History,
     commits: Sequence[Made],
-    again: str,
+    restart: str,
     *,
     rows: int,
     keys: Sequence[str],
 ) -> Rehearsed:
-    """Starts Spark and rehearses the commits; `again` is the command that restarts the rehearsal."""
+    """Starts Spark and rehearses the commits; `restart` is the command that starts it again."""
     from helios.cli.launch import Launch
     from helios.spark.session.session import stop
 
     with tempfile.TemporaryDirectory(prefix="helios-rehearsal-") as name:
-        _end_cleanly(Path(name), again)
+        _end_cleanly(Path(name), restart)
         shown = progress.Lines(err=True)
         components = tuple(dict.fromkeys((*plan.components, "iceberg", "sqlite")))
         session = Launch(loaded, components, shown, debug=options.settings().debug).session([plan])
-        _end_cleanly(Path(name), again)  # again, since SparkContext has replaced the handler of SIGINT
+        _end_cleanly(Path(name), restart)  # again, since SparkContext has replaced the handler of SIGINT
         try:
             from helios.spark.rehearse.rehearsal import Rehearsal
 
@@ -178,14 +178,14 @@ def _rehearsed(
             stop(session)
 
 
-def _end_cleanly(folder: Path, again: str) -> None:
-    """Lets SIGINT and SIGTERM end the process at once and delete the folder; `again` is the command to start again."""
+def _end_cleanly(folder: Path, restart: str) -> None:
+    """Makes SIGINT and SIGTERM delete the folder and end the process at once, with `restart` in the last message."""
     from helios.cli.run import end_jvm
 
     def end(number: int, frame: FrameType | None) -> None:
         with suppress(OSError):
             # Not through Python's buffers: the signal may have interrupted a write to them.
-            words = f"stopped; nothing was written to the lake, and no result is kept. Start again: {again}\n"
+            words = f"stopped; nothing was written to the lake, and no result is kept. Start again: {restart}\n"
             os.write(sys.stderr.fileno(), words.encode())
         end_jvm()  # first, since it writes into the folder
         shutil.rmtree(folder, ignore_errors=True)

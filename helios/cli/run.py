@@ -54,7 +54,9 @@ SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
     "--confirm", is_flag=True, help="Ask first if the plan differs from that of the last run by more than additions."
 )
 @click.option("--fail-on-rejects", is_flag=True, help="Exit with status 3 when rows were quarantined or dropped.")
-@click.option("--fail-fast", is_flag=True, help="If one pipeline fails, or its check does, stop the others.")
+@click.option(
+    "--fail-fast", is_flag=True, help="Stop the other pipelines if one fails, and run none if one has a problem."
+)
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
@@ -317,7 +319,7 @@ class Signals:
 
     Args:
         shown: The progress on the terminal.
-        unit: What is finished after the first signal.
+        unit: What the run finishes after the first signal, such as "batch".
         ended: The message after the second signal.
     """
 
@@ -352,10 +354,9 @@ class Signals:
 
 
 def end_jvm() -> None:
-    """Ends Spark's JVM, also a starting one, which does not notice yet that Python has closed the pipe to it."""
-    for listed in Path("/proc/self/task").glob(
-        "*/children"
-    ):  # without Linux's /proc, the JVM ends by itself, seconds later
+    """Kills Spark's JVM. Only a JVM that has started notices by itself that Python has closed the pipe to it."""
+    # Without Linux's /proc, the JVM ends by itself, seconds later.
+    for listed in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):
             for child in listed.read_text().split():
                 if b"spark" in Path(f"/proc/{child}/cmdline").read_bytes():

@@ -91,7 +91,7 @@ def _of_script(target: Target, profile: str | None, values: dict[str, str]) -> t
 
 
 def view_of(plans: Sequence[Plan], context: Context) -> View:
-    """Where the status of a script's pipelines is read."""
+    """The tables, checkpoints and settings from which the status of a script's pipelines is read."""
     from helios.table.readers import warehouses
     from helios.table.refs import MAIN
     from helios.table.view import View
@@ -109,7 +109,7 @@ def view_of(plans: Sequence[Plan], context: Context) -> View:
 
 
 def view_of_catalogs(catalogs: dict[str, Catalog]) -> View:
-    """Where the status of all pipelines of the catalogs is read."""
+    """The tables from which the status of all pipelines of the catalogs is read."""
     from helios.table.readers import warehouses
     from helios.table.view import View
 

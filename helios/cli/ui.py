@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 def ui(target: Target | None, address: str, values: dict[str, str], profile: str | None, as_json: bool) -> None:
     """Serve the live page of running or stopped pipelines.
 
-    It shows the pipelines of SCRIPT, or all that have written into the declared
-    catalogs. Their state is read from the metadata of their tables. Nothing is written, and no JVM
-    is started. Ctrl-C and SIGTERM end it.
+    It shows the pipelines of SCRIPT, or all that have written into the declared catalogs. Their state is read from the
+    metadata of their tables. Nothing is written, and no JVM is started. Ctrl-C and SIGTERM end the command.
 
     \b
     Example:

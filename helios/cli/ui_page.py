@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DEFAULT = ""
 """`--ui` without a value."""
 LEAST, SHARE = 5.0, 0.05
-"""Seconds between two looks at the tables of a run, and their part of the time; none without a page."""
+"""The least seconds between two reads of a run's tables, and the largest share of the time that reads take."""
 
 option = click.option(
     "--ui",

@@ -15,7 +15,7 @@ from helios.testing.diff import hidden
 __tracebackhide__ = hidden
 
 HEADER = b"\0\0\0\0\1"
-"""The header that a client of a registry writes before a value: the byte 0, then the schema id, in a test 1."""
+"""The header that registry clients write before each value: the byte 0, then the schema id, which is 1 in a test."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECONDS = {
     "timestamp-millis": 1000, "timestamp-micros": 1, "local-timestamp-millis": 1000, "local-timestamp-micros": 1,
@@ -37,7 +37,7 @@ def encoded(value: Mapping[str, Any], schema: str, what: str) -> bytes:
     """Encodes a value in Avro's binary format, without a header.
 
     Args:
-        value: The fields. A missing field gets its default of the schema.
+        value: The fields. A missing field gets the schema's default.
         schema: The schema of a record, as JSON.
         what: The topic, for errors.
 

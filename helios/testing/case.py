@@ -101,7 +101,7 @@ class PipelineTest:
     def _only_source(self) -> str:
         if len(self.stage.feeds) != 1:
             known = ", ".join(self.stage.feeds) or "none"
-            raise InputError(f"the rows have no source's name; the sources are {known}.", fix="write name=[...].")
+            raise InputError(f"the rows do not name their source; the sources are {known}.", fix="write name=[...].")
         return next(iter(self.stage.feeds))
 
     def give(self, batch: Batch, *, kill: Kill | None = None, strict: bool = True) -> None:
@@ -233,7 +233,7 @@ class PipelineTest:
         """Expects that the last batch has failed; before the first batch, that the pipelines do not compile.
 
         Args:
-            text: A part of the error's message, in upper or lower case.
+            text: A part of the error's message; case is ignored.
 
         Raises:
             Different: There was no error, or an error without the text.

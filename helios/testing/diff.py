@@ -24,7 +24,7 @@ class _Raised(Protocol):
 
 
 def hidden(info: _Raised) -> bool:
-    """True if pytest hides the kit's frames, so that a failure shows the line of the test; a bug of the kit shows them.
+    """True if pytest hides the kit's frames, so that a failed test shows its own line; False for a bug of the kit.
 
     Args:
         info: The exception, as pytest passes it to the `__tracebackhide__` of a frame.
@@ -34,7 +34,7 @@ def hidden(info: _Raised) -> bool:
 
 @dataclass(frozen=True)
 class Words:
-    """The words for the two sides.
+    """The words for the two sides of a difference.
 
     Attributes:
         changed: The words for a changed value; {0} is the actual value, {1} the expected one.

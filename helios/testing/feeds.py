@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __tracebackhide__ = hidden
 
 MEMORY = "memory"
-"""The name of a source of rows in memory in a test."""
+"""In a test, the name of a source of rows in memory."""
 
 
 class Feed:
@@ -151,7 +151,7 @@ class TableFeed(Feed):
 
     def stand_in(self, source: Source) -> Source:
         assert isinstance(source, IcebergSource)
-        if source.between_points is not None:  # the rows that the test has fed last
+        if source.between_points is not None:  # the source then reads the rows that the test fed last
             self._ranged = True
             source = replace(source, between_points=self._range or source.between_points)
         # A name (or None, the default catalog) already refers to a catalog of the lake: see `Lake.context`.

@@ -41,7 +41,7 @@ class Way:
     Attributes:
         text: A description for the messages.
         batches: The batches.
-        killed: Whether the driver dies once in each batch, at each moment of `KILLS` in turn; each batch is replayed.
+        killed: Whether the driver dies once in each batch, at the moments of `KILLS` in turn; each batch is replayed.
         twice: Whether each batch is fed twice: a MERGE or an upsert must not count its rows twice.
     """
 
@@ -67,7 +67,7 @@ class Invariant:
 
     def __str__(self) -> str:
         late = [f"{self.left_out} rows behind a watermark were left out"] if self.left_out else []
-        return "; ".join([f"{len(self.ways)} ways give the same", *late, *self.notes])
+        return "; ".join([f"{len(self.ways)} ways give the same rows", *late, *self.notes])
 
 
 def check(test: PipelineTest, *, cuts: int, replays: int, shuffles: int, ignore: Sequence[str], seed: int) -> Invariant:
@@ -79,7 +79,7 @@ def check(test: PipelineTest, *, cuts: int, replays: int, shuffles: int, ignore:
             "invariant() feeds the rows again in other lakes, which lack the changes of lake.sql().",
             fix="leave out lake.sql(); lake.table(name, schema, rows) is repeated in each lake.",
         )
-    plans, chance = test.stage.plans(), random.Random(seed)
+    plans, rng = test.stage.plans(), random.Random(seed)
     batches, left_out = _without_late_rows(test, _unfollowed_first(test, plans))
     notes: list[str] = []
     first = Way("the batches of the test", batches)
@@ -88,7 +88,7 @@ def check(test: PipelineTest, *, cuts: int, replays: int, shuffles: int, ignore:
     if cuts and why_not_cut:
         notes.append(f"not cut into other batches: {why_not_cut}")
     elif cuts:
-        ways += _cuts(test, batches, cuts, chance)
+        ways += _cuts(test, batches, cuts, rng)
     twice = all(
         (plan.write.mode.merge or plan.write.mode.traits.idempotent) and plan.path is ReadPath.RANGES for plan in plans
     )
@@ -97,8 +97,8 @@ def check(test: PipelineTest, *, cuts: int, replays: int, shuffles: int, ignore:
     if shuffles and not unordered:
         notes.append("not shuffled: the rows of the sources have an order")
     elif shuffles:
-        one_batch = batches if why_not_cut else next(_cuts(test, batches, 1, chance)).batches
-        ways += [_shuffled(test, batches if number % 2 else one_batch, chance, number) for number in range(shuffles)]
+        one_batch = batches if why_not_cut else next(_cuts(test, batches, 1, rng)).batches
+        ways += [_shuffled(test, batches if number % 2 else one_batch, rng, number) for number in range(shuffles)]
     expected, comparison = result(test, test.pipelines, first), _Comparison(test, first, ignore)
     # The test's own targets are compared too, unless rows were moved or left out, or the clock was set between batches.
     if batches == test.log.batches and test.lake.clock_changes < 2:
@@ -149,7 +149,7 @@ def _split_followed(test: PipelineTest, batches: Sequence[Batch]) -> tuple[Batch
     return unfollowed, followed
 
 
-def _cuts(test: PipelineTest, batches: Sequence[Batch], cuts: int, chance: random.Random) -> Iterator[Way]:
+def _cuts(test: PipelineTest, batches: Sequence[Batch], cuts: int, rng: random.Random) -> Iterator[Way]:
     """Ways with other batches: first one batch, then up to `PIECES` batches of equal size, then random batches."""
     unfollowed, followed = _split_followed(test, batches)
     longest = max((len(rows) for rows in followed.values()), default=0)
@@ -159,11 +159,11 @@ def _cuts(test: PipelineTest, batches: Sequence[Batch], cuts: int, chance: rando
         elif number == 1:
             pieces = PIECES
         else:
-            pieces = chance.randint(2, PIECES)
+            pieces = rng.randint(2, PIECES)
         pieces = max(1, min(pieces, longest))
         cut: list[Batch] = [{} for _ in range(pieces)]
         for name, rows in followed.items():
-            places = _places(len(rows), pieces, chance, even=number == 1)
+            places = _places(len(rows), pieces, rng, even=number == 1)
             for batch, (start, end) in zip(cut, pairwise(places), strict=True):
                 if end > start:
                     batch[name] = rows[start:end]
@@ -173,17 +173,17 @@ def _cuts(test: PipelineTest, batches: Sequence[Batch], cuts: int, chance: rando
         yield Way(f"cut into {len(cut)} batch{'es' if len(cut) > 1 else ''} (rows: {sizes})", cut)
 
 
-def _places(count: int, pieces: int, chance: random.Random, *, even: bool) -> list[int]:
+def _places(count: int, pieces: int, rng: random.Random, *, even: bool) -> list[int]:
     """The positions at which `count` rows are cut: `pieces + 1` ascending numbers, from 0 to `count`."""
     if even:
         return [count * number // pieces for number in range(pieces + 1)]
-    inner = sorted(chance.sample(range(1, count), min(pieces - 1, count - 1))) if count > 1 else []
+    inner = sorted(rng.sample(range(1, count), min(pieces - 1, count - 1))) if count > 1 else []
     return [0, *inner, *[count] * (pieces - len(inner))]
 
 
 def _killed(batches: list[Batch], number: int, *, twice: bool) -> Way:
     twice = twice and number % 2 == 1
-    text = "each batch killed, run again and replayed" + (", and given twice" if twice else "")
+    text = "each batch killed, run again and replayed" + (", and fed twice" if twice else "")
     return Way(text, batches, killed=True, twice=twice)
 
 
@@ -195,14 +195,14 @@ def _has_order(test: PipelineTest, feed: Feed) -> bool:
     )
 
 
-def _shuffled(test: PipelineTest, batches: Sequence[Batch], chance: random.Random, number: int) -> Way:
+def _shuffled(test: PipelineTest, batches: Sequence[Batch], rng: random.Random, number: int) -> Way:
     """A way with the rows of each batch in another order: reversed in the first way, random in the others."""
     shuffled = []
     for batch in batches:
         mixed = dict(batch)
         for name, rows in batch.items():
             if not _has_order(test, test.stage.feeds[name]):
-                mixed[name] = rows[::-1] if number == 0 else chance.sample(rows, len(rows))
+                mixed[name] = rows[::-1] if number == 0 else rng.sample(rows, len(rows))
         shuffled.append(mixed)
     return Way(f"its rows in another order, in {len(shuffled)} batch{'es' if len(shuffled) > 1 else ''}", shuffled)
 
@@ -378,7 +378,7 @@ def _last_that_agrees(count: int, agree: Callable[[int], bool]) -> int:
 
 
 def _cut(test: PipelineTest, pipeline: Pipeline, count: int) -> Pipeline:
-    """A pipeline that ends after `count` of its steps, in a table of its own."""
+    """A pipeline that is cut after `count` steps, and writes into a table of its own."""
     from helios.iceberg import Iceberg
 
     stream = pipeline.stream

@@ -167,7 +167,7 @@ class Lake:
         """The records of a topic: those that tests have fed, and those that pipelines have written with `Kafka.sink`.
 
         Raises:
-            NotFound: No pipeline of the tests has the topic.
+            NotFound: No pipeline of the tests reads or writes the topic.
         """
         if topic not in self.topics.logs:
             raise NotFound(f"topic {topic!r} is not in the test's lake. {near_miss(topic, self.topics.logs)}")
@@ -224,7 +224,7 @@ class Lake:
         set_clock(spark, str(self.now))
 
     def catalog(self, name: str) -> Catalog:
-        """The lake's catalog with a name; it is created at the first call."""
+        """The lake's catalog of this name, created at the first call."""
         if name not in self._catalogs:
             catalog = Catalog.local(name, path=self.folder / "catalogs" / name)
             self._catalogs[name] = catalog
@@ -271,7 +271,7 @@ class Lake:
         return replace(pipeline, sink=in_lake)
 
     def named(self, name: str) -> TableName:
-        """The table of the lake with a name."""
+        """Resolves the name of a table in the lake."""
         tests = [pipeline for test in self._tests for pipeline in test.pipelines]
         identifier = Identifier.parse(name, caller())
         if len(identifier.parts) > 2:

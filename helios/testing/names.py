@@ -60,7 +60,7 @@ def short_name(text: str) -> str:
 
 
 def named(name: str, known: Mapping[str, T], what: str) -> T:
-    """The value with a name: the full name, its end, or the short name.
+    """The value that a name means: a full name, the end of one, or a short name.
 
     Args:
         name: The name in the test.

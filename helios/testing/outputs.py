@@ -23,8 +23,8 @@ __tracebackhide__ = hidden
 def delivered(plan: Plan, topics: Topics) -> tuple[list[dict[str, Any]], Schema]:
     """The rows of a target and their columns.
 
-    With a sink of JSON, a record is a row with the fields of its value; bytes are the text that JSON has for them. With
-    other formats, a record is a row with the columns `key` and `value`.
+    If the sink writes JSON, each record is a row with the fields of its value, and binary columns are text, as in the
+    JSON. In other formats, each record is a row with the columns `key` and `value`.
 
     Args:
         plan: The plan of the pipeline, whose target is not a table.

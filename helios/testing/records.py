@@ -58,7 +58,7 @@ def as_bytes(value: Any) -> bytes | None:
 def _json(value: Any) -> Any:
     if isinstance(value, Decimal):
         return float(value)
-    if isinstance(value, date):  # a datetime too
+    if isinstance(value, date):  # or a datetime
         return value.isoformat().replace("+00:00", "Z")
     raise InputError(f"JSON has no value for {value!r}.", fix="give text, numbers, lists and dicts, or raw bytes.")
 

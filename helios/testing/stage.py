@@ -71,7 +71,7 @@ class Stage:
         return replaced
 
     def named(self, name: str) -> Feed:
-        """The feed of the source with a name.
+        """The feed of the source that a name means.
 
         Raises:
             InputError: No source, or several sources, have the name.
@@ -87,7 +87,7 @@ class Stage:
         return name in self.feeds
 
     def take_over(self, name: str, feed: Feed) -> None:
-        """Copies the columns of a source, or a topic of a pattern, from the feed of another test."""
+        """Copies from another test's feed the columns of a source, or a topic that matches a source's pattern."""
         own = self.feeds.get(name)
         if isinstance(own, TableFeed) and isinstance(feed, TableFeed):
             own.declare(feed.schema())
@@ -119,7 +119,7 @@ class Stage:
                 reached = reached or killed
             runs.run(plan, spark, emit, again=run_again and kill is None)
         if kill is not None and not reached and strict:
-            raise InputError(f"no batch reached the moment {kill!r}: no row came to the target.")
+            raise InputError(f"no batch reached the moment {kill!r}: no row reached the target.")
 
     def _stand_in_topics(self) -> None:
         from helios.testing.spark.topics import LakeTopics

@@ -11,7 +11,7 @@ from helios.testing.diff import Different
 
 
 def require_no_spread(pipelines: Sequence[Pipeline], ignore: Sequence[str]) -> None:
-    """Refuses expressions that depend on the tasks of a run, since the few rows of a test all come to one task.
+    """Refuses expressions that depend on the tasks of a run, since the few rows of a test are all in one task.
 
     Args:
         pipelines: The pipelines.

@@ -31,7 +31,7 @@ class Topics:
     Attributes:
         broker: The address of the broker that the lake replaces.
         logs: The records, by topic and partition.
-        changes: The number of changes of databases so far.
+        changes: The number of database changes fed so far.
     """
 
     broker: str

@@ -213,7 +213,7 @@ CASES = {
         World.rest,
         lambda w: w.s3(access_key_id="AKIAWRONG"),
         2,
-        "access key is unknown",
+        "does not know the access key",
         "access_key_id",
         True,
     ),

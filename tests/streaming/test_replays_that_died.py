@@ -108,7 +108,7 @@ def test_a_batch_that_has_not_landed_is_not_replayed_and_is_said_to_wait(world: 
         world.run(small(world, 10))
     done = replay(world, small(world, 150))
     assert (done.taken, done.stayed, done.waiting) == (0, 0, 2)
-    assert "holds nothing to replay; 2 rows of an unfinished batch wait: run the pipeline first" in _summary(done)
+    assert "has nothing to replay; 2 rows of an unfinished batch wait: run the pipeline first" in _summary(done)
     world.run(small(world, 10))
     done = replay(world, small(world, 150))
     assert (done.taken, done.stayed, done.waiting) == (1, 1, 0)

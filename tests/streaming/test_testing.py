@@ -407,7 +407,7 @@ FAULTS: dict[str, tuple[Callable[[], Pipeline], str]] = {
         lambda: ORDERS >> with_columns(k="1") >> sink().upsert("customer", order_by="k"),
         "difference begins in the write",
     ),
-    "merge": (lambda: ORDERS >> sink("shop.merged").merge_sql(ADDING), "given twice"),
+    "merge": (lambda: ORDERS >> sink("shop.merged").merge_sql(ADDING), "fed twice"),
     "batch": (lambda: ORDERS >> start_of_batch >> sink(), r"before call\(start_of_batch\)"),
     "window": (lambda: ORDERS >> doubled >> with_the_row_before >> sink(), r"before call\(with_the_row_before\)"),
     "now": (lambda: ORDERS >> now >> sink(), r"before call\(now\)"),

@@ -128,7 +128,7 @@ class NessieCatalog(MetastoreCatalog):
             # A commit moves all tables or none: one table with its old metadata shows that none was moved.
             if any(_all_at(contents, {name: move.before}) for name, move in moves.items()):
                 return False
-            # Only the tables' ledgers can tell whether this commit was applied before the other commits.
+            # Only the ledgers in the tables show whether this commit was applied before the other commits.
             raise
         return True
 

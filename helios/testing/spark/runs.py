@@ -1,4 +1,4 @@
-"""Runs the pipelines of a test: in a session of their own, with a driver that dies, or repeating a batch."""
+"""Runs the pipelines of a test in a session of their own, kills their driver, and repeats batches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RUN_SECONDS = 300.0
 
 
 class Killed(Exception):
-    """The death of the driver at the moment that the test named."""
+    """Stands for the death of the driver, at the moment that the test chose."""
 
 
 def new_session(config: Config, components: Sequence[str]) -> SparkSession:
@@ -107,14 +107,14 @@ MOMENTS: Mapping[str, tuple[object, str, bool]] = {
 }
 """The moments at which a driver dies: a function's owner, its name, and whether the driver dies after the call.
 
-`_confirmed` is called when the rejected rows of a batch are written. `confirm` is called when the files of a batch are
-written. When `execute` returns, the target has the batch, but Spark's log does not have it yet.
+`_confirmed` is called once the rejected rows of a batch are written, `confirm` once the files of a batch are written.
+When `execute` returns, the target has the batch, but Spark's log does not have it yet.
 """
 
 
 @contextmanager
 def dying(moment: str) -> Iterator[list[str]]:
-    """Lets the driver die once, at a moment of the runs in the block; the list then contains the moment."""
+    """Makes the driver die once, at the moment, while the block runs; the list then contains the moment."""
     owner, name, after_call = MOMENTS[moment]
     real = getattr(owner, name)
     died: list[str] = []

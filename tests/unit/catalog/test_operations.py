@@ -249,7 +249,7 @@ def test_metadata_that_is_gone_or_broken(sales: Catalog) -> None:
         with pytest.raises(RunError) as error:
             sales.load("sales.orders")
         assert error.value.what.startswith(f"table dev.sales.orders: its metadata cannot be read from {location}: ")
-        assert error.value.fix == "restore the file, or take the table out of the catalog with .drop_table()."
+        assert error.value.fix == "restore the file, or remove the table from the catalog with .drop_table()."
     file.write_text(content)
     assert sales.load("sales.orders").snapshots() == []
 

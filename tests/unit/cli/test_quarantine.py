@@ -141,7 +141,7 @@ def test_an_empty_quarantine(cli: Run, catalog: Catalog) -> None:
     catalog.create_table("shop.rejected", REJECTED)
     for arguments in ((), ("--rows", "1")):
         shown = cli("quarantine", "shop.rejected", *arguments)
-        assert (shown.exit_code, shown.stdout, shown.stderr) == (0, "", "local.shop.rejected holds no rows.\n")
+        assert (shown.exit_code, shown.stdout, shown.stderr) == (0, "", "local.shop.rejected has no rows.\n")
     assert json.loads(cli("quarantine", "shop.rejected", "--json").stdout) == []
 
 
