@@ -32,7 +32,7 @@ class Outage:
         return self._since is not None
 
     def pause(self, replicas: int = 1) -> float | None:
-        """Seconds until the next attempt after a failed one; None when the limit is reached.
+        """Seconds until the next attempt after a failed one; None when the limit is reached and no replica answers.
 
         Args:
             replicas: The number of replicas. The pause comes after all of them were tried.
@@ -43,10 +43,10 @@ class Outage:
         self._tries += 1
         rounds, tried = divmod(self._tries, replicas)
         left = self._since + self.limit - now
-        if left <= 0:
-            return None
-        # The last attempt is made exactly at the limit.
-        return min(outage_pause(rounds), left) if tried == 0 else 0.0
+        if tried != 0:
+            return 0.0
+        # The last round begins exactly at the limit.
+        return min(outage_pause(rounds), left) if left > 0 else None
 
     def end(self) -> float | None:
         """Ends the outage; returns its seconds, or None if there was none."""

@@ -33,7 +33,16 @@ def test_pauses_double_up_to_a_bound_and_the_last_try_is_at_the_end(clock: list[
 
 
 def test_other_replicas_are_asked_at_once(clock: list[float]) -> None:
-    assert pauses(Outage(4.0), clock, ways=3) == [0.0, 0.0, 0.5, 0.0, 0.0, 1.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.5]
+    found = pauses(Outage(4.0), clock, ways=3)
+    assert found == [0.0, 0.0, 0.5, 0.0, 0.0, 1.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.5, 0.0, 0.0]
+
+
+def test_each_replica_is_asked_before_a_run_gives_up(clock: list[float]) -> None:
+    """Also where the first one takes longer than the limit to fail."""
+    one = Outage(3.0)
+    assert one.pause(3) == 0.0
+    clock[0] += 5.0
+    assert (one.pause(3), one.pause(3)) == (0.0, None)
 
 
 def test_each_outage_has_all_of_the_time(clock: list[float]) -> None:
