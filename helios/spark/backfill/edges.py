@@ -53,7 +53,7 @@ def of_filter(error: Exception, where: str) -> InputError | None:
     if found is None or found["value"] not in where:
         return None
     return InputError(
-        f"--where ({where}): '{found['value']}' is not a {found['kind'].lower()}.",
+        f"--where ({where}): '{found['value']}' is not of type {found['kind'].lower()}.",
         fix="write the value as its column has it; a time as '2026-01-05 10:00:00'.",
     )
 
