@@ -50,6 +50,8 @@ class Record:
         audited: Whether its batches have ever waited for an audit: someone may publish such a batch by hand.
         published: Set from a publication until the next run: the pipeline of the branch from which this record was
             copied.
+        rolled_back: Whether a new checkpoint has ever continued behind rows that the table has lost, or may have lost:
+            the sources still hold these rows. A full refresh reads all again, and forgets it.
     """
 
     checkpoint: str
@@ -69,6 +71,7 @@ class Record:
     keys: str | None = None
     audited: bool = False
     published: str | None = None
+    rolled_back: bool = False
 
     def renamed(self, was: str) -> Record:
         """The record for a new name of the pipeline.
@@ -96,7 +99,7 @@ class Record:
 
     def as_json(self) -> str:
         values = asdict(self)
-        for name in ("aside", "beside", "formerly", "quarantines", "audited"):
+        for name in ("aside", "beside", "formerly", "quarantines", "audited", "rolled_back"):
             if not values[name]:
                 del values[name]
         for name in ("appended", "branch", "start", "upserts", "keys", "published"):

@@ -18,12 +18,13 @@ from helios.sources.kinds import position_of
 from helios.spark.backfill.recompute import FROM, Ends, ReadOnlyCheckpoint
 from helios.spark.backfill.slices import Slice
 from helios.spark.checkpoint.files import Identity
-from helios.spark.iceberg import filters
+from helios.spark.iceberg import filters, tables
 from helios.spark.iceberg.added_files import changes_files
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.scan_tasks import plan_tasks, read_tasks
 from helios.spark.iceberg.validators import COMPACTION
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+from helios.spark.sinks.records import names_of
 from helios.table.ledger import Record, Starts, parse
 from helios.table.refs import LEDGER
 
@@ -46,6 +47,22 @@ class Standing:
     batch: int
     ends: Ends
     entries: tuple[Entry, ...]
+
+
+def rolled_back_error(plan: Plan, source: str) -> InputError:
+    """The error for a pipeline whose source still has rows that its target has lost.
+
+    Args:
+        plan: The pipeline.
+        source: What is read, for the message.
+    """
+    return InputError(
+        f"{plan.pipeline} has continued with a new checkpoint behind batches or replays that were rolled back: "
+        f"{source} still has their rows, which would come back; nothing was written.",
+        where=plan.origin,
+        fix="repair commits that the table still has, other than the first one, with --commits; or name a table or a "
+        "folder of the same columns without these rows: --from.",
+    )
 
 
 class LivePipeline:
@@ -118,15 +135,20 @@ class LivePipeline:
         return max(self.checkpoint.batches("commits"), default=-1)
 
     def starts(self, standing: Standing, table: JavaTable) -> Starts:
-        """Where the followed sources were first read from.
+        """Where the followed sources were first read from; behind all batches that were rolled back.
 
         Raises:
-            InputError: That is not known, as the pipeline has begun a new checkpoint since.
+            InputError: That is not known, as the pipeline has begun a new checkpoint since; or batches that were rolled
+                back lie behind it.
         """
         starts: Starts | None = self.checkpoint.start()
+        if standing.record.rolled_back:
+            if starts and self._only_checkpoint(standing, table):
+                return starts
+            raise rolled_back_error(self._plan, "the source")
         if standing.record.start:
             return standing.record.start
-        if starts and (all(map(_begins, starts)) or self._only_checkpoint(table)):
+        if starts and (all(map(_begins, starts)) or self._only_checkpoint(standing, table)):
             return starts
         raise InputError(
             f"where {self._plan.pipeline} has first begun to read is not known any more, as it has gone on with "
@@ -135,10 +157,11 @@ class LivePipeline:
             fix=f"{FROM}.",
         )
 
-    def _only_checkpoint(self, table: JavaTable) -> bool:
-        """True if the whole history of a table shows no other checkpoint of the pipeline."""
-        history = History(table, table.currentSnapshot())
-        ours = [one for one in history if one.summary().get("helios.pipeline") in self._plan.write.pipelines]
+    def _only_checkpoint(self, standing: Standing, table: JavaTable) -> bool:
+        """True if the whole history of the target shows no other checkpoint of the pipeline."""
+        history = History(table, tables.head(table, self._plan.write.sink.branch_name))
+        names = names_of(table, self._plan.write.pipelines, standing.record)
+        ours = [one for one in history if one.summary().get("helios.pipeline") in names]
         return history.expired is None and all(
             one.summary().get("helios.checkpoint") == self.identity.id for one in ours
         )

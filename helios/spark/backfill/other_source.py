@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from pyspark.errors import AnalysisException
@@ -11,10 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 from helios.catalog.names import TableName
 from helios.errors import InputError, NotFound
 from helios.plan.nodes import Plan
-from helios.plan.other_pipelines import Entry
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.common.spark.protocol import Source, current_rows
 from helios.sources.kinds import position_of
+from helios.spark.backfill.live import Standing, rolled_back_error
 from helios.spark.backfill.recompute import OtherRows
 from helios.spark.iceberg import tables
 from helios.spark.jvm.sql import quoted
@@ -23,28 +22,29 @@ FORMATS = ("parquet", "orc", "avro")
 """The formats of a folder that is read in place of a source that reads no files: they say their columns."""
 
 
-def other_rows(spark: SparkSession, plan: Plan, other: TableName | str, entries: Sequence[Entry]) -> OtherRows:
+def other_rows(spark: SparkSession, plan: Plan, other: TableName | str, standing: Standing) -> OtherRows:
     """The rows of `--from`, with the columns of the source.
 
     Args:
         spark: The session.
         plan: The pipeline, which follows one source.
         other: The table, or the path of the folder.
-        entries: How far the pipeline has come, as the ledger keeps it: of the source's own table, only what was there
-            then is read.
+        standing: How far the pipeline has come: of the source's own table, only what was there then is read.
     """
     if isinstance(other, str):
         return lambda source: _fitted(source, _folder(spark, plan, source, other), other)
-    return lambda source: _fitted(source, _table(spark, other, entries), other.text)
+    return lambda source: _fitted(source, _table(spark, plan, other, standing), other.text)
 
 
-def _table(spark: SparkSession, name: TableName, entries: Sequence[Entry]) -> DataFrame:
+def _table(spark: SparkSession, plan: Plan, name: TableName, standing: Standing) -> DataFrame:
     table = tables.load_table(spark, name)
     if table is None:
         raise NotFound(f"--from {name.text}: there is no such table.")
-    own = next((entry for entry in entries if entry.get("uuid") == str(table.uuid())), None)
+    own = next((entry for entry in standing.entries if entry.get("uuid") == str(table.uuid())), None)
     if own is None:
         return spark.table(name.sql)
+    if standing.record.rolled_back:
+        raise rolled_back_error(plan, f"--from {name.text}, its own source,")
     at = position_of(own.get("place"))
     snapshot = at[1].snapshot if at is not None and not at[1].partial else None
     if snapshot is None or table.snapshot(snapshot) is None:

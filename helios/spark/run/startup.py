@@ -342,6 +342,7 @@ class StartupValidator:
                 claim = first_claim(self.plan, identity, record, self.beside)
                 keys = keys_of(self.context, identity.id, None)
                 claim = replace(claim, position=None, appended=None, steps=steps, start=start, keys=keys)
+                claim = replace(claim, rolled_back=False)
                 ledger = Ledger(table, self.plan.pipeline, identity.id, steps, self.branch)
                 empty(ledger, claim, self.plan.write.pipelines, self.plan.write.sink.retrying)
             for each in quarantines(context, record):

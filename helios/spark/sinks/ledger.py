@@ -343,6 +343,7 @@ class Ledger:
             quarantines=self._last.quarantines if self._last is not None else (),
             keys=self._keys,
             audited=self._last is not None and self._last.audited,
+            rolled_back=self._last is not None and self._last.rolled_back,
         )
 
     def unseen_error(self, batch: int, why: str) -> RunError:

@@ -148,12 +148,9 @@ class RollbackGuard:
 
     def _refuse_without_replay(self, head: JavaSnapshot | None) -> None:
         """Raises if the table no longer holds the last replay, whose rows have left the quarantine."""
-        replay = replay_of(self._table, self._pipeline)
-        landing = landing_of(replay.record) if replay is not None else None
+        landing = self._last_replay()
         if landing is None:
             return
-        if self._replay is not None and self._replay.snapshot == landing.snapshot:
-            landing = self._replay
         if presence_of(self._table, head, landing) is Presence.GONE:
             raise LedgerError(
                 f"{self._table.name()} was rolled back or replaced: snapshot {landing.snapshot}, a replay of "
@@ -165,6 +162,13 @@ class RollbackGuard:
         assert head is not None
         self._replay = replace(landing, head=int(head.snapshotId()))
 
+    def _last_replay(self) -> Landing | None:
+        """The landing of the last replay, with the newest head that is known to descend from it."""
+        replay = replay_of(self._table, self._pipeline)
+        landing = landing_of(replay.record) if replay is not None else None
+        known = self._replay
+        return known if known is not None and landing is not None and known.snapshot == landing.snapshot else landing
+
     def landed(self, batch: int, snapshot: int | None) -> None:
         """Notes a committed batch in the checkpoint."""
         committed = self._table.snapshot(snapshot) if snapshot is not None else None
@@ -175,13 +179,18 @@ class RollbackGuard:
     def accepted(self, record: Record, head: JavaSnapshot | None) -> Record:
         """The record with the snapshot after which a new checkpoint continues: its own, or the head if its own is lost.
 
+        The record says whether a batch or a replay is lost.
+
         Raises:
             LedgerError: The target has a later batch than its record names, and would get the rows of that batch again.
         """
-        landing = self._last(record)
+        replay, landing = self._last_replay(), self._last(record)
+        if replay is not None and presence_of(self._table, head, replay) is Presence.GONE:
+            record = replace(record, rolled_back=True)
         if landing is None and record.position is None:
             return record
         if landing is None or self._presence(landing, head) is not Presence.PRESENT:
+            record = replace(record, rolled_back=record.rolled_back or landing is not None)
             if head is None:
                 return record
             return replace(record, snapshot=int(head.snapshotId()), sequence=int(head.sequenceNumber()))
