@@ -180,7 +180,7 @@ class Backfill:
         other = None
         if self._other is not None:
             other = other_rows(self._spark, plan, self._other, standing)
-            self._recompute.resume(self._checkpoint.start() or ())
+            self._recompute.resume(self._checkpoint.start() or (), instead=True)
         else:
             self._recompute.resume(self._live.starts(standing, table))
         self._refuse_state()

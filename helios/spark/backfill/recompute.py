@@ -10,7 +10,7 @@ from typing import TypeAlias
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import override
 
-from helios.errors import HeliosError, InputError
+from helios.errors import HeliosError, InputError, LedgerError
 from helios.plan.nodes import Plan, ReadPlan
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.common.spark.past import Past, past_of
@@ -27,7 +27,7 @@ Ends: TypeAlias = "tuple[Position | None, ...]"
 """How far each followed source is read."""
 OtherRows: TypeAlias = Callable[[Source], DataFrame]
 """Gives rows that are read in place of a source's own."""
-FROM = "name a table or a folder that has them, with the same columns: --from"
+FROM = "name a table or a folder that has them, with the same columns: --from, which goes with --where"
 
 
 class ReadOnlyFiles(SmallFiles):
@@ -107,17 +107,24 @@ class Recompute:
         self._sources = {index: open_source(context, index) for index in range(len(plan.reads))}
         self._followed = [index for index, read in enumerate(plan.reads) if read.source.streaming]
 
-    def resume(self, starts: Starts) -> None:
+    def resume(self, starts: Starts, *, instead: bool = False) -> None:
         """Begins where the pipeline first began, before anything is read.
 
         Args:
             starts: The starting positions of the followed sources.
+            instead: Whether another table or folder is read up to the pipeline's position. The source may then be
+                another table than the one that the pipeline has read.
 
         Raises:
             HeliosError: A source was replaced since, or the script declares another start.
         """
         for index, entry in zip(self._followed, starts, strict=True):
-            self._sources[index].resume(entry)  # type: ignore[arg-type]
+            source = self._sources[index]
+            present = {"uuid": source.read_plan.uuid} if instead and source.read_plan.uuid is not None else {}
+            try:
+                source.resume({**entry, **present})  # type: ignore[typeddict-item]
+            except LedgerError as error:
+                raise _lost_error(source.read_plan, error) from error
 
     def rows(self, after: Ends | None, to: Ends, other: OtherRows | None = None) -> Built | None:
         """The rows after all steps; None where nothing lies between the positions.
@@ -193,9 +200,13 @@ def expired_explained(read: ReadPlan) -> Generator[None, None, None]:
     try:
         yield
     except HeliosError as error:
-        what = error.what.rstrip(".")
-        raise InputError(
-            f"{read.name} does not hold any more what the backfill asks for: {what}; nothing was written.",
-            where=read.source.origin,
-            fix=f"{FROM}.",
-        ) from error
+        raise _lost_error(read, error) from error
+
+
+def _lost_error(read: ReadPlan, error: HeliosError) -> InputError:
+    what = error.what.rstrip(".")
+    return InputError(
+        f"{read.name} does not hold any more what the backfill asks for: {what}; nothing was written.",
+        where=read.source.origin,
+        fix=f"{FROM}.",
+    )
