@@ -1,4 +1,4 @@
-"""Each message that docs/troubleshooting.md quotes is printed by the code, so that `helios explain` finds it by its text."""
+"""Each message that docs/troubleshooting.md quotes is one of the code, so that `helios explain` finds it."""
 
 from __future__ import annotations
 
