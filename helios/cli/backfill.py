@@ -89,7 +89,7 @@ def _backfilled(loaded: Loaded, ask: Ask, resume: str, *, dry_run: bool) -> Back
     from helios.plan.backfills import refuse_ask, refuse_backfill, refuse_other_source
 
     plan = options.only_plan(loaded, "backfill")
-    refuse_backfill(plan)
+    refuse_backfill(plan, commits=ask.commits is not None)
     source = None
     if ask.other is not None:
         refuse_other_source(plan)
@@ -178,10 +178,8 @@ def _print(done: Backfilled, resume: str) -> None:
             [(one.slice, f"{one.before:,}", f"{one.after:,}") for one in done.slices],
             numbers=("rows now", "rows after"),
         )
-        click.echo(
-            f"{done.table}: {slices} would be written; {rows} in {done.bytes or 0:,} bytes of files would be replaced "
-            f"by {after:,}."
-        )
+        size = f" in {done.bytes:,} bytes of files" if done.bytes is not None else ""
+        click.echo(f"{done.table}: {slices} would be written; {rows}{size} would be replaced by {after:,}.")
         return
     if done.left:
         count = done.resumed + len(done.slices)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from helios.errors import InputError, NotFound, near_miss
 from helios.model.flow import flows
+from helios.model.modes import Mode
 from helios.model.target import TargetKind
 from helios.plan.filter_values import refuse_values
 from helios.plan.nodes import Plan, ReadPath
@@ -73,26 +74,45 @@ class Cut:
     kind: str
 
 
-def refuse_backfill(plan: Plan) -> None:
-    """Rejects a pipeline whose history cannot be replaced slice by slice.
+def refuse_backfill(plan: Plan, *, commits: bool = False) -> None:
+    """Rejects a pipeline whose history cannot be replaced.
+
+    Args:
+        plan: The pipeline.
+        commits: Whether commits are to be repaired, and not rows that a filter names.
 
     Raises:
         InputError: The pipeline is one of these; the message has the reason.
     """
-    write = plan.write
+    write, fix = plan.write, None
     why = TARGETS.get(write.sink.target)
     if why is None and plan.path is ReadPath.STREAM:
         why = f"it is a stateful stream ({plan.why}), and its state is that of the newest rows"
     elif why is None and plan.view is not None:
         why = "it maintains a view: `helios run --full-refresh` computes it again"
     elif why is None and not write.mode.traits.only_adds:
-        why = f"its mode is {write.mode.text()}, and only appended rows can be repaired"
-    elif why is None and plan.path is ReadPath.BATCH:
+        why, fix = _refused_mode(write.mode, commits=commits)
+    if why is None and plan.path is ReadPath.BATCH:
         why = "it reads its sources once: give its source a .where(...) and its sink .overwrite(filter), and run it"
     elif why is None and any(read.source.carries_order or read.source.reads_changes for read in plan.reads):
         why = "it reads changes of a source, and the changes between two states depend on the states between them"
     if why is not None:
-        raise InputError(f"{plan.pipeline} cannot be backfilled: {why}.", where=plan.origin)
+        raise InputError(f"{plan.pipeline} cannot be backfilled: {why}.", where=plan.origin, fix=fix)
+
+
+def _refused_mode(mode: Mode, *, commits: bool) -> tuple[str | None, str | None]:
+    """Why rows of a mode that replaces rows are not repaired, and the way on; None where they are."""
+    upsert, refill = mode.upsert, "refill the target with `helios run --full-refresh`."
+    if upsert is None or upsert.history:
+        return f"its mode is {mode.text()}, and rows that it has replaced are not put back", refill
+    if not commits:
+        return (
+            f"its mode is {mode.text()}, and a filter does not name the batches from which a key has its row",
+            "name the commits, as `helios history` shows them: --commits A..B.",
+        )
+    if upsert.order_by is not None and upsert.delete_when is not None:
+        return f"its mode is {mode.text()}, and the deletes that it remembers are not in the table", refill
+    return None, None
 
 
 def refuse_ask(plan: Plan, ask: Ask) -> None:

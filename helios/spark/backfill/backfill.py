@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -28,6 +29,7 @@ from helios.plan.backfills import (
 )
 from helios.plan.nodes import Plan
 from helios.spark.backfill.edges import Edges, of_filter, refuse_filter
+from helios.spark.backfill.keyed_rows import BatchRows
 from helios.spark.backfill.live import LivePipeline, Standing
 from helios.spark.backfill.notes import Notes, State
 from helios.spark.backfill.other_source import other_rows
@@ -38,6 +40,7 @@ from helios.spark.backfill.repair import Base, Repair, Slices, repaired
 from helios.spark.backfill.result import Backfilled, Progress, Repaired
 from helios.spark.backfill.slices import Counted, Slice, slice_of, slices_of
 from helios.spark.backfill.started import Started, made_by
+from helios.spark.backfill.upserts import RedoUpserts
 from helios.spark.backfill.writers import Target
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg import tables
@@ -85,7 +88,7 @@ class Backfill:
         note: Callable[[str], None] = lambda text: None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        refuse_backfill(plan)
+        refuse_backfill(plan, commits=ask.commits is not None)
         if other is not None:
             refuse_other_source(plan)
         self._plan, self._spark, self._ask, self._tell, self._other = plan, spark, ask, tell, other
@@ -293,7 +296,7 @@ class Backfill:
 
     # commits
 
-    def _redo(self) -> Redo:
+    def _redo(self, *, evolves: bool) -> Redo | RedoUpserts:
         plan, branch = self._plan, self._plan.write.sink.branch_name
         standing = self._look()
         loaded = plan.write.table.catalog.load(plan.write.table.within)
@@ -306,6 +309,25 @@ class Backfill:
         starts = self._live.starts(standing, self._table) if asked[0].before is None else self._checkpoint.start()
         self._recompute.resume(starts or ())
         self._refuse_state()
+        if plan.write.mode.upsert is not None:
+            return RedoUpserts(
+                plan=plan,
+                spark=self._spark,
+                target=self._table,
+                ledger=None,
+                live=self._live,
+                rows=BatchRows(
+                    plan=plan,
+                    spark=self._spark,
+                    table=self._table,
+                    recompute=self._recompute,
+                    rejects=self._rejects,
+                    evolves=evolves,
+                ),
+                asked=asked,
+                names=own,
+                verify=lambda: None,
+            )
         return Redo(
             plan=plan,
             spark=self._spark,
@@ -320,17 +342,26 @@ class Backfill:
         )
 
     def _counted_commits(self) -> Backfilled:
-        redo, head = self._redo(), self._head()
+        redo, head = self._redo(evolves=False), self._head()
+        if isinstance(redo, RedoUpserts):
+            at = self._look()
+            return replace(self._result((redo.counted(self._head(), at),)), dry_run=True)
         slices = slices_of_commits(list(redo.commits.values()))
         found = tuple(redo.counted(one, head) for one in slices)
         sizes = [int(file.fileSizeInBytes()) for one in slices for file in redo.held(one, head).files]
         return replace(self._result(found), dry_run=True, bytes=sum(sizes) if sizes else None)
 
     def _run_commits(self, lease: Lease) -> Backfilled:
-        redo = self._redo()
-        started = self._started()
-        state, ledger = started.resumed() or started.begin(slices_of_commits(list(redo.commits.values())))
-        return self._repaired(replace(redo, ledger=ledger, verify=lease.verify), state, ledger)
+        redo = self._redo(evolves=True)
+        with ExitStack() as stack:
+            if isinstance(redo, RedoUpserts):
+                redo.alone(stack)
+                slices = redo.slices
+            else:
+                slices = slices_of_commits(list(redo.commits.values()))
+            started = self._started()
+            state, ledger = started.resumed() or started.begin(slices)
+            return self._repaired(replace(redo, ledger=ledger, verify=lease.verify), state, ledger)
 
     def _started(self) -> Started:
         """What begins this backfill, or goes on with it; once what it reads is known."""

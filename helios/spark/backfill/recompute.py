@@ -126,13 +126,16 @@ class Recompute:
             except LedgerError as error:
                 raise _lost_error(source.read_plan, error) from error
 
-    def rows(self, after: Ends | None, to: Ends, other: OtherRows | None = None) -> Built | None:
+    def rows(
+        self, after: Ends | None, to: Ends, other: OtherRows | None = None, *, positioned: bool = False
+    ) -> Built | None:
         """The rows after all steps; None where nothing lies between the positions.
 
         Args:
             after: Where the part begins; None for the first start.
             to: Where it ends.
             other: Gives the rows that are read in place of the followed source's own.
+            positioned: Whether each row carries its position in the source, as in a batch of an ordered upsert.
 
         Raises:
             InputError: A source no longer holds the part; names what is missing.
@@ -147,7 +150,8 @@ class Recompute:
                 with expired_explained(source.read_plan):
                     _refuse_restarted(to[place] if after is None else None)
                     span = source.span(begun if begun is not None else source.start(), to[place])
-                    parts[index] = source.read(self._spark, span) if span.start != span.end else None
+                    some = span.start != span.end
+                    parts[index] = source.read(self._spark, span, positioned=positioned) if some else None
             source.context.rejected_input.take()  # bad rows of the source, which the pipeline has handled
         if all(part is None for part in parts.values()):
             return None

@@ -16,9 +16,9 @@ pytestmark = pytest.mark.promise("backfill")
 
 FOLLOWED = 'Iceberg.source("a.s").incremental()'
 REFUSED = {
-    f"{FOLLOWED} >> SINK.upsert('id')": "its mode is upsert by id",
-    f"{FOLLOWED} >> SINK.upsert('id', order_by='id', history=True)": "its mode is upsert by id",
-    f"{FOLLOWED} >> SINK.overwrite_partitions()": "its mode is overwrite the touched partitions",
+    f"{FOLLOWED} >> SINK.upsert('id')": "a filter does not name the batches from which a key has its row",
+    f"{FOLLOWED} >> SINK.upsert('id', order_by='id', history=True)": "rows that it has replaced are not put back",
+    f"{FOLLOWED} >> SINK.overwrite_partitions()": "its mode is overwrite the touched partitions, and rows that it has",
     f"{FOLLOWED} >> SINK.route(by='day')": "it routes its rows into many tables",
     f"{FOLLOWED} >> SINK.audit({{'some': 'count(*) > 0'}}).publish()": "its batches wait for an audit",
     f"{FOLLOWED} >> Console.sink()": "its target is not a table",
@@ -47,6 +47,20 @@ def test_pipelines_without_a_backfill(cli: Callable[..., Any], folder: Path, pip
     assert done.exit_code == 2, done.output
     assert "cannot be backfilled" in done.output
     assert REFUSED[pipeline] in done.output
+
+
+@pytest.mark.parametrize(
+    ("mode", "why"),
+    [
+        ("upsert('id', order_by='id', delete_when='id < 0')", "the deletes that it remembers are not in the table"),
+        ("overwrite_partitions()", "its mode is overwrite the touched partitions, and rows that it has replaced"),
+    ],
+)
+def test_commits_without_a_backfill(cli: Callable[..., Any], folder: Path, mode: str, why: str) -> None:
+    script(folder, f"{FOLLOWED} >> SINK.{mode}")
+    done = cli("backfill", "pipeline.py", "--commits", "3")
+    assert done.exit_code == 2, done.output
+    assert why in done.output
 
 
 def test_options(cli: Callable[..., Any], folder: Path) -> None:

@@ -1,0 +1,209 @@
+"""The rows of a target with keys, at its snapshots, and those that the script gives of the batches of its upsert."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import cast
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from helios.errors import InputError
+from helios.model.columns import POSITION
+from helios.model.modes import Upsert
+from helios.plan.checks.sinks import left_out
+from helios.plan.nodes import Plan
+from helios.spark.backfill.batches import PastBatch, PastBatches
+from helios.spark.backfill.recompute import Recompute
+from helios.spark.backfill.rejects import Rejects
+from helios.spark.checkpoint.upsert_state import DELETED, ORDER
+from helios.spark.diff.rows import OTHER_TASKS
+from helios.spark.iceberg.merge_scope import MergeScope, reach_of
+from helios.spark.iceberg.multiset import net
+from helios.spark.iceberg.scan_tasks import plan_tasks, read_tasks
+from helios.spark.iceberg.schema import align
+from helios.spark.iceberg.tables import spark_schema
+from helios.spark.jvm.compiled import instance
+from helios.spark.jvm.sql import quoted
+from helios.spark.jvm.types.files import JavaFileScanTask, JavaTaskComparer
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+from helios.spark.jvm.types.java import JavaList
+from helios.spark.sinks import merge
+from helios.spark.sinks.alignment import SchemaAligner, columns_of
+from helios.spark.sinks.table import split_invalid
+from helios.spark.steps.build import Built
+
+BATCH, SIGN = "__helios_batch", "__helios_sign"
+"""The number of a row's batch, and 1 for a row that comes, -1 for one that goes."""
+BEFORE = -1
+"""The batch of the rows from before all batches."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetStates:
+    """The rows of a target at its snapshots.
+
+    Attributes:
+        spark: The session.
+        table: Iceberg's table object.
+        keys: The key columns.
+    """
+
+    spark: SparkSession
+    table: JavaTable
+    keys: tuple[str, ...]
+
+    @property
+    def schema(self) -> StructType:
+        return spark_schema(self.spark, self.table)
+
+    def at(self, snapshot: JavaSnapshot | None, scope: MergeScope) -> DataFrame:
+        """The rows of a state whose keys are in a scope, in the table's present columns."""
+        if snapshot is None:
+            return self._read(None)
+        scan = self.table.newScan().useSnapshot(int(snapshot.snapshotId()))
+        if snapshot.schemaId() == self.table.schema().schemaId():  # else the filter is bound to other columns
+            types = {field.name: field.dataType for field in self.schema.fields}
+            scan = scan.filter(reach_of(self.table, types, scope).within)
+        return scope.narrow(self._read(plan_tasks(self.spark, scan)))
+
+    def changed_keys(self, before: JavaSnapshot | None, after: JavaSnapshot) -> DataFrame:
+        """The keys whose rows differ between two states; only files that differ are read."""
+        second = plan_tasks(self.spark, self.table.newScan().useSnapshot(int(after.snapshotId())))
+        if before is None:
+            return self._keys(self._read(second))
+        first = plan_tasks(self.spark, self.table.newScan().useSnapshot(int(before.snapshotId())))
+        comparer = cast("JavaTaskComparer", instance(self.spark, OTHER_TASKS))
+        lost, came = list(comparer.call(first, second).toArray())
+        return self._keys(self.difference(self._read(lost), self._read(came)))
+
+    def difference(self, before: DataFrame, after: DataFrame) -> DataFrame:
+        """The rows that one has and the other lacks, with their `SIGN`, as multisets."""
+        fields = self.schema.fields
+        names = [quoted(field.name) for field in fields]
+        signed = [rows.select(*names, F.lit(sign).alias(SIGN)) for rows, sign in ((before, -1), (after, 1))]
+        return net(signed[0].unionByName(signed[1]), fields, (), SIGN)
+
+    def _keys(self, rows: DataFrame) -> DataFrame:
+        return rows.select(*map(quoted, self.keys)).distinct()
+
+    def _read(self, tasks: JavaList[JavaFileScanTask] | None) -> DataFrame:
+        if tasks is None or not tasks.size():
+            return self.spark.createDataFrame([], self.schema)
+        return read_tasks(self.spark, self.table, tasks).select(*map(quoted, self.schema.names))
+
+
+@dataclass(kw_only=True)
+class BatchRows:
+    """The rows that the script gives of the batches of an upsert.
+
+    Attributes:
+        plan: The pipeline.
+        spark: The session.
+        table: Iceberg's table object.
+        recompute: The steps of the script over its sources.
+        rejects: The quarantine of the pipeline.
+        evolves: Whether the target gets new columns of the script; False for a dry run.
+    """
+
+    plan: Plan
+    spark: SparkSession
+    table: JavaTable
+    recompute: Recompute
+    rejects: Rejects
+    evolves: bool
+
+    @property
+    def mode(self) -> Upsert:
+        mode = self.plan.write.mode.upsert
+        assert mode is not None  # other modes are refused
+        return mode
+
+    def prepare(self) -> None:
+        """Adds new columns of the script to the target.
+
+        Raises:
+            InputError: The target does not store the order, or has columns that the script does not give.
+        """
+        made = self.recompute.analyzed()
+        hidden = {name.lower() for name in (POSITION, *self._left_out(made.schema))}
+        given = StructType([field for field in made.schema.fields if field.name.lower() not in hidden])
+        if self.evolves:
+            SchemaAligner(self.spark, self.plan, self.plan.write.table, self.table).evolved(given)
+        stored, named = spark_schema(self.spark, self.table).names, {name.lower() for name in given.names}
+        order = (self.mode.order_by or "").strip("` ").lower()
+        kept = [name for name in stored if name.lower() not in named]
+        why = None
+        if self.mode.order_by is not None and (order not in named or order not in map(str.lower, stored)):
+            why = f"it does not store {self.mode.order_by}, by which the pipeline remembers each key"
+        elif kept:
+            why = f"the script does not give {', '.join(kept)}, which a row keeps from commit to commit"
+        if why is not None:
+            raise InputError(
+                f"commits of {self.plan.write.table.text} cannot be repaired: {why}; nothing was written.",
+                where=self.plan.declared.sink.origin,
+                fix="refill the target with `helios run --full-refresh`.",
+            )
+
+    def _left_out(self, made: StructType) -> tuple[str, ...]:
+        stored = columns_of(spark_schema(self.spark, self.table))
+        return left_out(self.plan.write.iceberg, columns_of(made), stored, has_written=True)
+
+    def of(self, past: PastBatches, batches: Sequence[PastBatch]) -> DataFrame | None:
+        """The rows of batches as the target stores them, each with `ORDER`, `DELETED` and its `BATCH`; None for none.
+
+        Raises:
+            HeliosError: A source no longer holds them, the script rejects other rows than the batches, or the rows
+                cannot be upserted; names what is wrong.
+        """
+        passes = all(step.traits.passes_hidden for step in self.plan.stream.steps)
+        parts: list[DataFrame] = []
+        rejected: dict[int, list[DataFrame]] = {batch.owner: [] for batch in batches}
+        for batch in batches:
+            ordered = self.mode.order_by is not None
+            built = self.recompute.rows(batch.after, batch.to, positioned=ordered and passes)
+            if built is None:
+                continue
+            if self.plan.write.quarantine is not None:
+                built = split_invalid(built, self.mode)
+            rejected[batch.owner] += built.rejected
+            parts.append(self._stored(built, batch.number))
+        for owner, some in rejected.items():
+            if owner < len(past.made):
+                self.rejects.refuse_other(some, past.made[owner].commit)
+            else:
+                self.rejects.refuse_new(some)
+        if not parts:
+            return None
+        rows = reduce(DataFrame.unionByName, parts)
+        merge.validate_keys(rows, self.mode, self.plan.write.table.text, self.plan.declared.sink.origin, also=(BATCH,))
+        return rows
+
+    def _stored(self, built: Built, number: int) -> DataFrame:
+        rows = merge.marked(built.df, self.mode)
+        if self.mode.order_by is not None:
+            rows = merge.newest(rows, self.mode.keys)
+        rows = rows.drop(POSITION, *self._left_out(rows.schema))
+        schema = spark_schema(self.spark, self.table)
+        known = {name.lower() for name in schema.names}
+        rows = rows.select(*[quoted(name) for name in rows.columns if name.lower() in known or name in merge.HELPERS])
+        rows = align(rows, StructType([*schema.fields, *(rows.schema[name] for name in merge.HELPERS)]))
+        return marked(rows.drop(ORDER), self.mode, number, DELETED)
+
+
+def marked(rows: DataFrame, mode: Upsert, batch: int, *also: str) -> DataFrame:
+    """Rows of the target with their `ORDER`, as the target stores it, and their `BATCH`; not deleted but by `also`."""
+    order = F.expr(mode.order_by) if mode.order_by is not None else F.lit(None).cast("bigint")
+    rows = rows.withColumns({ORDER: order, BATCH: F.lit(batch)})
+    return rows if DELETED in also else rows.withColumn(DELETED, F.lit(False))
+
+
+def newest(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """The row that each key has after all batches: the largest order, and of equal ones, or without, the latest."""
+    order = [F.col(ORDER).desc_nulls_last(), F.col(BATCH).desc()]
+    rank = F.row_number().over(Window.partitionBy(*map(quoted, keys)).orderBy(*order))
+    kept = rows.withColumn(merge.RANK, rank).where(F.col(merge.RANK) == 1)
+    return kept.where(~F.col(DELETED)).drop(merge.RANK, ORDER, DELETED, BATCH)
