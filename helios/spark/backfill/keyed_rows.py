@@ -122,18 +122,13 @@ class BatchRows:
         assert mode is not None  # other modes are refused
         return mode
 
-    def prepare(self) -> None:
-        """Adds new columns of the script to the target.
+    def refuse_columns(self) -> None:
+        """Rejects a target that does not tell each key's order, or a part of each row.
 
         Raises:
             InputError: The target does not store the order, or has columns that the script does not give.
         """
-        made = self.recompute.analyzed()
-        hidden = {name.lower() for name in (POSITION, *self._left_out(made.schema))}
-        given = StructType([field for field in made.schema.fields if field.name.lower() not in hidden])
-        if self.evolves:
-            SchemaAligner(self.spark, self.plan, self.plan.write.table, self.table).evolved(given)
-        stored, named = spark_schema(self.spark, self.table).names, {name.lower() for name in given.names}
+        stored, named = spark_schema(self.spark, self.table).names, {name.lower() for name in self._given().names}
         order = (self.mode.order_by or "").strip("` ").lower()
         kept = [name for name in stored if name.lower() not in named]
         why = None
@@ -147,6 +142,17 @@ class BatchRows:
                 where=self.plan.declared.sink.origin,
                 fix="refill the target with `helios run --full-refresh`.",
             )
+
+    def evolve(self) -> None:
+        """Adds new columns of the script to the target, but for a dry run."""
+        if self.evolves:
+            SchemaAligner(self.spark, self.plan, self.plan.write.table, self.table).evolved(self._given())
+
+    def _given(self) -> StructType:
+        """The columns that the script gives to be stored."""
+        made = self.recompute.analyzed().schema
+        hidden = {name.lower() for name in (POSITION, *self._left_out(made))}
+        return StructType([field for field in made.fields if field.name.lower() not in hidden])
 
     def _left_out(self, made: StructType) -> tuple[str, ...]:
         stored = columns_of(spark_schema(self.spark, self.table))

@@ -172,8 +172,8 @@ class RedoUpserts:
 
     def _changes(self, head: JavaSnapshot | None, at: Standing, stack: ExitStack) -> tuple[DataFrame, int, int]:
         """The rows to be written, with `DELETED` for keys that go; how many rows go, and how many come."""
+        self.rows.refuse_columns()
         self._refuse_memory(at)
-        self.rows.prepare()
         keys, mode = self.rows.mode.keys, self.rows.mode
         states = TargetStates(spark=self.spark, table=self.target, keys=keys)
         past = past_batches(
@@ -183,6 +183,7 @@ class RedoUpserts:
         begin, end = self._begin(past), self.target.snapshot(past.made[past.last].snapshots[-1])
         assert end is not None  # its commit was found in the history
         others = self._others(past, begin, head)
+        self.rows.evolve()
         asked = self.rows.of(past, [one for one in past.batches if one.owner <= past.last])
         touched = states.changed_keys(begin, end)
         if asked is not None:
