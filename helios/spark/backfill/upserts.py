@@ -23,7 +23,6 @@ from helios.plan.nodes import Plan
 from helios.spark.backfill.batches import REFILL, PastBatches, past_batches
 from helios.spark.backfill.keyed_rows import BEFORE, SIGN, BatchRows, TargetStates, marked, newest
 from helios.spark.backfill.live import LivePipeline, Standing
-from helios.spark.backfill.redo import REDONE
 from helios.spark.backfill.repair import COMMITS
 from helios.spark.backfill.result import Repaired
 from helios.spark.backfill.slices import Slice
@@ -43,7 +42,7 @@ from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Conflict
 from helios.spark.sinks.stored_records import known_records
-from helios.table.commits import Commit
+from helios.table.commits import REDONE, Commit
 from helios.table.positions import Batch, Span
 from helios.table.refs import BACKFILL, REPLAY
 
