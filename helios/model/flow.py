@@ -180,6 +180,10 @@ class Source(Flow):
         """The same source over the files of another folder, read once; None for a source that reads no files."""
         return None
 
+    def overlaps(self, folder: str) -> bool:
+        """Whether a folder is the source's own, lies in it or contains it; False for a source that reads no files."""
+        return False
+
     @property
     def file_columns(self) -> tuple[str, ...] | str:
         """The columns that are read from the table's data files; empty for all.

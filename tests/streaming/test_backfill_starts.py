@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from helios import Pipeline, with_columns
+from helios import Files, Pipeline, with_columns
 from helios.errors import InputError
 from helios.plan.backfills import Ask
 from helios.spark.backfill.backfill import Backfill
@@ -126,3 +126,27 @@ def test_a_new_checkpoint_whose_former_one_has_other_stamps(world: Any, kind: st
     branch = "side" if kind == "branch" else "main"
     held = world.load("a.t").iceberg.scan().use_ref(branch).to_arrow()["id"].to_pylist()
     assert sorted(held) == [0, 1, 2, 3, 100]
+
+
+def test_from_the_folder_of_the_source_is_refused(world: Any) -> None:
+    """A file that came since would be written by the backfill and by the next batch."""
+    folder = world.folder / "in"
+    folder.mkdir()
+    (folder / "1.json").write_text('{"id": 1}\n')
+
+    def made(value: str) -> Pipeline:
+        source = Files.source(str(folder), format="json", schema="id bigint").incremental()
+        made: Pipeline = source >> with_columns(v=value) >> world.sink("a.t")
+        return made
+
+    world.run(made("1"))
+    (folder / "2.json").write_text('{"id": 2}\n')
+    for other in (str(folder), f"{folder}/", str(world.folder), f"{folder}/../in"):
+        with pytest.raises(InputError, match=r"--from .* is in the folder of .*, or contains it"):
+            Backfill(world.plan(made("2")), world.spark, ALL, other=other).run()
+    copy = world.folder / "copy"
+    copy.mkdir()
+    (copy / "1.json").write_text('{"id": 1}\n')
+    Backfill(world.plan(made("2")), world.spark, ALL, other=str(copy)).run()
+    world.run(made("2"))
+    assert values(world) == Counter([(1, 2), (2, 2)])

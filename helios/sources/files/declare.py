@@ -21,8 +21,10 @@ from helios.sources.files.formats import (
     FORMATS,
     ending_of,
     format_of,
+    names_below,
     option_name,
     option_text,
+    overlap,
     refuse_timestamps,
     refuse_values,
     refuse_without_schema,
@@ -95,6 +97,9 @@ class FilesSource(Source):
 
     def elsewhere(self, folder: str) -> Self:
         return replace(self, path=folder, poll=None)
+
+    def overlaps(self, folder: str) -> bool:
+        return overlap(self.path, folder)
 
     @property
     def file_columns(self) -> tuple[str, ...] | str:
@@ -388,13 +393,5 @@ def _first_names(path: str) -> list[str]:
         return []
     local = path.removeprefix("file://").removeprefix("file:")
     roots = glob(local) if has_magic(local) else [local]
-    visible = (name for root in roots for name in _names_below(root) if not name.startswith((".", "_")))
+    visible = (name for root in roots for name in names_below(root) if not name.startswith((".", "_")))
     return list(islice(visible, MOST_NAMES))
-
-
-def _names_below(root: str) -> Iterator[str]:
-    """The names of the files in a folder and in all folders below it, or the name of a single file."""
-    if os.path.isfile(root):
-        yield os.path.basename(root)
-    for _, _, names in os.walk(root):
-        yield from sorted(names)

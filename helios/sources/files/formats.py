@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from helios.errors import DeclarationError, Origin, near_miss
 from helios.model.arguments import TIMESTAMPS, one_of
@@ -246,3 +248,29 @@ def refuse_timestamps(path: str, format: str, unit: str) -> None:
             where=caller(),
             fix="leave timestamps= out, or declare the columns of json files.",
         )
+
+
+def overlap(first: str, second: str) -> bool:
+    """Whether two folders are one, or one of them contains the other; links and `..` of local paths are followed.
+
+    Examples:
+        >>> overlap("in/new", "in"), overlap("in", "in2"), overlap("s3://a/in", "s3://a/in/")
+        (True, False, True)
+    """
+    one, other = (f"{_located(path).rstrip('/')}/" for path in (first, second))
+    return one.startswith(other) or other.startswith(one)
+
+
+def _located(path: str) -> str:
+    parts = urlsplit(path)
+    if parts.scheme not in ("", "file"):
+        return path
+    return os.path.realpath(parts.path if parts.scheme else path)
+
+
+def names_below(root: str) -> Iterator[str]:
+    """The names of the files in a folder and in all folders below it, or the name of a single file."""
+    if os.path.isfile(root):
+        yield os.path.basename(root)
+    for _, _, names in os.walk(root):
+        yield from sorted(names)

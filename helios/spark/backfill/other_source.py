@@ -57,6 +57,13 @@ def _table(spark: SparkSession, plan: Plan, name: TableName, standing: Standing)
 
 def _folder(spark: SparkSession, plan: Plan, source: Source, folder: str) -> DataFrame:
     read = source.read_plan
+    if read.source.overlaps(folder):
+        raise InputError(
+            f"--from {folder} is in the folder of {read.name}, or contains it: files there that the pipeline has not "
+            "read yet would be in the table twice.",
+            where=plan.origin,
+            fix="copy the files that the pipeline has read into another folder, and name that one.",
+        )
     declared = read.source.elsewhere(folder)
     if declared is not None:
         reads = tuple(replace(one, source=declared, place=None) if one is read else one for one in plan.reads)
