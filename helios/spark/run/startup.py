@@ -341,8 +341,8 @@ class StartupValidator:
                 steps = self.plan.fingerprint
                 claim = first_claim(self.plan, identity, record, self.beside)
                 keys = keys_of(self.context, identity.id, None)
-                claim = replace(claim, position=None, appended=None, steps=steps, start=start, keys=keys)
-                claim = replace(claim, rolled_back=False)
+                claim = replace(claim, position=None, appended=None, rolled_back=False)
+                claim = replace(claim, steps=steps, start=start, keys=keys)
                 ledger = Ledger(table, self.plan.pipeline, identity.id, steps, self.branch)
                 empty(ledger, claim, self.plan.write.pipelines, self.plan.write.sink.retrying)
             for each in quarantines(context, record):

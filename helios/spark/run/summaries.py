@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from helios.model.values import counted
 from helios.spark.maintenance.upkeep import Upkeep
 
 
@@ -16,14 +17,14 @@ def summary(upkeep: Upkeep) -> str:
 
 SUMMARIES: dict[str, Callable[[Any], str]] = {
     "compact": lambda done: (
-        f"compacted {done.rewritten} files into {done.added}"
-        + (f", {done.deletes} delete files" if done.deletes else "")
+        f"compacted {counted(done.rewritten, 'file')} into {done.added}"
+        + (f", {counted(done.deletes, 'delete file')}" if done.deletes else "")
         + (f"; gave up: {done.gave_up}" if done.gave_up else "")
     ),
     "expire": lambda done: (
-        f"expired {len(done.snapshots)} snapshots"
-        + (f" and {done.data_files} data files" if done.data_files is not None else "")
+        f"expired {counted(len(done.snapshots), 'snapshot')}"
+        + (f" and {counted(done.data_files, 'data file')}" if done.data_files is not None else "")
     ),
-    "orphans": lambda done: f"deleted {len(done.files)} orphan files",
+    "orphans": lambda done: f"deleted {counted(len(done.files), 'orphan file')}",
 }
 """The summary of each kind of maintenance."""
