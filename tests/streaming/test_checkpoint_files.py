@@ -11,11 +11,12 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from helios.errors import LeaseError
+from helios.errors import CheckpointError, LeaseError
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.checkpoint.small_files import HadoopFiles, LocalFiles, SmallFiles, small_files
 from helios.spark.jvm.classes import classes, java_array
+from helios.spark.jvm.compiled import instance
 from helios.spark.jvm.names import names_of
 from helios.spark.session.session import CHECKPOINT_FILES, declare_catalogs
 
@@ -53,6 +54,44 @@ def test_a_file_is_replaced_as_a_whole(files: SmallFiles) -> None:
     (folder / "helios/a.json").write_bytes(b"half a \xc3")
     assert files.read("helios/a.json") == "half a \ufffd", "damaged, which whoever parses it says"
     assert files.read("helios") is None, "a folder"
+
+
+STRICT = """\
+package helios.spark.engine;
+
+import java.io.IOException;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.RawLocalFileSystem;
+
+public class Strict extends RawLocalFileSystem {
+  private int left;
+
+  public Strict(int renames) {
+    this.left = renames;
+  }
+
+  public boolean rename(Path from, Path to) throws IOException {
+    return !exists(to) && left-- > 0 && super.rename(from, to);
+  }
+}
+"""
+"""A file system that does not rename onto a file, as HDFS and ADLS do not, and fails after some renames."""
+
+
+def test_a_store_that_does_not_rename_onto_a_file_loses_no_text(shared_spark: SparkSession, tmp_path: Path) -> None:
+    source = tmp_path / "Strict.java"
+    source.write_text(STRICT)
+    files = HadoopFiles(shared_spark, f"file:{tmp_path}/root")
+    files.write("helios/a.json", "old")
+    strict: Any = instance(shared_spark, source, 1)
+    strict.initialize(classes().java.net.URI.create("file:///"), shared_spark._jsc.hadoopConfiguration())
+    files._fs = strict
+    files.write("helios/a.json", "new")
+    assert files.read("helios/a.json") == "new"
+    with pytest.raises(CheckpointError, match=r"a\.json\.\w+\.tmp could not be renamed to .*/helios/a\.json"):
+        files.write("helios/a.json", "newer")
+    [draft] = (tmp_path / "root/helios").iterdir()
+    assert draft.read_text() == "newer", "the message names the file that has the text"
 
 
 def test_files_and_folders_are_deleted_and_renamed(files: SmallFiles) -> None:

@@ -239,7 +239,7 @@ class HadoopFiles(SmallFiles):
         stream.write(text.encode())
         stream.close()
         self._fs.delete(self._at(checksum(name)), False)  # one that Spark wrote does not match the new text
-        if not self._fs.rename(draft, target):
+        if not self._fs.rename(draft, target):  # HDFS and ADLS do not rename onto a file
             self._fs.delete(target, False)
             self.rename(new, name)
 
@@ -250,8 +250,11 @@ class HadoopFiles(SmallFiles):
 
     @override
     def rename(self, name: str, to: str) -> None:
-        if not self._fs.rename(self._at(name), self._at(to)):
-            raise CheckpointError(f"{self._at(name)} could not be renamed to {self._at(to)}.")
+        self._rename(self._at(name), self._at(to))
+
+    def _rename(self, path: JavaPath, to: JavaPath) -> None:
+        if not self._fs.rename(path, to):
+            raise CheckpointError(f"{path} could not be renamed to {to}.")
 
     @override
     def move(self, to: SmallFiles) -> None:

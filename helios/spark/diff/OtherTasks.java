@@ -11,11 +11,11 @@ import org.apache.iceberg.DeleteFile;
 import org.apache.iceberg.FileScanTask;
 import org.apache.spark.sql.api.java.UDF2;
 
-/** The scan tasks of two states that only one of them has: a task is a data file with the deletes that apply to it. */
+/** Finds the scan tasks that only one of two states has; tasks are equal if data file and deletes are the same. */
 public class OtherTasks implements UDF2 {
   private static final long serialVersionUID = 1L;
 
-  /** Gives two lists: the tasks of the first state alone, and those of the second alone. */
+  /** Returns two lists: the tasks that only the first state has, and those that only the second has. */
   public Object call(Object first, Object second) {
     List alone = new ArrayList();
     Map left = new HashMap(); // a file may be registered twice: its rows count twice

@@ -1,1 +1,1 @@
-"""Differences of the rows of two states."""
+"""The differences between the rows of two states of tables."""

@@ -1,4 +1,4 @@
-"""The rows that one state has and another one lacks, as multisets; only files that differ are read."""
+"""Compares the rows of two states as multisets; data files that both states share are not read."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class Compared:
     """How rows are compared.
 
     Attributes:
-        columns: The columns of each of the two tables, as the JSON of Iceberg's fields, in one order by one name.
-        keys: The columns that identify a row; none to tell removed and added rows alone.
+        columns: The columns of each table, as the JSON of Iceberg's fields; both sides have the same names and order.
+        keys: The columns that identify a row; without keys, no row counts as changed.
         same: Whether both are states of one table.
         samples: How many rows of each kind are shown.
     """
@@ -80,21 +80,22 @@ def compare_rows(spark: SparkSession, before: Side, after: Side, how: Compared) 
         how: The columns and keys.
 
     Raises:
-        RunError: A file holds something else than its table says, or a snapshot has expired meanwhile.
+        RunError: A file contradicts the schema of its table, or a snapshot has expired meanwhile.
     """
     tables = [_opened(spark, side) for side in (before, after)]
     tasks = [_tasks(spark, table, side) for table, side in zip(tables, (before, after), strict=True)]
     if how.same:
         comparer = cast("JavaTaskComparer", instance(spark, OTHER_TASKS))
         tasks = list(comparer.call(tasks[0], tasks[1]).toArray())
-    files = sum(int(one.size()) for one in tasks)
+    files = sum(int(side_tasks.size()) for side_tasks in tasks)
     if not files or not how.columns[0]:
         return RowDiff(files=files)
-    for table, side, one in zip(tables, (before, after), tasks, strict=True):
-        foreign_files.verify(spark, table, one, foreign_files.Reading(side.name.text))
+    for table, side, side_tasks in zip(tables, (before, after), tasks, strict=True):
+        foreign_files.verify(spark, table, side_tasks, foreign_files.Reading(side.name.text))
     with scan_task_scope():
         parts = [
-            _rows(spark, table, one, columns) for table, one, columns in zip(tables, tasks, how.columns, strict=True)
+            _rows(spark, table, side_tasks, columns)
+            for table, side_tasks, columns in zip(tables, tasks, how.columns, strict=True)
         ]
         frames = [part.withColumn(SIGN, F.lit(sign)) for part, sign in zip(parts, (-1, 1), strict=True) if part]
         return _difference(frames, how, files)
@@ -120,7 +121,7 @@ def _tasks(spark: SparkSession, table: JavaTable, side: Side) -> JavaList[JavaFi
 def _rows(
     spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTask], columns: Sequence[Mapping[str, object]]
 ) -> DataFrame | None:
-    """The rows of files in some columns; None where there are no files."""
+    """The rows of files, with these columns; None without files."""
     if not tasks.size():
         return None
     names = [quoted(str(column["name"])) for column in columns]
@@ -128,20 +129,20 @@ def _rows(
 
 
 def _with_columns(table: JavaTable, columns: Sequence[Mapping[str, object]]) -> JavaTable:
-    """A table as it is now, with other columns; those that it has, or had, follow, for deletes by their values."""
+    """A table with these columns, followed by its other present and former ones: equality deletes may refer to them."""
     core = classes().org.apache.iceberg
-    known = [table.schemas().get(id) for id in sorted(table.schemas().keySet().toArray())]
+    former = [table.schemas().get(id) for id in sorted(table.schemas().keySet().toArray())]
     every: dict[int, dict[str, object]] = {}
-    for schema in (*known, table.schema()):
-        every |= {one["id"]: one for one in json.loads(core.SchemaParser.toJson(schema))["fields"]}
+    for schema in (*former, table.schema()):
+        every |= {field["id"]: field for field in json.loads(core.SchemaParser.toJson(schema))["fields"]}
     taken = {column["id"] for column in columns}
-    fields = [*columns, *({**one, "name": f"__helios_{id}"} for id, one in every.items() if id not in taken)]
-    optional = [{**one, "required": False} for one in fields]
+    fields = [*columns, *({**field, "name": f"__helios_{id}"} for id, field in every.items() if id not in taken)]
+    optional = [{**field, "required": False} for field in fields]
     schema = core.SchemaParser.fromJson(json.dumps({"type": "struct", "schema-id": 0, "fields": optional}))
     base = table.operations().current()
     metadata = core.TableMetadata.buildFrom(base).setCurrentSchema(schema, base.lastColumnId()).build()
-    made: JavaTable = core.BaseTable(core.StaticTableOperations(metadata, table.io()), table.name())
-    return made
+    view: JavaTable = core.BaseTable(core.StaticTableOperations(metadata, table.io()), table.name())
+    return view
 
 
 # comparing
@@ -155,12 +156,12 @@ def _difference(frames: Sequence[DataFrame], how: Compared, files: int) -> RowDi
     fields = [one for one in rows.schema.fields if one.name != SIGN]
     different = net(rows, fields, (), SIGN).withColumn(PAIRED, _paired(how.keys)).persist()
     try:
-        return _told(different, fields, how, files)
+        return _summary(different, fields, how, files)
     finally:
         different.unpersist()
 
 
-def _told(different: DataFrame, fields: Sequence[StructField], how: Compared, files: int) -> RowDiff:
+def _summary(different: DataFrame, fields: Sequence[StructField], how: Compared, files: int) -> RowDiff:
     plus, minus = ~F.col(PAIRED) & (F.col(SIGN) > 0), ~F.col(PAIRED) & (F.col(SIGN) < 0)
     count = F.abs(F.col(SIGN))
     totals = different.agg(
@@ -171,8 +172,8 @@ def _told(different: DataFrame, fields: Sequence[StructField], how: Compared, fi
     order = _order(fields, how.keys)
 
     def sample(which: Column) -> list[dict[str, object]]:
-        found = different.where(which).orderBy(*order).limit(how.samples).collect()
-        repeated = [plain_values(row, fields) for row in found for _ in range(min(abs(row[SIGN]), how.samples))]
+        rows = different.where(which).orderBy(*order).limit(how.samples).collect()
+        repeated = [plain_values(row, fields) for row in rows for _ in range(min(abs(row[SIGN]), how.samples))]
         return repeated[: how.samples]
 
     return RowDiff(
@@ -194,22 +195,22 @@ def _changed(
     after = different.where(F.col(PAIRED) & (F.col(SIGN) > 0)).orderBy(*keys).limit(how.samples)
     before = different.where(F.col(PAIRED) & (F.col(SIGN) < 0))
     pairs = after.select(*keys, columns.alias(AFTER)).join(before.select(*keys, columns.alias(BEFORE)), list(how.keys))
-    found = pairs.orderBy(*keys).collect()
-    return [(plain_values(row[BEFORE], fields), plain_values(row[AFTER], fields)) for row in found]
+    rows = pairs.orderBy(*keys).collect()
+    return [(plain_values(row[BEFORE], fields), plain_values(row[AFTER], fields)) for row in rows]
 
 
 def _paired(keys: Sequence[str]) -> Column:
-    """A condition for one of the two values of a changed row: its key is removed once, and added once."""
+    """A condition for the two images of a changed row: its key was removed once and added once."""
     if not keys:
         return F.lit(False)
-    there = F.lit(True)
+    identified = F.lit(True)
     for key in keys:
-        there = there & F.col(quoted(key)).isNotNull()  # a null identifies nothing
-    return there & is_one_pair(keys, SIGN)
+        identified = identified & F.col(quoted(key)).isNotNull()  # a null identifies no row
+    return identified & is_one_pair(keys, SIGN)
 
 
 def _aligned(frames: Sequence[DataFrame]) -> list[DataFrame]:
-    """The rows of both states, in types that take the values of both."""
+    """The rows of both states, with types that are wide enough for both."""
     if len(frames) == 1:
         return list(frames)
     schemas = [frame.schema for frame in frames]
@@ -223,7 +224,7 @@ def _aligned(frames: Sequence[DataFrame]) -> list[DataFrame]:
 
 
 def _wider(one: DataType, other: DataType) -> DataType:
-    """The wider of two types of which one takes the values of the other, as the columns are chosen."""
+    """The wider of two types; the columns are chosen so that one type is."""
     if one == other:
         return one
     sizes = [getattr(kind, "precision", 0) for kind in (one, other)]
@@ -232,7 +233,7 @@ def _wider(one: DataType, other: DataType) -> DataType:
 
 
 def _order(fields: Sequence[StructField], keys: Sequence[str]) -> list[Column]:
-    """The order of samples: by key, then by all columns that have an order."""
+    """The order of samples: by the keys, then by all other columns that can be ordered."""
     chosen = [*keys, *(one.name for one in fields if one.name not in keys and _has_order(one.dataType))]
     return [F.col(quoted(name)).asc_nulls_first() for name in chosen]
 

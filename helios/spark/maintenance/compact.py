@@ -1,8 +1,8 @@
 """Compaction with Iceberg's actions.
 
-Maintenance yields to a writer. It reads one state of the table and commits onto a later one; Iceberg rejects the commit
-if it would undo a change in between. The compaction then starts again, a few times, and gives up. It never waits and
-holds no lock. `docs/maintenance.md` has its effects on a writer.
+A compaction yields to writers. It reads one snapshot and commits on top of a later one; Iceberg rejects the commit if
+it would undo a change in between. The compaction then starts again, and gives up after a few conflicts. It takes no
+lock. `docs/maintenance.md` describes its effects on a writer.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ MANY_MANIFESTS = 20
 """With at most this many manifests, rewriting them gains nothing."""
 
 SMALL = (0.6, 0.75)
-"""Each pass rewrites the files below a share of the target size.
+"""Each pass rewrites the files that are smaller than this share of the target size.
 
-The limit of a new file is twice that size, so any two small files fit into one, and a new file is smaller than the
-files it is made of. The second pass is for tables with too many files after the first.
+A new file may be twice as large as that, so any two small files fit into one. The second pass is for tables that still
+have too many files after the first.
 """
 TOLERANCE = 0.3
 """The accepted deviation of the number of files from bytes / target size."""
 NO_LIMIT = 1 << 50
 
 TRIES = 3
-"""How often a compaction starts before it gives up."""
+"""The number of conflicts after which a compaction gives up."""
 HISTORY = 100
-"""How many commits are searched for changes of rows."""
+"""How many commits, the newest first, are searched for updates and deletes of rows."""
 IN_PARTS = {"partial-progress.enabled": "true", "partial-progress.max-commits": "10"}
 """The options of a compaction in several commits."""
 
@@ -144,7 +144,7 @@ def rewrite_options(small: int) -> dict[str, str]:
     return {
         "target-file-size-bytes": str(2 * small),
         "min-file-size-bytes": str(small),
-        # With a limit, the writer would end files early: it overestimates what it still holds in memory.
+        # With a limit, the writer would end files early: it overestimates the rows that it still has in memory.
         "max-file-size-bytes": str(NO_LIMIT),
         "min-input-files": "2",
     }
@@ -158,14 +158,14 @@ def compact(
     branch: str | None = None,
     most: int | None = None,
 ) -> Compaction:
-    """Rewrites small data files, until there are about as many files as bytes / target size; then delete files.
+    """Rewrites small data files, until there are about as many as bytes / target size; then delete files and manifests.
 
     Args:
         spark: A session with the table's catalog.
         name: The table.
         target: The target size of a file in bytes; 0 for the table's own.
         branch: The branch; None for main.
-        most: About how many bytes may be read; None for all.
+        most: About how many bytes it may read; None for no limit.
 
     Raises:
         NotFound: There is no such table or branch.
@@ -220,7 +220,7 @@ class _Compaction:
                 return
 
     def _pass(self, small: int) -> None:
-        """Rewrites the files below a size: in several commits where writers only append, else in one."""
+        """Rewrites the files below a size: in several commits if writers only append, else in one."""
         while self.gave_up is None:
             table = opened(self.spark, self.name)
             in_parts = not self._in_one_commit and not self._changes_rows(table)
@@ -232,21 +232,21 @@ class _Compaction:
             self._in_one_commit = True
 
     def _limit(self, table: JavaTable, small: int) -> dict[str, str]:
-        """The option that keeps the bytes read within their limit; empty if all small files are within the limit."""
+        """The option that limits the bytes that are read; empty if all small files together are within the limit."""
         if self.most is None:
             return {}
-        left = self.most - self._done["read"]
+        remaining = self.most - self._done["read"]
         head = head_of(table, self.branch)
         version = {"versionAsOf": str(head.snapshotId())} if self.branch is not None and head is not None else {}
         files = self.spark.read.options(**version).table(f"{self.name.sql}.data_files")
         totals = files.where(f"file_size_in_bytes < {small}").selectExpr("count(*)", "sum(file_size_in_bytes)")
         [(count, size)] = totals.collect()
-        if not count or size <= left:
+        if not count or size <= remaining:
             return {}
-        return {"max-files-to-rewrite": str(max(2, count * left // size))}
+        return {"max-files-to-rewrite": str(max(2, count * remaining // size))}
 
     def delete_files(self) -> None:
-        """Rewrites position deletes of merge-on-read writers, for files that were not rewritten."""
+        """Rewrites the position deletes of merge-on-read writers in data files that were not rewritten."""
         table = opened(self.spark, self.name)
         head = head_of(table, None)
         if head is None or int(head.summary().get("total-position-deletes") or 0) == 0:
@@ -282,16 +282,16 @@ class _Compaction:
         try:
             return act()
         except (Py4JJavaError, PySparkException) as error:
-            lost = conflict(error)
-            if lost is None:
+            reason = conflict(error)
+            if reason is None:
                 raise failed(self.name, "compaction", error) from error
             self._done["conflicts"] += 1
             if self._done["conflicts"] >= TRIES:
-                self.gave_up = f"it yielded to another writer {TRIES} times: {lost}"
+                self.gave_up = f"it yielded to another writer {TRIES} times: {reason}"
             return None
 
     def _changes_rows(self, table: JavaTable) -> bool:
-        """True if writers change rows or publish branches: each commit here may then cost them a retry."""
+        """True if writers change rows or publish branches: each commit of a compaction may then cost them a retry."""
         head = head_of(table, self.branch)
         refs = table.refs()
         known = [refs.get(name) for name in listed(refs.keySet())]

@@ -38,7 +38,7 @@ E = TypeVar("E", bound=JavaExpiry)
 
 @dataclass(frozen=True)
 class Expired:
-    """The result of an expiry: the removed snapshots, and how many files only they named; None if not counted."""
+    """The result of an expiry: the removed snapshots, and the counts of the deleted files; None if not counted."""
 
     table: str
     snapshots: tuple[int, ...]
@@ -50,7 +50,7 @@ class Expired:
 
 @dataclass(frozen=True)
 class Orphans:
-    """Files in a table's folder that no snapshot names."""
+    """The files in a table's folder that no snapshot references."""
 
     table: str
     files: tuple[str, ...]
@@ -76,7 +76,7 @@ def open_session(config: Config, *catalogs: Catalog, debug: bool = False) -> Spa
 
 
 def expire(spark: SparkSession, name: TableName, expiry: Expiry, *, on_driver: bool = False) -> Expired:
-    """Expires exactly the planned snapshots, and deletes the files that only they named.
+    """Expires exactly the planned snapshots, and deletes the files that only they reference.
 
     Args:
         spark: A session with the table's catalog.
@@ -86,7 +86,7 @@ def expire(spark: SparkSession, name: TableName, expiry: Expiry, *, on_driver: b
             not count them.
 
     Raises:
-        InputError: A branch's own retention would let Iceberg remove what a reader needs.
+        InputError: A branch's own retention would also expire a snapshot that a reader needs.
         RunError: The table was changed meanwhile, or Spark or the catalog failed.
     """
     ids = [snapshot.id for snapshot in expiry.snapshots]
@@ -127,7 +127,7 @@ def expire(spark: SparkSession, name: TableName, expiry: Expiry, *, on_driver: b
 
 
 def _exactly(expiry: E, ids: list[int]) -> E:
-    """An expiry of named snapshots: no snapshot is older than 1970, and all are among the last 2^31."""
+    """An expiry of these snapshots alone: its limits of age and number expire no others."""
     expiry = expiry.expireOlderThan(0).retainLast(2**31 - 1)
     for snapshot in ids:
         expiry = expiry.expireSnapshotId(snapshot)
@@ -135,7 +135,7 @@ def _exactly(expiry: E, ids: list[int]) -> E:
 
 
 def orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run: bool = False) -> Orphans:
-    """Deletes the files in a table's folder that no snapshot, of any branch, names.
+    """Deletes the files in a table's folder that no snapshot of any branch references.
 
     Args:
         spark: A session with the table's catalog, in UTC.
@@ -145,7 +145,7 @@ def orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run:
 
     Raises:
         DeclarationError: The age is less than a day.
-        InputError: The folder also holds something else than the table, such as a checkpoint.
+        InputError: The folder also holds another table, or a checkpoint.
     """
     older_than = orphan_age(older_than, "older_than")
     table = opened(spark, name)
@@ -169,7 +169,7 @@ def orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run:
 
 
 def _refuse_shared_folder(name: TableName, location: str) -> None:
-    """Refuses a folder with other tables inside, such as those of a namespace with the table's name."""
+    """Refuses a folder that holds other tables, such as those of a namespace with the table's name."""
     folder = f"{location.rstrip('/')}/"
     inside = [(warehouse(name.catalog) or "").rstrip("/") + "/_helios"]
     namespaces = [n for n in name.catalog.namespaces() if f"{n}.".startswith(f"{name.within}.")]
@@ -184,7 +184,7 @@ def _refuse_shared_folder(name: TableName, location: str) -> None:
 
 
 def _refuse_checkpoints(name: TableName, table: JavaTable, files: Iterable[str]) -> None:
-    """Refuses to delete files of a checkpoint inside the table's folder, which no snapshot names."""
+    """Refuses a folder that holds a checkpoint, whose files no snapshot references."""
     location = str(table.location()).rstrip("/")
     own = tuple(_path(f"{location}/{part}/") for part in ("data", "metadata"))
     folders = {folder for file in files for folder in _above(file, urlsplit(location).path)}
@@ -198,7 +198,7 @@ def _refuse_checkpoints(name: TableName, table: JavaTable, files: Iterable[str])
 
 
 def _above(file: str, top: str) -> Iterator[str]:
-    """The folders of a file that are inside another folder."""
+    """The folders of a file, from the innermost up to the one below the folder `top`."""
     folder = file.rpartition("/")[0]
     while len(_path(folder)) > len(top):
         yield folder
@@ -214,10 +214,10 @@ def _path(location: str) -> str:
 
 
 def change_ref(spark: SparkSession, name: TableName, change: RefChange) -> None:
-    """Makes a change of a branch or a tag that PyIceberg cannot write.
+    """Changes a branch or a tag of a table whose metadata PyIceberg cannot write.
 
     Raises:
-        RunError: The table was changed meanwhile, or the catalog is unavailable.
+        RunError: The commit failed: the table was changed meanwhile, or the catalog is unavailable.
     """
     manage = opened(spark, name).manageSnapshots()
     try:
@@ -233,4 +233,4 @@ CHANGES: dict[str, Any] = {
     "remove_branch": lambda manage, change: manage.removeBranch(change.name),
     "set_main": lambda manage, change: manage.setCurrentSnapshot(change.snapshot),
 }
-"""Each change as a call of Iceberg."""
+"""The call of Iceberg for each action."""

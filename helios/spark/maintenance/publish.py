@@ -19,7 +19,7 @@ def publish(spark: SparkSession, name: TableName, planned: Publication) -> None:
     Args:
         spark: A session with the table's catalog.
         name: The table.
-        planned: The change.
+        planned: The publication.
 
     Raises:
         RunError: The table was changed meanwhile, or the commit failed.
@@ -29,7 +29,7 @@ def publish(spark: SparkSession, name: TableName, planned: Publication) -> None:
         fix="check the table, and repeat the command.",
     )
     table = opened(spark, name)
-    # Begin first: later commits make the transaction fail, and earlier ones are checked below.
+    # The transaction comes first: a later commit makes it fail, and an earlier one is found by the checks below.
     transaction = table.newTransaction()
     branch, main = table.refs().get(planned.branch), table.refs().get(MAIN)
     heads = [int(ref.snapshotId()) if ref is not None else None for ref in (branch, main)]
@@ -39,8 +39,8 @@ def publish(spark: SparkSession, name: TableName, planned: Publication) -> None:
     ):
         raise changed
     try:
-        # Iceberg applies changes of branches only to the metadata that they were made from. Not fastForwardBranch:
-        # snapshots between main and the branch may have expired.
+        # Iceberg commits changes of refs only on top of the metadata that they were made from. fastForwardBranch would
+        # fail if a snapshot between main and the branch has expired.
         refs = transaction.manageSnapshots()
         if planned.former is None:
             refs.createBranch(MAIN, planned.snapshot).commit()

@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 EXPIRE_EVERY = 3600.0
-"""Seconds between two expiries of a running pipeline; a tenth of the age if that is less."""
+"""Seconds between two expiries by a running pipeline; or a tenth of `expire`, if that is shorter."""
 ORPHANS_EVERY = 86400.0
 """Seconds between two searches for orphan files, which list the table's whole folder."""
 AFTER_FAILURE = 600.0
 """Seconds before a failed task is retried."""
 MOST_BYTES = 4 << 30
-"""About how many bytes one compaction between two batches reads: the writer waits for it."""
+"""About how many bytes a compaction between two batches may read, since the writer waits for it."""
 SMALL_HISTORY, FEW_FILES = 2_000, 100_000
-"""Up to so many snapshots and data files, the driver finds an expiry's files, in 0.15 s; Spark's jobs take 1.1 s."""
+"""Up to this many snapshots and data files, the driver finds the files to delete: it takes 0.15 s, and Spark 1.1 s."""
 LEAST_NEW_FILES, MOST_NEW_FILES = 5, 100
-"""How many new files are worth a compaction: a twentieth of those that the table should have, within these bounds."""
+"""The bounds of the number of new files that are worth a compaction: a twentieth of what the table should have."""
 
 
 @dataclass(frozen=True)
@@ -132,12 +132,12 @@ class Maintainer:
         done = compact(self.spark, self.table, size, branch=self.branch, most=MOST_BYTES)
         after = head_of(opened(self.spark, self.table), self.branch)
         left = int(after.summary().get("total-delete-files") or 0) if after is not None else 0
-        # A compaction that hit its limit continues after the next batch.
+        # A compaction that reached its limit continues after the next batch.
         self._left = {} if done.read >= MOST_BYTES / 2 else {"files": done.files, "deletes": left}
         return done if done.rewritten or done.deletes or done.gave_up else None
 
     def _has_grown(self, size: int) -> bool:
-        """True if there are enough files for a compaction. The table's metadata is released before it begins."""
+        """True if enough files are new. The table's metadata is released before the compaction begins."""
         table = opened(self.spark, self.table)
         head = head_of(table, self.branch)
         if head is None:

@@ -8,12 +8,12 @@ import org.apache.iceberg.DeleteFile;
 import org.apache.iceberg.FileScanTask;
 import org.apache.spark.sql.api.java.UDF1;
 
-/** The data files of scan tasks with their deletes, as plain values: Python asks for all of them in one call. */
+/** Converts scan tasks, with their deletes, into plain values, which Python fetches in one call. */
 public class ScanFiles implements UDF1 {
   private static final long serialVersionUID = 1L;
 
   public Object call(Object tasks) {
-    List found = new ArrayList();
+    List files = new ArrayList();
     for (Iterator each = ((List) tasks).iterator(); each.hasNext();) {
       FileScanTask task = (FileScanTask) each.next();
       DataFile file = (DataFile) task.file();
@@ -25,11 +25,11 @@ public class ScanFiles implements UDF1 {
           Long.valueOf(delete.fileSizeInBytes()), delete.contentOffset(), delete.contentSizeInBytes()
         });
       }
-      found.add(new Object[] {
+      files.add(new Object[] {
         file.location(), file.format().name(), Long.valueOf(file.fileSizeInBytes()),
         Long.valueOf(file.recordCount()), file.firstRowId(), file.dataSequenceNumber(), deletes
       });
     }
-    return found;
+    return files;
   }
 }

@@ -1,4 +1,4 @@
-"""A batch of the columnar engine: its files, its program, and the job whose tasks write the target's files."""
+"""A batch of the columnar engine: its files, its program, and the Spark job whose tasks write the target's files."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from helios.spark.native.stores import Store
 
 
 class SmallBatch(NotNative):
-    """A batch is too small for the engine. The run does not report it: the plan does."""
+    """A batch is too small for the engine. Only the plan mentions such batches, not the run."""
 
 
 def refuse_small(size: int | None) -> None:
     """Leaves a small batch to Spark.
 
     Args:
-        size: The bytes of the batch, and for an upsert of the target, too; None if they are unknown.
+        size: The bytes of the batch, for an upsert plus those of the target; None if unknown.
 
     Raises:
         SmallBatch: The batch is small.
@@ -50,7 +50,7 @@ class Written:
     """The files that a batch has written.
 
     Attributes:
-        folder: The folder of the files; files of a partition are in folders below.
+        folder: The folder of the files; those of partitions are in subfolders.
         name: The beginning of their names.
         files: The metadata of each file, as Iceberg's JSON.
         store: The store of the files.
@@ -66,9 +66,9 @@ class Written:
         return replace(self, files=tuple(json.dumps(file) for report in reports for file in report.get("files", ())))
 
     def delete(self) -> None:
-        """Deletes the files, and files that failed tasks have left."""
+        """Deletes the files, and those that failed tasks have left behind."""
         if not is_local(self.folder):
-            # Only unknown files are searched for: a store takes long to list the files of a large table.
+            # The folder is searched only if the files are unknown: listing a large table in a store takes long.
             for file in self.files:
                 delete(json.loads(file)["file-path"], self.store.properties)
             if not self.files:
@@ -84,13 +84,13 @@ class NativeBatch:
     """A batch of the columnar engine.
 
     Attributes:
-        files: Its files.
+        files: The files of its source.
         program: Its steps.
         catalog: The catalog of the table that is written.
-        guarded: Whether Spark writes the batch if Spark is faster or writes far fewer files.
+        guarded: Whether the batch is left to Spark if Spark would be faster or write far fewer files.
         explain: Called with the reason if Spark must write the batch.
-        planned: Whether Spark has planned the same rows, too, and has counted their files.
-        counted: Not empty once the files are counted: a batch that is written again after a conflict counts once.
+        planned: Whether Spark has also planned these rows, and so has counted their files.
+        counted: Not empty once the files are counted, so that a batch written again after a conflict counts once.
         dropped: The number of rows that expectations dropped, once the engine has written the batch; empty before, and
             if Spark writes the batch.
     """
@@ -127,7 +127,7 @@ class NativeBatch:
             NotNative: The columns differ.
         """
         if tuple((column.name, column.dataType.simpleString()) for column in analyzed.fields) != self.program.columns:
-            raise NotNative("by Spark's analyzer the steps return other columns")
+            raise NotNative("Spark's analyzer finds other columns after the steps")
         if {(f.name, f.dataType) for f in analyzed.fields} != {(f.name, f.dataType) for f in stored.fields}:
             raise NotNative("the columns of the batch are not those of the table")
 
@@ -177,13 +177,13 @@ class NativeBatch:
 
 
 def run(spark: SparkSession, kind: str, work: str, shares: Sequence[Share], stores: Stores) -> list[TaskReport]:
-    """Runs shares of some work in Spark's tasks.
+    """Runs Spark tasks of one kind, one for each share of the work.
 
     Args:
         spark: The session of the batch.
         kind: The kind of task: a key of `helios.native.task.TASKS`.
-        work: The common part of the tasks, as JSON.
-        shares: The part of each task, as plain values.
+        work: The input that all tasks have in common, as JSON.
+        shares: The input of each task, as plain values.
         stores: The stores of the source and of the target.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Columns, properties and settings in one JVM call each, because a call per item is slow."""
+"""Columns, properties and settings, each read in one JVM call, since a call per item is slow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from helios.spark.jvm.types.java import JavaMap
 
 
 class Field(TypedDict):
-    """A column in Iceberg's JSON, which may also have an `initial-default`; a nested type is not a string."""
+    """A column in Iceberg's JSON. It may also have an `initial-default`; a nested type is an object, not a string."""
 
     id: int
     name: str
@@ -27,7 +27,7 @@ def fields_of(schema: JavaSchema) -> list[Field]:
 
 
 def absent(table: JavaTable, fields: Iterable[Field]) -> frozenset[int]:
-    """The ids of the columns that are null in files that lack them: those without a default or a partition value."""
+    """The ids of the columns that are null in files without them: they have no default and no partition value."""
     specs, to_json = table.specs(), classes().org.apache.iceberg.PartitionSpecParser.toJson
     parsed = [json.loads(to_json(specs.get(number))) for number in listed(specs.keySet())]
     identities = {field["source-id"] for spec in parsed for field in spec["fields"] if field["transform"] == "identity"}
@@ -36,6 +36,6 @@ def absent(table: JavaTable, fields: Iterable[Field]) -> frozenset[int]:
 
 
 def texts(values: JavaMap[str, str]) -> dict[str, str]:
-    """The entries of a Java map of texts."""
+    """The entries of a Java map of strings."""
     entries: dict[str, str] = json.loads(classes().org.apache.iceberg.util.JsonUtil.mapper().writeValueAsString(values))
     return entries

@@ -24,12 +24,12 @@ from helios.spark.native.fields import absent, fields_of
 from helios.spark.native.stores import Store, store_of
 
 MOST_FILES = 50_000
-"""With more files of a table, Spark plans the batch, since the driver sends each task a list of its files."""
+"""A batch with more files of a table is left to Spark, since the driver sends each task a list of its files."""
 
 FILES = Path(__file__).with_name("ScanFiles.java")
 
 PART = 64 << 20
-"""The bytes of a part: a larger file of lines is read in parts."""
+"""The most bytes of a file of lines that one task reads; larger files are split."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Inputs:
     Attributes:
         files: The files.
         store: The store of the files.
-        ids: The field ids of the columns that are read, by name; empty if columns are found by their names.
+        ids: The field ids of the columns that are read, by name; empty if the files are matched by column names.
         absent: The columns that are null in files written before the column was added.
         groups: For each group of files, the name and the Spark type of each column in the files; None for a column
             that they lack.
@@ -59,7 +59,7 @@ class SourceFiles(Protocol):
 
     @property
     def columns(self) -> StructType:
-        """The columns of their rows."""
+        """The columns of the files."""
 
     @property
     def size(self) -> int:
@@ -79,7 +79,7 @@ class SourceFiles(Protocol):
         """Called when the files have been read.
 
         Args:
-            planned: Whether Spark has planned the same rows.
+            planned: Whether Spark has also planned these rows.
         """
 
 
@@ -91,10 +91,10 @@ class ScanFile:
         location: The file's location.
         format: PARQUET, AVRO or ORC.
         size: Its bytes.
-        rows: Its rows, with deleted rows.
+        rows: The number of its rows, deleted ones included.
         first_row: The id of its first row; None before format v3.
         sequence: The sequence number of its commit.
-        deletes: Its delete files: location, content, format and bytes, and the offset and length of a deletion vector.
+        deletes: Its delete files: location, content, format, bytes, and a deletion vector's offset and length.
     """
 
     location: str
@@ -133,7 +133,7 @@ def scan_files(spark: SparkSession, tasks: JavaList[JavaFileScanTask], whose: st
         spark: The session.
         tasks: The scan tasks.
         whose: "source" or "target", for the message.
-        most: With more files, Spark plans the batch.
+        most: A batch with more files is left to Spark.
 
     Raises:
         NotNative: There are more than `most` files.
@@ -155,7 +155,7 @@ class TableFiles:
         catalog: Its catalog.
         columns: Its columns.
         tasks: A scan task for each file.
-        read: Called once the files have been read. The argument is True if Spark has planned the same rows, too.
+        read: Called once the files have been read, with True if Spark has also planned these rows.
     """
 
     spark: SparkSession

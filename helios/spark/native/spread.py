@@ -11,16 +11,16 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.native.fields import texts
 
 SHARE = 2 << 20
-"""Bytes below which a task is not worth its start."""
+"""The fewest bytes that are worth a task of their own."""
 LARGEST_SHARE = 512 << 20
 """The most bytes of files for one task."""
 SORTED_SHARE = 32 << 20
-"""The same for a table with a sort order: a task sorts its rows in memory. Spark, too, writes as many into one file."""
+"""The same for a table with a sort order, whose tasks sort in memory. Spark, too, writes about this much to a file."""
 FEW_FILES = 100
 TIMES = 3
 SMALL_FILE = 16 << 20
-"""A batch has too many files if they are more than `FEW_FILES` and than `TIMES` times Spark's, and their mean size is
-below `SMALL_FILE` bytes."""
+"""A batch writes too many files if they are more than `FEW_FILES`, more than `TIMES` times as many as those of Spark,
+and smaller than `SMALL_FILE` bytes on average."""
 
 
 def shares_of(files: Sequence[InputFile], target: Target, cores: int) -> list[list[InputFile]]:
@@ -29,7 +29,7 @@ def shares_of(files: Sequence[InputFile], target: Target, cores: int) -> list[li
     Args:
         files: The files.
         target: The table that is written.
-        cores: The tasks that run at a time.
+        cores: The number of tasks that run at a time.
 
     Raises:
         NotNative: The table needs the rows of several tasks in one task.
@@ -45,7 +45,7 @@ def shares_of(files: Sequence[InputFile], target: Target, cores: int) -> list[li
 
 
 def shared(files: Iterable[InputFile], cores: int, most: int = LARGEST_SHARE) -> list[list[InputFile]]:
-    """Shares of files with about equally many bytes, one share for each task.
+    """Divides files into shares of about the same size in bytes, one share for each task.
 
     Examples:
         >>> files = [InputFile(str(n), size << 20, 1) for n, size in enumerate((9, 30, 8, 12))]
@@ -85,7 +85,7 @@ def refuse_many(shares: Sequence[Sequence[InputFile]], target: Target, partition
     size = sum(file.size for share in shares for file in share)
     if target.spread == "partitions" and are_many(len(shares) * partitions, partitions, size, target.file_size):
         raise NotNative(
-            "each of its tasks would write a file for each partition, and Spark brings the rows of a partition together"
+            "each of its tasks would write a file for each partition; Spark first shuffles a partition into one task"
         )
 
 
@@ -102,13 +102,12 @@ def refuse_written(sizes: Sequence[int], partitions: int, target: Target) -> Non
     """
     if target.spread == "partitions" and are_many(len(sizes), partitions, sum(sizes), target.file_size):
         raise NotNative(
-            "its tasks have written many small files for each partition, and Spark brings the rows of a partition "
-            "together"
+            "its tasks have written many small files for each partition; Spark first shuffles a partition into one task"
         )
 
 
 def are_many(files: int, partitions: int, size: int, file_size: int) -> bool:
-    """True if there are far more files than Spark writes, which is one for each partition, and more for a large one.
+    """True if there are far more files than Spark would write: one for each partition, more for a large partition.
 
     Examples:
         >>> are_many(4_000, 500, 1 << 30, 512 << 20), are_many(4_000, 500, 1 << 40, 512 << 20)

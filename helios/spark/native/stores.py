@@ -14,9 +14,9 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.native.fields import texts
 
 OWN = ("s3.", "adls.", "gcs.", "py-io-impl")
-"""PyIceberg's properties of storage clients. Others, such as the catalog's address and tokens, do not go to tasks."""
+"""PyIceberg's properties of storage clients. All others, such as the catalog's tokens, are kept from the tasks."""
 WITH_CREDENTIALS = ("S3FileIO", "GCSFileIO")
-"""Iceberg's clients that take keys from the catalog's server, beside their properties."""
+"""Iceberg's clients that may also get keys from the catalog's server."""
 
 
 @dataclass(frozen=True)

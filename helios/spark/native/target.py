@@ -1,4 +1,4 @@
-"""The target of the columnar engine, and the reasons why the engine does not write a table."""
+"""The target table of the columnar engine, and the reasons why the engine does not write a table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KNOWN = frozenset(
         "dict-size-bytes", "row-group-check-min-record-count", "row-group-check-max-record-count",
     )
 )  # fmt: skip
-"""Properties of parquet files that the engine follows, or that only hint at sizes."""
+"""Properties of parquet files that the engine applies, or that are only hints about sizes."""
 REFUSED = (
     "encryption.key-id", "write.object-storage.enabled", "write.location-provider.impl", "write.object-storage.path",
 )  # fmt: skip
@@ -37,7 +37,7 @@ SESSION = (
     "spark.sql.iceberg.", "spark.wap.", "spark.sql.legacy.", "spark.sql.parquet.datetimeRebase",
     "spark.sql.parquet.binaryAsString",
 )  # fmt: skip
-"""Beginnings of session settings that change how Spark writes or computes."""
+"""Prefixes of session settings that change how Spark writes or computes."""
 REQUIRED = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
@@ -53,7 +53,7 @@ HARMLESS = ("vectorization", "planning", "locality", "executor-cache", "data-pla
 def target_of(
     spark: SparkSession, table: JavaTable, store: Store, properties: JavaMap[str, str], schema: StructType
 ) -> Target:
-    """The table, as tasks need it.
+    """The description of the table for the tasks.
 
     Args:
         spark: The session of the batch.
@@ -90,7 +90,7 @@ def target_of(
 
 
 def _refuse(spark: SparkSession, table: JavaTable, settings: Mapping[str, str]) -> None:
-    """Refuses properties and settings that the engine does not follow."""
+    """Refuses properties and settings that the engine does not apply."""
     if settings.get("write.format.default", "parquet").lower() != "parquet":
         raise NotNative(f"the table is written as {settings['write.format.default']}")
     for key in settings:

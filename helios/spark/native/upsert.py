@@ -1,7 +1,8 @@
 """An upsert by the columnar engine: the newest rows, the positions of the rows they replace, and new files.
 
-There are three jobs. One task finds the newest row of each key. Tasks over the target's files find the old rows by the
-keys. Tasks write the new rows. In the driver, Iceberg writes deletion vectors from the positions of the old rows.
+There are three Spark jobs. The first has one task, which finds the newest row of each key. The tasks of the second read
+the target's files, and find the old rows of these keys. Those of the third write the new rows. Then Iceberg, in the
+driver, writes deletion vectors from the positions of the old rows.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ from helios.spark.native.stores import Store, store_of
 from helios.spark.native.target import target_of
 
 MOST_ROWS = 2_000_000
-"""One task keeps all rows of a batch in memory; Spark, which can spill, writes larger batches."""
+"""The most rows of a batch, since one task keeps all of them in memory; larger batches are left to Spark."""
 MOST_BYTES = 256 << 20
 """The same limit for the bytes of the batch's files."""
 MOST_FILES = 1_000
-"""If more files of the target may have a key, Spark writes the batch: each file takes several calls of the JVM."""
+"""The most files of the target that may have keys of the batch, since each file takes several JVM calls."""
 TASK_ROWS = 500_000
-"""The rows per writing task; fewer are not worth another task, and the files that it adds."""
+"""The rows per writing task; fewer are not worth another task with files of its own."""
 
 KeyBounds = Mapping[str, Sequence[object]]
 """The smallest and the largest value of each key column in a batch, from `helios.native.newest.bounds`."""
@@ -114,7 +115,7 @@ def _target(pending: Transaction, native: NativeBatch, stored: StructType) -> Ta
 
 
 class _Upserting:
-    """One try of an upsert.
+    """One attempt at an upsert.
 
     Args:
         pending: The transaction.
@@ -154,7 +155,7 @@ class _Upserting:
         self._native.count((report,))
 
     def _delete(self, *endings: str) -> None:
-        """Deletes this try's files in the folder of the target's data, not in the folders of partitions."""
+        """Deletes this attempt's files in the folder of the target's data, but not in the folders of partitions."""
         folder, name = os.path.split(os.path.splitext(self._upsert.rows)[0])
         for file in os.listdir(folder) if os.path.isdir(folder) else ():
             if name in file and file.removesuffix(".crc").endswith(endings):
@@ -261,7 +262,7 @@ def _with_vectors(
         file, deletes = task.file(), task.deletes()
         writer.delete(vector.location, _positions(vector), table.specs().get(file.specId()), file.partition())
         if int(deletes.size()):
-            # A delete file of several data files stays, as with Iceberg's own writer: a file's vector takes precedence.
+            # As with Iceberg's writer, a delete file of several data files stays: a vector takes precedence over it.
             of_one_file = jvm.org.apache.iceberg.util.ContentFileUtil.isFileScoped
             removed += [delete for delete in listed(deletes) if of_one_file(delete)]
     writer.close()
@@ -270,7 +271,7 @@ def _with_vectors(
 
 
 def _positions(vector: Vector) -> object:
-    """Iceberg's index of the positions that a task has found."""
+    """The positions that a task has found, as Iceberg's index of deleted positions."""
     blob = base64.b64decode(vector.blob)
     # Iceberg's reader needs the description of a delete file. This one describes a file that does not exist.
     descriptor = {
