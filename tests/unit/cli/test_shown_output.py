@@ -6,8 +6,10 @@ import re
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from helios import Catalog
 from tests.suite.pages import ROOT
 from tests.suite.tutorial import is_shown
 from tests.unit.cli.conftest import Run
@@ -55,3 +57,32 @@ def test_the_page_of_yaml_shows_problems_as_they_are_printed(cli: Run, folder: P
     (folder / "pipelines.yaml").write_text(script)
     shown = block("docs/yaml.md", "console", "$ helios check pipelines.yaml\n").split("\n", 1)[1]
     assert shown == cli("check", "pipelines.yaml").stderr
+
+
+EVENTS = pa.schema([("id", pa.int64()), ("country", pa.string()), ("amount", pa.float64()), ("name", pa.string())])
+
+
+def test_the_pages_of_reading_and_writing_show_lines_of_a_plan(cli: Run, folder: Path) -> None:
+    """What a scan pushes, and which engine runs; a backlog and its files are those of another table."""
+    catalog = Catalog.local(path=folder / ".helios")
+    catalog.create_namespace("shop")
+    table = catalog.create_table("shop.events", EVENTS, partition_by=("country",))
+    rows = [{"id": 1, "country": "DE", "amount": 1.0, "name": "a"}]
+    table.iceberg.append(pa.Table.from_pylist(rows, schema=EVENTS))
+    (folder / "reads.py").write_text(
+        """from helios import Iceberg, where
+
+events = Iceberg.source("shop.events")
+german = (
+    events.where("country = 'DE'").select("id", "amount").incremental(poll="60s")
+    >> Iceberg.sink("shop.german")
+)
+plain = events.incremental() >> where("amount > 0") >> Iceberg.sink("shop.plain")
+upper = events.incremental() >> where("upper(name) = 'A'") >> Iceberg.sink("shop.upper")
+"""
+    )
+    printed = {name: cli("plan", f"reads.py:{name}").output.splitlines() for name in ("german", "plain", "upper")}
+    shown = block("docs/reading.md", "text", "  read      Iceberg.source(shop.events)").splitlines()[:4]
+    assert is_shown("\n".join(shown), "\n".join(printed["german"][1:5])), printed["german"]
+    engines = block("docs/writing.md", "text", "  engine    native").splitlines()
+    assert engines == [line for name in ("plain", "upper") for line in printed[name] if line.startswith("  engine")]
