@@ -35,7 +35,7 @@ class Outage:
         """Seconds until the next attempt after a failed one; None when the limit is reached and no replica answers.
 
         Args:
-            replicas: The number of replicas. The pause comes after all of them were tried.
+            replicas: The number of replicas; all of them are tried before a pause.
         """
         now = time.monotonic()
         if self._since is None:
@@ -72,8 +72,8 @@ class Outage:
 def unavailable_service(reason: str, plan: Plan) -> str:
     """The service that does not answer, if the reason contains its address."""
     for catalog in plan.catalogs:
-        given = catalog.option("uri") or catalog.option("endpoint") or ()
-        addresses = given if isinstance(given, tuple) else (str(given),)
+        option = catalog.option("uri") or catalog.option("endpoint") or ()
+        addresses = option if isinstance(option, tuple) else (str(option),)
         if any(urlsplit(address).netloc in reason for address in addresses if urlsplit(address).netloc):
             return f"catalog {catalog.name}"
         storage = storage_of(catalog)

@@ -32,7 +32,7 @@ from helios.table.positions import Batch
 
 
 def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commit | None:
-    """Runs a batch: finds it in the target, or reads, stages and commits it exactly once.
+    """Reads, stages and commits a batch, exactly once: a batch that the target already has is not written again.
 
     Args:
         job: The pipeline.
@@ -43,7 +43,7 @@ def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commi
         The commit; None if the batch changes nothing.
 
     Raises:
-        HeliosError: The batch cannot be read, staged or committed; the message says how much of it the target holds.
+        HeliosError: The batch cannot be read, staged or committed; the message says how much of it is in the target.
     """
     job.lease.verify()
     outcome = job.sink.find(batch)
@@ -67,17 +67,17 @@ def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commi
 
 
 def _set_aside(job: Job, batch: Batch, error: Exception) -> bool:
-    """True if an unreadable file is now left out, so that the batch can be run again.
+    """Leaves out the unreadable file that an error names; True if the batch can then be run again.
 
     Nothing of the batch is written yet, except its rejected rows, which are written again.
     """
-    named = file_of(error)
-    if named is None:
+    path = file_of(error)
+    if path is None:
         return False
     if is_outage(error):
         job.run.commit_postponed()
         return False
-    left_out = not job.stateful and job.set_aside(named)
+    left_out = not job.stateful and job.set_aside(path)
     if not left_out or not isinstance(job.sink.find(replace(batch, replayed=True)), Absent):
         job.run.commit_failed()
         return False
@@ -90,7 +90,7 @@ def _confirmed(job: Job, staged: Staged) -> Staged:
     if job.late is not None:
         staged = job.late.counted(staged)
     write = staged.write
-    if write is None:  # a routed batch was read already, to separate its parts
+    if write is None:  # a routed batch was read already, to separate the rows of its tables
         job.confirm(staged.batch)
         return staged
 
@@ -102,12 +102,12 @@ def _confirmed(job: Job, staged: Staged) -> Staged:
 
 
 def execute(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commit | None:
-    """Runs a batch with its surroundings: stop requests, locks, scan metrics and the maintenance after it.
+    """Runs a batch of a run: handles stop requests, collects scan metrics, and maintains the target afterwards.
 
     Args:
         job: The pipeline.
         batch: The batch.
-        emitted: As for `run_batch`.
+        emitted: See `run_batch`.
     """
 
     def work() -> Commit | None:
@@ -143,7 +143,7 @@ def run_bounded(job: Job, df: DataFrame) -> None:
 
 
 def run_incremental(job: Job, df: DataFrame) -> None:
-    """Runs the batches of a stateless pipeline: streams of offsets give the spans, and each batch reads its spans."""
+    """Runs the batches of a stateless pipeline: Spark's streams carry only offsets, and each batch reads its spans."""
     job.begin()
     replan_lost(job)
     ticks = [MicroBatchStream(source).df().select(F.lit(1).alias("tick")) for source in job.followed.values()]
@@ -151,7 +151,7 @@ def run_incremental(job: Job, df: DataFrame) -> None:
 
 
 def run_stateful(job: Job, df: DataFrame) -> None:
-    """Runs the batches that Spark emits from the whole pipeline, with Spark's own state."""
+    """Runs a stateful pipeline as one Spark stream, and writes the rows that Spark emits for each batch."""
     job.begin()
     replan_lost(job)
     _follow(job, df)
@@ -219,7 +219,7 @@ def _follow(job: Job, df: DataFrame) -> None:
         if job.run.once:
             job.run.left(left(job, query))
     except StreamingQueryException as error:
-        # Spark passes on only the text of a Python error; these are the errors themselves.
+        # Spark passes on only the text of a Python error; the errors themselves were kept here.
         errors = [*failure, *(source.error for source in job.followed.values() if source.error is not None)]
         _note_failure(job, errors[0] if errors else error)
         if errors:  # the error's own cause names the service that was away

@@ -14,9 +14,9 @@ class Event:
         kind: started, batch, skipped, idle, waiting, resumed, maintained, noted, finished, stopped or failed.
         batch: The number of the batch; None for other events.
         rows: The rows that the batch wrote.
-        seconds: How long the batch took, or the outage lasted, or a waiting run pauses, or a maintenance took.
-        write_seconds: Of that, reading and writing in Spark.
-        commit_seconds: Of that, the commit with its retries.
+        seconds: How long the batch, the outage, the pause or the maintenance takes.
+        write_seconds: The part of `seconds` in which Spark read and wrote.
+        commit_seconds: The part of `seconds` of the commit, with its retries.
         snapshot: The snapshot that the batch made.
         files: How many files the batch added.
         bytes: The size of these files.

@@ -27,7 +27,7 @@ Start: TypeAlias = "Mapping[str, object]"
 
 
 def first_start(spark: SparkSession, plan: Plan, old: Record | None, checkpoint: Checkpoint) -> Starts | None:
-    """The first position for a refill; None if the declared start gives it again.
+    """The position at which a refill starts; None if the declared start resolves to it again.
 
     Args:
         spark: The session.
@@ -54,7 +54,7 @@ def first_start(spark: SparkSession, plan: Plan, old: Record | None, checkpoint:
             f"--full-refresh would empty {plan.write.table.text}, and could not fill it: {latest.name} is read with "
             f'start="latest", and {why}; nothing was deleted.',
             where=latest.source.origin,
-            fix='say where it begins, such as start="earliest" or a snapshot\'s id, for the refill.',
+            fix='for the refill, declare another start, such as start="earliest" or a snapshot id.',
         )
     return starts or None
 
@@ -99,10 +99,10 @@ def empty(ledger: Ledger, claim: Record, pipelines: Iterable[str], retry: Retry)
         delete.toBranch(ledger.branch)
     delete.validateWith(HeadValidator(head.snapshotId() if head is not None else None))
     delete.set("helios.v", str(VERSION)).set("helios.pipeline", ledger.pipeline).commit()
-    made = transaction.table().snapshot(ledger.branch or MAIN)
-    assert made is not None
-    # The record names the snapshot, so that a rollback of the delete is found.
-    id, sequence = int(made.snapshotId()), int(made.sequenceNumber())
+    emptied = transaction.table().snapshot(ledger.branch or MAIN)
+    assert emptied is not None
+    # The record names the snapshot, so that a rollback of the delete is detected.
+    id, sequence = int(emptied.snapshotId()), int(emptied.sequenceNumber())
     record = replace(claim, snapshot=id, sequence=sequence, branch=ledger.branch)
     update = transaction.updateProperties().set(ledger.key, record.as_json())
     for name in pipelines:

@@ -1,4 +1,4 @@
-"""The identity of a checkpoint, which must be that of its pipeline and of its target."""
+"""The identity of a checkpoint, which must match its pipeline and its target."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def renamed_with_its_table(plan: Plan, existing: Identity, table: JavaTable | No
 
     Args:
         plan: The pipeline.
-        existing: The identity. It has the old name if the script sets the checkpoint's place, which no rename moves.
+        existing: The identity. It keeps the old name if the script declares the checkpoint's location.
         table: The target; None if it is missing.
     """
     branch = plan.write.sink.branch_name
@@ -66,8 +66,8 @@ def with_renamed_sources(existing: Identity, sources: Sequence[str], uuids: Sequ
 
     Args:
         existing: The identity.
-        sources: The names of the sources by which the pipeline is known.
-        uuids: The UUIDs of those that are tables.
+        sources: The names of the sources that identify the pipeline.
+        uuids: Their UUIDs; None for a source that is not a table.
 
     Returns:
         The identity with the new names; unchanged if a source is another table.
@@ -96,7 +96,7 @@ def refuse_changed(
         plan: The pipeline.
         location: Where the checkpoint is.
         existing: Its identity.
-        sources: The names of the sources by which the pipeline is known.
+        sources: The names of the sources that identify the pipeline.
         table: The target; None if it is missing.
 
     Raises:
@@ -105,11 +105,15 @@ def refuse_changed(
     uuid_now = str(table.uuid()) if table is not None else None
     if existing.target_uuid and uuid_now != existing.target_uuid:
         became = "is gone" if table is None else "was replaced by another table"
-        remedy = "if it was renamed, write its new name" if table is None else "put the former table back"
+        restore = (
+            "restore the table, or write its new name if it was renamed"
+            if table is None
+            else "restore the former table"
+        )
         raise CheckpointError(
             f"the target {existing.target} {became} since the checkpoint {location} was made.",
             where=plan.declared.sink.origin,
-            fix=f"restore the table; {remedy}; or, to fill a new table from the beginning, delete the checkpoint.",
+            fix=f"{restore}; or, to fill a new table from the beginning, delete the checkpoint.",
         )
     if existing.sources != sources:
         raise CheckpointError(

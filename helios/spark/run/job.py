@@ -43,7 +43,7 @@ class Stopped(Exception):
 
 
 class Run(Observer, Protocol):
-    """The methods of its run that a job needs."""
+    """The methods of a run that its job needs."""
 
     once: bool
 
@@ -85,7 +85,7 @@ class Job:
         schema: The columns of the rows after all steps, as Spark analyzed them at the start.
         sink: Its sink.
         planned: The last batch that an earlier process may have written; -1 for none.
-        repeat: The batch of a batch pipeline that is appended again, if that was asked for.
+        repeat: The batch that `--again` appends a second time; only of a batch pipeline.
         late: Counts the rows that watermarks drop from the current batch; None for a stateless pipeline.
         beside: The pipelines that `--beside` names, which may have read the same sources up to other positions.
         siblings: The plans of other pipelines that the same run starts into the same table.
@@ -137,7 +137,7 @@ class Job:
         self._keep_start(known)
 
     def _keep_start(self, starts: Sequence[StartEntry]) -> None:
-        """Stores in the target a start that cannot be resolved again: without a checkpoint, rows would be skipped."""
+        """Stores a start at the latest row in the target, too: resolving it again later would skip rows."""
         if any(self._read(index).source.beginning == "latest" for index in self.followed):
             self.sink.store_starts(starts)
 
@@ -200,7 +200,7 @@ class Job:
 
     @property
     def _in_parts(self) -> bool:
-        """True if a batch is several commits, between which a driver may die."""
+        """True if a batch makes several commits, between which a driver may die."""
         return self.plan.write.sink.many_tables or self.plan.write.quarantine is not None
 
     # its rows
@@ -220,20 +220,20 @@ class Job:
         return self._rows(batch, emitted, native)
 
     def _declared(self, native: NativeBatch) -> bool:
-        """True if the columns that Spark analyzed at the start hold for this batch, so that Spark need not build it."""
+        """True if the batch has the columns that Spark analyzed at the start, so that Spark need not build it."""
         [source] = self.sources.values()
         appends_rows = native.files.size > 0 and not self.plan.write.mode.traits.keyed
         return appends_rows and native.files.columns == source.stream_columns
 
     def _rows(self, batch: Batch, emitted: DataFrame | None, native: NativeBatch | None = None) -> Built | None:
         for source in self.sources.values():
-            source.context.rejected_input.take()  # drops those of an earlier read of the same rows
+            source.context.rejected_input.take()  # drops the rejects of an earlier read of the same rows
         built = self._built(batch, emitted)
         if built is None:
             return None
-        kept_out = [source.context.rejected_input.take() for source in self.sources.values()]
-        rejected = [df for some, _ in kept_out for df in some]
-        counted = [observation for _, some in kept_out for observation in some]
+        inputs = [source.context.rejected_input.take() for source in self.sources.values()]
+        rejected = [df for frames, _ in inputs for df in frames]
+        counted = [observation for _, observations in inputs for observation in observations]
         return Built(built.df, native, [*built.rejected, *rejected], [*built.counted, *counted])
 
     def _built(self, batch: Batch, emitted: DataFrame | None) -> Built | None:
@@ -291,7 +291,7 @@ class Job:
         return build(self.plan, rows_of, self._pasts(spark, batch))
 
     def _joined(self, spark: SparkSession, index: int, batch: Batch) -> DataFrame:
-        """The rows of a source that each batch reads whole: at its pin if it is pinned, else in its current state."""
+        """The rows of a joined source, which every batch reads in full: at its pin, or as it is now if it has none."""
         source = self.sources[index]
         return _not_none(source.read(spark, source.at_pin((batch.pins or {})[str(index)]) if source.pinned else None))
 

@@ -13,7 +13,7 @@ from helios.spark.run.job import StreamingQuery
 from helios.spark.sinks.protocol import Staged
 
 DROPPED = "numRowsDroppedByWatermark"
-"""The metric of `StateStoreWriter`, which Spark's progress has only after the batch."""
+"""The metric of `StateStoreWriter`; Spark's progress reports it only after the batch."""
 
 SESSIONS = "SessionWindowStateStoreRestoreExec"
 """The first of the two operators of a session window; both have the metric."""

@@ -26,10 +26,10 @@ def native_batch(
         plan: The pipeline.
         sources: Its sources.
         batch: The batch.
-        note: Tells the user once why Spark does a batch of a pipeline whose engine is native.
+        note: Reports why Spark runs a batch of a pipeline whose engine is native.
 
     Raises:
-        InputError: The engine is required, and cannot do the batch.
+        InputError: The engine is required, and cannot run the batch.
     """
     if not plan.engine.native:
         return None

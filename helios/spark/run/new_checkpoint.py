@@ -55,8 +55,8 @@ def refuse_lost_order(plan: Plan, not_stored: Sequence[str], state: UpsertState)
     if order is None or order.lower() not in lost or state.terms is not None:
         return
     raise InputError(
-        f"{plan.write.table.text} has no column {order} any more, which shows late rows: somebody has renamed or "
-        "dropped it.",
+        f"{plan.write.table.text} has no column {order} any more, by which late rows are known: it was renamed or "
+        "dropped.",
         where=plan.declared.sink.origin,
         fix="rename it back, or use its new name in a step and in order_by; if it is gone for good, refill the "
         "target with `helios run --full-refresh`.",

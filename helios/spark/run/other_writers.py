@@ -96,7 +96,7 @@ def refuse_two_records(plan: Plan, table: JavaTable) -> None:
 
 
 def refuse_out_of_step(job: Job, batch: Batch) -> None:
-    """Rejects a replacement of rows of a pipeline that follows the same source and has read up to another position.
+    """Rejects a batch that replaces the rows of a pipeline which follows the same source, at another position.
 
     The follower would append the rows between the two positions a second time, or never.
 
@@ -190,7 +190,7 @@ def _out_of_step(plan: Plan, state: Entry, other: str, entry: Entry | None) -> I
     if entry is None:
         until = "nothing of it yet"
     elif snapshot is None:
-        until = "what was there at its last look"
+        until = "what was there when it last looked"
     else:
         until = f"it up to snapshot {snapshot}" if whole else "a part of it so far"
     end = state.get(SNAPSHOT, state.get("to"))
@@ -250,7 +250,7 @@ UNKNOWN = ""
 
 
 def _committers(table: JavaTable, branch: str | None) -> frozenset[str]:
-    """The pipelines whose commits a branch holds. A missing branch is made from main: then the pipelines of main."""
+    """The pipelines that have committed to a branch; for a missing branch, to main, from which it will be made."""
     missing = branch is not None and not table.refs().containsKey(branch)
     head = table.currentSnapshot() if branch is None or missing else Ledger(table, "", "", "", branch).head()
     history = History(table, head)

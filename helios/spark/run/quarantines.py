@@ -27,11 +27,11 @@ def former_names(plan: Plan, record: Record | None) -> list[TableName]:
         plan: The pipeline.
         record: Its record in its target; None if it has no record.
     """
-    today = plan.write.quarantine
-    named = [plan.write.table, *([today] if today is not None else []), *(r.table for r in plan.reads if r.table)]
+    current = plan.write.quarantine
+    named = [plan.write.table, *([current] if current is not None else []), *(r.table for r in plan.reads if r.table)]
     catalogs = {table.catalog.name: table.catalog for table in named}
     known = record.quarantines if record is not None else ()
-    parts = [Identifier.parse(name).parts for name in known if today is None or name != today.text]
+    parts = [Identifier.parse(name).parts for name in known if current is None or name != current.text]
     return [TableName(catalogs[first], tuple(rest[:-1]), rest[-1]) for first, *rest in parts if first in catalogs]
 
 
@@ -42,6 +42,6 @@ def quarantines(context: SinkContext, record: Record | None) -> list[QuarantineS
         context: The pipeline.
         record: Its record in its target; None if it has no record.
     """
-    today = QuarantineSink.of(context)
+    current = QuarantineSink.of(context)
     former = [QuarantineSink(context, name) for name in former_names(context.plan, record)]
-    return [*([today] if today is not None else []), *former]
+    return [*([current] if current is not None else []), *former]

@@ -83,7 +83,7 @@ class PipelineQuery:
     # before anything is written
 
     def declare(self, *, refills: bool = False) -> DataFrame:
-        """Builds the DataFrame of the whole pipeline, which Spark analyzes, and fixes the read path.
+        """Builds the DataFrame of the whole pipeline, which Spark analyzes, and decides the read path.
 
         Args:
             refills: Whether the target is refilled from the start.
@@ -130,7 +130,7 @@ class PipelineQuery:
             source.context = replace(source.context, plan=plan)
 
     def _build(self) -> DataFrame:
-        """The pipeline over streams of the followed sources and the current rows of the others."""
+        """The pipeline's DataFrame over streams of the followed sources and the current rows of all other sources."""
 
         def rows(index: int) -> DataFrame:
             source = self.sources[index]
@@ -228,7 +228,7 @@ def _with_groups(plan: Plan) -> Plan:
 
 
 def keeps_state(df: DataFrame) -> bool:
-    """True if Spark would keep state for a streaming DataFrame, as callables and SQL steps may cause."""
+    """True if Spark would keep state for a streaming DataFrame; callables and SQL steps may need state."""
     pending = [df._jdf.queryExecution().analyzed()]
     while pending:
         node = pending.pop()

@@ -52,7 +52,7 @@ class Renamed:
 
 
 def rename(spark: SparkSession, old: TableName, new: TableName, others: Sequence[TableName] = ()) -> Renamed:
-    """Renames a table; if a part of the rename fails, the parts before it are undone.
+    """Renames a table; if a step of the rename fails, the steps before it are undone.
 
     After a kill, the same call finishes the rename.
 
@@ -125,7 +125,7 @@ class _Move:
         self.after.create(replace(self.identity, pipeline=self.pipeline, target=self.table))
         undo.callback(self.after.create, self.identity)
         undo.callback(self.before.files.delete, "helios")
-        self.before.leave(self.table)  # refuses a script with the former name, which would start over
+        self.before.leave(self.table)  # a script with the former name is then refused; it would start over
 
 
 def _move(spark: SparkSession, tables: tuple[TableName, TableName], name: str, to: str) -> _Move | None:
@@ -208,7 +208,7 @@ def _moved(table: JavaTable, names: dict[str, str]) -> Iterator[tuple[str, str |
                 continue
             yield old, None
             record, newer_text = parse(text, old, table.name()), properties.get(new)
-            is_record = not end  # rather than that of a replay or a backfill
+            is_record = not end  # not the record of a replay or a backfill
             if newer_text is None:
                 yield new, (record.renamed(was) if is_record else record).as_json()
             elif is_record:  # the pipeline has run under the new name since: that record is newer

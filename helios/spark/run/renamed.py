@@ -64,8 +64,8 @@ def rename_in_tables(
         was: Its former name.
         former: Quarantines that earlier scripts named.
     """
-    today = plan.write.quarantine
-    rejected = [*([today] if today is not None else []), *former]
+    current = plan.write.quarantine
+    rejected = [*([current] if current is not None else []), *former]
     for each in (table, *(load_table(spark, name) for name in rejected)):
         rename_replay(each, was, plan.pipeline)
     rename_audit(table, was, plan.pipeline)

@@ -46,7 +46,7 @@ class PipelineRun:
         once: Process the data that is there at the start, then end.
         new_checkpoint: Start a new checkpoint at the position in the target's record.
         full_refresh: Empty the target in one snapshot, and refill it from the start.
-        again: Append inputs of a batch pipeline that were appended before, too.
+        again: Append the inputs of a batch pipeline even if they were appended before.
         beside: Pipelines whose rows of the same sources may be in the target, too.
         siblings: Other pipelines of the script, whose rows may be in the target, too; with the plans
             of those that the same run starts.

@@ -74,7 +74,7 @@ class Started:
 
 
 class StartupValidator:
-    """Validates a start, and creates what is missing: the checkpoint's identity, the table, the record in it.
+    """Validates a start, and creates what is missing: the checkpoint's identity, the table and its record.
 
     Args:
         context: The pipeline and its checkpoint; the validator adds the lease and the checkpoint's id.
@@ -110,7 +110,7 @@ class StartupValidator:
         # A batch pipeline is identified by all of its sources.
         self.sources = self.followed if plan.streaming else tuple(read.ledger_name for read in plan.reads)
         self.uuids = tuple(read.uuid for read in plan.reads if read.source.streaming or not plan.streaming)
-        self._stored: Identity | None = None  # the identity as the checkpoint has it
+        self._stored: Identity | None = None  # the identity as it is stored in the checkpoint
 
     def start(self, df: DataFrame) -> Started:
         """Validates the start and takes the lease, which the caller releases.
@@ -130,7 +130,7 @@ class StartupValidator:
                 where=plan.origin,
                 fix="choose another pipeline of the script with SCRIPT:name, or read it again with --full-refresh.",
             )
-        # A table that is named by values in rows is opened when its first row comes.
+        # A table whose name comes from the rows is opened when its first row arrives.
         table = tables.load_table(self.spark, plan.write.table) if self.other_sink is None else None
         if (
             table is not None
@@ -201,9 +201,9 @@ class StartupValidator:
         """Rejects rows that do not fit the table and, once the checkpoint is `moved`, an upsert that lost its order."""
         write = self.plan.write
         if write.mode.traits.stores:
-            columns, held = columns_of(df.schema), columns_of(tables.spark_schema(self.spark, table))
+            columns, present = columns_of(df.schema), columns_of(tables.spark_schema(self.spark, table))
             written = has_written(self.plan, table)
-            not_stored = left_out(write.iceberg, columns, held, has_written=written)
+            not_stored = left_out(write.iceberg, columns, present, has_written=written)
             if written and moved and write.mode.order_by is not None:
                 refuse_lost_order(self.plan, not_stored, upsert_state(self.context, self._last_record(table)))
             SchemaAligner(self.spark, self.plan, write.table, table).check(stored_schema(df, write.mode, not_stored))

@@ -11,7 +11,7 @@ import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.streaming.GroupState;
 
 /**
- * Keeps the rows of a key that lie later than `within` after its last kept row.
+ * Keeps the rows of a key that are later than `within` after its last kept row.
  *
  * <p>Janino, which compiles this class, knows no generics and no lambdas. The state of a key is a row: the time of its
  * last kept row or null, and the rows that the watermark has not passed.

@@ -9,14 +9,14 @@ from pyspark.sql import functions as F
 
 from helios.plan.typing.aggregates import alias_of
 from helios.spark.jvm.sql import quoted
-from helios.spark.steps.dedupe import dated
+from helios.spark.steps.dedupe import require_time
 from helios.spark.steps.steps import Scope
 from helios.steps.aggregate import Aggregate
 
 
 def lower(df: DataFrame, step: Aggregate, scope: Scope) -> DataFrame:
     if step.window is not None:
-        df = dated(df, _window_time(df, step), step.window.column, step)  # Spark drops rows without a time
+        df = require_time(df, _window_time(df, step), step.window.column, step)  # Spark drops rows without a time
     df, keys = _grouped_by(df, step)
     aggregates = [F.expr(e).alias(name) for name, e in step.columns]
     if step.window is None:

@@ -56,7 +56,7 @@ def lower(df: DataFrame, step: Dedupe, scope: Scope) -> DataFrame:
     return df.dropDuplicates(list(step.keys))
 
 
-def dated(df: DataFrame, time: Column, name: str, step: Step) -> DataFrame:
+def require_time(df: DataFrame, time: Column, name: str, step: Step) -> DataFrame:
     """The rows; a row without an event time stops its batch.
 
     Args:
@@ -88,7 +88,7 @@ def marked_columns(df: DataFrame) -> list[StructField]:
 
 
 def _by_event_time(df: DataFrame, step: Dedupe, within: float) -> DataFrame:
-    """The rows that lie later than `within` after the last kept row of their key."""
+    """The rows that are later than `within` after the last kept row of their key."""
     times = marked_columns(df)
     if len(times) != 1:
         reason = f"there are several: {', '.join(field.name for field in times)}" if times else "there is none"
@@ -101,7 +101,7 @@ def _by_event_time(df: DataFrame, step: Dedupe, within: float) -> DataFrame:
         )
     [field] = times
     time = event_time(field)
-    rows = dated(df, time, field.name, step).withColumns({TIME: F.unix_micros(time), TIE: _tie(df)})
+    rows = require_time(df, time, field.name, step).withColumns({TIME: F.unix_micros(time), TIE: _tie(df)})
     out = _grouped(rows, step, round(within * 1_000_000))
     # The result of a function has lost the marks of watermarks.
     columns = [F.col(quoted(f.name)).alias(f.name, metadata=f.metadata) for f in df.schema.fields]

@@ -22,7 +22,7 @@ from helios.plan.typing.as_of import (
 )
 from helios.plan.typing.schema import Column as Typed
 from helios.spark.jvm.sql import quoted
-from helios.spark.steps.dedupe import dated, event_time, marked_columns
+from helios.spark.steps.dedupe import event_time, marked_columns, require_time
 from helios.spark.steps.steps import Dated, Scope
 from helios.steps.join import Join
 from helios.table.commit_times import CommitTimes
@@ -103,18 +103,18 @@ def _on(df: DataFrame, other: DataFrame, step: Join, met: Column) -> DataFrame:
 
 def _by_commits(df: DataFrame, other: Dated, step: Join, time: Column, commits: CommitTimes) -> DataFrame:
     """A join with the state that was current at the time of each row; each state that occurs is read once."""
-    dated = df.withColumn(TIME, F.unix_micros(time)).withColumn(STATE, F.expr(_state_at(commits.starts)))
-    occurring = {row[STATE] for row in dated.select(STATE).distinct().collect()}
+    timed = df.withColumn(TIME, F.unix_micros(time)).withColumn(STATE, F.expr(_state_at(commits.starts)))
+    occurring = {row[STATE] for row in timed.select(STATE).distinct().collect()}
     if BEFORE in occurring and not commits.complete:
-        raise _before_history(dated, step, commits)
+        raise _before_history(timed, step, commits)
     states = sorted(state for state in occurring if state is not None and state != BEFORE)
     parts = [other.at(commits.snapshots[state]).withColumn(STATE, F.lit(state)) for state in states]
     right = reduce(DataFrame.unionByName, parts) if parts else other.now.limit(0).withColumn(STATE, F.lit(BEFORE))
     # The join reads the rows a second time. If a row then has another time, the row must not be lost.
     is_known = F.col(STATE).isNull() | F.col(STATE).isin(BEFORE, *states)
     changed = F.raise_error(F.lit(f"helios: {short(step)}: the time of a row is not the same when it is read again"))
-    dated = dated.withColumn(STATE, F.when(is_known, F.col(STATE)).otherwise(changed.cast("int"))).drop(TIME)
-    return dated.join(right, on=[*step.on, STATE], how=step.how).drop(STATE)
+    timed = timed.withColumn(STATE, F.when(is_known, F.col(STATE)).otherwise(changed.cast("int"))).drop(TIME)
+    return timed.join(right, on=[*step.on, STATE], how=step.how).drop(STATE)
 
 
 def _state_at(starts: Sequence[int]) -> str:
@@ -129,14 +129,14 @@ def _state_at(starts: Sequence[int]) -> str:
     return f"if({TIME} IS NULL, CAST(NULL AS int), {search(BEFORE, len(starts) - 1)})"
 
 
-def _before_history(dated: DataFrame, step: Join, commits: CommitTimes) -> RunError:
+def _before_history(timed: DataFrame, step: Join, commits: CommitTimes) -> RunError:
     first = F.timestamp_micros(F.min(TIME)).cast("string")
-    [(first_time, count)] = dated.where(F.col(STATE) == BEFORE).agg(first, F.count(F.lit(1))).collect()
+    [(first_time, count)] = timed.where(F.col(STATE) == BEFORE).agg(first, F.count(F.lit(1))).collect()
     rows = "a row's time is" if count == 1 else f"the times of {count:,} rows begin at"
     since = "no commit of main is retained"
     if commits.starts:
         begin = F.timestamp_micros(F.lit(commits.starts[0])).cast("string")
-        [(begin_time,)] = dated.sparkSession.range(1).select(begin).collect()
+        [(begin_time,)] = timed.sparkSession.range(1).select(begin).collect()
         since = f"the retained history begins at {begin_time}"
     return RunError(
         f"{short(step)}: {rows} {first_time}, and {since}: the state of {commits.table} at that time has expired. "
@@ -154,7 +154,8 @@ def _within(df: DataFrame, other: DataFrame, step: Join, bounds: tuple[float, fl
     fields = {side: _marked(rows, step, side) for rows, side in ((df, "left"), (other, "right"))}
     left, right = (event_time(field) for field in fields.values())
     if step.how != "inner":
-        df = dated(df, left, fields["left"].name, step)  # Spark would keep a row without a time in its state for ever
+        # Spark would keep a row without a time in its state for ever.
+        df = require_time(df, left, fields["left"].name, step)
     before, after = (F.expr(f"INTERVAL {round(seconds * 1000)} MILLISECONDS") for seconds in bounds)
     return _on(df, other, step, (right >= left - before) & (right <= left + after))
 

@@ -30,12 +30,12 @@ GATHERING = ("CollectMetrics", "CTERelationDef", "CTERelationRef", "ResolvedHint
 """Operators that pass on the rows of several inputs, or count rows."""
 
 MOVING = "helios_moving"
-"""The alias of a source that is read in ranges, a new one in each batch."""
+"""The alias of a source that is read in ranges, one range for each batch."""
 
 ONE_SIDED = {"LEFT": ("LEFT OUTER", "LEFT SEMI", "LEFT ANTI"), "RIGHT": ("RIGHT OUTER",)}
 """By side, the joins in which each row depends on only one row of that side, and on all rows of the other side."""
 BOTH = ("INNER", "CROSS")
-"""The joins of which that is true for either side."""
+"""The joins in which each row depends on only one row of either side."""
 
 
 def combining_reason(plan: Plan, empty: Callable[[int], DataFrame]) -> str | None:
