@@ -3,6 +3,7 @@
 Beside this, tests/unit/plan/test_docs.py compiles docs/reading.md, tests/streaming/test_docs.py runs docs/writing.md,
 docs/metrics.md, docs/migrating.md and the end of docs/quickstart.md, tests/streaming/test_testing.py docs/testing.md,
 tests/integration/test_cli.py the README, and tests/integration/test_tutorials.py the tutorials.
+tests/unit/cli/test_shown_output.py and, for docs/cli.md, tests/integration/test_cli_page.py compare printed output.
 """
 
 from __future__ import annotations
