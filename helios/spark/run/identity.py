@@ -105,15 +105,11 @@ def refuse_changed(
     uuid_now = str(table.uuid()) if table is not None else None
     if existing.target_uuid and uuid_now != existing.target_uuid:
         became = "is gone" if table is None else "was replaced by another table"
-        restore = (
-            "restore the table, or write its new name if it was renamed"
-            if table is None
-            else "restore the former table"
-        )
+        renamed = ", or write its new name if it was renamed" if table is None else ""
         raise CheckpointError(
             f"the target {existing.target} {became} since the checkpoint {location} was made.",
             where=plan.declared.sink.origin,
-            fix=f"{restore}; or, to fill a new table from the beginning, delete the checkpoint.",
+            fix=f"restore the former table{renamed}; or, to fill a new table, delete the checkpoint.",
         )
     if existing.sources != sources:
         raise CheckpointError(
