@@ -199,7 +199,10 @@ def reruns(made: Sequence[Made], log: OffsetLog | None) -> tuple[list[Rerun], di
             continue
         between = range(one.follows + 1, one.batch)
         whole = kept is not None and all(number in kept.ends for number in between)
-        start = places(one.before) if one.before is not None else _first(kept, whole=whole or one.batch == 0)
+        # A new checkpoint may have continued after rows that were rolled back, which the position before it lacks.
+        continues = one.before is not None and (kept is None or one.follows >= 0)
+        first = one.before is not None or whole or one.batch == 0
+        start = places(one.before) if continues else _first(kept, whole=first)
         if start is None:
             problems[owner] = "its input begins at the end of a commit that has expired"
             continue

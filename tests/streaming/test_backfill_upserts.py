@@ -349,3 +349,44 @@ def test_rejected_rows_of_an_upsert(world: Any) -> None:
     case.land([Row(3, 1, 30, bad=1), Row(None, 3, 31, bad=2)])
     with pytest.raises(InputError, match=r"does not reject 1 row of local\.a\.bad as held there"):
         case.backfill("2")  # by the mended script the row that was rejected is another one
+
+
+def test_a_second_repair_takes_the_rows_of_the_first_one_away(world: Any) -> None:
+    """The script of the first repair was wrong, too: its keys are not in the commits that are repaired."""
+    case = Case(world, "by batch")
+
+    def some(condition: str) -> Pipeline:
+        made: Pipeline = world.source("a.s").incremental() >> where(condition) >> world.sink("a.t").upsert("key")
+        return made
+
+    for rows in ([Row(1, 1, 10)], [Row(2, 1, 20), Row(9, 1, 90)]):
+        case.append(rows)
+        world.run(some("key < 5"))
+    for condition, keys in (("key < 100", {1, 2, 9}), ("key < 5", {1, 2})):
+        Backfill(world.plan(some(condition)), world.spark, Ask(commits="1")).run()
+        assert {row[0] for row in case.held()} == keys
+
+
+@pytest.mark.parametrize("appends", [False, True])
+def test_the_first_commit_behind_a_rollback(world: Any, appends: bool) -> None:
+    """A new checkpoint has continued behind a lost batch, whose rows do not come back."""
+    case = Case(world, "by batch")
+    if appends:
+        rows = world.source("a.s").incremental()
+        case.pipeline = lambda *, right: (  # type: ignore[method-assign]
+            rows >> with_columns(value="value + 1000" if right else "value") >> world.sink("a.t")
+        )
+    case.land([Row(1, 1, 10)])
+    case.land([Row(7, 1, 70), Row(1, 2, 11)])
+    first = world.load("a.t").snapshots()[0]
+    world.sql(f"CALL local.system.rollback_to_snapshot('a.t', {first.id})")
+    world.run(case.pipeline(right=False), new_checkpoint=True)
+    for row in (Row(2, 1, 20, bad=2), Row(3, 1, 30, bad=2)):
+        case.land([row])
+        snapshot = world.load("a.t").iceberg.current_snapshot()
+        assert snapshot is not None
+        case.backfill(str(snapshot.snapshot_id))
+        held = {found[0]: found[2] for found in case.held().elements()}
+        assert 7 not in held
+        assert held[row.key] == row.value + 1000
+    assert case.held().total() == 3

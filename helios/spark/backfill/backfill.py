@@ -304,6 +304,7 @@ class Backfill:
         own = frozenset(names_of(self._table, plan.write.pipelines, standing.record))
         asked = chosen(made, str(self._ask.commits), own, plan.write.table.text)
         ours = [one for one in made if one.pipeline in own]
+        asked = [self._live.with_begin(one, ours, standing, self._table) for one in asked]
         whole = History(self._table, self._head())
         first = ours[-1].snapshot if list(whole) and whole.expired is None else None
         starts = self._live.starts(standing, self._table) if asked[0].before is None else self._checkpoint.start()
@@ -353,15 +354,21 @@ class Backfill:
 
     def _run_commits(self, lease: Lease) -> Backfilled:
         redo = self._redo(evolves=True)
+        leases = [lease.verify]
         with ExitStack() as stack:
             if isinstance(redo, RedoUpserts):
-                redo.alone(stack)
+                leases.append(redo.alone(stack))
                 slices = redo.slices
             else:
                 slices = slices_of_commits(list(redo.commits.values()))
+
+            def verify() -> None:
+                for held in leases:
+                    held()
+
             started = self._started()
             state, ledger = started.resumed() or started.begin(slices)
-            return self._repaired(replace(redo, ledger=ledger, verify=lease.verify), state, ledger)
+            return self._repaired(replace(redo, ledger=ledger, verify=verify), state, ledger)
 
     def _started(self) -> Started:
         """What begins this backfill, or goes on with it; once what it reads is known."""

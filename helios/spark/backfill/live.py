@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -15,7 +15,7 @@ from helios.errors import CheckpointError, HeliosError, InputError, NotFound
 from helios.plan.nodes import Plan
 from helios.plan.other_pipelines import Entry
 from helios.sources.kinds import position_of
-from helios.spark.backfill.recompute import FROM, Ends, ReadOnlyCheckpoint
+from helios.spark.backfill.recompute import Ends, ReadOnlyCheckpoint, other_rows_fix
 from helios.spark.backfill.slices import Slice
 from helios.spark.checkpoint.files import Identity
 from helios.spark.iceberg import filters, tables
@@ -25,6 +25,7 @@ from helios.spark.iceberg.scan_tasks import plan_tasks, read_tasks
 from helios.spark.iceberg.validators import COMPACTION
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.sinks.records import names_of
+from helios.table.commits import Commit
 from helios.table.ledger import Record, Starts, parse
 from helios.table.refs import LEDGER
 
@@ -60,8 +61,13 @@ def rolled_back_error(plan: Plan, source: str) -> InputError:
         f"{plan.pipeline} has continued with a new checkpoint behind batches or replays that were rolled back: "
         f"{source} still has their rows, which would come back; nothing was written.",
         where=plan.origin,
-        fix="repair commits that the table still has, other than the first one, with --commits; or name a table or a "
-        "folder of the same columns without these rows: --from.",
+        fix="repair commits that the table still has, other than the first one, with --commits"
+        + (
+            ""
+            if plan.write.mode.upsert is not None
+            else "; or name a table or a folder of the same columns without these rows: --from"
+        )
+        + ".",
     )
 
 
@@ -154,8 +160,37 @@ class LivePipeline:
             f"where {self._plan.pipeline} has first begun to read is not known any more, as it has gone on with "
             "a new checkpoint, or its first commits have expired; nothing was written.",
             where=self._plan.origin,
-            fix=f"{FROM}.",
+            fix=other_rows_fix(self._plan),
         )
+
+    def with_begin(self, commit: Commit, ours: Sequence[Commit], standing: Standing, table: JavaTable) -> Commit:
+        """A commit with the place where its batch began, also if it is the first one of a new checkpoint.
+
+        A new checkpoint may have continued behind rows that were rolled back, which come after the commit before it.
+
+        Args:
+            commit: The commit.
+            ours: The pipeline's commits, newest first.
+            standing: How far the pipeline has come.
+            table: The target.
+
+        Raises:
+            InputError: It is the first one of a former checkpoint, and rows may have been rolled back before it.
+        """
+
+        def checkpoint(one: Commit) -> str | None:
+            snapshot = table.snapshot(one.snapshot)
+            return snapshot.summary().get("helios.checkpoint") if snapshot is not None else None
+
+        former = next(iter(ours[ours.index(commit) + 1 :]), None)
+        if former is None or checkpoint(former) == checkpoint(commit):
+            return commit
+        starts = self.checkpoint.start()
+        if checkpoint(commit) == self.identity.id and starts is not None:
+            return replace(commit, before={"sources": starts})
+        if standing.record.rolled_back:
+            raise rolled_back_error(self._plan, "the source")
+        return commit
 
     def _only_checkpoint(self, standing: Standing, table: JavaTable) -> bool:
         """True if the whole history of the target shows no other checkpoint of the pipeline."""

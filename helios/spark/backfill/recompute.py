@@ -30,6 +30,11 @@ OtherRows: TypeAlias = Callable[[Source], DataFrame]
 FROM = "name a table or a folder that has them, with the same columns: --from, which goes with --where"
 
 
+def other_rows_fix(plan: Plan) -> str:
+    """The way on where a source no longer has the rows of a backfill: `--from` does not go with upserts."""
+    return f"{FROM}." if plan.write.mode.upsert is None else "repair later commits, whose rows the source still has."
+
+
 class ReadOnlyFiles(SmallFiles):
     """The small files of a checkpoint that another process drives: nothing is written.
 
@@ -124,7 +129,7 @@ class Recompute:
             try:
                 source.resume({**entry, **present})  # type: ignore[typeddict-item]
             except LedgerError as error:
-                raise _lost_error(source.read_plan, error) from error
+                raise _lost_error(self._plan, source.read_plan, error) from error
 
     def rows(
         self, after: Ends | None, to: Ends, other: OtherRows | None = None, *, positioned: bool = False
@@ -147,7 +152,7 @@ class Recompute:
                 parts[index] = other(source)
             else:
                 begun = after[place] if after is not None else None
-                with expired_explained(source.read_plan):
+                with _expired_explained(self._plan, source.read_plan):
                     _refuse_restarted(to[place] if after is None else None)
                     span = source.span(begun if begun is not None else source.start(), to[place])
                     some = span.start != span.end
@@ -199,18 +204,18 @@ def _refuse_restarted(end: Position | None) -> None:
 
 
 @contextmanager
-def expired_explained(read: ReadPlan) -> Generator[None, None, None]:
+def _expired_explained(plan: Plan, read: ReadPlan) -> Generator[None, None, None]:
     """Adds the fix to the error of a source that no longer has the rows."""
     try:
         yield
     except HeliosError as error:
-        raise _lost_error(read, error) from error
+        raise _lost_error(plan, read, error) from error
 
 
-def _lost_error(read: ReadPlan, error: HeliosError) -> InputError:
+def _lost_error(plan: Plan, read: ReadPlan, error: HeliosError) -> InputError:
     what = error.what.rstrip(".")
     return InputError(
         f"{read.name} does not hold any more what the backfill asks for: {what}; nothing was written.",
         where=read.source.origin,
-        fix=f"{FROM}.",
+        fix=other_rows_fix(plan),
     )

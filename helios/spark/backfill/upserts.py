@@ -99,14 +99,17 @@ class RedoUpserts:
         """Whether each row of a batch changes the target: a late row and a delete of a missing key do not."""
         return self.rows.mode.order_by is None and self.rows.mode.delete_when is None
 
-    def alone(self, stack: ExitStack) -> None:
+    def alone(self, stack: ExitStack) -> Callable[[], None]:
         """Keeps the pipeline from running where a batch beside the repair may have rows that leave no trace.
+
+        Returns:
+            Raises a `LeaseError` if the pipeline runs all the same, as after a long pause of this process.
 
         Raises:
             LeaseError: It is running.
         """
         if self.leaves_traces:
-            return
+            return lambda: None
         lease = Lease(Checkpoint(self.spark, self.live.checkpoint.location))
         try:
             lease.acquire()
@@ -118,6 +121,7 @@ class RedoUpserts:
                 fix="stop the pipeline, repair, and start it again.",
             ) from error
         stack.callback(lease.release)
+        return lease.verify
 
     def counted(self, head: JavaSnapshot | None, at: Standing) -> Repaired:
         """The rows that would be changed now."""
@@ -179,12 +183,11 @@ class RedoUpserts:
             self.plan, self.live.checkpoint, sorted(self.names), (self.asked[0].snapshot, self.asked[-1].snapshot), at
         )
         self._refuse_batches(past)
-        begin, end = self._begin(past), self.target.snapshot(past.made[past.last].snapshots[-1])
-        assert end is not None  # its commit was found in the history
-        others = self._others(past, begin, head)
+        begin = self._begin(past)
+        others, repairs = self._others(past, begin, head)
         self.rows.evolve()
         asked = self.rows.of(past, [one for one in past.batches if one.owner <= past.last])
-        touched = states.changed_keys(begin, end)
+        touched = self._changed(states, past, repairs, whole=not others)
         if asked is not None:
             asked = self._kept(asked, stack)
             touched = touched.unionByName(asked.select(*map(quoted, keys))).distinct()
@@ -205,6 +208,29 @@ class RedoUpserts:
         changes = different.withColumn(LARGEST, comes).where(F.col(SIGN) == F.col(LARGEST))
         changes = changes.withColumn(DELETED, F.col(SIGN) < 0).drop(SIGN, LARGEST)
         return self._kept(changes, stack), before, after
+
+    def _changed(
+        self, states: TargetStates, past: PastBatches, repairs: Sequence[JavaSnapshot], *, whole: bool
+    ) -> DataFrame:
+        """The keys that the commits changed, or earlier repairs of them, maybe by a script that was wrong, too.
+
+        Args:
+            states: The rows of the target.
+            past: The batches.
+            repairs: The snapshots of the earlier repairs.
+            whole: Whether no other writer has committed since, so that two states tell what all of the commits changed.
+        """
+        made = past.made[past.first : past.last + 1]
+        ends = [(made[0], made[-1])] if whole else [(one, one) for one in made]
+        pairs = [(first.parent, last.snapshots[-1]) for first, last in ends]
+        pairs += [(one.parentId(), int(one.snapshotId())) for one in repairs]
+        parts: list[DataFrame] = []
+        for parent, snapshot in pairs:
+            after = self.target.snapshot(snapshot)
+            assert after is not None  # all snapshots since the first commit are in the history
+            before = self.target.snapshot(int(parent)) if parent is not None else None
+            parts.append(states.changed_keys(before, after))
+        return reduce(DataFrame.unionByName, parts).distinct()
 
     def _kept(self, rows: DataFrame, stack: ExitStack) -> DataFrame:
         """Rows that are computed once."""
@@ -244,7 +270,7 @@ class RedoUpserts:
             raise self._error(
                 f"{len(past.batches):,} batches have come since, and at most {MOST_BATCHES} are read once more"
             )
-        if self.rows.mode.order_by is not None and not past.whole:
+        if not past.whole:
             raise self._error("the checkpoint has forgotten where batches ended that wrote nothing")
 
     def _begin(self, past: PastBatches) -> JavaSnapshot | None:
@@ -258,20 +284,23 @@ class RedoUpserts:
             )
         return begin
 
-    def _others(self, past: PastBatches, begin: JavaSnapshot | None, head: JavaSnapshot | None) -> list[JavaSnapshot]:
-        """The commits of other writers since a state."""
-        found: list[JavaSnapshot] = []
+    def _others(
+        self, past: PastBatches, begin: JavaSnapshot | None, head: JavaSnapshot | None
+    ) -> tuple[list[JavaSnapshot], list[JavaSnapshot]]:
+        """The commits of other writers since a state, and the earlier repairs of the commits that are asked for."""
+        others: list[JavaSnapshot] = []
+        repairs: list[JavaSnapshot] = []
         for one in self._since(begin, head):
             writer = str(one.summary().get("helios.pipeline"))
             if writer in self.names:
                 continue
             if writer.removesuffix(REPLAY) in self.names:
                 raise self._error(f"snapshot {one.snapshotId()} has replayed rows of the quarantine since")
-            if writer.removesuffix(BACKFILL) in self.names:
-                self._refuse_earlier(past, str(one.summary().get(REDONE)))
-            else:
-                found.append(one)
-        return found
+            if writer.removesuffix(BACKFILL) not in self.names:
+                others.append(one)
+            elif self._repairs_asked(past, str(one.summary().get(REDONE))):
+                repairs.append(one)
+        return others, repairs
 
     def _since(self, begin: JavaSnapshot | None, head: JavaSnapshot | None) -> Iterator[JavaSnapshot]:
         for one in History(self.target, head):
@@ -282,16 +311,21 @@ class RedoUpserts:
         if begin is not None:
             raise self._error("the state before it is not one of the table's history any more")
 
-    def _refuse_earlier(self, past: PastBatches, redone: str) -> None:
-        """Rejects commits behind others that were repaired since: the state before them is not repaired."""
+    def _repairs_asked(self, past: PastBatches, redone: str) -> bool:
+        """True if commits that are asked for were repaired by an earlier backfill.
+
+        Raises:
+            InputError: It has repaired commits before them: the state before them is not repaired.
+        """
         first = redone.partition("..")[0]
         index = {str(snapshot): place for place, one in enumerate(past.made) for snapshot in one.snapshots}
-        if first not in index or index[first] < past.first:
-            last = past.made[past.last].snapshots[-1]
-            raise self._error(
-                f"earlier commits, {redone}, were repaired since, and the state before it has their wrong rows",
-                f"repair them together: --commits {first}..{last}." if first in index else REFILL,
-            )
+        if first in index and index[first] >= past.first:
+            return index[first] <= past.last
+        last = past.made[past.last].snapshots[-1]
+        raise self._error(
+            f"earlier commits, {redone}, were repaired since, and the state before it has their wrong rows",
+            f"repair them together: --commits {first}..{last}." if first in index else REFILL,
+        )
 
     def _refuse_others(self, states: TargetStates, others: Sequence[JavaSnapshot], scope: MergeScope) -> None:
         for one in others:

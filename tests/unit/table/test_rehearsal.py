@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -60,6 +61,19 @@ def test_a_first_batch_begins_where_the_checkpoint_says() -> None:
     found, problems = reruns([made(5, 60), made(6, 70, before=60, follows=5)], log(b4=50, b5=60, b6=70))
     assert problems == {0: "its input begins at the end of a commit that has expired"}
     assert [one.owner for one in found] == [1]
+
+
+def test_a_new_checkpoint_begins_where_it_says_and_not_at_the_commit_before_it() -> None:
+    """The rows between them were rolled back: the table shall not have them."""
+    commits = [made(0, 10, checkpoint="former"), made(0, 40, before=10), made(1, 50, before=40, follows=0)]
+    begins = OffsetLog(
+        checkpoint="c", ends={0: {"a.s": {"n": 40}}, 1: {"a.s": {"n": 50}}}, committed=1, starts={"a.s": {"n": 30}}
+    )
+    found, _ = reruns(commits[1:], begins)
+    assert [(one.starts["a.s"]["n"], one.ends["a.s"]["n"]) for one in found] == [(30, 40), (40, 50)]
+    late = [made(0, 10, checkpoint="former"), made(2, 40, before=10)]
+    forgotten = replace(begins, ends={2: {"a.s": {"n": 40}}}, committed=2)
+    assert [(one.starts["a.s"]["n"], one.ends["a.s"]["n"]) for one in reruns(late[1:], forgotten)[0]] == [(30, 40)]
 
 
 def test_a_source_without_data_yet_stays_where_it_is() -> None:
