@@ -30,7 +30,7 @@ def engine_of(plan: Plan, setting: str) -> tuple[Engine, list[HeliosError]]:
         return Engine(), []
     try:
         if find_spec(PACKAGE) is None:
-            raise NotNative("helios[native] is not installed")
+            raise NotNative("helios-iceberg[native] is not installed")
         _check(plan)
     except NotNative as reason:
         engine = Engine(False, str(reason), setting)

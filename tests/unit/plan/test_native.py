@@ -109,7 +109,7 @@ def test_without_the_extra_it_is_spark(catalog: Catalog, monkeypatch: pytest.Mon
     monkeypatch.setattr(choice, "find_spec", lambda name: None)
     plan, _ = planned(catalog, FLAT >> SINK)
     assert plan is not None
-    assert str(plan.engine) == "spark, because helios[native] is not installed"
+    assert str(plan.engine) == "spark, because helios-iceberg[native] is not installed"
 
 
 def test_the_configuration_names_one_of_three(tmp_path: Path) -> None:
