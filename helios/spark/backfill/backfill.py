@@ -34,7 +34,7 @@ from helios.spark.backfill.live import LivePipeline, Standing
 from helios.spark.backfill.notes import Notes, State
 from helios.spark.backfill.other_source import other_rows
 from helios.spark.backfill.recompute import ReadOnlyCheckpoint, Recompute
-from helios.spark.backfill.redo import Redo, slices_of_commits
+from helios.spark.backfill.redo import Redo
 from helios.spark.backfill.rejects import Rejects
 from helios.spark.backfill.repair import Base, Repair, Slices, repaired
 from helios.spark.backfill.result import Backfilled, Progress, Repaired
@@ -343,31 +343,20 @@ class Backfill:
         )
 
     def _counted_commits(self) -> Backfilled:
-        redo, head = self._redo(evolves=False), self._head()
-        if isinstance(redo, RedoUpserts):
-            at = self._look()
-            return replace(self._result((redo.counted(self._head(), at),)), dry_run=True)
-        slices = slices_of_commits(list(redo.commits.values()))
-        found = tuple(redo.counted(one, head) for one in slices)
-        sizes = [int(file.fileSizeInBytes()) for one in slices for file in redo.held(one, head).files]
-        return replace(self._result(found), dry_run=True, bytes=sum(sizes) if sizes else None)
+        found, size = self._redo(evolves=False).preview()
+        return replace(self._result(tuple(found)), dry_run=True, bytes=size)
 
     def _run_commits(self, lease: Lease) -> Backfilled:
         redo = self._redo(evolves=True)
-        leases = [lease.verify]
         with ExitStack() as stack:
-            if isinstance(redo, RedoUpserts):
-                leases.append(redo.alone(stack))
-                slices = redo.slices
-            else:
-                slices = slices_of_commits(list(redo.commits.values()))
+            verify_alone = redo.alone(stack)
 
             def verify() -> None:
-                for held in leases:
-                    held()
+                lease.verify()
+                verify_alone()
 
             started = self._started()
-            state, ledger = started.resumed() or started.begin(slices)
+            state, ledger = started.resumed() or started.begin(redo.slices)
             return self._repaired(replace(redo, ledger=ledger, verify=verify), state, ledger)
 
     def _started(self) -> Started:

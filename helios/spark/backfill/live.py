@@ -57,17 +57,13 @@ def rolled_back_error(plan: Plan, source: str) -> InputError:
         plan: The pipeline.
         source: What is read, for the message.
     """
+    other = "; or name a table or a folder of the same columns without these rows: --from"
     return InputError(
         f"{plan.pipeline} has continued with a new checkpoint behind batches or replays that were rolled back: "
         f"{source} still has their rows, which would come back; nothing was written.",
         where=plan.origin,
         fix="repair commits that the table still has, other than the first one, with --commits"
-        + (
-            ""
-            if plan.write.mode.upsert is not None
-            else "; or name a table or a folder of the same columns without these rows: --from"
-        )
-        + ".",
+        f"{other if plan.write.mode.upsert is None else ''}.",
     )
 
 

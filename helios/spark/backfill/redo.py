@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,7 +16,7 @@ from helios.spark.backfill.rejects import Rejects
 from helios.spark.backfill.repair import COMMITS, SNAPSHOT_ISOLATION
 from helios.spark.backfill.result import Repaired
 from helios.spark.backfill.slices import Slice
-from helios.spark.iceberg import changed_files, freshness
+from helios.spark.iceberg import changed_files, freshness, tables
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.scan_tasks import plan_tasks, read_tasks
 from helios.spark.iceberg.transaction import Transaction
@@ -46,11 +47,6 @@ class Held:
     files: Sequence[JavaDataFile]
     moved: str
     rows: int
-
-
-def slices_of_commits(commits: Sequence[Commit]) -> list[Slice]:
-    """A slice for each commit, whose condition is its snapshot."""
-    return [Slice(f"batch {one.batch} (snapshot {one.snapshot})", str(one.snapshot)) for one in commits]
 
 
 @dataclass(kw_only=True)
@@ -85,11 +81,27 @@ class Redo:
     def table(self) -> str:
         return self.plan.write.table.text
 
-    def counted(self, slice: Slice, head: JavaSnapshot | None) -> Repaired:
-        """The rows of a slice, as it would be repaired now."""
-        rows, own = self.rows(slice), self.held(slice, head)
-        after = rows.count() if rows is not None else 0
-        return Repaired(slice=slice.name, before=own.rows, after=after)
+    @property
+    def slices(self) -> list[Slice]:
+        """A slice for each commit, whose condition is its snapshot."""
+        commits = self.commits.values()
+        return [Slice(f"batch {one.batch} (snapshot {one.snapshot})", str(one.snapshot)) for one in commits]
+
+    def alone(self, stack: ExitStack) -> Callable[[], None]:
+        """Does nothing: the pipeline may run beside the repair."""
+        return lambda: None
+
+    def preview(self) -> tuple[list[Repaired], int | None]:
+        """The slices as they would be repaired now, and the bytes of the files that they have; None for no file."""
+        head = tables.head(self.target, self.plan.write.sink.branch_name)
+        found: list[Repaired] = []
+        sizes: list[int] = []
+        for slice in self.slices:
+            rows, own = self.rows(slice), self.held(slice, head)
+            after = rows.count() if rows is not None else 0
+            found.append(Repaired(slice=slice.name, before=own.rows, after=after))
+            sizes += [int(file.fileSizeInBytes()) for file in own.files]
+        return found, sum(sizes) if sizes else None
 
     def attempt(self, number: int, slice: Slice) -> Repaired | Conflict:
         ledger = self.ledger

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from helios.errors import InputError, LeaseError
+from helios.model.modes import Upsert
 from helios.model.retry import CommitRetries
 from helios.plan.nodes import Plan
 from helios.spark.backfill.batches import REFILL, PastBatches, past_batches
@@ -29,7 +30,7 @@ from helios.spark.backfill.slices import Slice
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.checkpoint.upsert_state import DELETED
-from helios.spark.iceberg import freshness
+from helios.spark.iceberg import freshness, tables
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.merge_scope import MergeScope
 from helios.spark.iceberg.transaction import Transaction
@@ -49,15 +50,6 @@ from helios.table.refs import BACKFILL, REPLAY
 LARGEST = "__helios_largest"
 MOST_BATCHES = 300
 """The most batches that are read once more: each is a part of one query."""
-
-
-def slice_of_commits(asked: Sequence[Commit]) -> Slice:
-    """The commits as one slice, whose condition is the first and the last snapshot."""
-    first, last = asked[0], asked[-1]
-    name = f"batch {first.batch} (snapshot {first.snapshot})"
-    if first is not last:
-        name = f"batches {first.batch} to {last.batch} ({len(asked)} commits)"
-    return Slice(name, f"{first.snapshot}..{last.snapshot}")
 
 
 @dataclass(kw_only=True)
@@ -92,7 +84,17 @@ class RedoUpserts:
 
     @property
     def slices(self) -> list[Slice]:
-        return [slice_of_commits(self.asked)]
+        """The commits as one slice, whose condition is the first and the last snapshot."""
+        first, last = self.asked[0], self.asked[-1]
+        name = f"batch {first.batch} (snapshot {first.snapshot})"
+        if first is not last:
+            name = f"batches {first.batch} to {last.batch} ({len(self.asked)} commits)"
+        return [Slice(name, f"{first.snapshot}..{last.snapshot}")]
+
+    @property
+    def unordered(self) -> Upsert:
+        """The mode of the repair, whose rows are the newest ones already."""
+        return replace(self.rows.mode, order_by=None, delete_when=None)
 
     @property
     def leaves_traces(self) -> bool:
@@ -123,11 +125,15 @@ class RedoUpserts:
         stack.callback(lease.release)
         return lease.verify
 
-    def counted(self, head: JavaSnapshot | None, at: Standing) -> Repaired:
-        """The rows that would be changed now."""
+    def preview(self) -> tuple[list[Repaired], int | None]:
+        """The slice as it would be repaired now; the bytes are not known, since keys are looked up in all files."""
+        committed = self.live.committed()  # before the table, which then has these batches
+        self.target.refresh()
+        at = self.live.standing(self.target, committed)
         with ExitStack() as stack:
+            head = tables.head(self.target, self.plan.write.sink.branch_name)
             _, before, after = self._changes(head, at, stack)
-        return Repaired(slice=self.slices[0].name, before=before, after=after)
+        return [Repaired(slice=self.slices[0].name, before=before, after=after)], None
 
     def attempt(self, number: int, slice: Slice) -> Repaired | Conflict:
         ledger = self.ledger
@@ -151,8 +157,7 @@ class RedoUpserts:
         return Repaired(slice=slice.name, before=before, after=after, snapshot=snapshot)
 
     def _write(self, changes: DataFrame | None) -> Callable[[Transaction], None]:
-        mode = replace(self.rows.mode, order_by=None, delete_when=None)
-        names = self.names
+        mode, names = self.unordered, self.names
 
         def conflict(snapshot: JavaSnapshot) -> str:
             """Iceberg compares the keys with those of the pipeline's batches; other writers are looked at anew."""
@@ -192,9 +197,7 @@ class RedoUpserts:
             asked = self._kept(asked, stack)
             touched = touched.unionByName(asked.select(*map(quoted, keys))).distinct()
         touched = self._kept(touched, stack)
-        scope = merge.validate_keys(
-            touched, replace(mode, order_by=None, delete_when=None), self.table, self.plan.declared.sink.origin
-        )
+        scope = merge.validate_keys(touched, self.unordered, self.table, self.plan.declared.sink.origin)
         self._refuse_others(states, others, scope)
         parts = [marked(states.at(begin, scope), mode, BEFORE), *([asked] if asked is not None else [])]
         later = self.rows.of(past, [one for one in past.batches if one.owner > past.last])
