@@ -89,7 +89,7 @@ def _backfilled(loaded: Loaded, ask: Ask, resume: str, *, dry_run: bool) -> Back
     from helios.plan.backfills import refuse_ask, refuse_backfill, refuse_other_source
 
     plan = options.only_plan(loaded, "backfill")
-    refuse_backfill(plan, commits=ask.commits is not None)
+    refuse_backfill(plan)
     source = None
     if ask.other is not None:
         refuse_other_source(plan)

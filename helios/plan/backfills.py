@@ -74,12 +74,8 @@ class Cut:
     kind: str
 
 
-def refuse_backfill(plan: Plan, *, commits: bool = False) -> None:
+def refuse_backfill(plan: Plan) -> None:
     """Rejects a pipeline whose history cannot be replaced.
-
-    Args:
-        plan: The pipeline.
-        commits: Whether commits are to be repaired, and not rows that a filter names.
 
     Raises:
         InputError: The pipeline is one of these; the message has the reason.
@@ -91,7 +87,7 @@ def refuse_backfill(plan: Plan, *, commits: bool = False) -> None:
     elif why is None and plan.view is not None:
         why = "it maintains a view: `helios run --full-refresh` computes it again"
     elif why is None and not write.mode.traits.only_adds:
-        why, fix = _refused_mode(write.mode, commits=commits)
+        why, fix = _refused_mode(write.mode)
     if why is None and plan.path is ReadPath.BATCH:
         why = "it reads its sources once: give its source a .where(...) and its sink .overwrite(filter), and run it"
     elif why is None and any(read.source.carries_order or read.source.reads_changes for read in plan.reads):
@@ -100,16 +96,11 @@ def refuse_backfill(plan: Plan, *, commits: bool = False) -> None:
         raise InputError(f"{plan.pipeline} cannot be backfilled: {why}.", where=plan.origin, fix=fix)
 
 
-def _refused_mode(mode: Mode, *, commits: bool) -> tuple[str | None, str | None]:
+def _refused_mode(mode: Mode) -> tuple[str | None, str | None]:
     """Why rows of a mode that replaces rows are not repaired, and the way on; None where they are."""
     upsert, refill = mode.upsert, "refill the target with `helios run --full-refresh`."
     if upsert is None or upsert.history:
         return f"its mode is {mode.text()}, and rows that it has replaced are not put back", refill
-    if not commits:
-        return (
-            f"its mode is {mode.text()}, and a filter does not name the batches from which a key has its row",
-            "name the commits, as `helios history` shows them: --commits A..B.",
-        )
     if upsert.order_by is not None and upsert.delete_when is not None:
         return f"its mode is {mode.text()}, and the deletes that it remembers are not in the table", refill
     return None, None
@@ -152,11 +143,18 @@ def refuse_ask(plan: Plan, ask: Ask) -> None:
 
 
 def refuse_other_source(plan: Plan) -> None:
-    """Rejects `--from` for a pipeline that follows several sources, because it replaces only one.
+    """Rejects `--from` for a pipeline that follows several sources, because it replaces only one, and for an upsert.
 
     Raises:
-        InputError: The pipeline follows several sources.
+        InputError: The pipeline follows several sources, or upserts.
     """
+    if plan.write.mode.upsert is not None:
+        raise InputError(
+            f"--from does not go with the upsert of {plan.pipeline}: another source does not tell in which order the "
+            "rows of a key came.",
+            where=plan.origin,
+            fix="repair rows that the source still has, or refill the target with `helios run --full-refresh`.",
+        )
     followed = [inner.source.label() for inner in flows(plan.stream) if inner.source.streaming]
     if len(followed) > 1:
         raise InputError(

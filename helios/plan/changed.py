@@ -147,7 +147,7 @@ def _later_steps(plan: Plan) -> str:
             ways.append("`helios rehearse` shows how they would differ")
         repairs = "`helios backfill` or `helios run --full-refresh`"
         try:
-            refuse_backfill(plan, commits=True)
+            refuse_backfill(plan)
         except InputError:
             repairs = "`helios run --full-refresh`"
         ways.append(f"{repairs} repairs them")

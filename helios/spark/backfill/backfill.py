@@ -8,7 +8,7 @@ record's number is that of the last slice, so that another process goes on behin
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 
@@ -29,7 +29,9 @@ from helios.plan.backfills import (
 )
 from helios.plan.nodes import Plan
 from helios.spark.backfill.edges import Edges, of_filter, refuse_filter
+from helios.spark.backfill.keyed_repair import KeyedRepair
 from helios.spark.backfill.keyed_rows import BatchRows
+from helios.spark.backfill.keyed_slices import MEANWHILE, RepairKeys
 from helios.spark.backfill.live import LivePipeline, Standing
 from helios.spark.backfill.notes import Notes, State
 from helios.spark.backfill.other_source import other_rows
@@ -55,8 +57,8 @@ from helios.spark.sinks.alignment import SchemaAligner
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.records import names_of
 from helios.spark.sinks.rollbacks import RollbackGuard
-from helios.table.commits import commits
-from helios.table.refs import MAIN, OWN_ENDS, REPLAY
+from helios.table.commits import Commit, commits
+from helios.table.refs import BACKFILL, MAIN, OWN_ENDS, REPLAY
 
 ZONE = "spark.sql.session.timeZone"
 
@@ -88,7 +90,7 @@ class Backfill:
         note: Callable[[str], None] = lambda text: None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        refuse_backfill(plan, commits=ask.commits is not None)
+        refuse_backfill(plan)
         if other is not None:
             refuse_other_source(plan)
         self._plan, self._spark, self._ask, self._tell, self._other = plan, spark, ask, tell, other
@@ -115,8 +117,9 @@ class Backfill:
         """
         try:
             with scan_task_scope():
+                replaces = self._ask.commits is None and self._plan.write.mode.upsert is None
                 if dry_run:
-                    return self._counted() if self._ask.commits is None else self._counted_commits()
+                    return self._counted() if replaces else self._previewed()
                 lease = Lease(self._notes.checkpoint)
                 try:
                     lease.acquire()
@@ -127,7 +130,7 @@ class Backfill:
                         fix="wait for its end, or stop it; it goes on when it is started again as it was.",
                     ) from error
                 try:
-                    return self._run(lease) if self._ask.commits is None else self._run_commits(lease)
+                    return self._run(lease) if replaces else self._redone(lease)
                 finally:
                     lease.release()
         except HeliosError:
@@ -146,8 +149,8 @@ class Backfill:
         guard.refuse(standing.record, self._head())
         return standing
 
-    def _prepare(self) -> tuple[Standing, DataFrame]:
-        """How far the pipeline has come, and the rows that the script gives of it, as the target stores them."""
+    def _read_filter(self) -> list[str]:
+        """The columns that the filter names, which fits the target; sets how the rows are cut."""
         plan, table = self._plan, self._table
         columns = {f.name: f.dataType.simpleString() for f in tables.spark_schema(self._spark, table).fields}
         named = columns_named(self._ask.where, columns, plan.write.table.text)
@@ -156,17 +159,17 @@ class Backfill:
         self._cut = cut_of(self._ask.by, named, columns, plan.write.table.text)
         cut = self._cut.column if self._cut is not None else None
         refuse_zone(str(self._spark.conf.get(ZONE)), named if cut is None else {*named, cut}, columns)
+        return named
+
+    def _prepare(self) -> tuple[Standing, DataFrame]:
+        """How far the pipeline has come, and the rows that the script gives of it, as the target stores them."""
+        plan, table = self._plan, self._table
+        named = self._read_filter()
+        cut = self._cut.column if self._cut is not None else None
         standing = self._look()
         record = standing.record
         own = names_of(table, plan.write.pipelines, record)
-        self._target = Target(
-            self._spark,
-            table,
-            plan.write.table,
-            own=frozenset(f"{name}{end}" for name in own for end in OWN_ENDS),
-            trusts_expired=self._ask.trusts_expired,
-            where=plan.declared.sink.origin,
-        )
+        self._target = self._writers(own, *OWN_ENDS)
         self._edges = Edges(
             plan=plan,
             spark=self._spark,
@@ -192,6 +195,17 @@ class Backfill:
             raise NotFound(f"{plan.pipeline} has read nothing yet: there is nothing to repair.", where=plan.origin)
         self._rejects.refuse_other(built.rejected)
         return standing, built.df
+
+    def _writers(self, own: Iterable[str], *ends: str) -> Target:
+        """The rows of the target, of which those of names with these ends, and of the names, are the pipeline's own."""
+        return Target(
+            self._spark,
+            self._table,
+            self._plan.write.table,
+            own=frozenset(f"{name}{end}" for name in own for end in ("", *ends)),
+            trusts_expired=self._ask.trusts_expired,
+            where=self._plan.declared.sink.origin,
+        )
 
     def _refuse_state(self) -> None:
         if keeps_state(self._recompute.analyzed()):
@@ -282,11 +296,12 @@ class Backfill:
         done: list[Repaired] = []
         began, count = time.monotonic(), len(state.slices)
         for number in range(first, count):
-            one = (
-                None if self._stopping() else repaired(slices, number, state.slices[number], self._note, self._stopping)
-            )
+            slice = state.slices[number]
+            one = None if self._stopping() else repaired(slices, number, slice, self._note, self._stopping)
             if one is None:
                 return replace(self._result(tuple(done)), resumed=first, left=count - number)
+            if slice.name == MEANWHILE and one.snapshot is None:
+                continue
             done.append(one)
             each = (time.monotonic() - began) / len(done)
             left = each * (count - number - 1)
@@ -294,41 +309,27 @@ class Backfill:
         self._notes.end()
         return replace(self._result(tuple(done)), resumed=first)
 
-    # commits
+    # commits, and keys
 
-    def _redo(self, *, evolves: bool) -> Redo | RedoUpserts:
-        plan, branch = self._plan, self._plan.write.sink.branch_name
+    def _redo(self, *, evolves: bool) -> Redo | RedoUpserts | RepairKeys:
+        plan = self._plan
+        if self._ask.commits is None:
+            self._read_filter()
         standing = self._look()
-        loaded = plan.write.table.catalog.load(plan.write.table.within)
-        made = commits(loaded, branch=branch or MAIN)
         own = frozenset(names_of(self._table, plan.write.pipelines, standing.record))
-        asked = chosen(made, str(self._ask.commits), own, plan.write.table.text)
-        ours = [one for one in made if one.pipeline in own]
-        asked = [self._live.with_begin(one, ours, standing, self._table) for one in asked]
-        whole = History(self._table, self._head())
-        first = ours[-1].snapshot if list(whole) and whole.expired is None else None
+        if self._ask.commits is None:
+            self._recompute.resume(self._live.starts(standing, self._table))
+            self._refuse_state()
+            shared = self._shared(own, evolves=evolves)
+            return RepairKeys(**vars(shared), where=self._ask.where, cut=self._cut, writers=self._writers(own, BACKFILL))
+        made, asked = self._asked(own, standing)
         starts = self._live.starts(standing, self._table) if asked[0].before is None else self._checkpoint.start()
         self._recompute.resume(starts or ())
         self._refuse_state()
         if plan.write.mode.upsert is not None:
-            return RedoUpserts(
-                plan=plan,
-                spark=self._spark,
-                target=self._table,
-                ledger=None,
-                live=self._live,
-                rows=BatchRows(
-                    plan=plan,
-                    spark=self._spark,
-                    table=self._table,
-                    recompute=self._recompute,
-                    rejects=self._rejects,
-                    evolves=evolves,
-                ),
-                asked=asked,
-                names=own,
-                verify=lambda: None,
-            )
+            return RedoUpserts(**vars(self._shared(own, evolves=evolves)), asked=asked)
+        whole = History(self._table, self._head())
+        first = next(one for one in reversed(made) if one.pipeline in own).snapshot
         return Redo(
             plan=plan,
             spark=self._spark,
@@ -338,22 +339,48 @@ class Backfill:
             rejects=self._rejects,
             commits={str(one.snapshot): one for one in asked},
             replays=[one for one in made if one.pipeline in {f"{name}{REPLAY}" for name in own}],
-            first=first,
+            first=first if list(whole) and whole.expired is None else None,
             verify=lambda: None,
         )
 
-    def _counted_commits(self) -> Backfilled:
+    def _asked(self, own: frozenset[str], standing: Standing) -> tuple[list[Commit], list[Commit]]:
+        """The commits of the target, newest first, and those that are asked for, oldest first."""
+        write = self._plan.write
+        loaded = write.table.catalog.load(write.table.within)
+        made = commits(loaded, branch=write.sink.branch_name or MAIN)
+        asked = chosen(made, str(self._ask.commits), own, write.table.text)
+        ours = [one for one in made if one.pipeline in own]
+        return made, [self._live.with_begin(one, ours, standing, self._table) for one in asked]
+
+    def _shared(self, own: frozenset[str], *, evolves: bool) -> KeyedRepair:
+        """What all repairs by keys take."""
+        plan, spark, table, recompute = self._plan, self._spark, self._table, self._recompute
+        rows = BatchRows(
+            plan=plan, spark=spark, table=table, recompute=recompute, rejects=self._rejects, evolves=evolves
+        )
+        return KeyedRepair(
+            plan=plan,
+            spark=spark,
+            target=table,
+            ledger=None,
+            live=self._live,
+            rows=rows,
+            names=own,
+            verify=lambda: None,
+        )
+
+    def _previewed(self) -> Backfilled:
         found, size = self._redo(evolves=False).preview()
         return replace(self._result(tuple(found)), dry_run=True, bytes=size)
 
-    def _run_commits(self, lease: Lease) -> Backfilled:
+    def _redone(self, lease: Lease) -> Backfilled:
         redo = self._redo(evolves=True)
         with ExitStack() as stack:
-            verify_alone = redo.alone(stack)
+            verify_begun = redo.begin(stack)
 
             def verify() -> None:
                 lease.verify()
-                verify_alone()
+                verify_begun()
 
             started = self._started()
             state, ledger = started.resumed() or started.begin(redo.slices)

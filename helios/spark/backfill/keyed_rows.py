@@ -17,7 +17,7 @@ from helios.model.modes import Upsert
 from helios.plan.checks.sinks import left_out
 from helios.plan.nodes import Plan
 from helios.spark.backfill.batches import PastBatch, PastBatches
-from helios.spark.backfill.recompute import Recompute
+from helios.spark.backfill.recompute import Ends, Recompute
 from helios.spark.backfill.rejects import Rejects
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER
 from helios.spark.diff.rows import OTHER_TASKS
@@ -36,8 +36,10 @@ from helios.spark.sinks.alignment import SchemaAligner, columns_of
 from helios.spark.sinks.table import split_invalid
 from helios.spark.steps.build import Built
 
-BATCH, SIGN = "__helios_batch", "__helios_sign"
-"""The number of a row's batch, and 1 for a row that comes, -1 for one that goes."""
+BATCH, SIGN, TIED = "__helios_batch", "__helios_sign", "__helios_tied"
+"""The number of a row's batch; 1 for a row that comes, -1 for one that goes; whether other newest rows of its key
+differ, and nothing tells which one came last."""
+CONTENT, TOP = "__helios_content", "__helios_top"
 BEFORE = -1
 """The batch of the rows from before all batches."""
 
@@ -165,12 +167,11 @@ class BatchRows:
             HeliosError: A source no longer holds them, the script rejects other rows than the batches, or the rows
                 cannot be upserted; names what is wrong.
         """
-        passes = all(step.traits.passes_hidden for step in self.plan.stream.steps)
         parts: list[DataFrame] = []
         rejected: dict[int, list[DataFrame]] = {batch.owner: [] for batch in batches}
         for batch in batches:
             ordered = self.mode.order_by is not None
-            built = self.recompute.rows(batch.after, batch.to, positioned=ordered and passes)
+            built = self.recompute.rows(batch.after, batch.to, positioned=ordered and self._passes)
             if built is None:
                 continue
             if self.plan.write.quarantine is not None:
@@ -188,15 +189,61 @@ class BatchRows:
         merge.validate_keys(rows, self.mode, self.plan.write.table.text, self.plan.declared.sink.origin, also=(BATCH,))
         return rows
 
+    def read(self, after: Ends | None, to: Ends, number: int) -> DataFrame | None:
+        """The newest row of each key between two positions, all batches at once, as `of` gives rows, and if it is tied.
+
+        Args:
+            after: Where the rows begin; None for the first start of the pipeline.
+            to: Where they end.
+            number: The number that they get as their batch.
+
+        Returns:
+            None for no rows.
+
+        Raises:
+            HeliosError: A source no longer holds them, or the script rejects other rows than the batches.
+        """
+        built = self.recompute.rows(after, to, positioned=self._passes)
+        if built is None:
+            return None
+        if self.plan.write.quarantine is not None:
+            built = split_invalid(built, self.mode)
+        refuse = self.rejects.refuse_other if after is None else self.rejects.refuse_new
+        refuse(built.rejected)
+        rows = self._fitted(merge.marked(built.df, self.mode), number)
+        return merge.newest(self._tied(rows), self.mode.keys).drop(POSITION)
+
+    def _tied(self, rows: DataFrame) -> DataFrame:
+        """The rows of the largest order of each key, with `TIED`."""
+        followed = [read for read in self.plan.reads if read.source.streaming]
+        if POSITION in rows.columns and len(followed) == 1 and followed[0].arrives_by_position:
+            return rows.withColumn(TIED, F.lit(False))
+        names = [quoted(name) for name in rows.columns if name not in (POSITION, BATCH)]
+        keyed = Window.partitionBy(*map(quoted, self.mode.keys))
+        first = F.dense_rank().over(keyed.orderBy(F.col(ORDER).desc_nulls_last()))
+        rows = rows.withColumns({CONTENT: F.xxhash64(F.to_json(F.struct(*names))), TOP: first}).where(F.col(TOP) == 1)
+        tied = F.min(CONTENT).over(keyed) != F.max(CONTENT).over(keyed)
+        return rows.withColumn(TIED, tied).drop(CONTENT, TOP)
+
+    @property
+    def _passes(self) -> bool:
+        """Whether the steps pass the positions of rows on."""
+        return all(step.traits.passes_hidden for step in self.plan.stream.steps)
+
     def _stored(self, built: Built, number: int) -> DataFrame:
         rows = merge.marked(built.df, self.mode)
         if self.mode.order_by is not None:
             rows = merge.newest(rows, self.mode.keys)
-        rows = rows.drop(POSITION, *self._left_out(rows.schema))
+        return self._fitted(rows.drop(POSITION), number)
+
+    def _fitted(self, rows: DataFrame, number: int) -> DataFrame:
+        """Rows as the target stores them, with their helper columns and their position, where they have one."""
+        rows = rows.drop(*self._left_out(rows.schema))
         schema = spark_schema(self.spark, self.table)
-        known = {name.lower() for name in schema.names}
-        rows = rows.select(*[quoted(name) for name in rows.columns if name.lower() in known or name in merge.HELPERS])
-        rows = align(rows, StructType([*schema.fields, *(rows.schema[name] for name in merge.HELPERS)]))
+        known, helpers = {name.lower() for name in schema.names}, (*merge.HELPERS, POSITION)
+        rows = rows.select(*[quoted(name) for name in rows.columns if name.lower() in known or name in helpers])
+        kept = [rows.schema[name] for name in helpers if name in rows.columns]
+        rows = align(rows, StructType([*schema.fields, *kept]))
         return marked(rows.drop(ORDER), self.mode, number, DELETED)
 
 
@@ -207,9 +254,13 @@ def marked(rows: DataFrame, mode: Upsert, batch: int, *also: str) -> DataFrame:
     return rows if DELETED in also else rows.withColumn(DELETED, F.lit(False))
 
 
-def newest(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+def latest(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
     """The row that each key has after all batches: the largest order, and of equal ones, or without, the latest."""
     order = [F.col(ORDER).desc_nulls_last(), F.col(BATCH).desc()]
     rank = F.row_number().over(Window.partitionBy(*map(quoted, keys)).orderBy(*order))
-    kept = rows.withColumn(merge.RANK, rank).where(F.col(merge.RANK) == 1)
-    return kept.where(~F.col(DELETED)).drop(merge.RANK, ORDER, DELETED, BATCH)
+    return rows.withColumn(merge.RANK, rank).where(F.col(merge.RANK) == 1).drop(merge.RANK)
+
+
+def newest(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """The latest rows of keys that are not deleted, as the target stores them."""
+    return latest(rows, keys).where(~F.col(DELETED)).drop(ORDER, DELETED, BATCH)

@@ -87,7 +87,7 @@ class Redo:
         commits = self.commits.values()
         return [Slice(f"batch {one.batch} (snapshot {one.snapshot})", str(one.snapshot)) for one in commits]
 
-    def alone(self, stack: ExitStack) -> Callable[[], None]:
+    def begin(self, stack: ExitStack) -> Callable[[], None]:
         """Does nothing: the pipeline may run beside the repair."""
         return lambda: None
 

@@ -87,7 +87,7 @@ class Target:
         Raises:
             InputError: The slice has such rows, or nothing tells whose rows they are.
         """
-        others = self._others(head)
+        others = self.others(head)
         adding = [one for one in others if int(one.summary().get("added-data-files") or 0)]
         removing = [one for one in others if str(one.operation()) in ("delete", "overwrite")]
         if adding and (named := list(self._added(slice, head, adding))):
@@ -105,7 +105,7 @@ class Target:
             "they are. Rows of another pipeline are repaired by a backfill of that one.",
         )
 
-    def _others(self, head: JavaSnapshot | None) -> list[JavaSnapshot]:
+    def others(self, head: JavaSnapshot | None) -> list[JavaSnapshot]:
         """The commits of other writers that changed rows, up to a head.
 
         Raises:

@@ -1,0 +1,262 @@
+"""The repair of the rows of an upsert that a filter names: their keys get what the script makes of all batches.
+
+The source is read once, from the pipeline's first start on. Of each key whose row meets the filter, now or by the
+script as it is, the newest row is taken, and the key is deleted where the script gives none. So a row that moves over
+an edge of the filter or of a slice is there once.
+
+A batch of an ordered upsert that began before a slice was repaired may have dropped rows that were late beside the
+wrong ones, and this leaves no trace in the target. So the last slice, `MEANWHILE`, waits for that batch, and upserts
+the rows that came since the first slice into the keys that were repaired.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from helios.errors import InputError, LeaseError, NotFound
+from helios.plan.backfills import Cut
+from helios.spark.backfill.keyed_repair import Changes, KeyedRepair
+from helios.spark.backfill.keyed_rows import BATCH, BEFORE, TIED, latest, marked
+from helios.spark.backfill.live import Standing
+from helios.spark.backfill.repair import MANY, Base
+from helios.spark.backfill.result import Repaired
+from helios.spark.backfill.slices import Slice, slice_of, slices_of
+from helios.spark.backfill.writers import Target
+from helios.spark.checkpoint.files import Checkpoint
+from helios.spark.checkpoint.lease import Lease
+from helios.spark.checkpoint.upsert_state import DELETED
+from helios.spark.iceberg import tables
+from helios.spark.iceberg.history import History
+from helios.spark.jvm.sql import quoted
+from helios.spark.jvm.types.iceberg import JavaSnapshot
+from helios.spark.sinks import merge
+from helios.spark.sinks.options import Conflict
+from helios.table.refs import REPLAY
+
+SLICE = "helios.slice"
+"""The property of a snapshot that holds the condition of its slice."""
+MEANWHILE = "rows that came meanwhile"
+"""The name of the last slice of an ordered upsert; its condition names the state in which the backfill began."""
+LOOK_AGAIN = 0.5
+"""Seconds between two looks at a batch that is under way."""
+LEAVE_OUT = (
+    "leave those keys out with --where (`helios why` shows whose they are), or refill the target with "
+    "`helios run --full-refresh`."
+)
+
+
+@dataclass(kw_only=True)
+class RepairKeys(KeyedRepair):
+    """Repairs the keys of a filter, slice by slice.
+
+    Attributes:
+        where: The filter.
+        cut: How it is cut into slices; None for one slice.
+        writers: The rows of the target, and who wrote them.
+        base: The newest row of each key, up to a position; once it is read.
+    """
+
+    where: str
+    cut: Cut | None
+    writers: Target
+    base: Base | None = None
+
+    def begin(self, stack: ExitStack) -> Callable[[], None]:
+        """Reads the source. A pipeline with deletes and no order is kept from running.
+
+        Raises:
+            LeaseError: Such a pipeline is running.
+            NotFound: The pipeline has read nothing.
+        """
+        verify: Callable[[], None] = lambda: None  # noqa: E731
+        if self.mode.delete_when is not None:
+            verify = self.stopped(stack, "its deletes of missing keys")
+        self.rows.refuse_columns()
+        self.rows.evolve()
+        committed = self.live.committed()  # before the table, which then has these batches
+        self.target.refresh()
+        at = self.live.standing(self.target, committed)
+        self.refuse_memory(self.where, at)
+        rows = self.rows.read(None, at.ends, BEFORE)
+        if rows is None:
+            raise NotFound(
+                f"{self.plan.pipeline} has read nothing yet: there is nothing to repair.", where=self.plan.origin
+            )
+        self.base = Base(self.kept(rows, stack), at)
+        self.scope(self.base.rows)
+        return verify
+
+    @property
+    def slices(self) -> list[Slice]:
+        if self.mode.order_by is None:
+            return self._cut()
+        head = self._head()
+        return [*self._cut(), Slice(MEANWHILE, f"since {head.snapshotId() if head is not None else None}")]
+
+    def _cut(self) -> list[Slice]:
+        if self.cut is None:  # which needs no values
+            return [slice_of(self.where, None, None)]
+        assert self.base is not None
+        given = self.base.rows.where(~F.col(DELETED)).where(self.where)
+        before = self.writers.rows(self.where, self._head())
+        counts = slices_of(self.where, self.cut, before if before is not None else given.limit(0), given)
+        return [one.slice for one in counts]
+
+    def _head(self) -> JavaSnapshot | None:
+        return tables.head(self.target, self.plan.write.sink.branch_name)
+
+    def preview(self) -> tuple[list[Repaired], int | None]:
+        """The slices as they would be repaired now; the bytes are not known, since keys are looked up in all files."""
+        found: list[Repaired] = []
+        with ExitStack() as stack:
+            self.begin(stack)
+            assert self.base is not None
+            for slice in self._cut():
+                with ExitStack() as kept:
+                    changes = self._changes(slice, self._head(), self.base.standing, kept)
+                found.append(Repaired(slice=slice.name, before=changes.before, after=changes.after))
+        return found, None
+
+    def attempt(self, number: int, slice: Slice) -> Repaired | Conflict:
+        with ExitStack() as stack:
+            if slice.name == MEANWHILE:
+                stopped = self._settled(stack)
+
+                def verify() -> None:
+                    self.verify()
+                    stopped()
+
+                def missed(at: Standing, kept: ExitStack) -> Changes | None:
+                    return self._missed(slice, at, kept)
+
+                return replace(self, verify=verify).committed(number, slice, SLICE, missed)
+
+            def found(at: Standing, kept: ExitStack) -> Changes:
+                return self._changes(slice, self.seen, at, kept)
+
+            return self.committed(number, slice, SLICE, found)
+
+    # a slice
+
+    def _changes(self, slice: Slice, head: JavaSnapshot | None, at: Standing, stack: ExitStack) -> Changes:
+        rows, keys = self._rows(at), [quoted(key) for key in self.mode.keys]
+        touched = rows.where(~F.col(DELETED)).where(slice.condition).select(*keys)
+        there = self.writers.rows(slice.condition, head)
+        if there is not None:
+            touched = touched.unionByName(there.select(*keys))
+        scope = self.scope(self.kept(touched.distinct(), stack))
+        for one in self.of_others(self.writers.others(head), scope):
+            raise self.error(slice.name, _changed_by(one), LEAVE_OUT)
+        wanted = self.kept(scope.narrow(rows), stack)
+        self._refuse_ties(slice, wanted)
+        now = self.kept(self.states.at(head, scope), stack)
+        self.refuse_twice(slice.name, now)
+        return self.between(now, wanted.where(~F.col(DELETED)), stack)
+
+    def _rows(self, at: Standing) -> DataFrame:
+        """The newest row of each key up to a position, and of those that are deleted."""
+        base = self.base
+        assert base is not None
+        new = self.rows.read(base.standing.ends, at.ends, BEFORE + 1) if base.standing.ends != at.ends else None
+        if new is None:
+            return base.rows
+        rows = latest(base.rows.unionByName(new), self.mode.keys)
+        if at.batch - base.standing.batch > MANY:
+            rows = rows.persist(StorageLevel.DISK_ONLY)
+            self.base = Base(rows.withColumn(BATCH, F.lit(BEFORE)), at)
+        return rows
+
+    def _refuse_ties(self, slice: Slice, rows: DataFrame) -> None:
+        tied = rows.where(TIED).select(*map(quoted, self.mode.keys)).head()
+        if tied is None:
+            return
+        order = f"the same {self.mode.order_by}" if self.mode.order_by is not None else "no order"
+        raise self.error(
+            slice.name,
+            f"the source has several rows of {merge.shown(tied.asDict())} with {order}, and does not tell in which "
+            "order they came",
+            "name the commits, as `helios history` shows them, with --commits A..B, or refill the target with "
+            "`helios run --full-refresh`.",
+        )
+
+    # the rows that came meanwhile
+
+    def _settled(self, stack: ExitStack) -> Callable[[], None]:
+        """Waits for the end of a batch that is under way; if its process has died, keeps the pipeline from running."""
+        checkpoint = Checkpoint(self.spark, self.live.checkpoint.location)
+        planned = max(checkpoint.batches("offsets"), default=-1)
+        while self.live.committed() < planned:
+            self.verify()
+            lease = Lease(checkpoint)
+            try:
+                lease.acquire()
+            except LeaseError:
+                time.sleep(LOOK_AGAIN)
+                continue
+            stack.callback(lease.release)
+            return lease.verify
+        return lambda: None
+
+    def _missed(self, slice: Slice, at: Standing, stack: ExitStack) -> Changes | None:
+        """The rows since the first slice that are newer than the repaired rows of their keys."""
+        own = list(self._own_commits(slice))
+        if not own:
+            return None
+        entries = json.loads(own[-1].summary().get("helios.position") or "{}").get("sources") or ()
+        rows = self.rows.read(tuple(entry.get("place") for entry in entries), at.ends, BEFORE + 1)
+        if rows is None:
+            return None
+        parts = []
+        for one in own:
+            parent = one.parentId()
+            before = self.target.snapshot(int(parent)) if parent is not None else None
+            parts.append(self.states.changed_keys(before, one))
+        repaired = self.kept(reduce(DataFrame.unionByName, parts).distinct(), stack)
+        wanted = self.kept(self.scope(repaired).narrow(rows), stack)
+        self._refuse_ties(slice, wanted)
+        now = self.kept(self.states.at(self.seen, self.scope(wanted)), stack)
+        known = marked(now, self.mode, BEFORE).withColumn(TIED, F.lit(False))
+        return self.between(now, latest(known.unionByName(wanted), self.mode.keys).where(~F.col(DELETED)), stack)
+
+    def _own_commits(self, slice: Slice) -> Iterator[JavaSnapshot]:
+        """The commits of this backfill, newest first.
+
+        Raises:
+            InputError: Some of them may have expired.
+        """
+        assert self.ledger is not None
+        history, began = History(self.target, self.seen), slice.condition.rpartition(" ")[2]
+        for snapshot in history:
+            if str(snapshot.snapshotId()) == began:
+                return
+            if snapshot.summary().get("helios.checkpoint") == self.ledger.checkpoint:
+                yield snapshot
+        if history.expired is not None:
+            raise InputError(
+                f"commits of this backfill of {self.table} may have expired, so that the keys it has repaired are not "
+                "known, and late rows of a batch beside it may be missing; its slices are repaired.",
+                where=self.plan.origin,
+                fix="start it again, and keep snapshots longer.",
+            )
+
+    @property
+    def seen(self) -> JavaSnapshot | None:
+        """The state on which the ledger commits."""
+        assert self.ledger is not None
+        return self.ledger.seen
+
+
+def _changed_by(snapshot: JavaSnapshot) -> str:
+    writer = str(snapshot.summary().get("helios.pipeline") or "another writer")
+    if writer.endswith(REPLAY):
+        return f"snapshot {snapshot.snapshotId()} has replayed rejected rows of its keys, which would be gone"
+    return f"snapshot {snapshot.snapshotId()}, of {writer}, has changed some of its keys"
