@@ -241,9 +241,8 @@ def test_bad_input(world: Any) -> None:
     for by, message in cuts.items():
         with pytest.raises(InputError, match=message):
             backfill(world, live, Ask(where="id > 1", by=by))
-    upserting = pipeline(world, sink=world.sink("a.t").upsert("id"))
-    with pytest.raises(InputError, match="its mode is upsert by id, and a filter does not name the batches"):
-        backfill(world, upserting, FIVE_TO_SIX)
+    with pytest.raises(InputError, match="its mode is overwrite the touched partitions, and rows that it has replaced"):
+        backfill(world, pipeline(world, sink=world.sink("a.t").overwrite_partitions()), FIVE_TO_SIX)
     once: Pipeline = world.source("a.s") >> world.sink("a.t")
     with pytest.raises(InputError, match="it reads its sources once"):
         backfill(world, once, FIVE_TO_SIX)

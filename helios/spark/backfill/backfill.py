@@ -312,22 +312,23 @@ class Backfill:
     # commits, and keys
 
     def _redo(self, *, evolves: bool) -> Redo | RedoUpserts | RepairKeys:
-        plan = self._plan
-        if self._ask.commits is None:
+        plan, by_filter = self._plan, self._ask.commits is None
+        if by_filter:
             self._read_filter()
         standing = self._look()
         own = frozenset(names_of(self._table, plan.write.pipelines, standing.record))
-        if self._ask.commits is None:
-            self._recompute.resume(self._live.starts(standing, self._table))
-            self._refuse_state()
-            shared = self._shared(own, evolves=evolves)
-            return RepairKeys(**vars(shared), where=self._ask.where, cut=self._cut, writers=self._writers(own, BACKFILL))
-        made, asked = self._asked(own, standing)
-        starts = self._live.starts(standing, self._table) if asked[0].before is None else self._checkpoint.start()
+        made, asked = ([], []) if by_filter else self._asked(own, standing)
+        first_start = by_filter or asked[0].before is None
+        starts = self._live.starts(standing, self._table) if first_start else self._checkpoint.start()
         self._recompute.resume(starts or ())
         self._refuse_state()
         if plan.write.mode.upsert is not None:
-            return RedoUpserts(**vars(self._shared(own, evolves=evolves)), asked=asked)
+            shared = vars(self._shared(own, evolves=evolves))
+            if not by_filter:
+                return RedoUpserts(**shared, asked=asked)
+            # The script gives replayed rows, too; without an order, nothing tells after which batches they came.
+            ends = OWN_ENDS if plan.write.mode.order_by is not None else (BACKFILL,)
+            return RepairKeys(**shared, where=self._ask.where, cut=self._cut, writers=self._writers(own, *ends))
         whole = History(self._table, self._head())
         first = next(one for one in reversed(made) if one.pipeline in own).snapshot
         return Redo(
@@ -355,9 +356,8 @@ class Backfill:
     def _shared(self, own: frozenset[str], *, evolves: bool) -> KeyedRepair:
         """What all repairs by keys take."""
         plan, spark, table, recompute = self._plan, self._spark, self._table, self._recompute
-        rows = BatchRows(
-            plan=plan, spark=spark, table=table, recompute=recompute, rejects=self._rejects, evolves=evolves
-        )
+        rejects = self._rejects
+        rows = BatchRows(plan=plan, spark=spark, table=table, recompute=recompute, rejects=rejects, evolves=evolves)
         return KeyedRepair(
             plan=plan,
             spark=spark,

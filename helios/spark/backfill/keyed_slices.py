@@ -258,5 +258,5 @@ class RepairKeys(KeyedRepair):
 def _changed_by(snapshot: JavaSnapshot) -> str:
     writer = str(snapshot.summary().get("helios.pipeline") or "another writer")
     if writer.endswith(REPLAY):
-        return f"snapshot {snapshot.snapshotId()} has replayed rejected rows of its keys, which would be gone"
+        return f"snapshot {snapshot.snapshotId()} has replayed rejected rows of its keys behind later batches"
     return f"snapshot {snapshot.snapshotId()}, of {writer}, has changed some of its keys"

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.promise("backfill")
 
 FOLLOWED = 'Iceberg.source("a.s").incremental()'
 REFUSED = {
-    f"{FOLLOWED} >> SINK.upsert('id')": "a filter does not name the batches from which a key has its row",
+    f"{FOLLOWED} >> SINK.upsert('id', order_by='id', delete_when='id < 0')": "the deletes that it remembers are not in",
     f"{FOLLOWED} >> SINK.upsert('id', order_by='id', history=True)": "rows that it has replaced are not put back",
     f"{FOLLOWED} >> SINK.overwrite_partitions()": "its mode is overwrite the touched partitions, and rows that it has",
     f"{FOLLOWED} >> SINK.route(by='day')": "it routes its rows into many tables",
