@@ -1,8 +1,8 @@
 """The repair of the rows of an upsert that a filter names: their keys get what the script makes of all batches.
 
-The source is read once, from the pipeline's first start on. Of each key whose row meets the filter, now or by the
-script as it is, the newest row is taken, and the key is deleted where the script gives none. So a row that moves over
-an edge of the filter or of a slice is there once.
+The source is read once, from the pipeline's first start on. Each key whose row meets the filter, now or by the script
+as it is, gets its newest row, or is deleted where the script gives none. So a row that moves over an edge of the filter
+or of a slice is there once.
 
 A batch of an ordered upsert that began before a slice was repaired may have dropped rows that were late beside the
 wrong ones, and this leaves no trace in the target. So the last slice, `MEANWHILE`, waits for that batch, and upserts
@@ -15,7 +15,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from pyspark.sql import DataFrame
@@ -27,7 +27,7 @@ from helios.plan.backfills import Cut
 from helios.spark.backfill.keyed_repair import Changes, KeyedRepair
 from helios.spark.backfill.keyed_rows import BATCH, BEFORE, TIED, latest, marked
 from helios.spark.backfill.live import Standing
-from helios.spark.backfill.repair import MANY, Base
+from helios.spark.backfill.repair import MANY
 from helios.spark.backfill.result import Repaired
 from helios.spark.backfill.slices import Slice, slice_of, slices_of
 from helios.spark.backfill.writers import Target
@@ -62,13 +62,16 @@ class RepairKeys(KeyedRepair):
         where: The filter.
         cut: How it is cut into slices; None for one slice.
         writers: The rows of the target, and who wrote them.
-        base: The newest row of each key, up to a position; once it is read.
+        parts: The newest row of each key of what the script gives: up to where the backfill began, and of what the
+            pipeline has read since, part after part.
+        read_to: Where the last part ends; None before anything is read.
     """
 
     where: str
     cut: Cut | None
     writers: Target
-    base: Base | None = None
+    parts: list[DataFrame] = field(default_factory=list)
+    read_to: Standing | None = None
 
     def begin(self, stack: ExitStack) -> Callable[[], None]:
         """Reads the source. A pipeline with deletes and no order is kept from running.
@@ -91,8 +94,10 @@ class RepairKeys(KeyedRepair):
             raise NotFound(
                 f"{self.plan.pipeline} has read nothing yet: there is nothing to repair.", where=self.plan.origin
             )
-        self.base = Base(self.kept(rows, stack), at)
-        self.scope(self.base.rows)
+        self.parts[:] = [rows.persist(StorageLevel.DISK_ONLY)]
+        stack.callback(lambda: [part.unpersist() for part in self.parts])
+        self.read_to = at
+        self.scope(self.parts[0])  # which refuses a row without a key
         return verify
 
     @property
@@ -105,8 +110,8 @@ class RepairKeys(KeyedRepair):
     def _cut(self) -> list[Slice]:
         if self.cut is None:  # which needs no values
             return [slice_of(self.where, None, None)]
-        assert self.base is not None
-        given = self.base.rows.where(~F.col(DELETED)).where(self.where)
+        [rows] = self.parts
+        given = rows.where(~F.col(DELETED)).where(self.where)
         before = self.writers.rows(self.where, self._head())
         counts = slices_of(self.where, self.cut, before if before is not None else given.limit(0), given)
         return [one.slice for one in counts]
@@ -119,10 +124,10 @@ class RepairKeys(KeyedRepair):
         found: list[Repaired] = []
         with ExitStack() as stack:
             self.begin(stack)
-            assert self.base is not None
+            assert self.read_to is not None
             for slice in self._cut():
                 with ExitStack() as kept:
-                    changes = self._changes(slice, self._head(), self.base.standing, kept)
+                    changes = self._changes(slice, self._head(), self.read_to, kept)
                 found.append(Repaired(slice=slice.name, before=changes.before, after=changes.after))
         return found, None
 
@@ -148,32 +153,35 @@ class RepairKeys(KeyedRepair):
     # a slice
 
     def _changes(self, slice: Slice, head: JavaSnapshot | None, at: Standing, stack: ExitStack) -> Changes:
-        rows, keys = self._rows(at), [quoted(key) for key in self.mode.keys]
-        touched = rows.where(~F.col(DELETED)).where(slice.condition).select(*keys)
+        parts, keys = self._read_on(at), [quoted(key) for key in self.mode.keys]
+        named = [part.where(~F.col(DELETED)).where(slice.condition) for part in parts]
         there = self.writers.rows(slice.condition, head)
-        if there is not None:
-            touched = touched.unionByName(there.select(*keys))
-        scope = self.scope(self.kept(touched.distinct(), stack))
+        named += [there] if there is not None else []
+        touched = reduce(DataFrame.unionByName, [rows.select(*keys) for rows in named]).distinct()
+        scope = self.scope(self.kept(touched, stack))
         for one in self.of_others(self.writers.others(head), scope):
             raise self.error(slice.name, _changed_by(one), LEAVE_OUT)
-        wanted = self.kept(scope.narrow(rows), stack)
+        given = reduce(DataFrame.unionByName, [scope.narrow(part) for part in parts])
+        wanted = self.kept(latest(given, self.mode.keys), stack)
         self._refuse_ties(slice, wanted)
         now = self.kept(self.states.at(head, scope), stack)
         self.refuse_twice(slice.name, now)
         return self.between(now, wanted.where(~F.col(DELETED)), stack)
 
-    def _rows(self, at: Standing) -> DataFrame:
-        """The newest row of each key up to a position, and of those that are deleted."""
-        base = self.base
-        assert base is not None
-        new = self.rows.read(base.standing.ends, at.ends, BEFORE + 1) if base.standing.ends != at.ends else None
-        if new is None:
-            return base.rows
-        rows = latest(base.rows.unionByName(new), self.mode.keys)
-        if at.batch - base.standing.batch > MANY:
-            rows = rows.persist(StorageLevel.DISK_ONLY)
-            self.base = Base(rows.withColumn(BATCH, F.lit(BEFORE)), at)
-        return rows
+    def _read_on(self, at: Standing) -> list[DataFrame]:
+        """The newest rows of keys up to a position, of which those of the last part are the newest of all."""
+        parts, read_to = self.parts, self.read_to
+        assert read_to is not None
+        new = None
+        if read_to.ends != at.ends:
+            new = self.rows.read(read_to.ends, at.ends, BEFORE + len(parts))
+        if new is not None:
+            parts.append(new.persist(StorageLevel.DISK_ONLY))
+        if len(parts) > MANY:
+            rows = latest(reduce(DataFrame.unionByName, parts), self.mode.keys)
+            parts[:] = [rows.withColumn(BATCH, F.lit(BEFORE)).persist(StorageLevel.DISK_ONLY)]
+        self.read_to = at
+        return parts
 
     def _refuse_ties(self, slice: Slice, rows: DataFrame) -> None:
         tied = rows.where(TIED).select(*map(quoted, self.mode.keys)).head()
