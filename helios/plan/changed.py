@@ -163,6 +163,8 @@ def _target(before: Mapping[str, Any], after: Mapping[str, Any], plan: Plan) -> 
         "retry": lambda values: _setting_text(Retry, retry_text, values),
     }
     for part, consequence in TARGET.items():
+        if part not in before:
+            continue  # a run of an earlier version has not kept it
         text = texts.get(part, lambda values: values)
         old, new = (text(one.get(part)) for one in (before, after))
         yield from _part(part, old, new, consequence, additive=part not in BREAKING)

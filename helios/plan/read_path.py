@@ -10,6 +10,7 @@ from helios.plan.typing.aggregates import stateful_steps, upserts_groups
 from helios.plan.views import view_of
 from helios.sources.common.kind import WHY_SPANS
 from helios.sources.kinds import source_kind
+from helios.table.plans import STATEFUL
 
 
 def path_of(pipeline: Pipeline, sources: Sequence[Source]) -> tuple[ReadPath, str]:
@@ -28,7 +29,7 @@ def path_of(pipeline: Pipeline, sources: Sequence[Source]) -> tuple[ReadPath, st
     if stateful:
         calls = ", ".join(s.text().split("(")[0] for s in stateful)
         groups = ", whose groups are upserted" if upserts_groups(pipeline.stream, pipeline.sink) else ""
-        return ReadPath.STREAM, f"{calls} keeps state between batches{groups}"
+        return ReadPath.STREAM, f"{calls} {STATEFUL}{groups}"
     trigger = trigger_of(pipeline, sources)
     bounds = [trigger.bound] if trigger.bound else []
     bounds += ["incremental(max_files=)"] if trigger.max_files is not None else []

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from helios.errors import HeliosError
+from helios.model.columns import LOG
 from helios.table.readers import Warehouse, checkpoints_of
 from helios.table.storage import Folder
 
@@ -25,6 +26,8 @@ OF_BACKFILLS = f"helios/backfill/{FOLDER}"
 LAST = f"{FOLDER}/last"
 FORM = 1
 """The newest form of a kept plan that this code reads."""
+STATEFUL = "keeps state between batches"
+"""Text in the reason of a plan that was compiled as a stateful stream."""
 VOLATILE = ("scan", "backlog", "snapshot")
 """The fields of a source in a plan that change with the state of the source."""
 
@@ -63,10 +66,29 @@ class KeptPlan:
         try:
             fields = json.loads(text)
             at = datetime.fromisoformat(fields["at"]).astimezone(UTC)
-            kept = cls(steps=str(fields["steps"]), version=str(fields["helios"]), at=at, plan=dict(fields["plan"]))
+            kept = cls(steps=str(fields["steps"]), version=str(fields["helios"]), at=at, plan=_compiled(fields["plan"]))
             return kept if fields["v"] <= FORM else None
         except (ValueError, KeyError, TypeError):
             return None
+
+
+def _compiled(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """A kept plan as it was compiled: early versions kept how the run wrote and read.
+
+    Examples:
+        >>> _compiled({"target": {"table": "a.t", "mode": "the groups of country"}})
+        {'target': {'table': 'a.t'}}
+        >>> _compiled({"path": "stateful stream", "why": "batches are snapshot ranges", "state": ["a.s"]})
+        {'path': 'snapshot ranges', 'why': 'batches are snapshot ranges', 'state': []}
+    """
+    compiled = dict(plan)
+    target = plan.get("target") or {}
+    mode = str(target.get("mode"))
+    if mode.startswith("the groups of ") or f"newest by {LOG}," in mode:
+        compiled["target"] = _without(target, ["mode"])  # the declared mode is unknown
+    if plan.get("path") == "stateful stream" and STATEFUL not in plan.get("why", ""):
+        compiled |= {"path": "snapshot ranges", "state": []}  # Spark found the state when the run began
+    return compiled
 
 
 def lasting(plan: Mapping[str, Any], state: Sequence[str] = ()) -> dict[str, Any]:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from helios import watermark, where, window, with_columns
+from helios import Cdc, Iceberg, Kafka, aggregate, step, watermark, where, window, with_columns
 from helios.cli import main
 from helios.cli.run import _confirm_changes
 from helios.errors import InputError
 from helios.plan.changed import as_text, changed
+from helios.testing import Lake
 
 pytestmark = pytest.mark.promise("kept-plans")
 
@@ -53,6 +55,46 @@ def test_each_difference_is_told_once_it_has_run(world: Any) -> None:
     assert "step" in parts(world, copy)
     world.run(copy)
     assert parts(world, copy) == {}, "the last run counts, and not the newest plan"
+
+
+@step
+def once_each(rows: Any) -> Any:
+    return rows.dropDuplicates(["id"])
+
+
+def as_changes(table: Any) -> Any:
+    return table.incremental().changes(keys="id")
+
+
+UNCHANGED = {
+    "upsert": lambda table, sink: table.incremental() >> sink.upsert("id", order_by="v"),
+    "view": lambda table, sink: as_changes(table) >> aggregate("v", n="count(*)") >> sink.upsert("v"),
+    "state in a callable": lambda table, sink: table.incremental() >> once_each >> sink,
+}
+
+
+@pytest.mark.parametrize("case", UNCHANGED)
+def test_an_unchanged_script_changes_nothing(world: Any, case: str) -> None:
+    world.fill("a.s", [1, 2], v="id % 2")
+    pipeline = UNCHANGED[case](world.source("a.s"), world.sink("a.t"))
+    world.run(pipeline)
+    assert parts(world, pipeline) == {}
+    world.run(pipeline)
+    assert parts(world, pipeline) == {}
+
+
+@pytest.mark.parametrize("keys", [(), ("id",)])
+def test_unchanged_changes_of_a_database_change_nothing(
+    tmp_path: Path, shared_spark: Any, keys: tuple[str, ...]
+) -> None:
+    source = Cdc.debezium(Kafka.source("shop.public.orders").servers("b:9092"), key="id").incremental()
+    with Lake(tmp_path / "lake") as lake:
+        test = lake.test(source >> Iceberg.sink("local.shop.t").upsert(*keys))
+        test.batch(orders=[("c", None, {"id": 1, "name": "ann"})])
+        [plan] = test.stage.plans()
+        found = changed(plan)
+        assert found is not None
+        assert found.changes == ()
 
 
 def test_a_state_that_does_not_fit_is_told_before_the_run(world: Any) -> None:

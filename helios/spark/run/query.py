@@ -58,6 +58,7 @@ class PipelineQuery:
     """
 
     def __init__(self, plan: Plan, spark: SparkSession, run: Run, location: str) -> None:
+        self.compiled = plan
         self.plan = _with_groups(plan)
         self.spark = spark
         self.run = run
@@ -187,7 +188,8 @@ class PipelineQuery:
             combines=cache(self._why_not_row_by_row),
         )
         how = {"new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
-        started = StartupValidator(context, beside=beside, siblings=siblings, **how).start(df)
+        validator = StartupValidator(context, compiled=self.compiled, beside=beside, siblings=siblings, **how)
+        started = validator.start(df)
         return Job(
             plan=self.plan,
             spark=self.spark,

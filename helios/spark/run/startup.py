@@ -78,6 +78,7 @@ class StartupValidator:
 
     Args:
         context: The pipeline and its checkpoint; the validator adds the lease and the checkpoint's id.
+        compiled: The plan as `helios plan` shows it, before the run has chosen how it writes. The checkpoint keeps it.
         new_checkpoint: Whether to resume with a new checkpoint at the position in the target's record.
         full_refresh: Whether to empty the target and refill it from the start.
         beside: The pipelines that `--beside` names: their rows of the same sources may be in the target.
@@ -89,6 +90,7 @@ class StartupValidator:
         self,
         context: SinkContext,
         *,
+        compiled: Plan,
         new_checkpoint: bool,
         full_refresh: bool,
         beside: Collection[str] = (),
@@ -97,6 +99,7 @@ class StartupValidator:
         plan = context.plan
         self.context = context
         self.plan = plan
+        self.compiled = compiled
         self.spark = context.spark
         self.checkpoint = context.checkpoint
         self.new_checkpoint = new_checkpoint
@@ -278,7 +281,7 @@ class StartupValidator:
             self._reset(lease, identity, old, table)
             # Before the record names the checkpoint: a driver that dies in between resumes with the same id.
             self.checkpoint.create(identity)
-        self.checkpoint.keep_plan(plan)
+        self.checkpoint.keep_plan(self.compiled)
         former, keys = former_names(plan, old), keys_of(self.context, identity.id, old)
         context = replace(self.context, lease=lease, checkpoint_id=identity.id, former_quarantines=former, keys=keys)
         last = max(self.checkpoint.batches("offsets"), default=-1)

@@ -192,6 +192,20 @@ def test_what_comes_in_is_no_change(catalog: Catalog, planned: Any) -> None:
         assert not list(differences(before, planned(rows >> SINK)))
 
 
+@pytest.mark.parametrize(
+    "mode", ["the groups of id", "upsert by id, newest by __helios_log, delete when __helios_gone"]
+)
+def test_a_plan_with_the_mode_of_a_run_is_no_change(catalog: Catalog, planned: Any, mode: str) -> None:
+    catalog.create_table("a.t", SCHEMA)
+    plan = planned(FOLLOWED >> SINK.upsert("id"))
+    values = json.loads(kept(plan).as_json())
+    values["plan"]["target"]["mode"] = mode
+    values["plan"] |= {"path": "stateful stream", "state": ["local.a.orders"]}
+    early = KeptPlan.parse(json.dumps(values))
+    assert early is not None
+    assert list(differences(early, plan)) == []
+
+
 def test_the_declared_columns_of_a_folder_are_compared(tmp_path: Path, changes: Changes) -> None:
     def ids(kind: str) -> Any:
         rows = Files.source(str(tmp_path / "in"), "csv", schema=f"id {kind}").incremental()
