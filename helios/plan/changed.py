@@ -49,6 +49,8 @@ HARMLESS = (
     "on_missing", "on_overwrite", "rescued", "sasl", "servers", "start", "tls",
 )  # fmt: skip
 """Settings of a source whose change would not have changed the rows that were read before."""
+LOOKED_UP = ("format_version", "branch", "state", "span")
+"""Settings of a source that are read from its table, and unknown before the table exists."""
 
 
 @dataclass(frozen=True)
@@ -216,17 +218,25 @@ def _sources(before: list[Mapping[str, Any]], after: list[Mapping[str, Any]], re
         lines = (name, *(f"{sign} {ways[one[name]['followed']]}" for sign, one in (("-", old), ("+", new))))
         yield Change("source", lines, means, additive=False)
     for name in both:
-        was, now = _settings(old[name]), _settings(new[name])
+        was, now = _settings(old[name], new[name]), _settings(new[name], old[name])
         additive = all(key in HARMLESS for key in dict(was.items() ^ now.items()))
         for change in _part("source", was, now, "for later batches", additive=additive):
             yield Change("source", (name, *change.lines), change.means, additive)
 
 
-def _settings(source: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings of a source, without the parts that the script does not decide."""
-    undecided = ("schema", "uuid", "pushed", "followed")
+def _settings(source: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of a source, without the parts that the script does not decide.
+
+    Args:
+        source: The source.
+        other: The same source in the plan that it is compared with.
+    """
+    undecided: tuple[str, ...] = ("schema", "uuid", "pushed", "followed")
+    tables = [one.get("uuid") is not None for one in (source, other)]
+    if any(tables) and not all(tables):  # the run of one of the plans has made the table
+        undecided += LOOKED_UP
     read = {key: _text(value) for key, value in source.items() if key not in undecided}
-    if source.get("uuid") is None and source.get("schema"):  # the columns are declared, and not those of a table
+    if not any(tables) and source.get("schema"):  # the columns are declared, and not those of a table
         read["schema"] = ", ".join(f"{column['name']} {column['type']}" for column in source["schema"])
     return read
 

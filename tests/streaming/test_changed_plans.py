@@ -97,6 +97,15 @@ def test_unchanged_changes_of_a_database_change_nothing(
         assert found.changes == ()
 
 
+def test_a_source_that_the_first_run_makes_is_no_change(world: Any) -> None:
+    world.fill("a.s", [1, 2])
+    first = world.source("a.s").incremental() >> world.sink("a.m").format_version(3)
+    second = world.source("a.m").incremental() >> where("id < 2") >> world.sink("a.t")
+    assert world.runner([first, second], once=True).run()
+    assert parts(world, first) == {}
+    assert parts(world, second) == {}
+
+
 def test_a_state_that_does_not_fit_is_told_before_the_run(world: Any) -> None:
     world.fill("a.s", [1], ts="timestamp'2026-01-01 00:00:00'")
 

@@ -206,6 +206,13 @@ def test_a_plan_with_the_mode_of_a_run_is_no_change(catalog: Catalog, planned: A
     assert list(differences(early, plan)) == []
 
 
+def test_a_table_that_did_not_exist_yet_is_no_change(changes: Changes, planned: Any) -> None:
+    plan = planned(FOLLOWED >> SINK)
+    unknown = replace(plan.reads[0], uuid=None, format_version=None, branch=None)
+    before = kept(replace(plan, reads=(unknown,)))
+    assert [one.part for one in differences(before, plan)] == []
+
+
 def test_the_declared_columns_of_a_folder_are_compared(tmp_path: Path, changes: Changes) -> None:
     def ids(kind: str) -> Any:
         rows = Files.source(str(tmp_path / "in"), "csv", schema=f"id {kind}").incremental()
