@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from helios.cli.progress import ENDS, WITH_MESSAGE, losses, summary, width
+from helios.cli.progress import ENDS, WITH_MESSAGE, losses, summary, width, written
 from helios.metrics.drain import Drain
 from helios.model.values import counted
 
@@ -158,14 +158,8 @@ class Board:
             self.note(f"{status[0]['pipeline']}  {summary(status[0])}")
             return
         states = Counter(str(row["state"]) for row in status)
-        rejected = sum(row["rejected"] for row in status)
-        parts = [
-            counted(sum(row["batches"] for row in status), "batch"),
-            counted(sum(row["rows"] for row in status), "row"),
-            *([f"{rejected:,} rejected"] if rejected else []),
-        ]
         ended = ", ".join(f"{number} {state}" for state, number in states.items())
-        self.note(f"{counted(len(status), 'pipeline')}: {ended}; {', '.join(parts)}")
+        self.note(f"{counted(len(status), 'pipeline')}: {ended}; {written(status)}")
         waiting = [(row["pipeline"], text) for row in status for text in row["left"]]
         if waiting:
             self.note("still waiting:")

@@ -47,9 +47,21 @@ def summary(status: dict[str, Any]) -> str:
         >>> summary({"state": "finished", "batches": 1, "rows": 20, "rejected": 2, "left": ["3 groups wait"]})
         'finished: 1 batch, 20 rows, 2 rejected; 3 groups wait'
     """
-    rejected = f", {status['rejected']:,} rejected" if status["rejected"] else ""
-    done = f"{status['state']}: {counted(status['batches'], 'batch')}, {counted(status['rows'], 'row')}{rejected}"
-    return "; ".join([done, *status["left"]])
+    return "; ".join([f"{status['state']}: {written([status])}", *status["left"]])
+
+
+def written(statuses: Sequence[dict[str, Any]]) -> str:
+    """The batches and rows that pipelines have written; a batch without rows is not one of them.
+
+    Examples:
+        >>> written([{"batches": 2, "rows": 20, "rejected": 0}, {"batches": 0, "rows": 0, "rejected": 1}])
+        '2 batches, 20 rows, 1 rejected'
+        >>> written([{"batches": 0, "rows": 0, "rejected": 0}])
+        'nothing written'
+    """
+    batches, rows, rejected = (sum(status[name] for status in statuses) for name in ("batches", "rows", "rejected"))
+    done = f"{counted(batches, 'batch')}, {counted(rows, 'row')}" if batches else "nothing written"
+    return done + (f", {rejected:,} rejected" if rejected else "")
 
 
 def width(names: Sequence[str]) -> int:

@@ -59,6 +59,17 @@ def test_rejected_rows_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_a_run_without_rows_has_written_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = Lines()
+    shown.open(["a.b"])
+    shown.emit(Event("a.b", "idle", batch=1))
+    shown.close([STATUS | {"batches": 0, "rows": 0, "left": ["2 groups wait"]}])
+    assert lines(capsys.readouterr().out) == [
+        "a.b  batch 1: no rows",
+        "a.b  finished: nothing written; 2 groups wait",
+    ]
+
+
 def test_a_line_per_event(capsys: pytest.CaptureFixture[str]) -> None:
     shown = Lines()
     shown.open(["a.b", "longer.name"])
