@@ -85,9 +85,11 @@ def _operand(node: Node, columns: Columns) -> Term:
 
 
 def _column(node: Node, columns: Columns) -> Term:
-    known = columns.get(node.name.lower()) if len(node.parts) == 1 else None
-    if known is None:
+    if len(node.parts) > 1:
         raise NotNative(f"{_shown(node)} is not a plain column")
+    known = columns.get(node.name.lower())
+    if known is None:
+        raise NotNative(f"{_shown(node)} is not one of the columns before this step")
     name, kind = known
     if not FLAT.fullmatch(kind):
         raise NotNative(f"column {quoted(name)} is a {kind}")

@@ -41,7 +41,7 @@ def program_of(stream: Stream, schema: Schema) -> Program:
         raise NotNative(columns)
     compiler = _Compiler(tuple((column.name, str(column.kind)) for column in schema.columns))
     for text in source.conditions:
-        compiler.where(text)
+        compiler.where_of_source(text)
     if columns:
         compiler.keep(columns)
     for step in stream.steps:
@@ -100,6 +100,15 @@ class _Compiler:
 
     def where(self, text: str) -> None:
         self.steps.append(Filter(condition(self.parsed(text), self.known)))
+
+    def where_of_source(self, text: str) -> None:
+        """The condition of a source, which may use columns of its table that the source does not select."""
+        from sqlglot import exp
+
+        for node in self.parsed(text).find_all(exp.Column):
+            if len(node.parts) == 1 and node.name.lower() not in self.known:
+                raise NotNative(f"the source filters by {node.name}, which it does not select")
+        self.where(text)
 
     def keep(self, names: Iterable[str]) -> None:
         known = self.known

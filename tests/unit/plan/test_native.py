@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from helios import Catalog, Iceberg, Memory, dedupe, step, where, with_columns
+from helios import Catalog, Iceberg, Memory, dedupe, select, step, where, with_columns
 from helios.config import load
 from helios.errors import ConfigError
 from helios.plan import Context, Plan, compile_pipelines
@@ -72,6 +72,11 @@ def test_a_plain_upsert_is_native_too(catalog: Catalog) -> None:
             "UPPER(name) is an expression that the native engine does not support",
         ),
         (FLAT >> where(f"CAST(id AS DOUBLE) IN ({', '.join(map(str, range(11)))})") >> SINK, "of at most 10 values"),
+        (
+            Iceberg.source("a.s").where("name = 'a'").select("id") >> SINK,
+            "the source filters by name, which it does not select",
+        ),
+        (FLAT >> select("id + 1 AS n", "n + 1 AS m") >> SINK, "n is not one of the columns before this step"),
         (FLAT >> step(lambda df: df) >> SINK, "is a step that the native engine does not support"),
         (FLAT >> dedupe("id") >> SINK, "dedupe(id) is a step that the native engine does not support"),
         (FLAT >> SINK.overwrite("id > 0"), "it writes by overwrite where id > 0"),
