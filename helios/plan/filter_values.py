@@ -14,7 +14,8 @@ from helios.errors import InputError
 if TYPE_CHECKING:
     from sqlglot import exp
 
-WHOLE = ("tinyint", "smallint", "int", "bigint")
+BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 DAY = re.compile(r"(\d{4,})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T](?P<time>.*))?)?)?")
 """A date, or a time with one, as Spark reads texts: 2026, 2026-1, 2026-01-05, 2026-01-05 09:30."""
 CLOCK = re.compile(r"\d{1,2}(:\d{1,2}(:\d{1,2}(\.\d*)?\s*([A-Za-z+-].*)?)?)?|")
@@ -39,6 +40,7 @@ def refuse_values(parsed: Any, columns: Mapping[str, str], option: str) -> None:
 
     Examples:
         >>> from sqlglot import parse_one
+        >>> refuse_values(parse_one("id >= -9223372036854775808", dialect="spark"), {"id": "bigint"}, "--where")
         >>> refuse_values(parse_one("day >= '2026-02-30'", dialect="spark"), {"day": "date"}, "--where")
         Traceback (most recent call last):
         ...
@@ -46,8 +48,9 @@ def refuse_values(parsed: Any, columns: Mapping[str, str], option: str) -> None:
     """
     for comparison, column, value in _compared(parsed):
         kind = columns.get(column.name.lower(), "") if len(column.parts) == 1 else ""
-        if kind and (why := misfit(kind, value.this, is_text=value.is_string)):
-            shown = value.sql("spark")
+        sign = "-" if value.parent is not None and value.parent.key == "neg" else ""
+        if kind and (why := misfit(kind, sign + value.this, is_text=value.is_string)):
+            shown = sign + value.sql("spark")
             raise InputError(
                 f"{option}: {shown} is {why}, which {column.name} is.",
                 fix=_fix(comparison, column, value, kind),
@@ -62,9 +65,11 @@ def misfit(kind: str, value: str, *, is_text: bool) -> str:
         ('not a date', '')
         >>> misfit("bigint", "12x", is_text=True), misfit("string", "5", is_text=False)
         ('not a whole number', 'a number and not a text')
+        >>> misfit("int", "2147483648", is_text=False), misfit("decimal(4,2)", "-100", is_text=True)
+        ('not an int (at most 2147483647)', 'not a decimal(4,2) (at least -99.99)')
     """
     if not is_text:
-        return {
+        return _beyond(kind, value) or {
             "date": "a number and not a date",
             "timestamp": "a number and not a time",
             "timestamp_ntz": "a number and not a time",
@@ -80,10 +85,10 @@ def misfit(kind: str, value: str, *, is_text: bool) -> str:
             or (kind != "date" and TIME.fullmatch(text) is not None)
         )
         return "" if fits else "not a date" if kind == "date" else "not a time"
-    if kind in WHOLE:
-        return "" if re.fullmatch(r"[+-]?\d+", text) else "not a whole number"
+    if kind in BITS:
+        return _beyond(kind, text) if re.fullmatch(r"[+-]?\d+", text) else "not a whole number"
     if kind.startswith("decimal"):
-        return "" if _is_number(text) else "not a number"
+        return _beyond(kind, text) if _is_number(text) else "not a number"
     return "not true or false" if kind == "boolean" and text.lower() not in BOOLEANS else ""
 
 
@@ -96,6 +101,26 @@ def _is_day(text: str, *, timed: bool) -> bool:
     with suppress(ValueError):
         return bool(date(year if 1 <= year <= 9999 else 2000, month, day))
     return False
+
+
+def _beyond(kind: str, value: str) -> str:
+    """Why a number is beyond the range of a numeric type; empty if it is not."""
+    if not _is_number(value):
+        return ""
+    number = Decimal(value)
+    if kind in BITS:
+        limit = 2 ** (BITS[kind] - 1)
+        low, high = str(-limit), str(limit - 1)
+        beyond = not -limit <= number <= limit - 1
+    elif (found := DECIMAL.fullmatch(kind)) is not None:
+        digits, scale = map(int, found.groups())
+        high = ("9" * (digits - scale) or "0") + (f".{'9' * scale}" if scale else "")
+        low = f"-{high}"
+        beyond = number.copy_abs() >= 10 ** (digits - scale)
+    else:
+        return ""
+    bound = f"at most {high}" if number > 0 else f"at least {low}"
+    return f"not {'an' if kind == 'int' else 'a'} {kind} ({bound})" if beyond else ""
 
 
 def _is_number(text: str) -> bool:

@@ -78,7 +78,15 @@ def test_options(cli: Callable[..., Any], folder: Path) -> None:
 
 
 COLUMNS = pa.schema(
-    [("id", pa.int64()), ("day", pa.date32()), ("name", pa.string()), ("at", pa.timestamp("us")), ("open", pa.bool_())]
+    [
+        ("id", pa.int64()),
+        ("day", pa.date32()),
+        ("name", pa.string()),
+        ("at", pa.timestamp("us")),
+        ("open", pa.bool_()),
+        ("small", pa.int32()),
+        ("price", pa.decimal128(6, 2)),
+    ]
 )
 WRONG_VALUES = {
     "day >= '2026-13-05'": "'2026-13-05' is not a date, which day is. Fix: write day >= '2026-01-05'.",
@@ -86,6 +94,11 @@ WRONG_VALUES = {
     "day BETWEEN DATE '2026-01-01' AND '2026-02-30'": "'2026-02-30' is not a date, which day is.",
     "NOT Day < 5": "5 is a number and not a date, which Day is. Fix: write Day < '2026-01-05'.",
     "id = 'twelve'": "'twelve' is not a whole number, which id is. Fix: write id = 42.",
+    "id = 99999999999999999999": "99999999999999999999 is not a bigint (at most 9223372036854775807), which id is. Fix",
+    "id = '99999999999999999999'": "'99999999999999999999' is not a bigint (at most 9223372036854775807), which id is.",
+    "id > -9223372036854775809": "-9223372036854775809 is not a bigint (at least -9223372036854775808), which id is.",
+    "small IN (1, 2147483648)": "2147483648 is not an int (at most 2147483647), which small is. Fix: write small = 42.",
+    "price < 12345.6": "12345.6 is not a decimal(6,2) (at most 9999.99), which price is. Fix: write price < 42.",
     "name = 5 AND id = 1": "5 is a number and not a text, which name is. Fix: write name = '5'.",
     "at < '2026-01-32 10:00'": "'2026-01-32 10:00' is not a time, which at is. Fix: write at < '2026-01-05 09:30:00'.",
     "at < '2026-01-05T06:00Z'": "'2026-01-05T06:00Z' is not a time, which at is.",
