@@ -28,8 +28,9 @@ WELL_KNOWN = (
     "$CONDA_PREFIX/lib/jvm",
 )
 INSTALL = (
-    "install Java 17 (Debian and Ubuntu: `apt-get install openjdk-17-jre-headless`, macOS: `brew install openjdk@17`, "
-    "conda: `conda install -c conda-forge openjdk=17`), or point JAVA_HOME at a Java 17 or 21."
+    "install Java 17 or 21 (Debian and Ubuntu: `apt-get install openjdk-21-jre-headless`, or `openjdk-17-jre-headless` "
+    "where there is no 21; macOS: `brew install openjdk@17`; "
+    "conda: `conda install -c conda-forge openjdk=17`), or point JAVA_HOME at one."
 )
 _RUN_SECONDS = 10.0
 _VERSION = re.compile(r'\bversion "?([0-9][^"\s]*)')

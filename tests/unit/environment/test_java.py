@@ -159,7 +159,7 @@ def test_nothing_that_fits_names_what_was_found_and_how_to_install(
     assert f"JAVA_HOME {new} is Java 25; the folder {eleven} is Java 11)" in text
     assert text.count(str(new)) == 1
     assert "17 or 21" in text
-    for remedy in ("apt-get install openjdk-17-jre-headless", "brew install", "conda install"):
+    for remedy in ("apt-get install openjdk-21-jre-headless", "brew install", "conda install"):
         assert remedy in text
     assert "\n" not in text
 
