@@ -148,6 +148,9 @@ def test_the_command_exits_with_2_where_something_changed(world: Any, monkeypatc
     (found,) = json.loads(plan("--json").output)
     assert [one["part"] for one in found["changed"]["changes"]] == ["step"]
     assert plan("--offline").exit_code == 0
+    wrong = plan("--profile", "nope")
+    assert (wrong.exit_code, told.stdout != "", wrong.stdout) == (2, True, ""), "standard output tells the two apart"
+    assert "error" in json.loads(plan("--profile", "nope", "--json").stdout)
 
 
 def test_a_run_asks_where_more_than_additions_changed(world: Any) -> None:
