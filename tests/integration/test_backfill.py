@@ -25,6 +25,7 @@ FIRST = date(2026, 1, 1)
 class Lake:
     """A folder of files that come in, and the rows of all of them."""
 
+    by = "day"
     script = """
 from helios import Files, Iceberg, with_columns
 
@@ -65,7 +66,7 @@ pipeline = rows >> with_columns(value="id * FACTOR") >> Iceberg.sink("a.t").part
 
     def backfill(self) -> subprocess.Popen[str]:
         until = FIRST + timedelta(days=self.days)
-        return self.start("backfill", "new.py", "--where", f"day < '{until}'", "--by", "day")
+        return self.start("backfill", "new.py", "--where", f"day < '{until}'", "--by", self.by)
 
     @contextmanager
     def coming(self, script: str) -> Iterator[None]:
@@ -104,6 +105,9 @@ def killed(lake: Lake, kills: int) -> None:
         with lake.backfill() as running:
             assert running.stdout is not None
             after = lake.chance.randrange(1, max(3, lake.days // kills))  # slices until it is killed
+            if lake.by == "month" and kill < kills:  # there are fewer slices than kills
+                threading.Timer(lake.chance.uniform(5, 40), running.kill).start()
+                after = kills
             told = []
             for line in running.stdout:
                 told.append(line)
@@ -118,7 +122,9 @@ def killed(lake: Lake, kills: int) -> None:
                     running.kill()
                     break
             code = running.wait()
-        assert code == (-signal.SIGKILL if kill < kills else 0), "".join(told)
+        ends = {-signal.SIGKILL} if kill < kills else {0}
+        ends |= {0} if lake.by == "month" else set()  # it was faster: the next one finds nothing to repair
+        assert code in ends, "".join(told)
 
 
 @pytest.mark.timeout(5000)
@@ -149,7 +155,7 @@ class UpsertLake(Lake):
     script = """
 from helios import Files, Iceberg, with_columns
 
-rows = Files.source("in", format="json", schema="id bigint, day string, ord bigint, value bigint").incremental(poll=1)
+rows = Files.source("in", format="json", schema="id bigint, day date, ord bigint, value bigint").incremental(poll=1)
 pipeline = (
     rows
     >> with_columns(ord="ord + if(FACTOR = 2 AND value % 5 = 0, 100000000, 0)", value="value * FACTOR")
@@ -159,6 +165,7 @@ pipeline = (
 
     def __init__(self, folder: Path, days: int, seed: int) -> None:
         super().__init__(folder, days, seed)
+        self.by = "month" if days > 100 else "day"
         self.came: list[tuple[int, int, int]] = []  # key, order and value, oldest first
 
     def land(self, count: int) -> None:
