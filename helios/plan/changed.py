@@ -235,6 +235,8 @@ def _settings(source: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[st
     tables = [one.get("uuid") is not None for one in (source, other)]
     if any(tables) and not all(tables):  # the run of one of the plans has made the table
         undecided += LOOKED_UP
+    if "at" in source and "at" in other:  # what the script declares; the snapshots change as a branch moves
+        undecided += ("state", "span")
     read = {key: _text(value) for key, value in source.items() if key not in undecided}
     if not any(tables) and source.get("schema"):  # the columns are declared, and not those of a table
         read["schema"] = ", ".join(f"{column['name']} {column['type']}" for column in source["schema"])

@@ -21,8 +21,9 @@ KEEPS = ("where", "expect", "sample", "dedupe", "watermark", "drop")
 MAKES = ("sql", "union", "aggregate", "window", "session_window")
 """Steps in which any column may come from any other: their whole text counts, and so do all steps before them."""
 FOLLOWING = (
-    "schema", "uuid", "pushed", "snapshot", "format_version", "branch", "start", "state", "span", "columns",
-    "on_overwrite", "on_expired", "batch_size", "on_missing", "on_change", "on_bad_file", "isolation", "servers",
+    "schema", "uuid", "pushed", "snapshot", "format_version", "branch", "start", "at", "between", "state", "span",
+    "columns", "on_overwrite", "on_expired", "batch_size", "on_missing", "on_change", "on_bad_file", "isolation",
+    "servers",
 )  # fmt: skip
 """Fields of a source in a plan that decide how it is followed, and not how its values are read."""
 NAMED = re.compile(r"(\w+)=|-> (\w+)|\bas (\w+)", re.IGNORECASE)

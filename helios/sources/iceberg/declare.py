@@ -298,6 +298,8 @@ class IcebergSource(Source):
             "format_version": found["format_version"],
             "branch": found["branch"],
             "start": self.start,
+            "at": str(self.at) if self.at is not None else None,
+            "between": str(self.between_points) if self.between_points is not None else None,
             "state": found["state"],
             "span": found["span"],
             "where": list(self.conditions),

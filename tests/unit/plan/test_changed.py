@@ -213,6 +213,18 @@ def test_a_table_that_did_not_exist_yet_is_no_change(changes: Changes, planned: 
     assert [one.part for one in differences(before, plan)] == []
 
 
+def test_a_branch_that_has_moved_is_no_change(changes: Changes, planned: Any) -> None:
+    plan = planned(ORDERS >> SINK)
+
+    def at(source: Any, state: int) -> Plan:
+        return replace(plan, reads=(replace(plan.reads[0], source=source, state=state),))
+
+    branch = ORDERS.at_ref("main")
+    assert list(differences(kept(at(branch, 6)), at(branch, 7))) == []
+    (source,) = differences(kept(at(branch, 6)), at(ORDERS.at_ref("old"), 6))
+    assert source.lines == ("local.a.orders", "- at: at_ref('main')", "+ at: at_ref('old')")
+
+
 def test_the_declared_columns_of_a_folder_are_compared(tmp_path: Path, changes: Changes) -> None:
     def ids(kind: str) -> Any:
         rows = Files.source(str(tmp_path / "in"), "csv", schema=f"id {kind}").incremental()

@@ -246,6 +246,8 @@ def test_sources_as_json(planned: Any, snapshots: list[int]) -> None:
         "format_version": 2,
         "branch": None,
         "start": None,
+        "at": None,
+        "between": f"{snapshots[0]}, 'v'",
         "state": None,
         "span": [snapshots[0], snapshots[1]],
         "where": ["id > 0"],
