@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from helios.plan import Plan
     from helios.spark.rehearse.report import Counts, Rehearsed, RehearsedCommit
-    from helios.table.rehearsal import History, Made
+    from helios.table.rehearsal import CommittedBatch, History
 
 DIFFERS = 2
 """The exit status with `--exit-code` if a commit would have come out differently."""
@@ -109,7 +109,7 @@ def _plan(loaded: Loaded) -> Plan:
     return plan
 
 
-def _chosen(history: History, last: int | None, since: str | None) -> Sequence[Made]:
+def _chosen(history: History, last: int | None, since: str | None) -> Sequence[CommittedBatch]:
     """The commits to rehearse, oldest first.
 
     Raises:
@@ -151,7 +151,7 @@ def _rehearsed(
     loaded: Loaded,
     plan: Plan,
     history: History,
-    commits: Sequence[Made],
+    commits: Sequence[CommittedBatch],
     restart: str,
     *,
     rows: int,

@@ -19,7 +19,7 @@ Places: TypeAlias = Mapping[str, Position]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
+class CommittedBatch:
     """A batch that a pipeline has committed.
 
     Attributes:
@@ -65,7 +65,7 @@ class History:
         names: The present and former names of the pipeline.
     """
 
-    made: tuple[Made, ...] = ()
+    made: tuple[CommittedBatch, ...] = ()
     others: tuple[Commit, ...] = ()
     refilled: bool = False
     names: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ def history_of(metadata: TableMetadata, commits: Sequence[Commit], names: Sequen
         commits: The commits of the branch, newest first, as `helios.table.commits.commits` gives them.
         names: The present and former names of the pipeline.
     """
-    made: list[Made] = []
+    made: list[CommittedBatch] = []
     others: list[Commit] = []
     refilled = False
     for one in reversed(commits):
@@ -102,14 +102,14 @@ def history_of(metadata: TableMetadata, commits: Sequence[Commit], names: Sequen
     return History(tuple(made), tuple(others), refilled, tuple(names))
 
 
-def _made(metadata: TableMetadata, one: Commit, checkpoint: str, last: Made | None) -> Made:
+def _made(metadata: TableMetadata, one: Commit, checkpoint: str, last: CommittedBatch | None) -> CommittedBatch:
     raw = metadata.snapshot_by_id(one.snapshot)
     parent = raw.parent_snapshot_id if raw is not None else None
     # PyIceberg's expiry removes parent ids, so a missing parent alone does not prove that this is the first commit.
     first = parent is None and raw is not None and (raw.sequence_number or 0) <= 1
     assert one.batch is not None
     assert one.position is not None
-    return Made(
+    return CommittedBatch(
         snapshots=(one.snapshot,),
         parent=parent,
         base=first or (parent is not None and metadata.snapshot_by_id(parent) is not None),
@@ -124,11 +124,11 @@ def _made(metadata: TableMetadata, one: Commit, checkpoint: str, last: Made | No
     )
 
 
-def _together(made: Made, also: Commit) -> Made:
+def _together(made: CommittedBatch, also: Commit) -> CommittedBatch:
     """A batch with its second snapshot."""
     fields = {name: getattr(made, name) for name in made.__dataclass_fields__}
     also_read = {"snapshots": (*made.snapshots, also.snapshot), "rows": made.rows + also.added + also.removed}
-    return Made(**{**fields, **also_read, "commit": also})
+    return CommittedBatch(**{**fields, **also_read, "commit": also})
 
 
 # the batches to read again
@@ -180,7 +180,7 @@ def places(position: Position | None) -> dict[str, Position]:
     return {entry["source"]: entry["place"] for entry in entries if entry.get("place") is not None}
 
 
-def reruns(made: Sequence[Made], log: OffsetLog | None) -> tuple[list[Rerun], dict[int, str]]:
+def reruns(made: Sequence[CommittedBatch], log: OffsetLog | None) -> tuple[list[Rerun], dict[int, str]]:
     """The batches to read again, even if they wrote nothing; and why some cannot be read, by the commit's index.
 
     If the log no longer has the batches between two commits, their input is read as one batch.

@@ -28,7 +28,7 @@ from helios.plan.backfills import (
     spelled,
 )
 from helios.plan.nodes import Plan
-from helios.spark.backfill.edges import Edges, of_filter, refuse_filter
+from helios.spark.backfill.edges import Edges, cast_error, refuse_filter
 from helios.spark.backfill.keyed_repair import KeyedRepair
 from helios.spark.backfill.keyed_rows import BatchRows
 from helios.spark.backfill.keyed_slices import MEANWHILE, RepairKeys
@@ -38,7 +38,7 @@ from helios.spark.backfill.other_source import other_rows
 from helios.spark.backfill.recompute import ReadOnlyCheckpoint, Recompute
 from helios.spark.backfill.redo import Redo
 from helios.spark.backfill.rejects import Rejects
-from helios.spark.backfill.repair import Base, Repair, Slices, repaired
+from helios.spark.backfill.repair import Base, Repair, SliceRepairer, repair_slice
 from helios.spark.backfill.result import Backfilled, Progress, Repaired
 from helios.spark.backfill.slices import Counted, Slice, slice_of, slices_of
 from helios.spark.backfill.started import Started, made_by
@@ -136,7 +136,7 @@ class Backfill:
         except HeliosError:
             raise
         except Exception as error:
-            raise of_filter(error, self._ask.where) or user_error(error, self._plan) from error
+            raise cast_error(error, self._ask.where) or user_error(error, self._plan) from error
 
     # what is to be done
 
@@ -289,7 +289,7 @@ class Backfill:
             return [slice_of(self._ask.where, None, None)]
         return [one.slice for one in self._slices(rows)]
 
-    def _repaired(self, slices: Slices, state: State, ledger: Ledger) -> Backfilled:
+    def _repaired(self, slices: SliceRepairer, state: State, ledger: Ledger) -> Backfilled:
         """Does the slices that are left."""
         record = ledger.load()
         first = record.batch + 1 if record is not None else 0
@@ -297,7 +297,7 @@ class Backfill:
         began, count = time.monotonic(), len(state.slices)
         for number in range(first, count):
             slice = state.slices[number]
-            one = None if self._stopping() else repaired(slices, number, slice, self._note, self._stopping)
+            one = None if self._stopping() else repair_slice(slices, number, slice, self._note, self._stopping)
             if one is None:
                 return replace(self._result(tuple(done)), resumed=first, left=count - number)
             if slice.name == MEANWHILE and one.snapshot is None:
@@ -389,7 +389,7 @@ class Backfill:
     def _started(self) -> Started:
         """What begins this backfill, or goes on with it; once what it reads is known."""
         edges = self._edges
-        batch = [f"batch {edges.began}"] if edges is not None and edges.still else []
+        batch = [f"batch {edges.batch_at_start}"] if edges is not None and edges.bars_batches else []
         return Started(
             plan=self._plan,
             table=self._table,

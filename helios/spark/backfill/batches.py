@@ -1,4 +1,4 @@
-"""The batches of a pipeline, as its target and its checkpoint know them: where each begins and ends in its sources."""
+"""The past batches of a pipeline, from its target and its checkpoint: where each begins and ends in the sources."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.rehearse.again import offset_log
 from helios.table.commits import commits
 from helios.table.refs import MAIN
-from helios.table.rehearsal import Made, Rerun, history_of, reruns
+from helios.table.rehearsal import CommittedBatch, Rerun, history_of, reruns
 
 REFILL = "refill the target with `helios run --full-refresh`."
 
 
 @dataclass(frozen=True)
 class PastBatch:
-    """A batch that is read once more.
+    """A batch that is read again.
 
     Attributes:
         number: Its place among the batches.
-        owner: The index of the commit that has its rows; the number of commits for one after them that wrote nothing.
-        after: Where it begins in each followed source.
-        to: Where it ends.
+        owner: The index of the commit that has its rows; for a batch after the last commit, the number of commits.
+        after: Its start in each followed source.
+        to: Its end.
     """
 
     number: int
@@ -41,13 +41,13 @@ class PastBatches:
 
     Attributes:
         made: The commits of the pipeline, oldest first.
-        first: The index of the first commit that is asked for.
+        first: The index of the first commit to repair.
         last: The index of the last one.
-        batches: The batches since the first one, those that wrote nothing included, in their order.
-        whole: Whether each batch is told from the one before it: the checkpoint forgets those that wrote nothing.
+        batches: The batches from the first one on, in order, with those that wrote nothing.
+        whole: Whether each batch is known separately: the checkpoint forgets where batches that wrote nothing ended.
     """
 
-    made: Sequence[Made]
+    made: Sequence[CommittedBatch]
     first: int
     last: int
     batches: Sequence[PastBatch]
@@ -57,17 +57,17 @@ class PastBatches:
 def past_batches(
     plan: Plan, checkpoint: Checkpoint, names: Sequence[str], asked: tuple[int, int], at: Standing
 ) -> PastBatches:
-    """The batches of a pipeline since a commit, up to where it stands.
+    """The batches of a pipeline from a commit on, up to its present position.
 
     Args:
         plan: The pipeline.
         checkpoint: Its checkpoint.
         names: Its names, former ones included.
-        asked: The first and the last snapshot of the commits that are asked for.
+        asked: The first and the last snapshot of the commits to repair.
         at: How far it has come.
 
     Raises:
-        InputError: What one of them has read is not known.
+        InputError: It is unknown what one of them read.
     """
     table = plan.write.table.catalog.load(plan.write.table.within)
     found = commits(table, branch=plan.write.sink.branch_name or MAIN)
@@ -89,8 +89,8 @@ def past_batches(
         raise _error(plan, why, "let it commit a batch, and start again.")
     batches = [one for one in every if one.number <= end]
     counts = [sum(one.owner == owner for one in batches) for owner in range(first, len(made))]
-    there = [made[first + place].batch - made[first + place].follows for place in range(len(counts))]
-    return PastBatches(made, first, last, batches, counts == there)
+    expected = [commit.batch - commit.follows for commit in made[first:]]
+    return PastBatches(made, first, last, batches, counts == expected)
 
 
 def _batch(number: int, one: Rerun) -> PastBatch:

@@ -1,4 +1,4 @@
-"""The pipeline beside which a backfill works: how far it has come, where it first began, what it commits meanwhile."""
+"""The live pipeline of a backfill: its position, its first start, and what it commits during the backfill."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from helios.table.ledger import Record, Starts, parse
 from helios.table.refs import LEDGER
 
 KEPT = ("source", "uuid", "branch", "from", "place")
-"""What a backfill's commits say of a source: how far it was read, and not the span of the last batch."""
+"""The fields of a source that a backfill's commits repeat: how far it was read, but not the last batch's span."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Standing:
 
     Attributes:
         record: Its record in the target.
-        batch: The last batch that is done, which may have changed nothing in the target.
+        batch: The last finished batch; it may have changed nothing in the target.
         ends: Where that batch ended in each followed source.
-        entries: The same as the ledger keeps it.
+        entries: The same positions, in the ledger's form.
     """
 
     record: Record
@@ -51,11 +51,11 @@ class Standing:
 
 
 def rolled_back_error(plan: Plan, source: str) -> InputError:
-    """The error for a pipeline whose source still has rows that its target has lost.
+    """The error that the source still has rows which a rollback removed from the target.
 
     Args:
         plan: The pipeline.
-        source: What is read, for the message.
+        source: The source's name, for the message.
     """
     other = "; or name a table or a folder of the same columns without these rows: --from"
     return InputError(
@@ -68,7 +68,7 @@ def rolled_back_error(plan: Plan, source: str) -> InputError:
 
 
 class LivePipeline:
-    """A pipeline that may be running in another process; nothing of it is changed.
+    """A pipeline that may be running in another process; its checkpoint is only read.
 
     Args:
         plan: The pipeline, compiled from the current script.
@@ -81,9 +81,9 @@ class LivePipeline:
 
     def __init__(self, plan: Plan, spark: SparkSession, checkpoint: ReadOnlyCheckpoint) -> None:
         self._plan, self.checkpoint = plan, checkpoint
-        self.identity = self._own()
+        self.identity = self._read_identity()
 
-    def _own(self) -> Identity:
+    def _read_identity(self) -> Identity:
         identity = self.checkpoint.identity()
         if identity is None:
             raise CheckpointError(
@@ -99,15 +99,15 @@ class LivePipeline:
         return identity
 
     def standing(self, table: JavaTable, committed: int) -> Standing:
-        """How far the pipeline has come in a table, in the state in which the table was loaded.
+        """How far the pipeline has come, by the loaded metadata of its target.
 
         Args:
             table: The target.
-            committed: The last finished batch in the checkpoint, as it was before the target was loaded; -1 for none.
+            committed: The last finished batch of the checkpoint, read before the target was loaded; -1 for none.
 
         Raises:
             NotFound: It has written nothing.
-            CheckpointError: It goes on with another checkpoint.
+            CheckpointError: It has begun another checkpoint.
         """
         texts = ((name, table.properties().get(LEDGER + name)) for name in self._plan.write.pipelines)
         record = next((parse(text, LEDGER + name, table.name()) for name, text in texts if text is not None), None)
@@ -127,7 +127,7 @@ class LivePipeline:
         entries = tuple({key: entry[key] for key in KEPT if key in entry} for entry in known)
         if committed <= record.batch:
             return Standing(record, record.batch, tuple(entry.get("place") for entry in entries), entries)
-        # Batches that changed nothing are in Spark's log alone: by other steps they may have had rows.
+        # Batches that changed nothing are only in Spark's log: the changed steps may give rows of them.
         ends = tuple(self.checkpoint.offsets(committed))
         placed = tuple({**entry, "place": end} for entry, end in zip(entries, ends, strict=False))
         return Standing(record, committed, ends, placed)
@@ -137,11 +137,11 @@ class LivePipeline:
         return max(self.checkpoint.batches("commits"), default=-1)
 
     def starts(self, standing: Standing, table: JavaTable) -> Starts:
-        """Where the followed sources were first read from; behind all batches that were rolled back.
+        """The positions from which the followed sources were first read.
 
         Raises:
-            InputError: That is not known, as the pipeline has begun a new checkpoint since; or batches that were rolled
-                back lie behind it.
+            InputError: They are unknown since the pipeline has begun a new checkpoint; or batches after them were
+                rolled back.
         """
         starts: Starts | None = self.checkpoint.start()
         if standing.record.rolled_back:
@@ -160,29 +160,30 @@ class LivePipeline:
         )
 
     def with_begin(self, commit: Commit, ours: Sequence[Commit], standing: Standing, table: JavaTable) -> Commit:
-        """A commit with the place where its batch began, also if it is the first one of a new checkpoint.
+        """A commit with the position at which its batch began, also for the first commit of a new checkpoint.
 
-        A new checkpoint may have continued behind rows that were rolled back, which come after the commit before it.
+        A new checkpoint may continue after rows that were rolled back. Its first batch then does not begin where the
+        batch of the previous commit ended.
 
         Args:
             commit: The commit.
-            ours: The pipeline's commits, newest first.
+            ours: All commits of the pipeline, newest first.
             standing: How far the pipeline has come.
             table: The target.
 
         Raises:
-            InputError: It is the first one of a former checkpoint, and rows may have been rolled back before it.
+            InputError: It is the first commit of a former checkpoint, and rows may have been rolled back before it.
         """
 
-        def checkpoint(one: Commit) -> str | None:
-            snapshot = table.snapshot(one.snapshot)
+        def checkpoint_of(other: Commit) -> str | None:
+            snapshot = table.snapshot(other.snapshot)
             return snapshot.summary().get("helios.checkpoint") if snapshot is not None else None
 
-        former = next(iter(ours[ours.index(commit) + 1 :]), None)
-        if former is None or checkpoint(former) == checkpoint(commit):
+        previous = next(iter(ours[ours.index(commit) + 1 :]), None)
+        if previous is None or checkpoint_of(previous) == checkpoint_of(commit):
             return commit
         starts = self.checkpoint.start()
-        if checkpoint(commit) == self.identity.id and starts is not None:
+        if checkpoint_of(commit) == self.identity.id and starts is not None:
             return replace(commit, before={"sources": starts})
         if standing.record.rolled_back:
             raise rolled_back_error(self._plan, "the source")
@@ -192,9 +193,9 @@ class LivePipeline:
         """True if the whole history of the target shows no other checkpoint of the pipeline."""
         history = History(table, tables.head(table, self._plan.write.sink.branch_name))
         names = names_of(table, self._plan.write.pipelines, standing.record)
-        ours = [one for one in history if one.summary().get("helios.pipeline") in names]
+        ours = [snapshot for snapshot in history if snapshot.summary().get("helios.pipeline") in names]
         return history.expired is None and all(
-            one.summary().get("helios.checkpoint") == self.identity.id for one in ours
+            snapshot.summary().get("helios.checkpoint") == self.identity.id for snapshot in ours
         )
 
 
@@ -204,15 +205,15 @@ def _begins(start: Entry) -> bool:
 
 
 class Watcher:
-    """Looks whether commits that come while a slice is written put rows into it.
+    """Checks whether a commit of another writer conflicts with the slice that is being written.
 
     Args:
         spark: The session.
         table: The target.
         name: Its name as Spark parses it.
         slice: The slice.
-        pipelines: The names of the live pipeline.
-        gives: Whether the script gives rows of the slice of what the sources got up to some positions.
+        pipelines: The present and former names of the live pipeline.
+        gives: Whether the current script produces rows of the slice from what the sources received up to a position.
     """
 
     def __init__(
@@ -228,10 +229,10 @@ class Watcher:
         self._spark, self._table = spark, table
         self._slice, self._pipelines, self._gives = slice, pipelines, gives
         self._within = filters.expression(spark, table, name, [slice.condition])
-        self._looked = -1  # the last batch up to which the sources were compared
+        self._checked = -1  # the last batch whose input `gives` has looked at
 
     def conflict(self, snapshot: JavaSnapshot) -> str:
-        """Why a commit is a conflict; empty where it is none."""
+        """The reason why a commit conflicts; empty if it does not."""
         if str(snapshot.operation()) == COMPACTION or not changes_files(snapshot):
             return ""
         why = f"snapshot {snapshot.snapshotId()} has changed rows of {self._slice.name}"
@@ -240,7 +241,7 @@ class Watcher:
         try:
             if self._adds(snapshot) or self._reads(snapshot):
                 return why
-        except (HeliosError, Py4JError, PySparkException) as error:  # the next try meets it where it can be told
+        except (HeliosError, Py4JError, PySparkException) as error:  # the next attempt reports the error
             return f"snapshot {snapshot.snapshotId()} cannot be compared: {error}"
         return ""
 
@@ -256,13 +257,13 @@ class Watcher:
         return bool(rows.select(F.lit(1)).limit(1).collect())
 
     def _reads(self, snapshot: JavaSnapshot) -> bool:
-        """True if the script gives rows of the slice of what a batch has read, which other steps may have made."""
+        """True if the current script produces rows of the slice from what a batch read; its own steps may be older."""
         summary = snapshot.summary()
         batch = summary.get("helios.batch")
-        if summary.get("helios.pipeline") not in self._pipelines or batch is None or int(batch) <= self._looked:
+        if summary.get("helios.pipeline") not in self._pipelines or batch is None or int(batch) <= self._checked:
             return False
         entries = json.loads(summary.get("helios.position") or "{}").get("sources") or ()
         if self._gives(tuple(entry.get("place") for entry in entries)):
             return True
-        self._looked = int(batch)
+        self._checked = int(batch)
         return False

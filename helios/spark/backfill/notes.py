@@ -1,8 +1,8 @@
 """The notes of a backfill in the checkpoint folder, so that another process can resume it.
 
 <checkpoint>/helios/backfill/
-  state.json          what it was asked for, and its slices; those up to the record's number are done
-  helios/lease.json   the process that does it
+  state.json          its request and its slices; those up to the ledger record's number are done
+  helios/lease.json   the process that runs it
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class State:
     """A started backfill.
 
     Attributes:
-        id: Its own id, which its commits are stamped with as their checkpoint.
-        ask: What it was asked for.
+        id: Its id, which its commits carry as their checkpoint id.
+        ask: The request: its filter or commits, and its options.
         made_by: The fingerprint of the steps and of the script, and the checkpoint of the pipeline.
         slices: The slices, in their order.
     """
@@ -49,7 +49,7 @@ class Notes:
         self.checkpoint = Checkpoint(spark, f"{pipeline.location}/helios/backfill")
 
     def load(self) -> State | None:
-        """The backfill that was begun last, and has not ended.
+        """The backfill that has begun and not ended; None if there is none.
 
         Raises:
             CheckpointError: The file is damaged.

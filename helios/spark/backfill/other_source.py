@@ -1,4 +1,4 @@
-"""`--from`: a table or a folder that is read in place of a source which no longer holds what is asked for."""
+"""`--from`: a table or a folder that is read in place of a source which no longer has the rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from helios.spark.iceberg import tables
 from helios.spark.jvm.sql import quoted
 
 FORMATS = ("parquet", "orc", "avro")
-"""The formats of a folder that is read in place of a source that reads no files: they say their columns."""
+"""The file formats that can replace a source other than files: their footers name the columns."""
 
 
 def other_rows(spark: SparkSession, plan: Plan, other: TableName | str, standing: Standing) -> OtherRows:
@@ -29,7 +29,7 @@ def other_rows(spark: SparkSession, plan: Plan, other: TableName | str, standing
         spark: The session.
         plan: The pipeline, which follows one source.
         other: The table, or the path of the folder.
-        standing: How far the pipeline has come: of the source's own table, only what was there then is read.
+        standing: How far the pipeline has come; the source's own table is read only up to there.
     """
     if isinstance(other, str):
         return lambda source: _fitted(source, _folder(spark, plan, source, other), other)
@@ -90,9 +90,9 @@ def _fitted(source: Source, df: DataFrame, other: str) -> DataFrame:
     """
     for condition in source.read_plan.source.conditions:
         df = df.where(condition)
-    wanted = source.nothing(df.sparkSession).schema
+    expected = source.nothing(df.sparkSession).schema
     held = {field.name.lower(): field for field in df.schema.fields}
-    for field in wanted.fields:
+    for field in expected.fields:
         there = held.get(field.name.lower())
         kind = field.dataType.simpleString()
         if there is None:
@@ -102,4 +102,4 @@ def _fitted(source: Source, df: DataFrame, other: str) -> DataFrame:
                 f"--from {other}: column {field.name!r} is {there.dataType.simpleString()}, and {kind} in "
                 f"{source.read_plan.name}."
             )
-    return df.select(*[df[quoted(held[field.name.lower()].name)].alias(field.name) for field in wanted.fields])
+    return df.select(*[df[quoted(held[field.name.lower()].name)].alias(field.name) for field in expected.fields])

@@ -1,4 +1,4 @@
-"""The rows that the present script gives of what its sources held up to a position."""
+"""The rows that the current script produces from what its sources had up to a position."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from helios.table.ledger import Starts
 from helios.table.positions import Position
 
 Ends: TypeAlias = "tuple[Position | None, ...]"
-"""How far each followed source is read."""
+"""The end position of each followed source."""
 OtherRows: TypeAlias = Callable[[Source], DataFrame]
-"""Gives rows that are read in place of a source's own."""
+"""Returns the rows that replace those of a source."""
 FROM = "name a table or a folder that has them, with the same columns: --from, which goes with --where"
 
 
 def other_rows_fix(plan: Plan) -> str:
-    """The way on where a source no longer has the rows of a backfill: `--from` does not go with upserts."""
+    """The fix for a source that no longer has the rows of a backfill; upserts cannot use `--from`."""
     return f"{FROM}." if plan.write.mode.upsert is None else "repair later commits, whose rows the source still has."
 
 
 class ReadOnlyFiles(SmallFiles):
-    """The small files of a checkpoint that another process drives: nothing is written.
+    """The small files of a checkpoint that another process drives: writes do nothing.
 
     Args:
         files: The files.
@@ -56,7 +56,7 @@ class ReadOnlyFiles(SmallFiles):
 
     @override
     def write(self, name: str, text: str) -> None:
-        return None  # what a source notes of a batch, the pipeline has noted
+        return None  # the pipeline has written the same
 
     @override
     def delete(self, name: str) -> None:
@@ -89,7 +89,7 @@ class ReadOnlyCheckpoint(Checkpoint):
 
 
 class Strict(Silent):
-    """An observer that refuses what a run goes on without."""
+    """An observer that raises where a run would continue without the missing files."""
 
     @override
     def files_gone(self, paths: Sequence[str]) -> None:
@@ -103,7 +103,7 @@ class Recompute:
     Args:
         plan: The pipeline, compiled from the current script.
         spark: The session.
-        checkpoint: Its checkpoint, of which nothing is changed.
+        checkpoint: Its checkpoint, which is only read.
     """
 
     def __init__(self, plan: Plan, spark: SparkSession, checkpoint: ReadOnlyCheckpoint) -> None:
@@ -113,37 +113,37 @@ class Recompute:
         self._followed = [index for index, read in enumerate(plan.reads) if read.source.streaming]
 
     def resume(self, starts: Starts, *, instead: bool = False) -> None:
-        """Begins where the pipeline first began, before anything is read.
+        """Sets the sources to the pipeline's first start; to be called before anything is read.
 
         Args:
             starts: The starting positions of the followed sources.
-            instead: Whether another table or folder is read up to the pipeline's position. The source may then be
-                another table than the one that the pipeline has read.
+            instead: Whether another table or folder is read in place of the source. The source's table may then have
+                been replaced.
 
         Raises:
-            HeliosError: A source was replaced since, or the script declares another start.
+            HeliosError: A source was replaced, or the script declares another start.
         """
         for index, entry in zip(self._followed, starts, strict=True):
             source = self._sources[index]
-            present = {"uuid": source.read_plan.uuid} if instead and source.read_plan.uuid is not None else {}
+            current = {"uuid": source.read_plan.uuid} if instead and source.read_plan.uuid is not None else {}
             try:
-                source.resume({**entry, **present})  # type: ignore[typeddict-item]
+                source.resume({**entry, **current})  # type: ignore[typeddict-item]
             except LedgerError as error:
                 raise _lost_error(self._plan, source.read_plan, error) from error
 
     def rows(
         self, after: Ends | None, to: Ends, other: OtherRows | None = None, *, positioned: bool = False
     ) -> Built | None:
-        """The rows after all steps; None where nothing lies between the positions.
+        """The rows after all steps; None if nothing lies between the positions.
 
         Args:
-            after: Where the part begins; None for the first start.
-            to: Where it ends.
-            other: Gives the rows that are read in place of the followed source's own.
-            positioned: Whether each row carries its position in the source, as in a batch of an ordered upsert.
+            after: The position after which it reads; None for the first start.
+            to: The position at which it ends.
+            other: Returns the rows that are read in place of the followed source's own.
+            positioned: Whether each row carries its position in the source, as in the batches of an ordered upsert.
 
         Raises:
-            InputError: A source no longer holds the part; names what is missing.
+            InputError: A source no longer has all of these rows; names what is missing.
         """
         parts: dict[int, DataFrame | None] = {}
         for place, index in enumerate(self._followed):
@@ -151,52 +151,52 @@ class Recompute:
             if other is not None:
                 parts[index] = other(source)
             else:
-                begun = after[place] if after is not None else None
-                with _expired_explained(self._plan, source.read_plan):
+                begin = after[place] if after is not None else None
+                with _adding_fix(self._plan, source.read_plan):
                     _refuse_restarted(to[place] if after is None else None)
-                    span = source.span(begun if begun is not None else source.start(), to[place])
-                    some = span.start != span.end
-                    parts[index] = source.read(self._spark, span, positioned=positioned) if some else None
-            source.context.rejected_input.take()  # bad rows of the source, which the pipeline has handled
+                    span = source.span(begin if begin is not None else source.start(), to[place])
+                    empty = span.start == span.end
+                    parts[index] = source.read(self._spark, span, positioned=positioned) if not empty else None
+            source.context.rejected_input.take()  # bad rows, which the pipeline has handled already
         if all(part is None for part in parts.values()):
             return None
 
-        def of(index: int, read: ReadPlan) -> DataFrame:
+        def read_source(index: int, read: ReadPlan) -> DataFrame:
             source = self._sources[index]
             part = parts.get(index)
             if part is None:
                 part = source.nothing(self._spark) if index in parts else source.read(self._spark, None)
-            assert part is not None  # a state has columns, if no rows
+            assert part is not None  # a state has columns even without rows
             return part
 
         def past(index: int) -> Past | None:
             source = self._sources[index]
             return past_of(self._spark, source, source.pin())
 
-        return build(self._plan, of, past)
+        return build(self._plan, read_source, past)
 
     def states(self) -> list[str]:
-        """The states of the sources that are read as they are now, as those of a join."""
-        once = [source for index, source in self._sources.items() if index not in self._followed]
-        return [json.dumps(source.current().entry, sort_keys=True, default=str) for source in once]
+        """The current states of the sources that are not followed, such as joined tables."""
+        others = [source for index, source in self._sources.items() if index not in self._followed]
+        return [json.dumps(source.current().entry, sort_keys=True, default=str) for source in others]
 
     def analyzed(self) -> DataFrame:
-        """The steps over streams of the followed sources, for Spark's analyzer alone."""
+        """The steps over streams of the followed sources, only to be analyzed by Spark."""
 
-        def of(index: int, read: ReadPlan) -> DataFrame:
+        def read_source(index: int, read: ReadPlan) -> DataFrame:
             source = self._sources[index]
             rows = source.stream() if read.source.streaming else source.read(self._spark, None)
             assert rows is not None
             return rows
 
-        return build(self._plan, of).df
+        return build(self._plan, read_source).df
 
 
 def _refuse_restarted(end: Position | None) -> None:
-    """Rejects a position whose earlier rows have expired.
+    """Rejects a position before which rows have expired.
 
     Raises:
-        InputError: The rows before the position have expired.
+        InputError: Rows before the position have expired.
     """
     at = position_of(end)
     if at is not None and at[1].restarted:
@@ -204,7 +204,7 @@ def _refuse_restarted(end: Position | None) -> None:
 
 
 @contextmanager
-def _expired_explained(plan: Plan, read: ReadPlan) -> Generator[None, None, None]:
+def _adding_fix(plan: Plan, read: ReadPlan) -> Generator[None, None, None]:
     """Adds the fix to the error of a source that no longer has the rows."""
     try:
         yield

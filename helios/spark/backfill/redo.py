@@ -1,4 +1,4 @@
-"""The repair of one commit: its span is read once more, and exactly the rows that it wrote are replaced."""
+"""The repair of one commit: its span is read again, and exactly the rows that it wrote are replaced."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ DELETED = "rows of it were deleted since, which would come back"
 
 
 @dataclass(frozen=True)
-class Held:
-    """Where the target has the rows of a commit.
+class CommitRows:
+    """The location of a commit's rows in the target.
 
     Attributes:
-        files: The files that have them, and nothing else.
-        moved: The condition for them by their row ids, where a compaction has moved them; empty where it has not.
-        rows: How many there are.
+        files: The files that contain exactly these rows.
+        moved: The condition that selects the rows by row id if a compaction moved them; empty otherwise.
+        rows: The number of rows.
     """
 
     files: Sequence[JavaDataFile]
@@ -58,11 +58,11 @@ class Redo:
         spark: The session.
         target: Iceberg's table object.
         ledger: The record of the backfill; None for a dry run.
-        recompute: The steps of the script over its sources.
+        recompute: Recomputes rows with the current script.
         rejects: The quarantine of the pipeline.
-        commits: The commits, by their snapshots.
+        commits: The commits, by snapshot id.
         replays: The commits of replays of the pipeline, newest first.
-        first: The snapshot of the pipeline's first commit; None where that has expired.
+        first: The snapshot of the pipeline's first commit; None if it has expired.
         verify: Raises when another process has taken the backfill over.
     """
 
@@ -83,7 +83,7 @@ class Redo:
 
     @property
     def slices(self) -> list[Slice]:
-        """A slice for each commit, whose condition is its snapshot."""
+        """A slice for each commit; its condition is the snapshot id."""
         commits = self.commits.values()
         return [Slice(f"batch {one.batch} (snapshot {one.snapshot})", str(one.snapshot)) for one in commits]
 
@@ -92,7 +92,7 @@ class Redo:
         return lambda: None
 
     def preview(self) -> tuple[list[Repaired], int | None]:
-        """The slices as they would be repaired now, and the bytes of the files that they have; None for no file."""
+        """A dry run: the row counts of each slice, and the size of the files with the old rows; None without files."""
         head = tables.head(self.target, self.plan.write.sink.branch_name)
         found: list[Repaired] = []
         sizes: list[int] = []
@@ -133,21 +133,21 @@ class Redo:
             verify=self.verify,
         )
         batch = Batch(number, spans, replayed=True)
-        made = ledger.try_commit(self.spark, write, batch, options, CommitRetries(COMMITS))
-        if isinstance(made, Conflict):
-            return made
+        committed = ledger.try_commit(self.spark, write, batch, options, CommitRetries(COMMITS))
+        if isinstance(committed, Conflict):
+            return committed
         freshness.verify(self.plan.write.table, self.target)
         return Repaired(
             slice=slice.name,
             before=own.rows,
-            after=made.rows if made is not None and rows is not None else 0,
-            snapshot=made.snapshot if made is not None else None,
+            after=committed.rows if committed is not None and rows is not None else 0,
+            snapshot=committed.snapshot if committed is not None else None,
         )
 
-    # what a commit has read and written
+    # what a commit read and wrote
 
     def rows(self, slice: Slice) -> DataFrame | None:
-        """The rows that the script gives of the span of a commit; None where it gives none."""
+        """The rows that the current script produces from a commit's span; None for an empty span."""
         commit = self.commits[slice.condition]
         ends = _ends(commit.position)
         if commit.before is None and commit.snapshot != self.first:
@@ -163,32 +163,33 @@ class Redo:
         self.rejects.refuse_replayed(commit, [one for one in self.replays if one.committed >= commit.committed])
         return built.df if built is not None else None
 
-    def held(self, slice: Slice, head: JavaSnapshot | None) -> Held:
-        """Where the target has the rows of a commit, and no others.
+    def held(self, slice: Slice, head: JavaSnapshot | None) -> CommitRows:
+        """Locates the rows of a commit in the target.
 
         Raises:
-            InputError: They cannot be told from other rows any more, or others have deleted some of them.
+            InputError: They can no longer be told from other rows, or some were deleted.
         """
-        holders = [one for one in self._holders(slice, head) if str(one.operation()) == "append"]
-        added = {str(file.location()): file for one in holders for file in changed_files.added_data(self.target, one)}
+        holders = [snapshot for snapshot in self._holders(slice, head) if str(snapshot.operation()) == "append"]
+        files = [file for snapshot in holders for file in changed_files.added_data(self.target, snapshot)]
+        added = {str(file.location()): file for file in files}
         scan = self.target.newScan().useSnapshot(int(head.snapshotId())) if head is not None else None
         tasks = plan_tasks(self.spark, scan) if scan is not None else ()
-        there = {str(task.file().location()): task for task in tasks}
-        lost = added.keys() - there.keys()
+        current = {str(task.file().location()): task for task in tasks}
+        lost = added.keys() - current.keys()
         rows = sum(int(file.recordCount()) for file in added.values())
-        if not lost and not any(there[file].deletes().size() for file in added):
-            return Held([there[file].file() for file in sorted(added)], "", rows)
-        ids = [(file.firstRowId(), int(file.recordCount())) for file in added.values()]
-        if not lost or any(first is None for first, _ in ids):
+        if not lost and not any(current[file].deletes().size() for file in added):
+            return CommitRows([current[file].file() for file in sorted(added)], "", rows)
+        ranges = [(file.firstRowId(), int(file.recordCount())) for file in added.values()]
+        if not lost or any(first is None for first, _ in ranges):
             why = f"{len(lost):,} of its {len(added):,} files were compacted or replaced since" if lost else DELETED
             raise self._unknown(slice, why)
-        # Spark must not push the condition down to Iceberg, whose filters know the table's columns alone.
+        # greatest() keeps Spark from pushing the condition down: Iceberg's filters do not know metadata columns.
         id = "greatest(_row_id, _row_id)"
-        moved = " OR ".join(f"({id} >= {first} AND {id} < {int(first or 0) + count})" for first, count in ids)
+        moved = " OR ".join(f"({id} >= {first} AND {id} < {int(first or 0) + count})" for first, count in ranges)
         found = read_tasks(self.spark, self.target, tasks).where(moved).count() if tasks else 0
         if found != rows:
             raise self._unknown(slice, DELETED)
-        return Held([], moved, rows)
+        return CommitRows([], moved, rows)
 
     def _unknown(self, slice: Slice, why: str) -> InputError:
         return InputError(
@@ -198,7 +199,7 @@ class Redo:
         )
 
     def _holders(self, slice: Slice, head: JavaSnapshot | None) -> list[JavaSnapshot]:
-        """The snapshots that have added the rows of a commit: its own, or those of the backfill that redid it last."""
+        """The snapshots that added the rows of a commit: its own, or those of the last backfill that replaced them."""
         own, name = None, self.plan.pipeline + BACKFILL
         redone: list[JavaSnapshot] = []
         batch = None
@@ -209,7 +210,7 @@ class Redo:
                 break
             if summary.get("helios.pipeline") == name and summary.get(REDONE) == slice.condition:
                 attempt = summary.get("helios.attempt")
-                if batch in (None, attempt):  # the newest commit, which may be two snapshots
+                if batch in (None, attempt):  # the last backfill, whose commit may be two snapshots
                     batch = attempt
                     redone.append(snapshot)
         return redone or ([own] if own is not None else [])
@@ -221,6 +222,9 @@ def _ends(position: object) -> Ends:
 
 
 def _conflict(snapshot: JavaSnapshot) -> str:
-    """Why a commit is a conflict: an append adds no row to a file that is there, and Iceberg looks for lost files."""
+    """The reason why a commit of another writer conflicts; empty if it does not.
+
+    An append does not: it adds no row to existing files. Iceberg itself notices files that were removed.
+    """
     harmless = str(snapshot.operation()) == "append" or not changes_rows(snapshot)
     return "" if harmless else f"snapshot {snapshot.snapshotId()} has changed rows"

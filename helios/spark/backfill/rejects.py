@@ -1,8 +1,7 @@
-"""Rejected rows of a backfill: the script must reject the rows that the quarantine holds, and no others.
+"""Rejected rows of a backfill: the script must reject exactly the rows that are in the quarantine.
 
-If the script lets in a row of the quarantine now, a replay would add the row once more. If the script rejects a row now
-that is not in the quarantine, the row would leave the target without being set aside. After a replay, the replayed rows
-are among the rows that the script gives.
+If the script now accepts a row of the quarantine, a replay would add it a second time. If it now rejects a row that is
+not in the quarantine, the row would be lost. Rows that were replayed must be accepted.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from helios.spark.sinks.quarantined import of_batch
 from helios.table.commits import Commit
 from helios.table.ledger import Record
 
-HELD = "payload"
-"""The column by which rejected rows are told: the row as JSON. The text of an expectation may have changed since."""
+PAYLOAD = "payload"
+"""The column by which rejected rows are compared: the row as JSON. The texts of expectations may have changed."""
 
 
 class Rejects:
-    """The quarantine of a pipeline, which nothing of a backfill changes.
+    """The quarantine of a pipeline, which a backfill only reads.
 
     Args:
         plan: The pipeline.
@@ -41,18 +40,18 @@ class Rejects:
         self._plan, self._spark, self._checkpoint = plan, spark, checkpoint
 
     def refuse_other(self, rejected: Sequence[DataFrame], of: Commit | None = None) -> None:
-        """Rejects a script that rejects other rows than the quarantine holds.
+        """Raises if the script rejects other rows than the quarantine has.
 
         Args:
-            rejected: The rows that it rejects of all that the pipeline has read, or of the batch.
+            rejected: The rows that the script rejects of everything that the pipeline has read, or of the batch.
             of: The batch whose rejected rows are compared; None for all.
 
         Raises:
-            InputError: It does; says how many.
+            InputError: It does; counts them.
         """
         if self._plan.write.quarantine is None:
             return
-        waiting = self._held(of).exceptAll(self._made(rejected)).count()
+        waiting = self._quarantined(of).exceptAll(self._payloads(rejected)).count()
         if waiting:
             raise self._error(
                 f"the script as it is does not reject {counted(waiting, 'row')} of {self._name} as held there, and a "
@@ -63,14 +62,14 @@ class Rejects:
         self.refuse_new(rejected)
 
     def refuse_replayed(self, of: Commit, replays: Sequence[Commit]) -> None:
-        """Rejects the repair of a batch whose rejected rows were replayed: other commits have them.
+        """Raises if rejected rows of a batch were replayed: another commit has them.
 
         Args:
             of: The batch.
-            replays: The replays since.
+            replays: The later replays.
 
         Raises:
-            InputError: There are such rows, or the quarantine does not tell it any more.
+            InputError: They were, or the quarantine's history no longer shows it.
         """
         fix = "repair its rows by a filter: --where."
         batch = f"batch {of.batch} (snapshot {of.snapshot})"
@@ -79,18 +78,18 @@ class Rejects:
             table = tables.load_table(self._spark, name) if name is not None and entry.source == name.text else None
             if at is None or table is None or table.snapshot(at) is None:
                 raise self._error(f"snapshot {replay.snapshot} replayed rejected rows, maybe of {batch}", fix)
-            count = self._held(of, at).exceptAll(self._held(of)).count()
+            count = self._quarantined(of, at).exceptAll(self._quarantined(of)).count()
             if count:
                 rows = counted(count, "rejected row")
                 raise self._error(f"snapshot {replay.snapshot} replayed {rows} of {batch}, which would come twice", fix)
 
     def refuse_new(self, rejected: Sequence[DataFrame]) -> None:
-        """Rejects a script that rejects rows which are not in the quarantine.
+        """Raises if the script rejects rows that are not in the quarantine.
 
         Raises:
-            InputError: It does; says how many.
+            InputError: It does; counts them.
         """
-        new = self._made(rejected).exceptAll(self._held()).count() if rejected else 0
+        new = self._payloads(rejected).exceptAll(self._quarantined()).count() if rejected else 0
         if new:
             raise self._error(
                 f"the script as it is rejects {counted(new, 'row')}, which {self._name} does not hold and which would "
@@ -105,15 +104,15 @@ class Rejects:
     def _error(self, why: str, fix: str) -> InputError:
         return InputError(f"{self._plan.pipeline} cannot be backfilled: {why}.", where=self._plan.origin, fix=fix)
 
-    def _made(self, rejected: Sequence[DataFrame]) -> DataFrame:
-        rows = [df.select(HELD) for df in rejected]
-        return reduce(DataFrame.unionAll, rows) if rows else self._nothing()
+    def _payloads(self, rejected: Sequence[DataFrame]) -> DataFrame:
+        rows = [df.select(PAYLOAD) for df in rejected]
+        return reduce(DataFrame.unionAll, rows) if rows else self._no_payloads()
 
-    def _nothing(self) -> DataFrame:
+    def _no_payloads(self) -> DataFrame:
         return self._spark.createDataFrame([], "payload string")
 
-    def _held(self, of: Commit | None = None, at: int | None = None) -> DataFrame:
-        """The pipeline's rows in the quarantine, without those of a batch that is under way and those of sources.
+    def _quarantined(self, of: Commit | None = None, at: int | None = None) -> DataFrame:
+        """The payloads of the pipeline's quarantined rows, without those of an unfinished batch and of sources.
 
         Args:
             of: The batch that rejected them; None for all.
@@ -122,7 +121,7 @@ class Rejects:
         name = self._plan.write.quarantine
         table = tables.load_table(self._spark, name) if name is not None else None
         if name is None or table is None:
-            return self._nothing()
+            return self._no_payloads()
         read = self._spark.read.option("versionAsOf", at) if at is not None else self._spark.read
         rows = read.table(name.sql).where(F.col("pipeline").isin(list(self._plan.write.pipelines)))
         unfinished = Standing(self._plan, self._spark, self._checkpoint, table).unfinished()
@@ -130,4 +129,4 @@ class Rejects:
         if of is not None:
             rows = rows.where(of_batch(Record(checkpoint="", batch=of.batch or 0, position=of.position)))
         of_sources = [F.col("step").endswith(end) for end in OF_SOURCES]
-        return rows.where(~reduce(lambda a, b: a | b, of_sources)).select(HELD)
+        return rows.where(~reduce(lambda a, b: a | b, of_sources)).select(PAYLOAD)

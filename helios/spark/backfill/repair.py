@@ -1,4 +1,4 @@
-"""The repair of one slice: one commit, validated against every commit that has come since its rows were computed."""
+"""The repair of one slice: one commit, validated against every commit since its rows were computed."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ from helios.table.commits import INSTEAD
 from helios.table.positions import Batch, Span
 
 TRIES = 20
-"""How often a slice is done in all, as others commit into it."""
+"""The maximum number of attempts at one slice while other writers commit into it."""
 MANY_TRIES = 3
-"""So many lost tries are followed by advice."""
+"""After so many lost attempts, a note gives advice."""
 SHORTEST, LONGEST = 0.05, 2.0
-"""Seconds between two tries; each pause is twice as long as the one before."""
+"""Seconds between two attempts; each pause is twice as long as the one before."""
 SLOWER = "stop the pipeline for a moment, or give its source a larger poll="
 COMMITS = Retry(retries=6, backoff=SHORTEST)
-"""How often the commit of a slice is tried, if its rows need not be written again."""
+"""How often a commit is retried if its rows need not be written again."""
 SNAPSHOT_ISOLATION = {"write.delete.isolation-level": "snapshot"}
 """Helios compares the commits of other writers row by row; Iceberg would compare only the bounds of their files."""
 PARTLY = "some, but not all, rows match"
-"""Iceberg's words for a file of which a filter selects a part."""
+"""Iceberg's error for a filter that selects only some rows of a file."""
 MANY = 25
-"""With so many batches of the pipeline behind the base, the batches become a part of the base."""
+"""Once more batches than this have followed the base, their rows are persisted as a part of it."""
 
 
-class Slices(Protocol):
-    """What does the slices of a backfill.
+class SliceRepairer(Protocol):
+    """Repairs the slices of a backfill.
 
     Attributes:
         table: The name of the target.
@@ -62,27 +62,27 @@ class Slices(Protocol):
     def table(self) -> str: ...
 
     def attempt(self, number: int, slice: Slice) -> Repaired | Conflict:
-        """Replaces the rows of a slice in one commit, unless somebody commits into it meanwhile."""
+        """Replaces the rows of a slice in one commit, unless another writer commits into it meanwhile."""
 
 
-def repaired(
-    slices: Slices,
+def repair_slice(
+    slices: SliceRepairer,
     number: int,
     slice: Slice,
     note: Callable[[str], None] = lambda text: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Repaired | None:
-    """Replaces the rows of a slice in one commit, and does it again where somebody has committed into it meanwhile.
+    """Replaces the rows of a slice in one commit, and retries when another writer commits into it meanwhile.
 
     Args:
-        slices: Does the slices.
+        slices: Repairs the slices.
         number: The number of the slice.
         slice: The slice.
-        note: Called with a line after each try that is lost.
-        stopping: Whether no other try is wanted.
+        note: Called with a line after each lost attempt.
+        stopping: Returns True to end without another attempt.
 
     Returns:
-        What was done; None where it was stopped before that.
+        The repaired slice; None if it was stopped before.
 
     Raises:
         HeliosError: The slice cannot be repaired; nothing of it was written.
@@ -121,7 +121,7 @@ def nth(number: int) -> str:
 
 @dataclass(frozen=True)
 class Base:
-    """The rows that the script gives up to a position.
+    """The rows that the current script produces up to a position.
 
     Attributes:
         rows: The rows of the whole backfill, as the target stores them.
@@ -141,10 +141,10 @@ class Repair:
         spark: The session.
         ledger: The record of the backfill.
         live: The pipeline that may be running.
-        recompute: The steps of the script over its sources.
+        recompute: Recomputes rows with the current script.
         rejects: The quarantine of the pipeline.
         target: The rows of the target.
-        base: The rows that are computed already.
+        base: The rows that are already computed.
         edges: The edges of the filter and of its slices.
         where: The filter of the backfill.
         instead: What is read in place of the source, as `--from` names it; None for the source.
@@ -170,7 +170,7 @@ class Repair:
 
     def attempt(self, number: int, slice: Slice) -> Repaired | Conflict:
         self.verify()
-        committed = self.live.committed()  # before the table, which then has these batches
+        committed = self.live.committed()  # read before the target, which then has these batches
         self.ledger.find(Batch(number, (), replayed=True))
         standing = self.live.standing(self.ledger.table, committed)
         self.edges.refuse_newer(standing)
@@ -182,16 +182,15 @@ class Repair:
         spans = tuple(Span(entry["source"], None, entry.get("place"), entry) for entry in standing.entries)
         options = self._options(slice)
         batch = Batch(number, spans, replayed=True)
-        made = self.ledger.try_commit(
+        commit = self.ledger.try_commit(
             self.spark, self._write(slice, rows, standing), batch, options, CommitRetries(COMMITS)
         )
-        if isinstance(made, Conflict):
-            return made
+        if isinstance(commit, Conflict):
+            return commit
         freshness.verify(self.plan.write.table, self.ledger.table)
-        rows_now = made.rows if made is not None else 0
-        return Repaired(
-            slice=slice.name, before=held, after=rows_now, snapshot=made.snapshot if made is not None else None
-        )
+        if commit is None:
+            return Repaired(slice=slice.name, before=held, after=0)
+        return Repaired(slice=slice.name, before=held, after=commit.rows, snapshot=commit.snapshot)
 
     def _options(self, slice: Slice) -> CommitOptions:
         options = SinkContext(plan=self.plan, spark=self.spark, checkpoint=self.live.checkpoint).options()
@@ -206,19 +205,19 @@ class Repair:
     # the rows
 
     def _rows(self, standing: Standing) -> DataFrame:
-        """The rows of the backfill up to a position: those of the base, and of what the pipeline has read since."""
+        """The rows of the backfill up to a position: those of the base, and those that the pipeline has read since."""
         new = self._since(self.base.standing, standing.ends, judged=True)
         if new is None:
             return self.base.rows
         rows = self.base.rows.unionByName(new)
         if standing.batch - self.base.standing.batch > MANY:
-            kept = new.persist(StorageLevel.DISK_ONLY)
-            rows = self.base.rows.unionByName(kept)
+            persisted = new.persist(StorageLevel.DISK_ONLY)
+            rows = self.base.rows.unionByName(persisted)
             self.base = Base(rows, standing)
         return rows
 
     def _since(self, standing: Standing, ends: Ends, *, judged: bool = False) -> DataFrame | None:
-        """The rows of what the pipeline has read between two positions; `judged` compares the rejected ones, too."""
+        """The rows between two positions; `judged` refuses rejected rows that the quarantine does not have."""
         built = self.recompute.rows(standing.ends, ends) if standing.ends != ends else None
         if built is None:
             return None
@@ -238,7 +237,7 @@ class Repair:
 
         watcher = Watcher(self.spark, self.ledger.table, write.table.sql, slice, pipelines=write.pipelines, gives=gives)
 
-        def replaced(pending: Transaction) -> None:
+        def replace_rows(pending: Transaction) -> None:
             refuse_unordered(pending, condition, write.table.text, self.plan.declared.sink.origin)
             pending.watch.conflict = watcher.conflict
             try:
@@ -246,9 +245,9 @@ class Repair:
             except (Py4JJavaError, AnalysisException) as error:
                 if isinstance(error, Py4JJavaError) and PARTLY not in java_message(error):
                     raise
-                # The filter names a part of a file, or more than Iceberg can tell: delete those rows, then append.
+                # The filter selects a part of a file, or Iceberg cannot convert it: delete the rows, then append.
                 pending.begin()
                 pending.delete(condition)
                 pending.append(rows)
 
-        return replaced
+        return replace_rows

@@ -1,4 +1,4 @@
-"""What a backfill tells: each slice, how far it has come, and all of it."""
+"""The results of a backfill: of each slice, its progress, and of the whole."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Repaired:
 
     Attributes:
         slice: The name of the slice.
-        before: The rows of the target before, as far as they were counted.
-        after: The rows now.
-        snapshot: The commit; None for a dry run, and where nothing changed.
+        before: The number of the target's rows before, as far as they were counted.
+        after: Their number now.
+        snapshot: The commit; None for a dry run, or if nothing changed.
         again: How often the slice was repeated, because other writers had committed into it.
     """
 
@@ -29,10 +29,10 @@ class Progress:
     """How far a backfill has come.
 
     Attributes:
-        done: The slice that is done.
-        number: How many slices are done.
-        slices: How many slices there are.
-        seconds: About how many seconds the remaining slices take.
+        done: The slice that was repaired last.
+        number: The number of repaired slices.
+        slices: The number of all slices.
+        seconds: An estimate of the time for the remaining slices.
     """
 
     done: Repaired
@@ -50,10 +50,10 @@ class Backfilled:
         table: Its target.
         where: The filter, or the commits.
         dry_run: Whether nothing was written.
-        slices: The slices that were done now.
-        resumed: How many slices an earlier process had done.
-        bytes: The size of the files that hold the rows; None where they were not looked at.
-        left: How many slices are left, as it was stopped.
+        slices: The slices that were repaired now.
+        resumed: The number of slices that an earlier process had repaired.
+        bytes: The size of the files that hold the rows; None if it was not computed.
+        left: The number of slices that are left after a stop.
     """
 
     pipeline: str

@@ -15,7 +15,7 @@ from helios.spark.jvm.sql import literal, quoted
 MOST = 10_000
 """The most slices of one backfill."""
 CUT, ROWS = "__helios_slice", "__helios_rows"
-"""The value by which a row is cut, as text, and the number of rows with it."""
+"""The columns with the value by which rows are cut, as text, and with the number of rows that have it."""
 FORMATS = {"hour": "yyyy-MM-dd HH:00", "day": "yyyy-MM-dd", "month": "yyyy-MM"}
 
 
@@ -34,12 +34,12 @@ class Slice:
 
 @dataclass(frozen=True)
 class Counted:
-    """A slice and its rows.
+    """A slice and its numbers of rows.
 
     Attributes:
         slice: The slice.
-        before: The rows of the target.
-        after: The rows that the script gives of the source.
+        before: The number of rows in the target.
+        after: The number of rows that the current script produces.
     """
 
     slice: Slice
@@ -48,7 +48,7 @@ class Counted:
 
 
 def cuts(df: DataFrame, cut: Cut | None) -> DataFrame:
-    """The values by which rows are cut, as text and null for nulls, each with how many rows have it."""
+    """The values by which rows are cut, as text or null, each with its number of rows."""
     if cut is None:
         return df.select(F.lit("").alias(CUT)).groupBy(CUT).agg(F.count("*").alias(ROWS))
     column = F.col(quoted(cut.column))
@@ -57,25 +57,25 @@ def cuts(df: DataFrame, cut: Cut | None) -> DataFrame:
 
 
 def slices_of(where: str, cut: Cut | None, before: DataFrame, after: DataFrame) -> list[Counted]:
-    """The slices that hold rows now, or would hold some.
+    """The slices that have rows now, or will have rows.
 
     Args:
         where: The filter of the backfill.
-        cut: How it is cut.
+        cut: How it is cut into slices; None for one slice.
         before: The rows of the target that meet the filter.
-        after: The rows that the script gives, which meet it.
+        after: The rows that the current script produces and that meet the filter.
 
     Raises:
         InputError: There are more than `MOST`.
     """
-    held = dict(_rows(cuts(before, cut)))
-    made = dict(_rows(cuts(after, cut)))
-    values = sorted({*held, *made}, key=lambda value: (value is not None, value or ""))
+    old = dict(_rows(cuts(before, cut)))
+    new = dict(_rows(cuts(after, cut)))
+    values = sorted({*old, *new}, key=lambda value: (value is not None, value or ""))
     if len(values) > MOST:
         raise InputError(
             f"{len(values):,} slices are more than {MOST:,}.", fix="cut by something coarser, or filter with --where."
         )
-    return [Counted(slice_of(where, cut, value), held.get(value, 0), made.get(value, 0)) for value in values]
+    return [Counted(slice_of(where, cut, value), old.get(value, 0), new.get(value, 0)) for value in values]
 
 
 def _rows(counted: DataFrame) -> Sequence[tuple[str | None, int]]:
@@ -83,7 +83,7 @@ def _rows(counted: DataFrame) -> Sequence[tuple[str | None, int]]:
 
 
 def slice_of(where: str, cut: Cut | None, value: str | None) -> Slice:
-    """The slice of a value, as `cuts` gives it.
+    """The slice of a value that `cuts` returns.
 
     Examples:
         >>> slice_of("ts >= '2026-01-05'", Cut("ts", "day", "timestamp"), "2026-01-05").condition
@@ -109,7 +109,7 @@ def _literal(kind: str, value: str) -> str:
 
 
 def _bounds(unit: str, value: str) -> tuple[str, str]:
-    """Where a slice of time begins and ends, as `yyyy-mm-dd hh:mm:ss`."""
+    """The start and the end of a time slice, as `yyyy-mm-dd hh:mm:ss`."""
     from datetime import datetime, timedelta
 
     since = datetime.fromisoformat(value if unit != "month" else f"{value}-01")

@@ -1,4 +1,4 @@
-"""A backfill that was started: what it was asked for, what decides its rows, and whether another process goes on."""
+"""The start of a backfill, or its resumption: by its request and by what determines its rows."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from helios.table.refs import BACKFILL
 
 
 def made_by(plan: Plan, reads: Sequence[str]) -> list[str]:
-    """What decides the rows of a backfill: the steps, the script with its callables, and what it reads.
+    """What determines the rows of a backfill: the steps, the script with its callables, and what it reads.
 
     Args:
         plan: The pipeline.
-        reads: The checkpoint of the pipeline, and the states of what is read as it is now.
+        reads: The checkpoint of the pipeline, and the current states of the sources that are not followed.
     """
     script = Path(plan.origin.file)
     text = script.read_bytes() if script.is_file() else b""
@@ -33,15 +33,15 @@ def made_by(plan: Plan, reads: Sequence[str]) -> list[str]:
 
 @dataclass(kw_only=True)
 class Started:
-    """Begins a backfill, or goes on with the one that was stopped.
+    """Begins a backfill, or resumes the one that was stopped.
 
     Attributes:
         plan: The pipeline.
         table: Iceberg's table object of the target.
         notes: The notes of the backfill.
-        ask: What it is asked for.
-        made_by: What decides its rows, as `made_by` gives it.
-        note: Called with a line where it begins anew.
+        ask: The request: its filter or commits, and its options.
+        made_by: What determines its rows, from `made_by`.
+        note: Called with a line if it starts over.
     """
 
     plan: Plan
@@ -57,7 +57,7 @@ class Started:
         return Ledger(self.table, name, id, self.plan.fingerprint, branch, guard=guard)
 
     def resumed(self) -> tuple[State, Ledger] | None:
-        """The backfill that died, where this one is asked for the same; None where it begins anew."""
+        """The stopped backfill, if its request was the same; None if this one starts over."""
         state = self.notes.load()
         if state is None or state.ask != self.ask:
             return None
@@ -73,7 +73,7 @@ class Started:
             return None
         try:
             ledger.refuse_rollback(record)
-        except LedgerError:  # its slices are not repaired any more
+        except LedgerError:  # a rollback has undone its slices
             return None
         return state, ledger
 

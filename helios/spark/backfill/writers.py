@@ -1,4 +1,4 @@
-"""Who wrote the rows of a slice: a backfill replaces the rows of its pipeline alone."""
+"""The writers of a slice's rows: a backfill replaces only rows that its own pipeline wrote."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from helios.spark.jvm.classes import classes
 from helios.spark.jvm.sql import quoted
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 
-CHANGED = "_last_updated_sequence_number"
-"""The metadata column of format v3 with the commit that added a row, or last changed it."""
-SHOWN = 3
+LAST_CHANGED = "_last_updated_sequence_number"
+"""The metadata column of format v3 with the sequence number of the commit that added or last changed a row."""
+MAX_NAMED = 3
+"""The maximum number of writers that an error names."""
 
 
 class Target:
-    """The rows of the target of a backfill, and who wrote them.
+    """The rows of a backfill's target, and their writers.
 
     Args:
         spark: The session.
         table: Iceberg's table object.
         name: Its name.
-        own: The names of the pipeline, of its replays and of its backfills.
+        own: The names under which the pipeline, its replays and its backfills commit.
         trusts_expired: Whether rows whose commits have expired count as its own.
         where: The line of the sink.
     """
@@ -48,22 +49,22 @@ class Target:
     ) -> None:
         self._spark, self._table, self._name = spark, table, name
         self._own, self._trusts_expired, self._where = own, trusts_expired, where
-        self._seen: tuple[int, list[JavaSnapshot]] | None = None  # a head, and the commits of other writers behind it
+        self._seen: tuple[int, list[JavaSnapshot]] | None = None  # a head, and the commits of other writers up to it
 
     def rows(self, condition: str, snapshot: JavaSnapshot | None, *metadata: str) -> DataFrame | None:
-        """The rows of a state that meet a condition; None where no file can have one.
+        """The rows of a snapshot that meet a condition; None if no file can have such a row.
 
         Args:
             condition: SQL over the table's columns.
-            snapshot: The state; None for an empty one.
-            metadata: Metadata columns that come with the rows.
+            snapshot: The snapshot; None for an empty table.
+            metadata: The metadata columns to add.
         """
         if snapshot is None:
             return None
         within = filters.expression(self._spark, self._table, self._name.sql, [condition])
         scan = self._table.newScan().useSnapshot(int(snapshot.snapshotId()))
-        of_now = snapshot.schemaId() == self._table.schema().schemaId()  # else the filter is bound to other columns
-        tasks = plan_tasks(self._spark, scan.filter(within) if within is not None and of_now else scan)
+        same_schema = snapshot.schemaId() == self._table.schema().schemaId()  # else the filter binds to other columns
+        tasks = plan_tasks(self._spark, scan.filter(within) if within is not None and same_schema else scan)
         if not tasks.size():
             return None
         df = read_tasks(self._spark, self._table, tasks).where(condition)
@@ -79,22 +80,22 @@ class Target:
         size = files.join(held, "file_path").agg(F.sum("file_size_in_bytes")).first()
         return int(size[0] or 0) if size is not None else 0
 
-    # who wrote them
+    # writers
 
     def refuse_others(self, slice: Slice, head: JavaSnapshot | None) -> None:
         """Rejects a slice with rows of other writers, or from which other writers have removed rows.
 
         Raises:
-            InputError: The slice has such rows, or nothing tells whose rows they are.
+            InputError: There are such rows, or their writers are unknown.
         """
         others = self.others(head)
-        adding = [one for one in others if int(one.summary().get("added-data-files") or 0)]
-        removing = [one for one in others if str(one.operation()) in ("delete", "overwrite")]
+        adding = [snapshot for snapshot in others if int(snapshot.summary().get("added-data-files") or 0)]
+        removing = [snapshot for snapshot in others if str(snapshot.operation()) in ("delete", "overwrite")]
         if adding and (named := list(self._added(slice, head, adding))):
             raise self._error(slice, f"holds rows of {_listed(named)}")
-        for one in removing:
-            if self._count(slice, self._parent(one)) > self._count(slice, one):
-                why = f"{self._writer(one)} has deleted rows of it, which would come back"
+        for snapshot in removing:
+            if self._count(slice, self._parent(snapshot)) > self._count(slice, snapshot):
+                why = f"{self._writer(snapshot)} has deleted rows of it, which would come back"
                 raise self._error(slice, f"is not as the pipeline has left it: {why}")
 
     def _error(self, slice: Slice, why: str) -> InputError:
@@ -106,10 +107,10 @@ class Target:
         )
 
     def others(self, head: JavaSnapshot | None) -> list[JavaSnapshot]:
-        """The commits of other writers that changed rows, up to a head.
+        """The commits up to a head in which other writers changed rows.
 
         Raises:
-            InputError: Commits have expired, so that their writers are not known.
+            InputError: Commits have expired, so their writers are unknown.
         """
         if head is None:
             return []
@@ -135,28 +136,28 @@ class Target:
         return found
 
     def _added(self, slice: Slice, head: JavaSnapshot | None, adding: Sequence[JavaSnapshot]) -> Iterator[str]:
-        """The other writers whose rows a slice holds: by row lineage, or in format v2 by the rows' files."""
+        """The other writers whose rows a slice has: by row lineage, in format v2 by the files of the rows."""
         lineage = int(classes().org.apache.iceberg.TableUtil.formatVersion(self._table)) >= 3
-        by = CHANGED if lineage else "_file"
-        rows = self.rows(slice.condition, head, by)
+        column = LAST_CHANGED if lineage else "_file"
+        rows = self.rows(slice.condition, head, column)
         if rows is None:
             return
-        held = [row[0] for row in rows.select(by).distinct().collect()]
+        values = [row[0] for row in rows.select(column).distinct().collect()]
         if lineage:
-            theirs = {int(one.sequenceNumber()): one for one in adding}
-            yield from sorted({self._writer(theirs[one]) for one in held if one in theirs})
+            by_number = {int(snapshot.sequenceNumber()): snapshot for snapshot in adding}
+            yield from sorted({self._writer(by_number[number]) for number in values if number in by_number})
             return
         assert head is not None
         entries = self._spark.read.option("versionAsOf", int(head.snapshotId())).table(f"{self._name.sql}.entries")
         files = entries.where("status < 2").select("data_file.file_path", "snapshot_id")
-        added = {int(row[0]) for row in files.where(F.col("file_path").isin(held)).select("snapshot_id").collect()}
-        of = {int(one.snapshotId()): one for one in adding}
-        yield from sorted({self._writer(of[one]) for one in added if one in of})
-        for one in sorted(added - of.keys()):
-            made = self._table.snapshot(one)
-            if made is not None and str(made.operation()) == COMPACTION:
+        added = {int(row[0]) for row in files.where(F.col("file_path").isin(values)).select("snapshot_id").collect()}
+        by_id = {int(snapshot.snapshotId()): snapshot for snapshot in adding}
+        yield from sorted({self._writer(by_id[id]) for id in added if id in by_id})
+        for id in sorted(added - by_id.keys()):
+            snapshot = self._table.snapshot(id)
+            if snapshot is not None and str(snapshot.operation()) == COMPACTION:
                 first = self._writer(adding[-1])
-                yield f"files that snapshot {one} has compacted, maybe with rows of {first}"
+                yield f"files that snapshot {id} has compacted, maybe with rows of {first}"
                 return
 
     def _count(self, slice: Slice, snapshot: JavaSnapshot | None) -> int:
@@ -174,5 +175,5 @@ class Target:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+    more = f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more

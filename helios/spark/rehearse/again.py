@@ -16,7 +16,7 @@ from helios.sources.common.spark.protocol import Source
 from helios.spark.checkpoint.files import FILES, Checkpoint, StartEntry
 from helios.spark.iceberg.scan_tasks import scan_task_scope
 from helios.table.positions import SNAPSHOT, Batch, Span, same_source
-from helios.table.rehearsal import Made, OffsetLog, Rerun
+from helios.table.rehearsal import CommittedBatch, OffsetLog, Rerun
 
 
 class Unread(Exception):
@@ -64,7 +64,7 @@ class Sources:
         """The followed sources; none for a pipeline that reads its sources once."""
         return {index: source for index, source in self.sources.items() if self.plan.reads[index].source.streaming}
 
-    def resume(self, made: Sequence[Made], reruns: Sequence[Rerun]) -> None:
+    def resume(self, made: Sequence[CommittedBatch], reruns: Sequence[Rerun]) -> None:
         """Resumes each followed source at its last recorded position.
 
         Raises:
@@ -126,7 +126,7 @@ class Sources:
             raise Unread(f"{name}, which is read once, has changed since")
         return now
 
-    def pins(self, rerun: Rerun, made: Made | None) -> Entry:
+    def pins(self, rerun: Rerun, made: CommittedBatch | None) -> Entry:
         """The snapshots of the tables that a batch joins, by the number of the source in the plan.
 
         Raises:
@@ -172,7 +172,7 @@ def source_start(source: Source) -> str:
     return str(declared) if declared is not None else source.read_plan.source.label()
 
 
-def newly_joined(plan: Plan, made: Sequence[Made]) -> list[str]:
+def newly_joined(plan: Plan, made: Sequence[CommittedBatch]) -> list[str]:
     """The joined tables that the last commit did not read; the rehearsal reads their current state."""
     recorded = made[-1].commit.plan if made else None
     if recorded is None or not plan.streaming:

@@ -41,7 +41,7 @@ from helios.spark.sinks.options import Commit
 from helios.spark.sinks.stored_records import known_records
 from helios.spark.sinks.table import TableSink, has_written, shape
 from helios.table.ledger import Record
-from helios.table.rehearsal import Made, Rerun
+from helios.table.rehearsal import CommittedBatch, Rerun
 
 ID = "rehearsal"
 """The id of a rehearsal's checkpoint."""
@@ -139,7 +139,7 @@ class Attempt:
 
     plan: Plan
     spark: SparkSession
-    commits: Sequence[Made]
+    commits: Sequence[CommittedBatch]
     reruns: Sequence[Rerun]
     first: int
     most: int

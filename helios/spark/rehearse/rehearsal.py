@@ -24,7 +24,7 @@ from helios.spark.rehearse.report import Counts, Rehearsed, RehearsedCommit, Rej
 from helios.spark.sinks.stored_records import known_records
 from helios.table.commits import Commit
 from helios.table.refs import REPLAY
-from helios.table.rehearsal import History, Made, Rerun, reruns
+from helios.table.rehearsal import CommittedBatch, History, Rerun, reruns
 
 PARTS = ("step", "source", "mode", "path")
 """The parts of a plan that decide which rows come out."""
@@ -49,7 +49,7 @@ class Rehearsal:
     plan: Plan
     spark: SparkSession
     history: History
-    made: Sequence[Made]
+    made: Sequence[CommittedBatch]
     keys: Sequence[str] = ()
     most: int = 1_000_000
     some: int = 10

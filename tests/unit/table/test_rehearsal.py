@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from helios.table.commits import Commit
-from helios.table.rehearsal import Made, OffsetLog, places, reruns
+from helios.table.rehearsal import CommittedBatch, OffsetLog, places, reruns
 
 pytestmark = pytest.mark.promise("rehearsals")
 
@@ -18,9 +18,9 @@ def at(place: int) -> dict[str, Any]:
     return {"sources": [{"source": "a.s", "place": {"n": place}}]}
 
 
-def made(batch: int, end: int, before: int | None = None, follows: int = -1, checkpoint: str = "c") -> Made:
+def made(batch: int, end: int, before: int | None = None, follows: int = -1, checkpoint: str = "c") -> CommittedBatch:
     commit = Commit(snapshot=batch, committed=datetime(2026, 1, 1, tzinfo=UTC), operation="append", added=1, removed=0)
-    return Made(
+    return CommittedBatch(
         snapshots=(batch,),
         parent=None,
         base=True,
@@ -40,7 +40,7 @@ def log(**ends: int) -> OffsetLog:
     return OffsetLog(checkpoint="c", ends=known, committed=max(known, default=-1), starts={"a.s": {"n": 0}})
 
 
-def spans(made: list[Made], log: OffsetLog | None) -> list[tuple[int, int, int]]:
+def spans(made: list[CommittedBatch], log: OffsetLog | None) -> list[tuple[int, int, int]]:
     found, _ = reruns(made, log)
     return [(one.owner, one.starts["a.s"]["n"], one.ends["a.s"]["n"]) for one in found]
 
