@@ -86,9 +86,9 @@ def rehearse(
         output.to_json(result.as_json())
     else:
         _print(result)
-    if last is not None and last > len(history.made):
+    if last is not None and last > len(history.batches):
         output.say(
-            "note", f"--last {last}: the target has only {len(history.made)} commits of {plan.pipeline}.", "yellow"
+            "note", f"--last {last}: the target has only {len(history.batches)} commits of {plan.pipeline}.", "yellow"
         )
     if exit_code and result.anything:
         click.get_current_context().exit(DIFFERS)
@@ -118,11 +118,11 @@ def _chosen(history: History, last: int | None, since: str | None) -> Sequence[C
     from helios.table.snapshots import as_moment
 
     if since is None:
-        return history.made[-(last or LAST) :]
+        return history.batches[-(last or LAST) :]
     moment = as_moment(since)
-    since_then = [commit for commit in history.made if commit.committed >= moment]
+    since_then = [commit for commit in history.batches if commit.committed >= moment]
     if not since_then:
-        newest = history.made[-1].committed
+        newest = history.batches[-1].committed
         raise InputError(
             f"--since {since}: the last commit is of {newest:%Y-%m-%d %H:%M:%S} UTC.", fix="give an earlier time."
         )

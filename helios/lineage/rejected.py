@@ -12,7 +12,7 @@ from helios.lineage.fitted import pyiceberg_expression
 from helios.sources.common.again import has
 from helios.table.positions import Position, position_in
 from helios.table.quarantine import COLUMNS, is_quarantine
-from helios.table.refs import talking
+from helios.table.refs import translating_errors
 from helios.table.snapshots import Table
 
 MOST = 5
@@ -61,7 +61,7 @@ def rejected(
     by_key: list[list[Rejected]] = [[] for _ in keys]
     if not is_quarantine(quarantine):
         return by_key
-    with talking(quarantine, "reading it"):
+    with translating_errors(quarantine, "reading it"):
         scan = quarantine.iceberg.scan(
             pyiceberg_expression("In", "pipeline", set(pipelines)), selected_fields=COLUMNS, snapshot_id=snapshot
         )

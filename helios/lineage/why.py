@@ -21,7 +21,7 @@ from helios.sources.common.kind import SourceKind
 from helios.table.commits import NOT_WRITTEN, Commit, commit_in, commits, never_written
 from helios.table.ledger import records
 from helios.table.positions import Span
-from helios.table.refs import REPLAY, talking
+from helios.table.refs import REPLAY, translating_errors
 from helios.table.snapshots import Table
 from helios.table.view import View
 
@@ -116,7 +116,7 @@ def why(table: Table, condition: str, view: View) -> Why:
         RunError: A file cannot be read, or the table has equality deletes.
     """
     wanted = parsed(condition, table.iceberg.schema(), table.name)
-    with talking(table, "reading its files"):
+    with translating_errors(table, "reading its files"):
         return _Question(table, condition, wanted, view).answer()
 
 

@@ -27,7 +27,7 @@ def committed(plan: Plan) -> History:
         given = {plan.pipeline: plan.checkpoint} if plan.checkpoint else {}
         all_commits = commits(table, warehouses(plan.neighbours), given, branch=write.sink.branch_name or MAIN)
         history = history_of(metadata, all_commits, [*write.pipelines, *formerly])
-    if not history.made:
+    if not history.batches:
         others = f"; its commits are of other writers (`helios history {write.table.text}`)" if history.others else ""
         raise InputError(
             f"{plan.pipeline} has committed nothing into {write.table.text}: there is nothing to rehearse{others}.",

@@ -20,11 +20,11 @@ from helios.table.inputs import (
     Look,
     Node,
     Range,
-    meet,
+    have_common_snapshot,
     packed,
     recorded_input,
+    snapshots_in,
     unpacked,
-    within,
 )
 from helios.table.positions import same_entries, same_source
 
@@ -39,7 +39,7 @@ def _go_row_by_row() -> None:
 LIMIT = 8_192
 """The maximum length of one pipeline's inputs in a table property: enough for about 150 batches that are not joined."""
 
-APART = 16
+JOINED_LAST = 16
 """The number of newest batches that are joined last, because a rollback may remove some of them."""
 
 
@@ -126,7 +126,7 @@ class Appended:
         unknown = None
         for entry in self.entries:
             for source, pair in enumerate(zip(batch.inputs, entry.inputs, strict=False)):
-                overlaps = meet(*pair, looks[source])
+                overlaps = have_common_snapshot(*pair, looks[source])
                 if overlaps:
                     return Finding(Verdict.OVERLAPS, entry, source)
                 if overlaps is None:
@@ -146,7 +146,7 @@ class Appended:
             return steps is None or (steps == batch.steps and combines() is None)
 
         others = [entry for entry in self.entries if (entry.steps, entry.inputs) != (batch.steps, batch.inputs)]
-        entries = [*_joined(others[:-APART], goes_row_by_row, exact=True), *others[-APART:], batch]
+        entries = [*_joined(others[:-JOINED_LAST], goes_row_by_row, exact=True), *others[-JOINED_LAST:], batch]
         if _size(entries) > limit:
             entries = [*_joined(entries[:-1], goes_row_by_row, exact=True), batch]
         if _size(entries) > limit:
@@ -242,7 +242,7 @@ def _covering(batch: Entry, entries: Sequence[Entry], looks: Sequence[Look]) -> 
     [at] = ranges
     span = batch.inputs[at]
     assert isinstance(span, Range)
-    missing, all_retained = within(span, looks[at])
+    missing, all_retained = snapshots_in(span, looks[at])
     if not all_retained or not missing:
         return []
     covering = []
@@ -250,7 +250,7 @@ def _covering(batch: Entry, entries: Sequence[Entry], looks: Sequence[Look]) -> 
         if len(entry.inputs) == len(batch.inputs) and _other_inputs(entry, at) == _other_inputs(batch, at):
             given = entry.inputs[at]
             if isinstance(given, Range) and given.table == span.table:
-                snapshots, _ = within(given, looks[at])
+                snapshots, _ = snapshots_in(given, looks[at])
                 if missing & snapshots:
                     covering.append(entry)
                 missing -= snapshots
@@ -322,6 +322,6 @@ def _size(entries: Sequence[Entry]) -> int:
     return len(json.dumps(Appended(tuple(entries), complete=False).as_json(), separators=(",", ":")))
 
 
-def unsure(entry: Entry) -> Entry:
+def without_steps(entry: Entry) -> Entry:
     """An entry that a rollback may have removed from the target: a batch that overlaps it is refused."""
     return replace(entry, steps=None)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 REDONE = "helios.redone"
-"""The stamp of a backfill's commit with the snapshot whose rows it has replaced."""
+"""The stamp of a backfill's commit: the snapshot whose rows it replaced."""
 INSTEAD = "helios.from"
-"""The stamp of a backfill's commit with what it has read in place of the source."""
+"""The stamp of a backfill's commit: the table or folder that it read in place of the source."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +42,12 @@ class Commit:
         batch: The number of the batch in the pipeline's checkpoint.
         position: The input of the batch, as stamped.
         steps: The fingerprint of the pipeline's steps.
-        version: The version of Helios; None where it was not stamped yet.
-        plan: The plan of these steps; None where no checkpoint has it.
-        before: The position of the pipeline's commit before this one; None where there is none, or it has expired, and
-            of a backfill, which reads from the beginning.
+        version: The version of Helios; None without such a stamp.
+        plan: The plan of these steps; None if no checkpoint has it.
+        before: The position of the pipeline's previous commit; None if there is none or it has expired, and for a
+            backfill, which reads from the beginning.
         redone: The snapshot whose rows a backfill replaced by this commit; None for any other commit.
-        instead: What a backfill read in place of the source, as `--from` named it; None where it read the source.
+        instead: The table or folder that a backfill read in place of the source (`--from`); None if it read the source.
     """
 
     snapshot: int
@@ -152,11 +152,11 @@ NOT_WRITTEN = (
     "no pipeline of Helios has written this table: what its rows were made of, and by which steps, is not known. Ask "
     "the program that writes it; `helios snapshots` lists its commits."
 )
-"""What is said of a table that other programs alone have written."""
+"""The message for a table that only other programs have written."""
 
 
 def never_written(history: Iterable[Commit], table: Table) -> bool:
-    """True if no pipeline has committed into a table; False where its first commits have expired."""
+    """True if no pipeline has ever committed into a table; False if expired commits hide the answer."""
     if expired_before(table) is not None:
         return False
     stamped = any(commit.pipeline is not None for commit in history)

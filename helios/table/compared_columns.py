@@ -69,6 +69,7 @@ def compared_columns(before: State, after: State) -> list[str]:
 
 
 WIDER = (("int", "long"), ("float", "double"))
+"""Pairs of types, of which the second represents all values of the first."""
 
 
 def not_compared(before: State, after: State) -> list[str]:
@@ -103,11 +104,11 @@ def _bare(kind: IcebergType) -> str:
 
     def strip(value: Any) -> Any:
         if isinstance(value, list):
-            return [strip(one) for one in value]
+            return [strip(item) for item in value]
         if not isinstance(value, dict):
             return value
         ignored = ("id", "element-id", "key-id", "value-id", "doc", "required", "element-required", "value-required")
-        return {key: strip(one) for key, one in value.items() if key not in ignored}
+        return {key: strip(item) for key, item in value.items() if key not in ignored}
 
     return json.dumps(strip(json.loads(kind.model_dump_json())), sort_keys=True)
 
@@ -153,10 +154,10 @@ def _fields(state: State, names: Sequence[str]) -> list[dict[str, Any]]:
 def _widened(value: Any, widest: Mapping[int, str]) -> Any:
     """A field as JSON, with its primitive types replaced by the widest ones."""
     if isinstance(value, list):
-        return [_widened(one, widest) for one in value]
+        return [_widened(item, widest) for item in value]
     if not isinstance(value, dict):
         return value
-    result = {key: _widened(one, widest) for key, one in value.items()}
+    result = {key: _widened(item, widest) for key, item in value.items()}
     for kind, id in (("type", "id"), ("element", "element-id"), ("key", "key-id"), ("value", "value-id")):
         if id in result and isinstance(result.get(kind), str):
             result[kind] = widest.get(result[id], result[kind])
@@ -219,8 +220,8 @@ def _columns(schema: Schema) -> Iterator[_Column]:
             inner = [kind.element_field]
         elif isinstance(kind, MapType):
             inner = [kind.key_field, kind.value_field]
-        for one in inner:
-            yield from walk(one, column)
+        for child in inner:
+            yield from walk(child, column)
 
     for field in schema.fields:
         yield from walk(field, None)

@@ -37,13 +37,13 @@ def escaped(path: str) -> str:
     return GLOB.sub(r"\\\g<0>", path)
 
 
-def rooted(path: str) -> tuple[str, str]:
+def split_glob(path: str) -> tuple[str, str]:
     """A path, split before its first part that has a wildcard: the folder, and the rest.
 
     The rest is empty if no part has a wildcard.
 
     Examples:
-        >>> rooted("s3://b/lake/*/day=*/"), rooted("/lake/a")
+        >>> split_glob("s3://b/lake/*/day=*/"), split_glob("/lake/a")
         (('s3://b/lake', '*/day=*'), ('/lake/a', ''))
     """
     match = GLOB.search(path)
@@ -56,7 +56,7 @@ def rooted(path: str) -> tuple[str, str]:
     return root, rest
 
 
-def globbed(glob: str) -> re.Pattern[str]:
+def glob_pattern(glob: str) -> re.Pattern[str]:
     """The pattern of the paths that a glob matches, by Hadoop's rules.
 
     Args:
@@ -66,7 +66,7 @@ def globbed(glob: str) -> re.Pattern[str]:
         re.error: A brace is not closed.
 
     Examples:
-        >>> pattern = globbed("{eu,us}/day=202?-*/[!x]*.csv")
+        >>> pattern = glob_pattern("{eu,us}/day=202?-*/[!x]*.csv")
         >>> [p for p in ("eu/day=2026-1/a.csv", "us/day=2026-1/x.csv", "eu/day=2026-1/b/a.csv") if pattern.fullmatch(p)]
         ['eu/day=2026-1/a.csv']
     """
@@ -140,7 +140,7 @@ def _may_match(one: str, other: str) -> bool:
     if not is_glob(glob):
         return glob == name
     try:
-        return globbed(glob).fullmatch(name) is not None
+        return glob_pattern(glob).fullmatch(name) is not None
     except re.error:  # a brace is closed only in a later part of the path
         return True
 

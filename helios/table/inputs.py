@@ -81,7 +81,7 @@ def recorded_input(entry: Mapping[str, Any], look: Look) -> Input:
 # sets of snapshots
 
 
-def meet(one: Input, other: Input, look: Look) -> bool | None:
+def have_common_snapshot(one: Input, other: Input, look: Look) -> bool | None:
     """True if a range and another range or state have a common snapshot; None if expired snapshots hide the answer."""
     if isinstance(one, Digest) or isinstance(other, Digest) or one.table != other.table:
         return False
@@ -127,7 +127,7 @@ def _walk(span: Range, look: Look, stops: set[int]) -> tuple[set[int], bool]:
     return walked, True
 
 
-def within(span: Range, look: Look) -> tuple[set[int], bool]:
+def snapshots_in(span: Range, look: Look) -> tuple[set[int], bool]:
     """The retained snapshots of a range, and whether they are all of its snapshots."""
     return _walk(span, look, {span.after.snapshot} if span.after is not None else set())
 

@@ -50,8 +50,8 @@ class Record:
         audited: Whether its batches have ever waited for an audit: someone may publish such a batch by hand.
         published: Set from a publication until the next run: the pipeline of the branch from which this record was
             copied.
-        rolled_back: Whether a new checkpoint has ever continued behind rows that the table has lost, or may have lost:
-            the sources still hold these rows. A full refresh reads all again, and forgets it.
+        rolled_back: Whether a new checkpoint has ever continued after rows that the table has lost, or may have lost:
+            the sources still have these rows. A full refresh reads everything again, and resets this.
     """
 
     checkpoint: str
@@ -213,7 +213,7 @@ def staged(metadata: TableMetadata, pipeline: str) -> Staged | None:
     main = metadata.refs.get(MAIN)
     if head is None or (main is not None and head in ancestors(metadata, main.snapshot_id)):
         return None
-    stamps, record = stamps_of(metadata, head), _sound_record(metadata, pipeline)
+    stamps, record = stamps_of(metadata, head), _readable_record(metadata, pipeline)
     names = (pipeline, *(record.formerly if record is not None else ()))
     if stamps.get("helios.pipeline") not in names or _was_published(metadata, record, head, stamps):
         return None
@@ -231,7 +231,7 @@ def staged(metadata: TableMetadata, pipeline: str) -> Staged | None:
         return None  # a snapshot of another writer
 
 
-def _sound_record(metadata: TableMetadata, pipeline: str) -> Record | None:
+def _readable_record(metadata: TableMetadata, pipeline: str) -> Record | None:
     """The record of a pipeline; None if it is missing, or damaged: `records` reports that."""
     key = LEDGER + pipeline
     try:

@@ -16,7 +16,7 @@ from helios.errors import DeclarationError, InputError
 from helios.model.retry import COMMIT_TRIES
 from helios.model.values import caller, duration
 from helios.table.readers import Reader, Warehouse, needed, readers_of, warehouses
-from helios.table.refs import ancestors, refresh, refuse_unwritable, talking
+from helios.table.refs import ancestors, refresh, refuse_unwritable, translating_errors
 from helios.table.snapshot import Snapshot, as_moment, as_snapshot
 
 if TYPE_CHECKING:
@@ -144,11 +144,11 @@ def plan_expiry(metadata: TableMetadata, kept: Retention, readers: Iterable[Read
     held, lost = [], []
     needs: frozenset[int] = frozenset()
     for reader in readers:
-        wanted = needed(reader, parents)
-        needs |= wanted
-        if not wanted and parents:
+        needed_by_reader = needed(reader, parents)
+        needs |= needed_by_reader
+        if not needed_by_reader and parents:
             lost.append(reader)
-        kept_for_reader = wanted & expirable
+        kept_for_reader = needed_by_reader & expirable
         if kept_for_reader:
             held.append(KeptForReader(reader, tuple(id for id in parents if id in kept_for_reader)))
     expiring = [as_snapshot(raw) for raw in metadata.snapshots if raw.snapshot_id in expirable - needs]
@@ -191,7 +191,7 @@ def planned(
     folders = {Path.cwd(), Path(script).resolve().parent if os.path.exists(script) else Path.cwd()}
     places = [place for folder in folders for place in warehouses(load(folder).catalogs.values())]
     refresh(table)
-    with talking(table, "reading its catalog"):
+    with translating_errors(table, "reading its catalog"):
         properties = dict(table.iceberg.catalog.properties)
     uri = str(properties.get("warehouse", ""))
     if "://" in uri:
@@ -218,7 +218,7 @@ def expire(
     retain_last: int | None,
     readers: Sequence[str],
 ) -> Expiry:
-    """Expires snapshots in the metadata alone: see `Table.expire`."""
+    """Expires snapshots in the metadata only; see `Table.expire`."""
     from pyiceberg.exceptions import CommitFailedException
 
     refuse_unwritable(table, f"run `helios expire {table.name}`, which uses Spark.")
@@ -228,7 +228,7 @@ def expire(
         if not expiry.snapshots:
             return expiry
         tries -= 1
-        with talking(table, "the expiry"):
+        with translating_errors(table, "the expiry"):
             try:
                 remove_snapshots(table.iceberg, [snapshot.id for snapshot in expiry.snapshots])
             except CommitFailedException:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from helios.table.ancestry import Landing, Node, Presence, presence
-from helios.table.refs import talking
+from helios.table.refs import translating_errors
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -26,7 +26,7 @@ def presence_in(table: Table, head: int | None, landing: Landing) -> Presence:
     Raises:
         RunError: The earlier metadata cannot be read.
     """
-    with talking(table, "reading its earlier metadata"):
+    with translating_errors(table, "reading its earlier metadata"):
         return presence(head, landing, _Version(table.iceberg.metadata), partial(_read, table))
 
 

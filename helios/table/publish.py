@@ -19,7 +19,7 @@ from helios.model.values import caller
 from helios.table.ancestry import Landing, Presence
 from helios.table.ledger import AUDIT, Record, has_same_sources, main_had, records, stamps_of
 from helios.table.presence import presence_in
-from helios.table.refs import LEDGER, MAIN, OWN_ENDS, ancestors, refresh, refuse_unwritable, talking
+from helios.table.refs import LEDGER, MAIN, OWN_ENDS, ancestors, refresh, refuse_unwritable, translating_errors
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -72,7 +72,7 @@ def publish(table: Table, branch: str) -> Publication:
     planned = plan_publication(table, branch)
     if planned.changes:
         refuse_unwritable(table, f"run `helios branch {table.name} {branch} --publish`, which then uses Spark.")
-        with talking(table, f"publishing {branch}"):
+        with translating_errors(table, f"publishing {branch}"):
             _commit(table, planned)
     return planned
 
@@ -90,7 +90,7 @@ def plan_publication(table: Table, branch: str) -> Publication:
         _refuse_moved(table, branch, history, former)
     known = records(metadata.properties, table.name)
     for name, record in known.items():
-        if record.branch == branch and not _belongs(name, known):
+        if record.branch == branch and not _is_of_repairs(name, known):
             _refuse_unready(table, branch, head, name, record)
     changed = _records_of_main(table, branch, known, moves=moves)
     read = {*changed, *(record.published for record in changed.values() if record.published is not None)}
@@ -102,7 +102,7 @@ def plan_publication(table: Table, branch: str) -> Publication:
         commits=len(history[: history.index(former)] if former in history else history) if moves else 0,
         records={LEDGER + name: record.as_json() for name, record in changed.items()},
         known={LEDGER + name: metadata.properties.get(LEDGER + name) for name in read},
-        pipelines=sorted(name for name in changed if not _belongs(name, known)),
+        pipelines=sorted(name for name in changed if not _is_of_repairs(name, known)),
         stateful=sorted(
             name for name, record in known.items() if record.branch == branch and _needs_checkpoint(name, record)
         ),
@@ -185,12 +185,12 @@ def _records_of_main(table: Table, branch: str, known: Mapping[str, Record], *, 
             elif (own.published or "").endswith(f"@{branch}") or _only_began(table, own, branch):
                 changed[main] = copy
             elif moves and has_same_sources(own, record) and (own.upserts is None or own.upserts != record.upserts):
-                raise _two_positions(table, main, name)  # rows of equal upserts replace themselves
+                raise _two_positions_error(table, main, name)  # equal upserts may write the same rows twice
     return changed
 
 
-def _belongs(name: str, known: Iterable[str]) -> bool:
-    """True if a record is that of the replays or backfills of a pipeline."""
+def _is_of_repairs(name: str, known: Iterable[str]) -> bool:
+    """True if a record is that of a pipeline's replays or backfills."""
     return any(end and name.endswith(end) and name.removesuffix(end) in known for end in OWN_ENDS)
 
 
@@ -207,7 +207,7 @@ def _needs_checkpoint(name: str, record: Record) -> bool:
     )
 
 
-def _two_positions(table: Table, main: str, name: str) -> InputError:
+def _two_positions_error(table: Table, main: str, name: str) -> InputError:
     return InputError(
         f"{main} has read the same source as {name} up to another position: after the publication it would write the "
         f"rows of the branch to {table.name} once more, or skip rows; nothing was published.",
@@ -217,7 +217,7 @@ def _two_positions(table: Table, main: str, name: str) -> InputError:
     )
 
 
-# main that has moved
+# has main moved?
 
 
 def _refuse_moved(table: Table, branch: str, history: Sequence[int], former: int) -> None:
@@ -248,7 +248,7 @@ def _refuse_moved(table: Table, branch: str, history: Sequence[int], former: int
     sequence = (raw.sequence_number or 0) if raw is not None else 0
     present = presence_in(table, history[0], Landing(batch=-1, snapshot=former, sequence=sequence))
     if present is Presence.GONE:
-        raise _moved(table, branch, history, former)
+        raise _moved_error(table, branch, history, former)
     if present is Presence.UNKNOWN:
         raise InputError(
             f"nothing proves that {branch} of {table.name} begins at main: snapshots between them have expired, and so "
@@ -258,15 +258,16 @@ def _refuse_moved(table: Table, branch: str, history: Sequence[int], former: int
         )
 
 
-def _moved(table: Table, branch: str, history: Sequence[int], former: int) -> InputError:
-    """The error where main has commits that the branch lacks, with the choices."""
+def _moved_error(table: Table, branch: str, history: Sequence[int], former: int) -> InputError:
+    """The error that main has commits which the branch lacks, with the choices."""
     metadata = table.iceberg.metadata
     ours = list(ancestors(metadata, former))
     fork = next((snapshot for snapshot in ours if snapshot in history), None)
     newer = ours[: ours.index(fork)] if fork is not None else ours
-    raw = [metadata.snapshot_by_id(one) for one in newer]
+    newer_snapshots = [metadata.snapshot_by_id(id) for id in newer]
     compacted = fork is not None and all(
-        one is not None and one.summary is not None and one.summary.operation.value == "replace" for one in raw
+        raw is not None and raw.summary is not None and raw.summary.operation.value == "replace"
+        for raw in newer_snapshots
     )
     count = f"{len(newer)} {'commit' if len(newer) == 1 else 'commits'}"
     again = "stage again on main as it is, with .branch() of a new name and a pipeline of a new name"
@@ -274,7 +275,7 @@ def _moved(table: Table, branch: str, history: Sequence[int], former: int) -> In
     if compacted:
         what, fix = f"{count} that only rewrote files", f"undo them with {back}, which loses no row, and publish."
     else:
-        writers = sorted({stamps_of(metadata, one).get("helios.pipeline", "another writer") for one in newer})
+        writers = sorted({stamps_of(metadata, id).get("helios.pipeline", "another writer") for id in newer})
         what, fix = f"{count} by {', '.join(writers)}", f"{again}."
         if fork is not None:
             seen = f"see them with `helios diff {table.name} --from {fork}`"
@@ -304,7 +305,7 @@ def _commit(table: Table, planned: Publication) -> None:
     heads: Mapping[str, int | None] = {planned.branch: planned.snapshot, MAIN: planned.former}
     expected: list[TableRequirement] = [AssertTableUUID(uuid=metadata.table_uuid)]
     expected += [AssertRefSnapshotId.model_validate({"ref": ref, "snapshot-id": id}) for ref, id in heads.items()]
-    if not isinstance(catalog, RestCatalog):  # a server knows no requirement for properties: there, heads must do
+    if not isinstance(catalog, RestCatalog):  # a REST server checks only the heads
         expected.append(_same_records()(known=dict(planned.known)))
     updates: list[TableUpdate] = []
     if planned.moves:

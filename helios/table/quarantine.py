@@ -12,7 +12,7 @@ from helios.errors import InputError, LedgerError, NotFound, near_miss
 from helios.model.retry import COMMIT_TRIES
 from helios.model.values import caller
 from helios.table.ledger import AUDIT, Record, Staged, audited, records, staged, stamps_of
-from helios.table.refs import LEDGER, MAIN, refresh, refuse_unwritable, talking
+from helios.table.refs import LEDGER, MAIN, refresh, refuse_unwritable, translating_errors
 from helios.table.snapshots import Table
 
 COLUMNS = ("pipeline", "batch", "step", "reason", "position", "payload", "at")
@@ -83,7 +83,7 @@ def groups(table: Table) -> list[Group]:
     """
     _refuse_no_quarantine(table)
     keys = ["pipeline", "step", "reason"]
-    with talking(table, "reading it"):
+    with translating_errors(table, "reading it"):
         rejected = table.iceberg.scan(selected_fields=(*keys, "batch", "at")).to_arrow()
     counted = rejected.group_by(keys).aggregate([([], "count_all"), ("batch", "distinct"), ("at", "max")])
     unsorted = [
@@ -151,7 +151,7 @@ def clear(table: Table, cleared: Iterable[Group]) -> int:
     refuse_unwritable(table, "delete the rows with Spark.")
     columns = ("pipeline", "step", "reason")
     filters = [And(*(EqualTo(name, getattr(group, name)) for name in columns)) for group in groups]  # type: ignore[arg-type, call-arg]
-    with talking(table, "clearing it"):
+    with translating_errors(table, "clearing it"):
         table.iceberg.delete(Or(*filters) if len(filters) > 1 else filters[0])
     return sum(group.rows for group in groups)
 
@@ -172,7 +172,7 @@ def _refuse_no_quarantine(table: Table) -> None:
 
 
 def _scan(table: Table, columns: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    with talking(table, "reading it"):
+    with translating_errors(table, "reading it"):
         for batch in table.iceberg.scan(selected_fields=columns).to_arrow_batch_reader():
             yield from batch.to_pylist()
 
@@ -221,7 +221,7 @@ def discard_batch(table: Table, batch: int, pipeline: str | None = None) -> Disc
             return discarded
         refuse_unwritable(table, f"run `helios quarantine {table.name} --batch {batch}`, which then uses Spark.")
         tries -= 1
-        with talking(table, f"discarding batch {batch}"):
+        with translating_errors(table, f"discarding batch {batch}"):
             try:
                 _commit(table, discarded, record)
             except CommitFailedException:
@@ -253,7 +253,7 @@ def clear_discarded(target: Table, discarded: DiscardedBatch, quarantine: Table)
         return 0
     position = json.loads(stamps_of(target.iceberg.metadata, discarded.snapshot).get("helios.position", "null"))
     own = EqualTo("pipeline", discarded.pipeline)  # type: ignore[arg-type, call-arg]
-    with talking(quarantine, "reading it"):
+    with translating_errors(quarantine, "reading it"):
         positions = quarantine.iceberg.scan(own, selected_fields=("position",)).to_arrow()["position"].to_pylist()
     # Rows are matched by position: after a restart of the pipeline, batch numbers begin at 0 again.
     texts = {text for text in positions if position is not None and _value(text) == position}
@@ -261,7 +261,7 @@ def clear_discarded(target: Table, discarded: DiscardedBatch, quarantine: Table)
         return 0
     refuse_unwritable(quarantine, f"delete the rows of batch {discarded.batch} of {discarded.pipeline} with Spark.")
     current = quarantine.iceberg.current_snapshot()
-    with talking(quarantine, f"taking batch {discarded.batch} out"):
+    with translating_errors(quarantine, f"taking batch {discarded.batch} out"):
         if discarded.tag not in quarantine.iceberg.refs() and current is not None:
             quarantine.iceberg.manage_snapshots().create_tag(current.snapshot_id, discarded.tag).commit()
         quarantine.iceberg.delete(And(own, In("position", texts)))  # type: ignore[arg-type, call-arg]
@@ -278,7 +278,7 @@ def plan_discard(table: Table, batch: int, pipeline: str | None) -> tuple[Discar
     """
     metadata = table.iceberg.metadata
     known = records(metadata.properties, table.name)
-    name = pipeline or _meant(table, batch)
+    name = pipeline or _waiting_pipeline(table, batch)
     record, waiting, tag = known.get(name), staged(metadata, name), f"{TAG}{name}_{batch}"
     is_done = record is not None and record.batch >= batch
     tagged = metadata.refs.get(tag)
@@ -286,7 +286,7 @@ def plan_discard(table: Table, batch: int, pipeline: str | None) -> tuple[Discar
         discarded = DiscardedBatch(pipeline=name, batch=batch, tag=tag, snapshot=tagged.snapshot_id, rows=0, again=True)
         return discarded, record
     if waiting is None or waiting.batch != batch or is_done:
-        raise _not_waiting(table, name, batch, waiting, record)
+        raise _not_waiting_error(table, name, batch, waiting, record)
     if record is None:
         raise LedgerError(
             f"{table.name} lacks the record {LEDGER}{name}, so the pipeline's position is unknown; nothing was done.",
@@ -305,8 +305,8 @@ def plan_discard(table: Table, batch: int, pipeline: str | None) -> tuple[Discar
     return DiscardedBatch(pipeline=name, batch=batch, tag=tag, snapshot=waiting.snapshot, rows=waiting.rows), changed
 
 
-def _meant(table: Table, batch: int) -> str:
-    """The pipeline whose batch is meant, if the caller names none."""
+def _waiting_pipeline(table: Table, batch: int) -> str:
+    """The pipeline whose batch the caller means without naming it."""
     metadata = table.iceberg.metadata
     waits = {name: waiting.batch for name in audited(metadata) if (waiting := staged(metadata, name)) is not None}
     tags = [ref.removeprefix(TAG).rpartition("_") for ref in metadata.refs if ref.startswith(TAG)]
@@ -332,7 +332,9 @@ def _meant(table: Table, batch: int) -> str:
     return names[0]
 
 
-def _not_waiting(table: Table, name: str, batch: int, waiting: Staged | None, record: Record | None) -> InputError:
+def _not_waiting_error(
+    table: Table, name: str, batch: int, waiting: Staged | None, record: Record | None
+) -> InputError:
     """The error for a batch that does not wait."""
     metadata = table.iceberg.metadata
     if waiting is not None and waiting.batch != batch:

@@ -159,7 +159,7 @@ def _left_behind(metadata: TableMetadata, to: int, former: int) -> tuple[str, ..
 
 def refresh(table: Table) -> None:
     """Reloads a table's metadata."""
-    with talking(table, "reading it"):
+    with translating_errors(table, "reading it"):
         table.iceberg.refresh()
 
 
@@ -171,7 +171,7 @@ def apply(table: Table, change: RefChange) -> Snapshot:
         RunError: The table was changed meanwhile, or the catalog cannot be reached.
     """
     refuse_unwritable(table, f"run `{_command(table, change)}`, which then uses Spark.")
-    with talking(table, change.action.replace("_", " ")):
+    with translating_errors(table, change.action.replace("_", " ")):
         CHANGES[change.action](table.iceberg.manage_snapshots(), change, table.iceberg.metadata.refs).commit()
     return table.snapshot(change.snapshot)
 
@@ -200,7 +200,7 @@ def refuse_unwritable(table: Table, fix: str) -> None:
 
 
 @contextmanager
-def talking(table: Table, what: str) -> Iterator[None]:
+def translating_errors(table: Table, what: str) -> Iterator[None]:
     """Turns errors of PyIceberg, its catalog clients and storage into errors of Helios.
 
     Args:

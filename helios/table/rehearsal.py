@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,12 +20,12 @@ Places: TypeAlias = Mapping[str, Position]
 
 @dataclass(frozen=True, kw_only=True)
 class CommittedBatch:
-    """A batch that a pipeline has committed.
+    """A batch that a pipeline committed.
 
     Attributes:
         snapshots: Its snapshots, oldest first: one, or two if a delete and an append were committed together.
         parent: The snapshot before them; None if these are the first of the table.
-        base: Whether the parent is retained, or the table has no snapshot before these.
+        base: Whether the state before them is known: the parent is retained, or they are the first of the table.
         committed: The time of the commit.
         batch: Its number in its checkpoint.
         checkpoint: The id of that checkpoint.
@@ -59,21 +59,21 @@ class History:
     """The batches of a pipeline in a branch of its target.
 
     Attributes:
-        made: The batches, oldest first.
+        batches: The batches, oldest first.
         others: The commits of other writers, oldest first.
         refilled: Whether a full refresh emptied the table before these batches.
         names: The present and former names of the pipeline.
     """
 
-    made: tuple[CommittedBatch, ...] = ()
+    batches: tuple[CommittedBatch, ...] = ()
     others: tuple[Commit, ...] = ()
     refilled: bool = False
     names: tuple[str, ...] = ()
 
     def since(self, snapshot: int) -> tuple[Commit, ...]:
         """The commits of other writers since a snapshot of the pipeline, without compactions."""
-        moment = next(one.commit.committed for one in self.made if snapshot in one.snapshots)
-        return tuple(one for one in self.others if one.committed >= moment and one.operation != "replace")
+        moment = next(batch.commit.committed for batch in self.batches if snapshot in batch.snapshots)
+        return tuple(other for other in self.others if other.committed >= moment and other.operation != "replace")
 
 
 def history_of(metadata: TableMetadata, commits: Sequence[Commit], names: Sequence[str]) -> History:
@@ -81,54 +81,59 @@ def history_of(metadata: TableMetadata, commits: Sequence[Commit], names: Sequen
 
     Args:
         metadata: The metadata of the table.
-        commits: The commits of the branch, newest first, as `helios.table.commits.commits` gives them.
+        commits: The commits of the branch, newest first, as `helios.table.commits.commits` returns them.
         names: The present and former names of the pipeline.
     """
-    made: list[CommittedBatch] = []
+    batches: list[CommittedBatch] = []
     others: list[Commit] = []
     refilled = False
-    for one in reversed(commits):
-        if one.pipeline not in names:
-            others.append(one)
-        elif one.batch is None or one.position is None:  # a full refresh has emptied the table
-            made, others, refilled = [], [], True
+    for commit in reversed(commits):
+        if commit.pipeline not in names:
+            others.append(commit)
+        elif commit.batch is None or commit.position is None:  # a full refresh has emptied the table
+            batches, others, refilled = [], [], True
         else:
-            checkpoint = stamps_of(metadata, one.snapshot).get("helios.checkpoint", "")
-            last = made[-1] if made else None
-            if last is not None and (last.checkpoint, last.batch) == (checkpoint, one.batch):
-                made[-1] = _together(last, one)
+            checkpoint = stamps_of(metadata, commit.snapshot).get("helios.checkpoint", "")
+            last = batches[-1] if batches else None
+            if last is not None and (last.checkpoint, last.batch) == (checkpoint, commit.batch):
+                batches[-1] = _with_second_snapshot(last, commit)
             else:
-                made.append(_made(metadata, one, checkpoint, last))
-    return History(tuple(made), tuple(others), refilled, tuple(names))
+                batches.append(_committed_batch(metadata, commit, checkpoint, last))
+    return History(tuple(batches), tuple(others), refilled, tuple(names))
 
 
-def _made(metadata: TableMetadata, one: Commit, checkpoint: str, last: CommittedBatch | None) -> CommittedBatch:
-    raw = metadata.snapshot_by_id(one.snapshot)
+def _committed_batch(
+    metadata: TableMetadata, commit: Commit, checkpoint: str, last: CommittedBatch | None
+) -> CommittedBatch:
+    raw = metadata.snapshot_by_id(commit.snapshot)
     parent = raw.parent_snapshot_id if raw is not None else None
     # PyIceberg's expiry removes parent ids, so a missing parent alone does not prove that this is the first commit.
     first = parent is None and raw is not None and (raw.sequence_number or 0) <= 1
-    assert one.batch is not None
-    assert one.position is not None
+    assert commit.batch is not None
+    assert commit.position is not None
     return CommittedBatch(
-        snapshots=(one.snapshot,),
+        snapshots=(commit.snapshot,),
         parent=parent,
         base=first or (parent is not None and metadata.snapshot_by_id(parent) is not None),
-        committed=one.committed,
-        batch=one.batch,
+        committed=commit.committed,
+        batch=commit.batch,
         checkpoint=checkpoint,
-        position=one.position,
+        position=commit.position,
         before=last.position if last is not None else None,
         follows=last.batch if last is not None and last.checkpoint == checkpoint else -1,
-        rows=one.added + one.removed,
-        commit=one,
+        rows=commit.added + commit.removed,
+        commit=commit,
     )
 
 
-def _together(made: CommittedBatch, also: Commit) -> CommittedBatch:
-    """A batch with its second snapshot."""
-    fields = {name: getattr(made, name) for name in made.__dataclass_fields__}
-    also_read = {"snapshots": (*made.snapshots, also.snapshot), "rows": made.rows + also.added + also.removed}
-    return CommittedBatch(**{**fields, **also_read, "commit": also})
+def _with_second_snapshot(batch: CommittedBatch, commit: Commit) -> CommittedBatch:
+    """A batch whose commit has two snapshots, with the second one added."""
+    return replace(
+        batch,
+        snapshots=(*batch.snapshots, commit.snapshot),
+        rows=batch.rows + commit.added + commit.removed,
+        commit=commit,
+    )
 
 
 # the batches to read again
@@ -136,10 +141,10 @@ def _together(made: CommittedBatch, also: Commit) -> CommittedBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class OffsetLog:
-    """The log of a pipeline's batches in its checkpoint.
+    """The offset log of a pipeline's checkpoint.
 
     Attributes:
-        checkpoint: Its id.
+        checkpoint: The id of the checkpoint.
         ends: The positions at which each retained batch ended, by batch number.
         committed: The number of the last finished batch; -1 if there is none.
         starts: The starting positions of the sources; None if unknown.
@@ -156,9 +161,8 @@ class Rerun:
     """A batch to read again.
 
     Attributes:
-        owner: The index of the commit with its rows; the number of commits if the batch came after all of them and
-            wrote nothing.
-        starts: Where it begins in each source; empty for a pipeline that reads its sources once.
+        owner: The index of the commit with its rows; for a batch after the last commit, the number of commits.
+        starts: The position after which it begins, by source; empty for a pipeline that reads its sources once.
         position: What it read: the entries of its sources.
         pins: The snapshots of joined tables; None if unknown.
     """
@@ -170,55 +174,55 @@ class Rerun:
 
     @property
     def ends(self) -> Places:
-        """Where it ends in each source."""
+        """The position at which it ends, by source."""
         return places(self.position)
 
 
 def places(position: Position | None) -> dict[str, Position]:
-    """Where a batch ended, by source."""
+    """The positions at which a batch ended, by source."""
     entries = (position or {}).get("sources") or ()
     return {entry["source"]: entry["place"] for entry in entries if entry.get("place") is not None}
 
 
-def reruns(made: Sequence[CommittedBatch], log: OffsetLog | None) -> tuple[list[Rerun], dict[int, str]]:
-    """The batches to read again, even if they wrote nothing; and why some cannot be read, by the commit's index.
+def reruns(committed: Sequence[CommittedBatch], log: OffsetLog | None) -> tuple[list[Rerun], dict[int, str]]:
+    """The batches to read again, with those that wrote nothing; and, by index, why a commit cannot be read again.
 
     If the log no longer has the batches between two commits, their input is read as one batch.
 
     Args:
-        made: The batches that have committed, oldest first.
+        committed: The committed batches, oldest first.
         log: The log in the checkpoint of the pipeline; None if there is none.
     """
     batches: list[Rerun] = []
     problems: dict[int, str] = {}
-    for owner, one in enumerate(made):
-        ends = places(one.position)
-        kept = log if log is not None and log.checkpoint == one.checkpoint else None
+    for owner, batch in enumerate(committed):
+        ends = places(batch.position)
+        own_log = log if log is not None and log.checkpoint == batch.checkpoint else None
         if not ends:  # its sources are read once
-            batches.append(Rerun(owner=owner, starts={}, position=one.position, pins=None))
+            batches.append(Rerun(owner=owner, starts={}, position=batch.position, pins=None))
             continue
-        between = range(one.follows + 1, one.batch)
-        whole = kept is not None and all(number in kept.ends for number in between)
-        # A new checkpoint may have continued after rows that were rolled back, which the position before it lacks.
-        continues = one.before is not None and (kept is None or one.follows >= 0)
-        first = one.before is not None or whole or one.batch == 0
-        start = places(one.before) if continues else _first(kept, whole=first)
+        between = range(batch.follows + 1, batch.batch)
+        complete = own_log is not None and all(number in own_log.ends for number in between)
+        # A new checkpoint may have continued after rows that were rolled back: it has starting positions of its own.
+        continues = batch.before is not None and (own_log is None or batch.follows >= 0)
+        begins = batch.before is not None or complete or batch.batch == 0
+        start = places(batch.before) if continues else _log_start(own_log, begins=begins)
         if start is None:
             problems[owner] = "its input begins at the end of a commit that has expired"
             continue
-        bounds = [kept.ends[number] for number in between] if kept is not None and whole else []
-        batches += _chained(owner, one.position, start, [*bounds, ends], one.pins)
-    if made and log is not None and log.checkpoint == made[-1].checkpoint:
-        after = range(made[-1].batch + 1, log.committed + 1)
+        bounds = [own_log.ends[number] for number in between] if own_log is not None and complete else []
+        batches += _chained(owner, batch.position, start, [*bounds, ends], batch.pins)
+    if committed and log is not None and log.checkpoint == committed[-1].checkpoint:
+        after = range(committed[-1].batch + 1, log.committed + 1)
         if all(number in log.ends for number in after):
-            last = made[-1].position
-            batches += _chained(len(made), last, places(last), [log.ends[number] for number in after], None)
+            last = committed[-1].position
+            batches += _chained(len(committed), last, places(last), [log.ends[number] for number in after], None)
     return batches, problems
 
 
-def _first(log: OffsetLog | None, *, whole: bool) -> Places | None:
-    """The starting positions of the first batch of a checkpoint; None if unknown."""
-    return log.starts if log is not None and whole else None
+def _log_start(log: OffsetLog | None, *, begins: bool) -> Places | None:
+    """The starting positions of a checkpoint; None if they are unknown, or a batch does not begin there."""
+    return log.starts if log is not None and begins else None
 
 
 def _chained(

@@ -189,10 +189,10 @@ def _declared_keys(state: State) -> list[str]:
 
 
 def _shared(before: State, after: State) -> list[str]:
-    """The top-level columns of the later state that the earlier one has, too."""
+    """The top-level columns of the later state that the earlier one also has."""
     if before.same_table(after):
-        there = {field.field_id for field in before.schema.fields}
-        return [field.name for field in after.schema.fields if field.field_id in there]
+        ids = {field.field_id for field in before.schema.fields}
+        return [field.name for field in after.schema.fields if field.field_id in ids]
     names = {field.name for field in before.schema.fields}
     return [field.name for field in after.schema.fields if field.name in names]
 
@@ -212,14 +212,15 @@ def same_files(before: State, after: State) -> bool:
     entries: list[Counter[tuple[Any, ...]]] = []
     for state, own in zip((before, after), manifests, strict=True):
         io = state.table.iceberg.io
-        live = (entry for path, one in own.items() if path not in shared for entry in one.fetch_manifest_entry(io))
+        unshared = [manifest for path, manifest in own.items() if path not in shared]
+        live = (entry for manifest in unshared for entry in manifest.fetch_manifest_entry(io))
         entries.append(Counter(_identity(entry) for entry in live))
     return entries[0] == entries[1]
 
 
 def _manifests(state: State) -> Mapping[str, Any]:
     raw = state.table.iceberg.metadata.snapshot_by_id(state.snapshot) if state.snapshot is not None else None
-    return {one.manifest_path: one for one in raw.manifests(state.table.iceberg.io)} if raw is not None else {}
+    return {file.manifest_path: file for file in raw.manifests(state.table.iceberg.io)} if raw is not None else {}
 
 
 def _identity(entry: Any) -> tuple[Any, ...]:

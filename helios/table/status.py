@@ -15,7 +15,7 @@ from helios.table.growth import growth
 from helios.table.ledger import Record, parse, staged, stamps_of
 from helios.table.positions import Lag, recorded
 from helios.table.presence import presence_in
-from helios.table.refs import BACKFILL, LEDGER, MAIN, REPLAY, talking
+from helios.table.refs import BACKFILL, LEDGER, MAIN, REPLAY, translating_errors
 from helios.table.snapshots import Table, as_snapshot
 from helios.table.view import View
 
@@ -83,9 +83,9 @@ def statuses(table: Table, view: View) -> list[Status]:
 
     metadata = table.iceberg.metadata
     names = [key.removeprefix(LEDGER) for key in sorted(metadata.properties) if key.startswith(LEDGER)]
-    # A replay or a backfill is shown with its pipeline, if the table has a record of the pipeline too.
+    # Replays and backfills are shown with their pipeline, if the table has a record of it.
     ends = (REPLAY, BACKFILL)
-    names = [name for name in names if not any(name.endswith(e) and name.removesuffix(e) in names for e in ends)]
+    names = [name for name in names if not any(name.endswith(end) and name.removesuffix(end) in names for end in ends)]
     if names and set(COLUMNS) <= set(table.iceberg.schema().column_names):
         return [status for status in (_quarantined(table, name) for name in names) if status is not None]
     if not names:
@@ -104,7 +104,7 @@ def _quarantined(table: Table, pipeline: str) -> Status | None:
         notes += _lost_replay(table, pipeline, MAIN)
     except LedgerError as error:
         notes = [error.what]
-    with talking(table, "counting its rows"):
+    with translating_errors(table, "counting its rows"):
         rows = table.iceberg.scan(EqualTo("pipeline", pipeline)).count()  # type: ignore[arg-type, call-arg]
     if rows:
         notes.insert(0, f"{rows:,} rejected row{'s' if rows > 1 else ''}")
@@ -217,7 +217,7 @@ def _lost(table: Table, record: Record, branch: str | None) -> Iterator[str]:
 
 def _files(table: Table) -> list[tuple[str, int]]:
     """The partition and the size in bytes of each data file of a table."""
-    with talking(table, "reading its manifests"):
+    with translating_errors(table, "reading its manifests"):
         files = [task.file for task in table.iceberg.scan().plan_files()]
         return [(f"{file.spec_id} {file.partition}", file.file_size_in_bytes) for file in files]
 

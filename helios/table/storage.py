@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from helios.errors import RunError
-from helios.table.file_names import globbed, is_data, is_hidden
+from helios.table.file_names import glob_pattern, is_data, is_hidden
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -66,7 +66,7 @@ class Folder:
 
         base = f"file:{self._local}" if self._local is not None else self.location
         sizes: dict[str, tuple[int, int]] = {}
-        pattern = globbed(glob) if glob else None
+        pattern = glob_pattern(glob) if glob else None
         try:
             for entry in self._system.get_file_info(FileSelector(self._path, recursive=True)):
                 within = entry.path.removeprefix(self._path).strip("/")
@@ -121,7 +121,7 @@ class Folder:
         properties = dict(self._properties)
         try:
             scheme, netloc, path = PyArrowFileIO.parse_location(self.location, properties)
-            known = scheme in SCHEMA_TO_FILE_IO  # pyarrow may know other schemes, about which PyIceberg would warn
+            known = scheme in SCHEMA_TO_FILE_IO  # PyIceberg would warn about schemes that only pyarrow knows
             files: Any = load_file_io(properties, self.location) if known else PyArrowFileIO(properties)
             if isinstance(files, PyArrowFileIO):
                 return files.fs_by_scheme(scheme, netloc), path

@@ -13,7 +13,7 @@ from helios.table.growth import growth
 from helios.table.ledger import parse, stamps_of
 from helios.table.plans import KeptPlan
 from helios.table.quarantine import COLUMNS, is_quarantine
-from helios.table.refs import BACKFILL, LEDGER, REPLAY, talking
+from helios.table.refs import BACKFILL, LEDGER, REPLAY, translating_errors
 from helios.table.snapshots import Table
 from helios.ui.facts import Happening, TableFacts
 
@@ -210,7 +210,7 @@ def rejected(quarantine: Table, commit: Commit, *, samples: bool) -> dict[str, A
     if commit.batch is None or not is_quarantine(quarantine):
         return {"table": quarantine.name, "groups": [], "rows": []}
     own = And(EqualTo("pipeline", commit.pipeline), EqualTo("batch", commit.batch))  # type: ignore[arg-type, call-arg]
-    with talking(quarantine, "reading it"):
+    with translating_errors(quarantine, "reading it"):
         # Rows are matched by position: a new checkpoint starts the batch numbers again.
         for rows in quarantine.iceberg.scan(own, selected_fields=COLUMNS).to_arrow_batch_reader():
             for reject in rows.to_pylist():

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from helios.errors import HeliosError, RunError
 from helios.sources.files.folder_position import FolderPosition
 from helios.sources.files.log import FileLog
-from helios.table.file_names import rooted
+from helios.table.file_names import split_glob
 from helios.table.positions import Lag, Recorded
 from helios.table.storage import Folder
 from helios.table.view import View
@@ -51,7 +51,7 @@ def folder_lag(path: str, at: FolderPosition, properties: Mapping[str, str]) -> 
     location = f"file:///{root.removeprefix('file:').lstrip('/')}" if root.startswith("file:") else root
     try:
         known = FileLog(ReadOnlyLog(Folder(location, properties)), root, int(number)).load(at)
-        folder, glob = rooted(path)
+        folder, glob = split_glob(path)
         listed = Folder(folder, properties).files(glob)
     except (HeliosError, re.error):
         return None

@@ -9,7 +9,7 @@ from helios.errors import HeliosError
 from helios.sources.common.again import MOST, Again
 from helios.sources.iceberg.offsets import IcebergOffset
 from helios.table.positions import SNAPSHOT, Span
-from helios.table.refs import talking
+from helios.table.refs import translating_errors
 from helios.table.snapshots import Table
 from helios.table.view import View
 
@@ -63,7 +63,7 @@ def _read(table: Table, entry: Mapping[str, Any], columns: Mapping[str, Any]) ->
         lost = [id for id in (begin, end) if id is not None and table.iceberg.metadata.snapshot_by_id(id) is None]
         if lost:
             return Again(by=tuple(columns), note=f"snapshot {lost[0]} of {table.name} has expired")
-        with talking(table, "reading it"):
+        with translating_errors(table, "reading it"):
             rows += _rows(table, wanted, begin, end, appended=appended)
     note = "the batch read a part of these snapshots" if "taken" in entry or "skipped" in entry else None
     return Again(rows=tuple(rows[:MOST]), count=len(rows), by=tuple(columns), note=note)

@@ -16,7 +16,7 @@ from helios.sources.iceberg.pruning import row_filter
 from helios.table.ledger import parse
 from helios.table.positions import recorded
 from helios.table.readers import place_of
-from helios.table.refs import LEDGER, ancestors, talking
+from helios.table.refs import LEDGER, ancestors, translating_errors
 from helios.table.snapshots import Table
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _scan(table: Table, pushed: Iterable[str], state: int | None, after: int | N
         return Scan(of_files=total)
     matched: list[FileScanTask] = []
     everything: list[FileScanTask] = []
-    with talking(table, "reading its manifests"):
+    with translating_errors(table, "reading its manifests"):
         if snapshot is not None:
             everything += _state_tasks(table, state, AlwaysTrue())
             # A scan of an older state has the columns of that time only, so a run reads all its files.

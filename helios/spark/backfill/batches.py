@@ -71,7 +71,7 @@ def past_batches(
     """
     table = plan.write.table.catalog.load(plan.write.table.within)
     found = commits(table, branch=plan.write.sink.branch_name or MAIN)
-    made = history_of(table.iceberg.metadata, found, names).made
+    made = history_of(table.iceberg.metadata, found, names).batches
     index = {snapshot: place for place, one in enumerate(made) for snapshot in one.snapshots}
     if any(snapshot not in index for snapshot in asked):
         raise _error(plan, "a full refresh has emptied the table since", "repair commits that came after it.")

@@ -263,8 +263,8 @@ class Rehearsal:
 
     def _rejected_by(self, index: int, batch: int, at: float) -> bool:
         """True if a commit rejected rows of this batch at this time; each checkpoint numbers its batches from 0."""
-        begin = self.history.made.index(self.made[0])
-        before = self.history.made[begin + index - 1] if begin + index else None
+        begin = self.history.batches.index(self.made[0])
+        before = self.history.batches[begin + index - 1] if begin + index else None
         if before is not None and at <= before.committed.timestamp():
             return False
         if index == len(self.made):
@@ -294,7 +294,7 @@ class Rehearsal:
             yield f"{name} was not joined at that time, and is read as it is now"
         if self.made[-1].commit.plan is None:
             yield "the steps of the last commit are unknown: no checkpoint has their plan"
-        if self.history.refilled and self.made[0] is self.history.made[0]:
+        if self.history.refilled and self.made[0] is self.history.batches[0]:
             yield "commits before the last full refresh are left out"
         if self._replays():
             yield "rejected rows were replayed since: how many there were at the time is unknown"

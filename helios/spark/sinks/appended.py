@@ -22,7 +22,7 @@ from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.records import names_of
 from helios.spark.sinks.rollbacks import RollbackGuard
-from helios.table.appended import Appended, Entry, Finding, Verdict, earlier_state, entry_of, unsure
+from helios.table.appended import Appended, Entry, Finding, Verdict, earlier_state, entry_of, without_steps
 from helios.table.inputs import Input, Look, Node, Range, State
 from helios.table.ledger import Record
 from helios.table.positions import Batch, Span, same_sources
@@ -86,7 +86,7 @@ class AppendLedger(Ledger):
         return record.batch if same else self.repeated(record.batch + 1)
 
     def repeated(self, number: int) -> int:
-        """The number; with `--again`, the number that the batch got in its first run, by which a restart finds it."""
+        """A batch's number; with `--again`, the number of its first attempt, by which a restart finds it."""
         return number if self._again is None else self._again.number(self._name.text, number)
 
     @property
@@ -248,7 +248,7 @@ class AppendLedger(Ledger):
                 if entry.by in history:
                     retained = retained.add(entry, combines=self._combines)
                 elif not self._rolled_back(entry, min(history.values(), default=0)):
-                    retained = retained.add(unsure(entry), combines=self._combines)
+                    retained = retained.add(without_steps(entry), combines=self._combines)
         return replace(old, position=None, appended=retained.as_json())
 
     def _rolled_back(self, entry: Entry, oldest: int) -> bool:

@@ -18,7 +18,7 @@ from helios import Catalog
 from helios.errors import RunError
 from helios.table import publish
 from helios.table.maintenance import remove_snapshots
-from helios.table.refs import LEDGER, talking
+from helios.table.refs import LEDGER, translating_errors
 from helios.table.snapshots import Table
 
 pytestmark = pytest.mark.promise("publish")
@@ -204,7 +204,10 @@ def test_a_table_that_changes_meanwhile_is_not_published(orders: Table) -> None:
         planned = publish.plan_publication(orders, "staged")
         change()
         moved = orders.branches()["main"]
-        with pytest.raises(RunError, match="changed by another writer meanwhile"), talking(orders, "publishing"):
+        with (
+            pytest.raises(RunError, match="changed by another writer meanwhile"),
+            translating_errors(orders, "publishing"),
+        ):
             publish._commit(orders, planned)
         orders.iceberg.refresh()
         assert orders.branches()["main"] == moved

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helios.table.appended import APART, LIMIT, Appended, Entry, Verdict, entry_of, unsure
+from helios.table.appended import JOINED_LAST, LIMIT, Appended, Entry, Verdict, entry_of, without_steps
 from helios.table.inputs import Digest, Look, Node, Point, Range, State
 
 pytestmark = pytest.mark.promise("again")
@@ -222,7 +222,9 @@ def test_inputs_are_read_from_the_positions_that_ledgers_have() -> None:
 
 
 def test_what_a_rollback_leaves_open_is_refused(source: Source) -> None:
-    appended = Appended((unsure(Entry("x", (source.range(1, 3),), 5)), unsure(Entry("x", (Digest("d"),)))))
+    appended = Appended(
+        (without_steps(Entry("x", (source.range(1, 3),), 5)), without_steps(Entry("x", (Digest("d"),))))
+    )
     assert judge(appended, Entry("x", (source.range(1, 3),)), source.look) is Verdict.STEPS
     assert judge(appended, Entry("x", (source.range(2, 4),)), source.look) is Verdict.OVERLAPS
     assert judge(appended, Entry("x", (Digest("d"),))) is Verdict.STEPS
@@ -247,7 +249,7 @@ def test_only_an_equal_window_of_steps_that_combine_rows_is_the_same(source: Sou
 
 @pytest.mark.parametrize("limit", [LIMIT, 400])
 def test_windows_of_steps_that_combine_rows_are_not_joined_to_one_that_was_never_read(limit: int) -> None:
-    count = 3 * APART
+    count = 3 * JOINED_LAST
     source = Source(parents={i: i - 1 or None for i in range(1, count + 2)})
     appended = Appended()
     for i in range(1, count):

@@ -31,7 +31,7 @@ from helios.spark.jvm.types.hadoop import JavaFileSystem, JavaPath
 from helios.spark.jvm.types.java import ScalaSeq
 from helios.spark.jvm.types.spark import JavaStatusWriter, ScalaText
 from helios.spark.jvm.version import spark_version
-from helios.table.file_names import encoded, escaped, globbed, is_data, is_glob, is_hidden, rooted
+from helios.table.file_names import encoded, escaped, glob_pattern, is_data, is_glob, is_hidden, split_glob
 
 Listed: TypeAlias = dict[str, tuple[int, int]]
 """Size in bytes and modification time in milliseconds of files, by their paths."""
@@ -138,10 +138,10 @@ def _refuse_names(path: str, globbing: bool) -> None:
     Raises:
         InputError: A name is not UTF-8, or a link leads nowhere or to a folder around the link.
     """
-    root, rest = rooted(path) if globbing else (path, "")
+    root, rest = split_glob(path) if globbing else (path, "")
     top = local(root)
     try:
-        glob = globbed(rest)
+        glob = glob_pattern(rest)
     except re.error:
         return  # Hadoop's own error says what is wrong with the glob
 
