@@ -172,7 +172,7 @@ def _rehearsed(
 
             shown.note(f"rehearsing {counted(len(commits), 'commit')} of {plan.pipeline} ...")
             return Rehearsal(
-                plan=plan, spark=session, history=history, made=commits, keys=keys, most=rows, folder=Path(name)
+                plan=plan, spark=session, history=history, commits=commits, keys=keys, most=rows, folder=Path(name)
             ).run()
         finally:
             stop(session)

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.types import NestedField
 
-INT, LONG = 32, 64
-"""Bits of the two types of whole numbers."""
+INT_BITS, LONG_BITS = 32, 64
 
 NANOS = re.compile(r"\.\d{7,}")
 """Digits beyond microseconds, which `fromisoformat` drops silently."""
@@ -79,7 +78,7 @@ def _fitted(condition: Any, fit: Callable[[str, str, Any], BooleanExpression]) -
 
 @dataclass(frozen=True)
 class _Columns:
-    """The columns of a table, for one condition."""
+    """Fits the comparisons of one condition to the columns of a table."""
 
     schema: Schema
     text: str
@@ -93,7 +92,7 @@ class _Columns:
             raise InputError(f"{self.text!r} does not fit the columns: {error}", where=caller()) from error
 
     def _field(self, name: str) -> NestedField:
-        """The column of a name: the exact one first, then the only one that differs by case."""
+        """The column with a name: the exact one, or else the only one that differs by case."""
         fields = {field.name: field for field in self.schema.fields}
         if name in fields:
             return fields[name]
@@ -114,7 +113,7 @@ def _of_type(field: NestedField, op: str, values: list[Any]) -> BooleanExpressio
 
     kind, name = field.field_type, field.name
     if isinstance(kind, (IntegerType, LongType)):
-        most = 2 ** ((INT if isinstance(kind, IntegerType) else LONG) - 1)
+        most = 2 ** ((INT_BITS if isinstance(kind, IntegerType) else LONG_BITS) - 1)
         return _Numbers(Decimal(1), Decimal(-most), Decimal(most - 1)).compared(name, op, values)
     if isinstance(kind, DecimalType):
         unit = Decimal(1).scaleb(-kind.scale)

@@ -28,10 +28,10 @@ def source_column(steps: Sequence[str], column: str) -> tuple[str, None] | tuple
     for step in reversed(steps):
         call, _, rest = step.partition("(")
         rule = RULES.get(call, _unknown)
-        before = None if rule is not _same and RAW.search(step) else rule(arguments(rest.removesuffix(")")), column)
-        if before is None:
+        source = None if rule is not _same and RAW.search(step) else rule(arguments(rest.removesuffix(")")), column)
+        if source is None:
             return None, step
-        column = before
+        column = source
     return column, None
 
 
@@ -99,6 +99,7 @@ def _exploded(parts: list[str], column: str) -> str | None:
 
 
 def _grouped(parts: list[str], column: str) -> str | None:
+    """The source of a column after `aggregate`, whose first argument lists the group columns."""
     return column if column in arguments(parts[0].strip("[]")) else None
 
 
@@ -116,5 +117,5 @@ RULES: Mapping[str, Callable[[list[str], str], str | None]] = {
     "explode": _exploded,
     "aggregate": _grouped,
 }
-"""The function of each step that returns the source of a column, or None if the step may compute the column. Steps that
-are not listed may compute every column."""
+"""For each step, the function that returns the source of a column, or None if the step may compute the column. A step
+that is not listed may compute every column."""

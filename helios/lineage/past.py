@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 
-class Past:
-    """The earlier metadata files in a table's metadata log. Looking a commit up reads a few of them, by bisection.
+class EarlierMetadata:
+    """The earlier metadata files in a table's metadata log. A lookup reads a few of them, by bisection.
 
     Args:
         table: The table.
@@ -22,8 +22,8 @@ class Past:
         self._files = [entry.metadata_file for entry in table.iceberg.metadata.metadata_log]
         self._read: dict[str, TableMetadata | None] = {}
 
-    def holding(self, sequence: int) -> tuple[TableMetadata, int] | None:
-        """The metadata with the snapshot of a sequence number, and the snapshot's id; None if no file has it."""
+    def with_sequence_number(self, sequence: int) -> tuple[TableMetadata, int] | None:
+        """Metadata that has the snapshot with a sequence number, and the snapshot's id; None if no file has it."""
         low, high = 0, len(self._files)
         while low < high:
             middle = (low + high) // 2

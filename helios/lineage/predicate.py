@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
 
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|`([^`]+)`|\b(?:DATE|TIMESTAMP_NTZ|TIMESTAMP)\s+(?=')", re.IGNORECASE)
-HOW = (
+SYNTAX = (
     "write comparisons of columns with values, such as \"id = 42\", \"name = 'ann' AND day >= '2026-01-05'\", "
     '"id IN (1, 2)" or "note IS NULL"; write texts and times in single quotes.'
 )
-MOST = 20
-"""The largest number of combinations of values that `equal_to` returns."""
+MAX_COMBINATIONS = 20
+"""The maximum number of combinations of values that `equal_to` returns."""
 
 
 def parsed(text: str, schema: Schema, table: str) -> BooleanExpression:
@@ -51,12 +51,12 @@ def parsed(text: str, schema: Schema, table: str) -> BooleanExpression:
     try:
         condition = parser.parse(_TOKEN.sub(_pyiceberg_token, text))
     except (ParseBaseException, ValueError) as error:
-        raise InputError(f"the condition {text!r} does not parse.", where=caller(), fix=HOW) from error
+        raise InputError(f"the condition {text!r} does not parse.", where=caller(), fix=SYNTAX) from error
     condition = fitted(condition, schema, text, table)
     try:
         bind(schema, condition, case_sensitive=True)
     except (ValueError, TypeError, ArithmeticError) as error:
-        raise InputError(f"{text!r} does not fit the columns: {error}.", where=caller(), fix=HOW) from error
+        raise InputError(f"{text!r} does not fit the columns: {error}.", where=caller(), fix=SYNTAX) from error
     return condition
 
 
@@ -102,23 +102,23 @@ def equal_to(condition: BooleanExpression) -> list[dict[str, Any]]:
         return [{condition.term.name: condition.literal.value}]  # type: ignore[attr-defined]
     if isinstance(condition, In):
         values = sorted((literal.value for literal in condition.literals), key=repr)
-        return [{condition.term.name: value} for value in values[:MOST]]  # type: ignore[attr-defined]
+        return [{condition.term.name: value} for value in values[:MAX_COMBINATIONS]]  # type: ignore[attr-defined]
     if isinstance(condition, And):
         left, right = equal_to(condition.left), equal_to(condition.right)
-        both = [{**one, **other} for one in left or [{}] for other in right or [{}]]
-        return both[:MOST] if left or right else []
+        both = [{**a, **b} for a in left or [{}] for b in right or [{}]]
+        return both[:MAX_COMBINATIONS] if left or right else []
     if isinstance(condition, Or):
         left, right = equal_to(condition.left), equal_to(condition.right)
-        return [*left, *right][:MOST] if left and right else []
+        return [*left, *right][:MAX_COMBINATIONS] if left and right else []
     return []
 
 
-def having(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> BooleanExpression:
+def same_values(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> BooleanExpression:
     """The condition for rows with the same values as some rows in some columns."""
     from pyiceberg.expressions import And, Or
 
     if len(columns) > 1:
-        return reduce(Or, (reduce(And, (having([row], [name]) for name in columns)) for row in rows))
+        return reduce(Or, (reduce(And, (same_values([row], [name]) for name in columns)) for row in rows))
     name = columns[0]
     values = [row[name] for row in rows]
     without_nan = [value for value in values if not (isinstance(value, float) and isnan(value))]

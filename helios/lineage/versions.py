@@ -111,7 +111,7 @@ class Walk:
 
     Attributes:
         start: The oldest snapshot that was read; None if there is none.
-        cut: Whether older snapshots of main were not read.
+        cut: Whether the limits excluded older snapshots of main.
         versions: All versions, oldest first.
         state: The versions that the newest snapshot has, by place.
     """

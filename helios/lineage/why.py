@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from helios.errors import HeliosError
 from helios.lineage.manifests import Manifests
 from helios.lineage.passed import key_in_source
-from helios.lineage.past import Past
-from helios.lineage.predicate import comparable, equal_to, having, parsed
+from helios.lineage.past import EarlierMetadata
+from helios.lineage.predicate import comparable, equal_to, parsed, same_values
 from helios.lineage.rejected import Rejected, newest_first, rejected
 from helios.lineage.rows import Row, Rows, TooMany
 from helios.lineage.versions import Node, Origin, Version, Walk, node_of
@@ -115,9 +115,9 @@ def why(table: Table, condition: str, view: View) -> Why:
         InputError: The condition does not parse, or has an unknown column.
         RunError: A file cannot be read, or the table has equality deletes.
     """
-    wanted = parsed(condition, table.iceberg.schema(), table.name)
+    expression = parsed(condition, table.iceberg.schema(), table.name)
     with translating_errors(table, "reading its files"):
-        return _Question(table, condition, wanted, view).answer()
+        return _Question(table, condition, expression, view).answer()
 
 
 class _Question:
@@ -131,7 +131,7 @@ class _Question:
         metadata = table.iceberg.metadata
         ids = [raw.snapshot_id for raw in metadata.snapshots]
         self._known: dict[int, Node] = {id: node_of(metadata, id, by_id.get(id)) for id in ids}
-        self._past = Past(table)
+        self._earlier_metadata = EarlierMetadata(table)
         self._answer = Why(table=table.name, condition=text, commits=by_id)
 
     def answer(self) -> Why:
@@ -155,10 +155,10 @@ class _Question:
 
     def _expired(self, sequence: int) -> Node | None:
         """An expired snapshot, looked up by its sequence number in earlier metadata files."""
-        past = self._past.holding(sequence)
-        if past is None:
+        found = self._earlier_metadata.with_sequence_number(sequence)
+        if found is None:
             return None
-        metadata, id = past
+        metadata, id = found
         commit = self._answer.commits[id] = commit_in(metadata, id, self._view.places, self._view.checkpoints)
         self._answer.expired.add(id)
         return node_of(metadata, id, commit)
@@ -209,14 +209,14 @@ class _Question:
         answer = self._answer
         if answer.key:
             try:
-                return self._walk(having(values, answer.key))
+                return self._walk(same_values(values, answer.key))
             except TooMany:
                 names = ", ".join(answer.key)
                 answer.notes.append(f"too many rows have the same {names}: other versions are not shown.")
                 answer.key, answer.key_from = (), ""
         columns = comparable(self._table.iceberg.schema())
         try:
-            return self._walk(having(values, columns)) if columns else None
+            return self._walk(same_values(values, columns)) if columns else None
         except TooMany:
             return None
 
@@ -269,7 +269,7 @@ class _Question:
         commit = self._answer.commits.get(version.origin.snapshots[0])
         if commit is None:
             return []
-        # Rows of a replay are shown by `_replayed`, and those that `--from` gave are in no span.
+        # Rows of a replay are shown by `_replayed`; rows that `--from` supplied are in no span of the source.
         if (commit.pipeline or "").endswith(REPLAY) or commit.instead is not None:
             key = {}
         redone = self._answer.commits.get(commit.redone) if commit.redone is not None else None

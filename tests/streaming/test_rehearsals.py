@@ -32,7 +32,7 @@ def rehearse(world: Any, pipeline: Any, *, last: int = 100, keys: Sequence[str] 
     history = committed(plan)
     before = checksums(world.folder)
     found = Rehearsal(
-        plan=plan, spark=world.spark, history=history, made=history.batches[-last:], keys=keys, most=most, some=10**6
+        plan=plan, spark=world.spark, history=history, commits=history.batches[-last:], keys=keys, most=most, some=10**6
     ).run()
     assert checksums(world.folder) == before
     return found

@@ -1,4 +1,4 @@
-"""Rereads committed batches: the log of their spans in a checkpoint, and sources resumed at recorded positions."""
+"""Reads the input of committed batches again: the offset log of a checkpoint, and sources at recorded positions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Unread(Exception):
 
 
 def offset_log(checkpoint: Checkpoint) -> OffsetLog | None:
-    """The log of the batches in a checkpoint; None if the checkpoint is damaged or was never used."""
+    """The offset log of a checkpoint; None if the checkpoint is damaged or was never used."""
     try:
         identity = checkpoint.identity()
         if identity is None:
@@ -64,14 +64,14 @@ class Sources:
         """The followed sources; none for a pipeline that reads its sources once."""
         return {index: source for index, source in self.sources.items() if self.plan.reads[index].source.streaming}
 
-    def resume(self, made: Sequence[CommittedBatch], reruns: Sequence[Rerun]) -> None:
+    def resume(self, commits: Sequence[CommittedBatch], reruns: Sequence[Rerun]) -> None:
         """Resumes each followed source at its last recorded position.
 
         Raises:
             HeliosError: A source was replaced, or no batch has read it.
         """
         entries: dict[str, Entry] = {}
-        for position in (*(batch.position for batch in made), *(rerun.position for rerun in reruns)):
+        for position in (*(batch.position for batch in commits), *(rerun.position for rerun in reruns)):
             entries |= {entry["source"]: entry for entry in position["sources"] if entry.get("place") is not None}
         for source in self.followed.values():
             entry = self._entry(source, entries)
@@ -126,7 +126,7 @@ class Sources:
             raise Unread(f"{name}, which is read once, has changed since")
         return now
 
-    def pins(self, rerun: Rerun, made: CommittedBatch | None) -> Entry:
+    def pins(self, rerun: Rerun, committed: CommittedBatch | None) -> Entry:
         """The snapshots of the tables that a batch joins, by the number of the source in the plan.
 
         Raises:
@@ -134,7 +134,7 @@ class Sources:
         """
         if not self.plan.streaming:
             return {}
-        recorded = made.commit.plan if made is not None else None
+        recorded = committed.commit.plan if committed is not None else None
         names = [read.name for read in self.plan.reads]
         if recorded is not None:
             names = [str(source["name"]) for source in recorded.plan["sources"]]
@@ -172,9 +172,9 @@ def source_start(source: Source) -> str:
     return str(declared) if declared is not None else source.read_plan.source.label()
 
 
-def newly_joined(plan: Plan, made: Sequence[CommittedBatch]) -> list[str]:
+def newly_joined(plan: Plan, commits: Sequence[CommittedBatch]) -> list[str]:
     """The joined tables that the last commit did not read; the rehearsal reads their current state."""
-    recorded = made[-1].commit.plan if made else None
+    recorded = commits[-1].commit.plan if commits else None
     if recorded is None or not plan.streaming:
         return []
     names = {str(source["name"]) for source in recorded.plan["sources"]}

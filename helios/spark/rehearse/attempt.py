@@ -61,7 +61,7 @@ class CannotRead(Exception):
 
 
 class RehearsalRun(Silent):
-    """The run of a rehearsal, which counts rejected rows and collects notes."""
+    """The run of a rehearsal: it counts rejected rows and collects notes."""
 
     once = True
 
@@ -99,8 +99,8 @@ class AttemptResult:
         numbers: The batch numbers in the lake, by commit.
         unread: Why batches were not read, by commit.
         failed: The errors of batches, by commit.
-        first_left_out: The first commit that was not run, because the limit of rows was reached, or because the script
-            failed before; None if all were run.
+        first_left_out: The first commit that was not run, because the limit of rows was reached or the script failed
+            before; None if all were run.
         notes: The notes of the run.
     """
 
@@ -118,7 +118,7 @@ class AttemptResult:
     first_left_out: int | None = None
     notes: list[str] = field(default_factory=list)
 
-    def whole(self, index: int) -> bool:
+    def is_complete(self, index: int) -> bool:
         """True if all batches of a commit were run without an error."""
         return index in self.rows and index not in self.unread and index not in self.failed
 
@@ -147,7 +147,7 @@ class Attempt:
 
     @property
     def appends(self) -> bool:
-        """True if no batch depends on the rows of the target."""
+        """True if the mode only adds rows, so that no batch depends on the rows of the target."""
         return self.plan.write.mode.traits.only_adds
 
     @contextmanager
@@ -267,18 +267,18 @@ class Attempt:
     # the batches
 
     def _run(self, job: Job, sources: Sources, run: RehearsalRun, result: AttemptResult) -> None:
-        number = used = 0
+        number = rows = 0
         result.base = _head(result.table)
         for index, reruns in _by_commit(self.reruns, self.first):
             # None for the batches after the last commit, which wrote nothing.
             commit = self.commits[index] if index < len(self.commits) else None
-            if used >= self.most:
+            if rows >= self.most:
                 result.first_left_out = index
                 return
             before, run.rejected_rows = _head(result.table), 0
             try:
                 for rerun in reruns:
-                    used += self._batch(job, sources, number, rerun, result)
+                    rows += self._batch(job, sources, number, rerun, result)
                     result.numbers.setdefault(index, []).append(number)
                     number += 1
             except Unread as problem:
@@ -293,11 +293,11 @@ class Attempt:
                 if not self.appends:
                     result.first_left_out = index + 1
                     return
-            number += 1  # a batch that failed has used this number
-            used += commit.rows if commit is not None else 0
+            number += 1  # a failed batch has used this number
+            rows += commit.rows if commit is not None else 0
             result.rejected[index] = run.rejected_rows
             result.rows.setdefault(index, 0)
-            if result.whole(index):
+            if result.is_complete(index):
                 result.index_of |= dict.fromkeys(_since(result.table, before), index)
 
     def _batch(self, job: Job, sources: Sources, number: int, rerun: Rerun, result: AttemptResult) -> int:
@@ -306,7 +306,7 @@ class Attempt:
         batch, pins = sources.batch(number, rerun), sources.pins(rerun, past)
         if pins:
             job.checkpoint.pin(number, pins)
-        # Stands for the DataFrame of Spark's stream; its rows are not used.
+        # A stand-in for the DataFrame of Spark's stream; its rows are not used.
         tick = self.spark.range(0).toDF("tick") if job.plan.streaming else None
         try:
             with callback_scope(), scan_task_scope(), collect_scan_metrics(job.tables):
@@ -354,6 +354,6 @@ def rejected_by_step(result: AttemptResult, spark: SparkSession) -> Mapping[str,
     counts: dict[str, int] = {}
     for batch, step, reason, count in spark.table(name.sql).groupBy("batch", "step", "reason").count().collect():
         # A batch pipeline numbers the batches of its quarantine separately: without a commit, all of its rows count.
-        if not result.plan.streaming or (batch in index_of and result.whole(index_of[batch])):
+        if not result.plan.streaming or (batch in index_of and result.is_complete(index_of[batch])):
             counts[step or reason] = counts.get(step or reason, 0) + count
     return counts

@@ -34,7 +34,7 @@ ALL = -1
 """The owner of the sum of all commits."""
 DIGITS = {DoubleType: 12, FloatType: 6}
 """The significant digits to which floating-point numbers are compared: their sums depend on the order of rows."""
-JSON = {**JSON_TIMES, "ignoreNullFields": "false"}
+JSON_OPTIONS = {**JSON_TIMES, "ignoreNullFields": "false"}
 
 
 @dataclass(frozen=True)
@@ -104,9 +104,9 @@ def compare(
             return Differences({}, Counts(), (), (), ())
         after = delta if appends else _after_each(delta, fields)
         each = dict(_counted(after, fields, paired=bool(keys)))
-        whole = net(delta.withColumn(OWNER, F.lit(ALL)), fields, (OWNER, KEY), SIGN)
-        total = dict(_counted(whole, fields, paired=bool(keys))).get(ALL, Counts())
-        added, missing, changed = _samples(whole, fields, samples, paired=bool(keys))
+        overall = net(delta.withColumn(OWNER, F.lit(ALL)), fields, (OWNER, KEY), SIGN)
+        total = dict(_counted(overall, fields, paired=bool(keys))).get(ALL, Counts())
+        added, missing, changed = _samples(overall, fields, samples, paired=bool(keys))
         return Differences(each, total, added, missing, changed)
 
 
@@ -116,11 +116,11 @@ def _signed(
     """The rows that a table's changes added, with this sign, and those that they removed, with the opposite sign."""
     read = ReadPlan(source=Iceberg.source(side.name.within, catalog=side.name.catalog), table=side.name)
     own = spark_schema(spark, side.table).fields
-    # Without row lineage, merge-on-read changes can be read only with keys. They only pair images: any columns will do.
-    by = tuple(keys) or tuple(field.name for field in own if field.dataType.typeName() not in ("map", "variant"))
+    # Without row lineage, merge-on-read changes need keys. They only pair images, so any columns serve.
+    pairing = tuple(keys) or tuple(field.name for field in own if field.dataType.typeName() not in ("map", "variant"))
     if side.to is None or not side.owners:
         return None
-    rows = read_changes(spark, read, side.after, side.to, by)
+    rows = read_changes(spark, read, side.after, side.to, pairing)
     kind, _, commit = CHANGE_COLUMNS
     owner = F.create_map(*(F.lit(value) for pair in side.owners.items() for value in pair))
     signs = F.when(F.col(kind).isin(DELETE, UPDATE_BEFORE), -sign).otherwise(sign).cast("bigint")
@@ -149,12 +149,12 @@ def _delta(
         return
     counted = net(reduce(DataFrame.unionAll, parts), fields, (OWNER,), SIGN)
     names = keys or [field.name for field in fields]
-    key = F.to_json(F.struct(*map(quoted, names)), JSON)
-    kept = counted.withColumn(KEY, key).persist()
+    key = F.to_json(F.struct(*map(quoted, names)), JSON_OPTIONS)
+    cached = counted.withColumn(KEY, key).persist()
     try:
-        yield None if kept.isEmpty() else kept
+        yield None if cached.isEmpty() else cached
     finally:
-        kept.unpersist()
+        cached.unpersist()
 
 
 def _after_each(delta: DataFrame, fields: Sequence[StructField]) -> DataFrame:

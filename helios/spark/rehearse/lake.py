@@ -92,7 +92,7 @@ def by_real_names(text: str, plan: Plan, lake_plan: Plan) -> str:
 
 @contextmanager
 def errors_by_real_names(plan: Plan, lake_plan: Plan) -> Iterator[None]:
-    """Replaces the lake's names in errors by the real ones, which are those that the user knows."""
+    """Replaces the lake's names in errors by the real ones, which the user knows."""
     try:
         yield
     except HeliosError as error:
@@ -109,7 +109,7 @@ def declare(spark: SparkSession, lake: Catalog) -> None:
 
 
 def clone(spark: SparkSession, real: JavaTable, name: TableName, folder: Path, base: int | None) -> JavaTable:
-    """Registers a table in the lake that starts as a snapshot of another table: it shares the files, and adds its own.
+    """Registers a table in the lake that starts at a snapshot of another table and shares its files.
 
     Args:
         spark: The session.
@@ -141,7 +141,7 @@ def clone(spark: SparkSession, real: JavaTable, name: TableName, folder: Path, b
 
 
 def as_of(metadata: Metadata, location: str, base: int | None) -> Metadata:
-    """The metadata of a new table, whose history is that of one snapshot of another table.
+    """The metadata of a new table whose history is that of one snapshot of another table.
 
     Args:
         metadata: The metadata of the other table.
@@ -156,7 +156,7 @@ def as_of(metadata: Metadata, location: str, base: int | None) -> Metadata:
         >>> [each["snapshot-id"] for each in copy["snapshots"]], copy["current-snapshot-id"], copy["properties"]
         ([2, 1], 2, {'gc.enabled': 'false'})
     """
-    snapshots = {each["snapshot-id"]: each for each in metadata.get("snapshots") or ()}
+    snapshots = {raw["snapshot-id"]: raw for raw in metadata.get("snapshots") or ()}
     kept = []
     snapshot = snapshots.get(base) if base is not None else None
     while snapshot is not None:

@@ -27,7 +27,7 @@ from helios.table.refs import REPLAY
 from helios.table.rehearsal import CommittedBatch, History, Rerun, reruns
 
 PARTS = ("step", "source", "mode", "path")
-"""The parts of a plan that decide which rows come out."""
+"""The parts of a plan that determine its rows."""
 
 
 @dataclass(kw_only=True)
@@ -38,7 +38,7 @@ class Rehearsal:
         plan: The pipeline, as the script declares it now.
         spark: The session.
         history: All batches of the pipeline in its target.
-        made: The batches to rehearse, oldest first.
+        commits: The commits to rehearse, oldest first.
         keys: The columns that pair rows, if the mode has no keys of its own.
         most: The limit of rows that are written and compared; the commit that reaches it is the last.
         some: How many rows of each kind the result shows.
@@ -49,7 +49,7 @@ class Rehearsal:
     plan: Plan
     spark: SparkSession
     history: History
-    made: Sequence[CommittedBatch]
+    commits: Sequence[CommittedBatch]
     keys: Sequence[str] = ()
     most: int = 1_000_000
     some: int = 10
@@ -63,56 +63,56 @@ class Rehearsal:
             HeliosError: The pipeline cannot be rehearsed, or none of its commits can be read again.
         """
         log = offset_log(Checkpoint(self.spark, self.plan.checkpoint))
-        again, self.unread = reruns(self.made, log)
+        batches, self.unread = reruns(self.commits, log)
         if self._has_later_commits():
-            again = [rerun for rerun in again if rerun.owner < len(self.made)]
+            batches = [rerun for rerun in batches if rerun.owner < len(self.commits)]
         first = 0
         while True:
-            first = self._first_readable(first, again)
-            attempt = self._attempt(first, again)
+            first = self._first_readable(first, batches)
+            attempt = self._attempt(first, batches)
             try:
                 with attempt.run() as result:
                     unread = {**self.unread, **result.unread}
-                    if all(index in unread for index in range(len(self.made))):
+                    if all(index in unread for index in range(len(self.commits))):
                         raise self._nothing_readable(unread)
                     return self._report(attempt, result)
             except CannotRead as problem:
                 self.unread[problem.index] = problem.why
-                if problem.index >= len(self.made):  # batches after the last commit
-                    again = [rerun for rerun in again if rerun.owner < len(self.made)]
+                if problem.index >= len(self.commits):  # batches after the last commit
+                    batches = [rerun for rerun in batches if rerun.owner < len(self.commits)]
                 else:
                     first = problem.index + 1
 
-    def _attempt(self, first: int, again: Sequence[Rerun]) -> Attempt:
+    def _attempt(self, first: int, batches: Sequence[Rerun]) -> Attempt:
         return Attempt(
             plan=self.plan,
             spark=self.spark,
-            commits=self.made,
-            reruns=again,
+            commits=self.commits,
+            reruns=batches,
             first=first,
             most=self.most,
             folder=self.folder,
         )
 
     def _has_later_commits(self) -> bool:
-        """True if the pipeline has committed since: later batches in its log may then have written rows."""
+        """True if the pipeline has committed since, so that later batches of its log may have written rows."""
         table = tables.load_table(self.spark, self.plan.write.table)
         known = known_records(table) if table is not None else {}
         names = [name for name in self.plan.write.pipelines if name in known]
-        newest = self.made[-1]
+        newest = self.commits[-1]
         return not names or (known[names[0]].checkpoint, known[names[0]].batch) != (newest.checkpoint, newest.batch)
 
-    def _first_readable(self, first: int, again: Sequence[Rerun]) -> int:
-        """The index of the commit to start at: from there on, all commits may be readable, or any commit of an append.
+    def _first_readable(self, first: int, batches: Sequence[Rerun]) -> int:
+        """The index of the commit to start at: an append needs one readable commit from there on, other modes need all.
 
         Raises:
             InputError: There is no such commit.
         """
-        readable = {rerun.owner for rerun in again} - self.unread.keys()
-        appends = self._attempt(first, again).appends
-        while first < len(self.made):
-            later = range(first, len(self.made))
-            commit = self.made[first]
+        readable = {rerun.owner for rerun in batches} - self.unread.keys()
+        appends = self._attempt(first, batches).appends
+        while first < len(self.commits):
+            later = range(first, len(self.commits))
+            commit = self.commits[first]
             if not appends and not commit.base:
                 self.unread[first] = f"snapshot {commit.parent}, the state before it, has expired"
             elif (any if appends else all)(index in readable for index in later):
@@ -134,18 +134,20 @@ class Rehearsal:
     def _report(self, attempt: Attempt, result: AttemptResult) -> Rehearsed:
         columns, lines = self._columns(result)
         keys = self._keys(columns)
-        rehearsed = [index for index in range(len(self.made)) if result.whole(index)]
-        index_of = {snapshot: index for index in rehearsed for snapshot in self.made[index].snapshots}
+        rehearsed = [index for index in range(len(self.commits)) if result.is_complete(index)]
+        index_of = {snapshot: index for index in rehearsed for snapshot in self.commits[index].snapshots}
         real = Side(
             self.plan.write.table,
             result.real,
-            self.made[rehearsed[0]].parent if rehearsed else None,
-            self.made[rehearsed[-1]].snapshots[-1] if rehearsed else None,
+            self.commits[rehearsed[0]].parent if rehearsed else None,
+            self.commits[rehearsed[-1]].snapshots[-1] if rehearsed else None,
             index_of,
         )
-        copy = Side(result.plan.write.table, result.table, result.base, _newest(result), result.index_of)
+        rehearsed_side = Side(result.plan.write.table, result.table, result.base, _newest(result), result.index_of)
         with scan_task_scope():
-            compared = compare(self.spark, real, copy, columns, keys, appends=attempt.appends, samples=self.some)
+            compared = compare(
+                self.spark, real, rehearsed_side, columns, keys, appends=attempt.appends, samples=self.some
+            )
         return Rehearsed(
             pipeline=self.plan.pipeline,
             target=self.plan.write.table.text,
@@ -170,22 +172,22 @@ class Rehearsal:
         """
         mode = self.plan.write.mode
         known = {name.lower(): name for name in columns}
-        own = [*mode.keys, *([VALID_FROM] if VALID_FROM in mode.added_columns else [])]
-        wanted = own or list(self.keys)
-        not_compared = [name for name in wanted if name.lower() not in known]
-        if not_compared and not own:
+        mode_keys = [*mode.keys, *([VALID_FROM] if VALID_FROM in mode.added_columns else [])]
+        keys = mode_keys or list(self.keys)
+        not_compared = [name for name in keys if name.lower() not in known]
+        if not_compared and not mode_keys:
             raise InputError(
                 f"--key {not_compared[0]} is not a column that both {self.plan.write.table.text} and the script have.",
                 fix=f"name one of {', '.join(columns)}.",
             )
-        return [known[name.lower()] for name in wanted] if not not_compared else []
+        return [known[name.lower()] for name in keys] if not not_compared else []
 
     def _columns(self, result: AttemptResult) -> tuple[list[str], list[str]]:
-        """The columns to compare, and lines on columns that the current script adds, drops, or gives another type."""
+        """The columns to compare, and a line for each column that the current script adds, drops or retypes."""
         result.table.refresh()
         before = {field.name: field.dataType.simpleString() for field in tables.spark_schema(self.spark, result.real)}
         after = {field.name: field.dataType.simpleString() for field in tables.spark_schema(self.spark, result.table)}
-        last_plan = self.made[-1].commit.plan
+        last_plan = self.commits[-1].commit.plan
         schema = last_plan.plan.get("schema") if last_plan is not None else None
         written = {str(column["name"]).lower() for column in schema} if schema else {name.lower() for name in before}
         stored = result.columns
@@ -199,7 +201,7 @@ class Rehearsal:
         return [name for name in before if name in after and name not in gone], lines
 
     def _commits(self, attempt: Attempt, result: AttemptResult, compared: Differences) -> Iterator[RehearsedCommit]:
-        for index, commit in enumerate(self.made):
+        for index, commit in enumerate(self.commits):
             unread = self.unread.get(index) or result.unread.get(index, "")
             if not unread and index < attempt.first:
                 unread = "it comes before a commit that cannot be read again"
@@ -215,7 +217,7 @@ class Rehearsal:
                 unread=unread,
                 failed=result.failed.get(index, ""),
             )
-        after = len(self.made)
+        after = len(self.commits)
         if after in result.rows or after in result.failed or after in self.unread:
             yield RehearsedCommit(
                 snapshot=None,
@@ -235,7 +237,7 @@ class Rehearsal:
     def _rejects(self, result: AttemptResult, rehearsed: Sequence[int]) -> Iterator[Rejects]:
         """The counts of rejected rows, by expectation."""
         now = rejected_by_step(result, self.spark)
-        after = [len(self.made)] if result.whole(len(self.made)) else []
+        after = [len(self.commits)] if result.is_complete(len(self.commits)) else []
         before = self._rejected_before([*rehearsed, *after])
         for step in dict.fromkeys((*(before or {}), *now)):
             yield Rejects(step=step, before=before.get(step, 0) if before is not None else None, now=now.get(step, 0))
@@ -263,23 +265,23 @@ class Rehearsal:
 
     def _rejected_by(self, index: int, batch: int, at: float) -> bool:
         """True if a commit rejected rows of this batch at this time; each checkpoint numbers its batches from 0."""
-        begin = self.history.batches.index(self.made[0])
+        begin = self.history.batches.index(self.commits[0])
         before = self.history.batches[begin + index - 1] if begin + index else None
         if before is not None and at <= before.committed.timestamp():
             return False
-        if index == len(self.made):
-            return batch > self.made[-1].batch
-        commit = self.made[index]
+        if index == len(self.commits):
+            return batch > self.commits[-1].batch
+        commit = self.commits[index]
         return commit.follows < batch <= commit.batch and at <= commit.committed.timestamp()
 
     def _replays(self) -> bool:
         """True if rejected rows were replayed since, and so are no longer in the quarantine."""
         names = {name + REPLAY for name in self.plan.write.pipelines}
-        return any(other.pipeline in names for other in self.history.since(self.made[0].snapshots[0]))
+        return any(other.pipeline in names for other in self.history.since(self.commits[0].snapshots[0]))
 
     def _steps(self) -> Iterator[str]:
         """How the plan differs from that of the last commit, each new step with its line."""
-        last_plan = self.made[-1].commit.plan
+        last_plan = self.commits[-1].commit.plan
         if last_plan is None:
             return
         lines = {f"+ {step.text()}": str(step.origin) for step in self.plan.stream.steps}
@@ -290,21 +292,21 @@ class Rehearsal:
 
     def _notes(self, attempt: Attempt, result: AttemptResult) -> Iterator[str]:
         yield from unrepeatable(self.plan)
-        for name in newly_joined(self.plan, self.made):
+        for name in newly_joined(self.plan, self.commits):
             yield f"{name} was not joined at that time, and is read as it is now"
-        if self.made[-1].commit.plan is None:
+        if self.commits[-1].commit.plan is None:
             yield "the steps of the last commit are unknown: no checkpoint has their plan"
-        if self.history.refilled and self.made[0] is self.history.batches[0]:
+        if self.history.refilled and self.commits[0] is self.history.batches[0]:
             yield "commits before the last full refresh are left out"
         if self._replays():
             yield "rejected rows were replayed since: how many there were at the time is unknown"
-        others = self.history.since(self.made[attempt.first].snapshots[0])
-        yield from _of_others(others, self.history.names, appends=attempt.appends)
+        others = self.history.since(self.commits[attempt.first].snapshots[0])
+        yield from _notes_on_others(others, self.history.names, appends=attempt.appends)
         if result.first_left_out is not None and (attempt.appends or not result.failed):
             yield f"--rows {self.most:,} was reached: later commits are not rehearsed"
 
 
-def _of_others(others: Sequence[Commit], names: Sequence[str], *, appends: bool) -> Iterator[str]:
+def _notes_on_others(others: Sequence[Commit], names: Sequence[str], *, appends: bool) -> Iterator[str]:
     """Notes on the commits of other writers and of the pipeline's own backfills, which a rehearsal does not repeat.
 
     Args:
@@ -317,12 +319,12 @@ def _of_others(others: Sequence[Commit], names: Sequence[str], *, appends: bool)
     writers = sorted({commit.pipeline or "another writer" for commit in relevant if commit.repairs not in names})
     if backfills:
         newest = f"snapshot {backfills[-1].snapshot}" + (" and earlier ones" if len(backfills) > 1 else "")
-        means = (
+        effect = (
             "the rows that each commit added are compared, and not those that replaced them"
             if appends
             else "what it changed is left out, and batches that changed the same rows may differ"
         )
-        yield f"a backfill of the pipeline has replaced rows since ({newest}): {means}"
+        yield f"a backfill of the pipeline has replaced rows since ({newest}): {effect}"
     if writers and appends:
         yield (
             f"others have removed rows since ({', '.join(writers)}): the rows that each commit added are compared, and "

@@ -46,7 +46,7 @@ class Rejects:
 
 @dataclass(frozen=True, kw_only=True)
 class RehearsedCommit:
-    """A commit, and what the current script makes of its input.
+    """A commit, compared with what the current script writes from its input.
 
     Attributes:
         snapshot: The commit's last snapshot; None for batches after the last commit, which wrote nothing.
@@ -105,7 +105,7 @@ class Rehearsed:
 
     @property
     def anything(self) -> bool:
-        """True if anything would have come out differently."""
+        """True if the current script would have written, stored or rejected anything else."""
         rejected = any(step.before is not None and step.before != step.now for step in self.rejects)
         commits = any(commit.differs or commit.failed for commit in self.commits)
         return bool(self.differs or self.columns or rejected or commits)
