@@ -30,7 +30,7 @@ from helios.spark.replay.routed import Routed
 from helios.spark.replay.standing import Standing
 from helios.spark.replay.upsert_state import ReplayedUpsertState
 from helios.spark.run.query import keeps_state
-from helios.spark.sinks.accepted import record_applied_batches
+from helios.spark.sinks.applied_batches import record_applied_batches
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.kinds import TABLES
 from helios.spark.sinks.ledger import Ledger

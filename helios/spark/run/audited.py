@@ -5,8 +5,8 @@ from __future__ import annotations
 from helios.errors import LedgerError
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.upsert_keys import upsert_state
-from helios.spark.sinks.accepted import with_applied_batches
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
+from helios.spark.sinks.applied_batches import with_applied_batches
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.table.refs import LEDGER

@@ -19,7 +19,7 @@ from helios.spark.iceberg.validators import HeadValidator
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.types.files import JavaExpression
 from helios.spark.sinks.ledger import Ledger
-from helios.spark.sinks.rollbacks import replays_forgotten
+from helios.spark.sinks.rollbacks import records_before_replays
 from helios.table.ledger import Record, Starts
 from helios.table.refs import LEDGER, MAIN
 
@@ -107,8 +107,8 @@ def empty(ledger: Ledger, claim: Record, pipelines: Iterable[str], retry: Retry)
     update = transaction.updateProperties().set(ledger.key, record.as_json())
     for name in pipelines:
         update = update.remove(LEDGER + name) if name != ledger.pipeline else update
-    for key, forgotten in replays_forgotten(table, pipelines).items():  # the replayed rows are gone, too
-        update = update.set(key, forgotten)
+    for key, text in records_before_replays(table, pipelines).items():  # the replayed rows are gone, too
+        update = update.set(key, text)
     update.commit()
     commit.commit(table, transaction, operations, CommitRetries(retry))
 

@@ -295,7 +295,9 @@ class StartupValidator:
         claim = replace(first_claim(plan, identity, old, self.beside), keys=keys)
         if existing is None and old is not None and table is not None and keeps_inputs(plan):
             # The stored record, since `old` may name the head instead: inputs that were rolled back do not count.
-            kept = AppendLedger(context, table, plan.write.table, self.branch).carried(self._last_record(table) or old)
+            kept = AppendLedger(context, table, plan.write.table, self.branch).without_rolled_back(
+                self._last_record(table) or old
+            )
             claim = replace(claim, position=kept.position, appended=kept.appended)
         if table is None:
             table = create(self.spark, plan, plan.write.table, df, {context.ledger_key: claim.as_json()})
@@ -322,7 +324,7 @@ class StartupValidator:
         id = known or (old.checkpoint if old is not None else "")
         ledger = replace(self.context, checkpoint_id=id).ledger(table, self.branch, self.plan.write.table)
         if self.new_checkpoint and old is not None:
-            return ledger.guard.accepted(old, ledger.head())
+            return ledger.guard.for_new_checkpoint(old, ledger.head())
         ledger.refuse_rollback(old)
         return old
 

@@ -34,7 +34,7 @@ EXPIRED = -1
 
 
 def keeps_inputs(plan: Plan) -> bool:
-    """True for a batch pipeline that would duplicate rows if it read the same inputs again, due to its mode."""
+    """True for a batch pipeline whose mode would duplicate rows if the same inputs were read again."""
     return not plan.streaming and not plan.write.mode.traits.reruns
 
 
@@ -228,7 +228,7 @@ class AppendLedger(Ledger):
             known = known.add(entry, combines=self._combines)
         return known
 
-    def carried(self, old: Record) -> Record:
+    def without_rolled_back(self, old: Record) -> Record:
         """The record for a new checkpoint, without inputs that were rolled back.
 
         Args:

@@ -22,7 +22,7 @@ from helios.spark.iceberg.history import History
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaMap
-from helios.spark.sinks.accepted import record_applied_batches
+from helios.spark.sinks.applied_batches import record_applied_batches
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Commit, CommitOptions, Conflict
 from helios.spark.sinks.protocol import Absent, Outcome, Partial, Staged

@@ -102,13 +102,13 @@ def _records(sink: KafkaSink, df: DataFrame) -> DataFrame:
     if sink.format == "json":
         value = F.to_json(F.struct(*[F.col(quoted(name)) for name in df.columns]), JSON_OPTIONS)
     else:
-        wanted: DataType = StringType() if sink.format == "string" else BinaryType()
+        required: DataType = StringType() if sink.format == "string" else BinaryType()
         kind = _type(sink, df, sink.valued_by, f"value({sink.format!r}, {sink.valued_by!r})")
-        if kind != wanted:
+        if kind != required:
             raise InputError(
-                f"{sink.label()}: {sink.valued_by} is {kind.simpleString()}, not {wanted.simpleString()}.",
+                f"{sink.label()}: {sink.valued_by} is {kind.simpleString()}, not {required.simpleString()}.",
                 where=sink.origin,
-                fix=f'write value("{sink.format}", "CAST(... AS {wanted.simpleString()})").',
+                fix=f'write value("{sink.format}", "CAST(... AS {required.simpleString()})").',
             )
         value = F.expr(sink.valued_by)
     columns: list[Column] = [value.alias("value")]

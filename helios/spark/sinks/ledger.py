@@ -47,7 +47,7 @@ class Ledger:
         steps: The fingerprint of its steps.
         branch: The branch that it writes to; None for main.
         guard: Checks that the target still has its last batch; by default, the batch that the record names.
-        upserts: The terms of its upserts, as `helios.plan.other_upserts.upsert_terms` gives them.
+        upserts: The terms of its upserts, as `helios.plan.other_upserts.upsert_terms` returns them.
         keys: The folder of its upsert state; None if other pipelines cannot read it.
     """
 
@@ -105,7 +105,7 @@ class Ledger:
         update.commit()
 
     def last(self) -> Record | None:
-        """The pipeline's record, as `load` gives it; refuses a target that was rolled back."""
+        """The pipeline's record, as `load` returns it; refuses a target that was rolled back."""
         record = self.load()
         self.refuse_rollback(record)
         return record
@@ -369,7 +369,7 @@ class Ledger:
         return True
 
     def resolve_failure(self, error: Py4JJavaError, batch: Batch) -> Commit | None:
-        """The commit, if it landed despite the error; None if it may be retried; otherwise raises."""
+        """The commit if it landed despite the error; None if it may be retried; raises for any other outcome."""
         batch = replace(batch, replayed=True)
         kind, message = java_class(error), java_message(error)
         if kind in CONFLICTS:

@@ -31,9 +31,9 @@ from helios.spark.jvm.sql import quoted
 HELPERS = (ORDER, DELETED)
 RANK = "__helios_rank"
 BROADCAST_ROWS = 500_000
-"""The most keys of a batch that are broadcast to the scan of the target: about 50 MB, hashed."""
+"""The maximum number of a batch's keys that are broadcast to the scan of the target: about 50 MB, hashed."""
 FEW_KEYS = 5_000
-"""The most rows of a batch whose keys the driver compares with the keys that other writers append meanwhile."""
+"""The maximum number of a batch's rows whose keys the driver compares with keys that other writers append."""
 
 BOUNDS: Mapping[type[DataType], Callable[[Column], Column]] = {
     IntegralType: lambda end: end,
@@ -101,11 +101,13 @@ def _in_one_partition(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
     """Changes that are ordered by their place; Spark fails if the changes of a key are in two partitions."""
     per_key, partition = Window.partitionBy(*map(quoted, keys)), F.col(ORDER)["partition"]
     first, last = F.min(partition).over(per_key), F.max(partition).over(per_key)
-    return rows.withColumn(ORDER, F.when(first != last, _scattered(first, last, keys)).otherwise(F.col(ORDER)))
+    return rows.withColumn(
+        ORDER, F.when(first != last, _raise_two_partitions(first, last, keys)).otherwise(F.col(ORDER))
+    )
 
 
-def _scattered(partition: Column, other: Column, keys: tuple[str, ...]) -> Column:
-    """Raises, in Spark, that the changes of a key are in these two partitions."""
+def _raise_two_partitions(partition: Column, other: Column, keys: tuple[str, ...]) -> Column:
+    """A column that raises in Spark: the changes of a key are in these two partitions."""
     message = F.struct(
         F.concat(F.lit("partitions "), partition.cast("string"), F.lit(" and "), other.cast("string")).alias("at"),
         F.lit("both have changes of one key, and nothing says which are newer").alias("why"),
@@ -210,11 +212,11 @@ def validate_keys(
     rows_per_key = F.count(F.lit(1)).alias(RANK)
     grouped = df.withColumn(RANK, F.lit(1)) if ordered else df.groupBy(*map(quoted, (*keys, *also))).agg(rows_per_key)
     [row] = grouped.agg(F.count_if(reason.isNotNull()), F.max(RANK), F.sum(RANK), *ends).collect()
-    nulls, most, total, *values = row
+    nulls, most_per_key, total, *values = row
     if nulls:
         _refuse_invalid(df, reason, table, where)
-    if most is not None and most > 1:
-        _refuse_double(grouped, also, table, where)
+    if most_per_key is not None and most_per_key > 1:
+        _refuse_duplicate(grouped, also, table, where)
     rows = total or 0
     lows_and_highs = zip(bounded, values[::2], values[1::2], strict=True)
     few = len(bounded) == len(keys) and rows <= FEW_KEYS
@@ -229,7 +231,9 @@ def validate_keys(
 def collect_keys(df: DataFrame, kinds: Mapping[str, DataType]) -> list[tuple[object, ...]]:
     """The keys of a batch, as Iceberg's expressions take them."""
     compared = {key: COMPARED[base] for key, kind in kinds.items() for base in COMPARED if isinstance(kind, base)}
-    return [tuple(row) for row in df.select(*(give(F.col(quoted(key))) for key, give in compared.items())).collect()]
+    return [
+        tuple(row) for row in df.select(*(convert(F.col(quoted(key))) for key, convert in compared.items())).collect()
+    ]
 
 
 def _refuse_invalid(df: DataFrame, reason: Column, table: str, where: Origin | None) -> None:
@@ -244,10 +248,10 @@ def _refuse_invalid(df: DataFrame, reason: Column, table: str, where: Origin | N
     )
 
 
-def _refuse_double(keys: DataFrame, also: tuple[str, ...], table: str, where: Origin | None) -> None:
-    doubled = keys.where(F.col(RANK) > 1).drop(*also).head()
-    assert doubled is not None
-    row = doubled.asDict()
+def _refuse_duplicate(keys: DataFrame, also: tuple[str, ...], table: str, where: Origin | None) -> None:
+    duplicate = keys.where(F.col(RANK) > 1).drop(*also).head()
+    assert duplicate is not None
+    row = duplicate.asDict()
     count = row.pop(RANK)
     raise RunError(
         f"{count} rows of the batch for {table} have the key {shown(row)}, and no order tells which is the newest; "
@@ -277,6 +281,7 @@ def key_filter(rows: DataFrame, keys: tuple[str, ...], count: int | None = None)
 
 
 def shown(row: dict[str, object]) -> str:
+    """A row as messages show it: at most 200 characters, without the helper columns."""
     text = ", ".join(f"{k}={v!r}" for k, v in row.items() if k not in (*HELPERS, POSITION))
     return text if len(text) <= 200 else f"{text[:200]}..."
 
@@ -305,7 +310,7 @@ def drop_late(df: DataFrame, known: DataFrame | None, keys: tuple[str, ...], *, 
     fields = _fields_of(df) if changes else ()
     if fields == PLACE:
         former, partition = F.col("__helios_seen")["partition"], F.col(ORDER)["partition"]
-        checked = F.when(former != partition, _scattered(former, partition, keys)).otherwise(F.col(ORDER))
+        checked = F.when(former != partition, _raise_two_partitions(former, partition, keys)).otherwise(F.col(ORDER))
         joined = joined.withColumn(ORDER, checked)
     if EPOCH in fields:
         order, stored = _with_both_epochs(F.col(ORDER), F.col("__helios_seen"))
@@ -385,8 +390,8 @@ def versions(events: DataFrame, target: DataFrame, keys: tuple[str, ...], rememb
         ends = ends.unionByName(tombstones)
     deletes = ends.select("*", F.lit(True).alias(DELETED), F.lit(-1).alias("__helios_new"))
     every = known.unionByName(new).unionByName(deletes, allowMissingColumns=True)
-    first = Window.partitionBy(*named, VALID_FROM).orderBy(F.col("__helios_new").desc())
-    deduplicated = every.withColumn(RANK, F.row_number().over(first)).where(F.col(RANK) == 1).drop(RANK)
+    new_first = Window.partitionBy(*named, VALID_FROM).orderBy(F.col("__helios_new").desc())
+    deduplicated = every.withColumn(RANK, F.row_number().over(new_first)).where(F.col(RANK) == 1).drop(RANK)
     following = Window.partitionBy(*named).orderBy(VALID_FROM)
     ended = deduplicated.withColumn(VALID_TO, F.lead(VALID_FROM).over(following))
     # A version whose end is unchanged is left out; a delete ends versions and is not one itself.

@@ -40,7 +40,7 @@ CONTROL = "helios_mirror"
 NAME = re.compile(r"[\w-]+")
 """A table name that catalogs and storages accept; a catalog that wants lower case refuses others itself."""
 
-SINGLE = "Iceberg.sink(...).upsert()"  # the sink of one table, for messages
+SINGLE = "Iceberg.sink(...).upsert()"  # how messages write the sink of one table
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class MirrorSink(ManyTables):
                 split = {name: split_invalid(Built(df), self._mode(name)) for name, df in rows_by_table.items()}
                 rows_by_table = {name: built.df for name, built in split.items()}
                 rejected = [df for built in split.values() for df in built.rejected]
-            parts = [self._part(stack, batch, *opened) for opened in self._open(rows_by_table)]
+            parts = [self._staged_table(stack, batch, *opened) for opened in self._open(rows_by_table)]
             rejected += bad_records.rejected
             if self._quarantine is not None and not (parts and all(part.existing_commit for part in parts)):
                 self.context.observer.rejected(self._quarantine.write(batch, rejected))
@@ -141,7 +141,7 @@ class MirrorSink(ManyTables):
         accepted: dict[str, tuple[SourceTable, Mirrored]] = {}
         names_taken = self._sources()
         for table, seen in changes.tables.items():
-            former, keys = known.get(_parts(table), ("", seen.keys))
+            former, keys = known.get(_source_of(table), ("", seen.keys))
             if table is None or not seen.versions or not keys:
                 changes.refuse(table, keys)
                 continue
@@ -157,8 +157,8 @@ class MirrorSink(ManyTables):
                 self._report_misfit(table, misfit, changes)
                 changes.refuse(table, keys, misfit)
                 continue
-            accepted[name] = table, Mirrored(_parts(table), keys)
-        updated = {name: self._policy.updated(name, *parts, changes) for name, parts in accepted.items()}
+            accepted[name] = table, Mirrored(_source_of(table), keys)
+        updated = {name: self._policy.updated(name, *pair, changes) for name, pair in accepted.items()}
         rows_by_table = {
             name: self._rows_of(changes, name, table, mirrored.keys) for name, (table, mirrored) in accepted.items()
         }
@@ -256,7 +256,7 @@ class MirrorSink(ManyTables):
             )
 
     def _rows_of(self, changes: ChangesByTable, name: str, table: SourceTable, keys: Sequence[str]) -> DataFrame:
-        own = f"leave it out of another mirror, and give it a pipeline of its own: Cdc.debezium(...) >> {SINGLE}."
+        apart = f"leave it out of another mirror, and give it a pipeline of its own: Cdc.debezium(...) >> {SINGLE}."
         columns = changes.columns(table)
         missing = [key for key in keys if key.lower() not in {column.lower() for column in columns.names}]
         if missing:
@@ -265,7 +265,7 @@ class MirrorSink(ManyTables):
                 f"{table} has the key ({', '.join(keys)}), and its rows have no column {missing[0]}; nothing was "
                 "written.",
                 where=self._declared.origin,
-                fix=f"{renamed}set Debezium's message.key.columns to columns of the table; or {own}",
+                fix=f"{renamed}set Debezium's message.key.columns to columns of the table; or {apart}",
             )
         return changes.rows(table, keys)
 
@@ -299,7 +299,7 @@ class MirrorSink(ManyTables):
                 fix="drop or rename it, or mirror into another namespace; an empty table is accepted.",
             )
 
-    def _part(self, stack: ExitStack, batch: Batch, sink: TableSink, rows: DataFrame) -> StagedTable:
+    def _staged_table(self, stack: ExitStack, batch: Batch, sink: TableSink, rows: DataFrame) -> StagedTable:
         """Stages the rows of one table, unless the table has the batch."""
         batch = self._numbered(sink, batch)
         outcome = sink.find(batch)
@@ -308,6 +308,6 @@ class MirrorSink(ManyTables):
         return StagedTable(sink, stack.enter_context(sink.stage(batch, Built(rows))))
 
 
-def _parts(table: SourceTable | None) -> tuple[str, str, str, str]:
+def _source_of(table: SourceTable | None) -> tuple[str, str, str, str]:
     """A table in the form of `Mirrored.source`."""
     return (table.prefix, table.db, table.schema, table.table) if table is not None else ("", "", "", "")

@@ -38,9 +38,9 @@ def missing_column(spark: SparkSession, name: TableName, newest: NewestSchema | 
     table = tables.load_table(spark, name) if newest is not None else None
     if newest is None or table is None:
         return None
-    now = {str(field.name()).lower() for field in listed(table.schema().columns())}
+    present = {str(field.name()).lower() for field in listed(table.schema().columns())}
     earlier = {str(field.name()).lower() for schema in table.schemas().values() for field in listed(schema.columns())}
-    return next((column for column in newest.columns if column.lower() in earlier - now), None)
+    return next((column for column in newest.columns if column.lower() in earlier - present), None)
 
 
 def with_kept(spark: SparkSession, name: TableName, rows: DataFrame, newest: NewestSchema | None) -> DataFrame:

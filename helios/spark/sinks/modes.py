@@ -251,11 +251,11 @@ def _upsert(batch: ModeBatch[Upsert]) -> Iterator[Write]:
             if by_merge is None and native is not None and not _has_state(batch, pending) and native(pending):
                 return
             if by_merge is None:
-                by_merge = stack.enter_context(_merged(batch))
+                by_merge = stack.enter_context(_spark_merge(batch))
             by_merge(pending)
 
         if native is None:
-            by_merge = stack.enter_context(_merged(batch))
+            by_merge = stack.enter_context(_spark_merge(batch))
         yield write
 
 
@@ -277,8 +277,8 @@ def _watch(batch: ModeBatch[Upsert], pending: Transaction, narrow: Callable[[Dat
 
 
 @contextmanager
-def _merged(batch: ModeBatch[Upsert]) -> Iterator[Write]:
-    """An upsert by Spark's MERGE."""
+def _spark_merge(batch: ModeBatch[Upsert]) -> Iterator[Write]:
+    """The write of an upsert as a MERGE by Spark."""
     mode = batch.mode
     keys = mode.keys
     rows = merge.marked(batch.df, mode)
@@ -360,11 +360,11 @@ def _groups(batch: ModeBatch[Groups]) -> Iterator[Write]:
 @contextmanager
 def _persisted(df: DataFrame) -> Iterator[DataFrame]:
     """Persists rows that are read more than once."""
-    kept = df.persist()
+    persisted = df.persist()
     try:
-        yield kept
+        yield persisted
     finally:
-        kept.unpersist()
+        persisted.unpersist()
 
 
 WRITERS: Mapping[type[Mode], Callable[[ModeBatch[Any]], AbstractContextManager[Write]]] = {

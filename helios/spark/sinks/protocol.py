@@ -86,7 +86,7 @@ class Sink(Protocol):
     """True if a batch and its record are committed together, or not at all."""
 
     def number(self, spans: Sequence[Span]) -> int:
-        """The number of a batch pipeline's next batch: the last number again if the same inputs are not rerun."""
+        """The number of a batch pipeline's next batch: the last number again for the same inputs, unless repeated."""
         return 0
 
     def find(self, batch: Batch) -> Outcome:

@@ -47,7 +47,7 @@ an invalid key or route.
 
 OTHER_TABLE = "give .quarantine() a table of another name"
 BEHIND_REPLAY = f"{OTHER_TABLE}; the rows that stay in this one are then not replayed any more"
-"""The fix if the quarantine was rolled back to before a replay, whose rows another replay would duplicate."""
+"""The fix if a rollback of the quarantine undid a replay: another replay would duplicate its rows."""
 
 COEXIST = {f"write.{command}.isolation-level": "snapshot" for command in ("merge", "delete")}
 """Pipelines delete only their own rows, so rows that others add meanwhile are no conflict."""
@@ -61,7 +61,7 @@ class QuarantineSink(Sink):
         name: The table.
 
     Attributes:
-        holds: Whether the table has rejected rows of the last batch of `write`, or had some that are replaced now.
+        holds: Whether the last `write` found or wrote rejected rows of its batch, or replaced some.
     """
 
     transactional = True
@@ -313,8 +313,8 @@ class QuarantineSink(Sink):
             record = ledger.load()
             if record is None or record.checkpoint != ledger.checkpoint:
                 known = newest_record(table, self._plan.write.pipelines)
-                carried = ledger.continued(known) if known is not None else None
-                ledger.claim(carried or claim, forget=self._plan.was)
+                continued = ledger.continued(known) if known is not None else None
+                ledger.claim(continued or claim, forget=self._plan.was)
             self._ledger = ledger
         return self._ledger
 
@@ -390,5 +390,5 @@ class InputsLedger(AppendLedger, StepsLedger):
     @override
     def continued(self, record: Record) -> Record | None:
         if record.checkpoint != self.checkpoint:
-            record = self.guard.accepted(self.carried(record), self.head())
+            record = self.guard.for_new_checkpoint(self.without_rolled_back(record), self.head())
         return replace(record, checkpoint=self.checkpoint)

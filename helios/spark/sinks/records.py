@@ -22,7 +22,7 @@ def newest_record(table: JavaTable, pipelines: Iterable[str], branch: str | None
 
 
 def names_of(table: JavaTable, names: Iterable[str | None], record: Record | None) -> set[str]:
-    """The names that a pipeline has stamped; without a former name that another pipeline of its branch has now.
+    """The names that a pipeline has stamped, except former names that another pipeline of its branch has now.
 
     Args:
         table: The table.
@@ -32,7 +32,7 @@ def names_of(table: JavaTable, names: Iterable[str | None], record: Record | Non
     former: set[str] = set()
     for name in record.formerly if record is not None else ():
         text = table.properties().get(LEDGER + name)
-        # A record on another branch is no obstacle: its pipeline published that branch to this one, and goes on there.
+        # A record on another branch does not count: its pipeline published that branch to this one and continues there.
         if record is not None and (text is None or parse(text, LEDGER + name, table.name()).branch != record.branch):
             former.add(name)
     return {name for name in names if name} | former

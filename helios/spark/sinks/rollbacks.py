@@ -56,24 +56,24 @@ def landing_of(record: Record | None) -> Landing | None:
 def forget_replay(table: JavaTable, pipelines: Iterable[str]) -> None:
     """Changes the record of the last replay as if the table never had it, for example when the table is emptied."""
     table.refresh()
-    forgotten = replays_forgotten(table, pipelines)
-    if forgotten:
+    before = records_before_replays(table, pipelines)
+    if before:
         update = table.updateProperties()
-        for key, record in forgotten.items():
+        for key, record in before.items():
             update = update.set(key, record)
         update.commit()
 
 
-def replays_forgotten(table: JavaTable, pipelines: Iterable[str]) -> dict[str, str]:
-    """The records before the last replays, as JSON, by property."""
-    forgotten = {}
+def records_before_replays(table: JavaTable, pipelines: Iterable[str]) -> dict[str, str]:
+    """The records as they were before the last replays, as JSON, by property."""
+    before = {}
     for pipeline in pipelines:
         replay = replay_of(table, pipeline)
         if replay is not None and replay.record.snapshot is not None:
             record = replay.record
-            never = replace(record, batch=record.batch - 1, position=None, snapshot=None, sequence=0)
-            forgotten[replay.key] = never.as_json()
-    return forgotten
+            earlier = replace(record, batch=record.batch - 1, position=None, snapshot=None, sequence=0)
+            before[replay.key] = earlier.as_json()
+    return before
 
 
 def rename_replay(table: JavaTable | None, was: str, pipeline: str) -> None:
@@ -172,17 +172,17 @@ class RollbackGuard:
     def landed(self, batch: int, snapshot: int | None) -> None:
         """Notes a committed batch in the checkpoint."""
         committed = self._table.snapshot(snapshot) if snapshot is not None else None
-        if snapshot is None or committed is None:  # already expired by another writer: the record is enough
+        if snapshot is None or committed is None:  # another writer has expired it: the record is enough
             return
         self._store(Landing(batch=batch, snapshot=snapshot, sequence=int(committed.sequenceNumber()), head=snapshot))
 
-    def accepted(self, record: Record, head: JavaSnapshot | None) -> Record:
-        """The record with the snapshot after which a new checkpoint continues: its own, or the head if its own is lost.
+    def for_new_checkpoint(self, record: Record, head: JavaSnapshot | None) -> Record:
+        """The record with which a new checkpoint continues: at its own snapshot, or at the head if its own is lost.
 
-        The record says whether a batch or a replay is lost.
+        Its `rolled_back` says whether a batch or a replay is lost.
 
         Raises:
-            LedgerError: The target has a later batch than its record names, and would get the rows of that batch again.
+            LedgerError: The target has a later batch than its record names, whose rows would be written again.
         """
         replay, landing = self._last_replay(), self._last(record)
         if replay is not None and presence_of(self._table, head, replay) is Presence.GONE:

@@ -76,7 +76,7 @@ class RoutedSink(ManyTables):
             self._refuse_other_steps(routable, batch)
             if mode.traits.clears:  # the tables of values that no longer occur are cleared, too
                 routable = sorted({*routable, *self._claimed()})
-            parts = [self._part(*opened, batch) for opened in self._open(routed, routable)]
+            parts = [self._table_part(*opened, batch) for opened in self._open(routed, routable)]
             if self._quarantine is not None and not (parts and all(part.existing_commit for part in parts)):
                 self.context.observer.rejected(self._quarantine.write(batch, rows.rejected))
             if routable:
@@ -158,7 +158,7 @@ class RoutedSink(ManyTables):
     def _table(self, name: TableName, table: JavaTable | None, rows: DataFrame) -> TableSink:
         return open_table(self._table_context, name, table, rows)
 
-    def _part(self, sink: TableSink, rows: DataFrame, batch: Batch) -> TablePart:
+    def _table_part(self, sink: TableSink, rows: DataFrame, batch: Batch) -> TablePart:
         batch = self._numbered(sink, batch)
         outcome = sink.find(batch)
         return TablePart(sink, batch, Built(rows), outcome.commit if isinstance(outcome, Found) else None)
@@ -172,7 +172,7 @@ class RoutedSink(ManyTables):
         plan = self.context.plan
         if not batch.replayed or self._reruns():
             return
-        if not plan.streaming:  # each table compares the inputs itself, even one that gets no row now
+        if not plan.streaming:  # each table compares the inputs itself, even without new rows
             for sink in filter(None, map(self._claimed_sink, self._claimed())):
                 self._commit_in(sink, batch)
             return

@@ -41,8 +41,8 @@ class SchemaChange:
 
     Attributes:
         lost: The columns that were renamed or dropped.
-        gained: The columns that have come since, which may be the lost ones under new names.
-        returned: The columns that were lost, and that newer changes have again.
+        gained: The new columns, which may be the lost ones under new names.
+        returned: The columns that were lost and that newer changes have again.
         moved: The columns in another place. PostgreSQL moves no columns: they were renamed, or dropped and added again.
         retyped: The columns whose values may have changed with their type: name, former type and new type.
         filled: The new columns in which earlier rows have a value, too.
@@ -249,7 +249,7 @@ def messages_of(change: SchemaChange, table: SourceTable, here: str) -> tuple[st
     types = [f"{name} was {old} and is {new}" for name, old, new in change.retyped]
     former = f"{here} keeps the former values in rows that do not change"
     before = "rows that do not change would keep the values from before"
-    news = [
+    parts = [
         (
             change.lost,
             f"no longer has {_named(change.lost)}{since}: renamed, dropped, or left out by Debezium",
@@ -271,7 +271,7 @@ def messages_of(change: SchemaChange, table: SourceTable, here: str) -> tuple[st
             "rows that do not change would have null there",
         ),
     ]
-    texts = [row for names, *row in news if names]
+    texts = [words for columns, *words in parts if columns]
     what, stays, values = (", and ".join(dict.fromkeys(column)) for column in zip(*texts, strict=True))
     return f"{table} {what}", stays, values
 
@@ -280,38 +280,38 @@ def _named(names: Sequence[str]) -> str:
     return f"the column {names[0]}" if len(names) == 1 else f"the columns {', '.join(names)}"
 
 
-def twins(name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> list[str]:
-    """The tables of a mirror that may have been renamed to a new table.
+def possible_former_tables(name: str, mirror: Mapping[str, Mirrored], changes: ChangesByTable) -> list[str]:
+    """The tables of a mirror that the new table may have been before a rename.
 
-    They have the columns and the key of the new table, and no change since its first one.
+    They have its columns and its key, and no change since its first one.
 
     Args:
         name: The new table.
-        now: The tables of the mirror with the new ones, by their names.
+        mirror: All tables of the mirror, with the new ones, by their names.
         changes: The changes of the batch.
     """
-    new = now[name]
+    new = mirror[name]
     if new.newest is None or changes.tables[SourceTable(*new.source)].snapshot:
         return []
-    alive = {
+    changed_since = {
         table
         for table, seen in changes.tables.items()
         if any(version.last is not None and version.last > new.newest.since for version in seen.versions)
     }
     return [
         other
-        for other, mirrored in now.items()
+        for other, mirrored in mirror.items()
         if other != name
         and mirrored.newest is not None
         and (mirrored.keys, mirrored.source[:2]) == (new.keys, new.source[:2])
         and _alike(mirrored.newest, new.newest)
-        and SourceTable(*mirrored.source) not in alive
+        and SourceTable(*mirrored.source) not in changed_since
     ]
 
 
 def _alike(schema: NewestSchema, other: NewestSchema) -> bool:
     """True if two tables have the same columns; enums may have other values."""
     columns, others = (
-        [(name, ALLOWED.sub(r"\1", kind)) for name, kind in each.columns.items()] for each in (schema, other)
+        [(name, ALLOWED.sub(r"\1", kind)) for name, kind in newest.columns.items()] for newest in (schema, other)
     )
     return columns == others

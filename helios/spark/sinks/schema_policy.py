@@ -20,7 +20,7 @@ from helios.spark.iceberg import tables
 from helios.spark.jvm.sql import quoted
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.mirrored_columns import missing_column
-from helios.spark.sinks.schema_changes import SchemaChange, compared, messages_of, twins
+from helios.spark.sinks.schema_changes import SchemaChange, compared, messages_of, possible_former_tables
 
 
 class SchemaPolicy:
@@ -100,7 +100,7 @@ class SchemaPolicy:
             changes: The changes of the batch.
 
         Raises:
-            InputError: The log does not say what became of rows, and `.on_schema_change` says "fail".
+            InputError: The log lacks values of existing rows, and `.on_schema_change` says "fail".
         """
         known = self._mirrored.load().get(name)
         seen = changes.tables[table]
@@ -112,7 +112,7 @@ class SchemaPolicy:
         arrived = waits is not None and seen.ended is not None and seen.ended >= waits
         self._arrived = self._arrived | {name} if arrived else self._arrived - {name}
         if change.unsent and not (arrived and self._awaits):
-            self._changed(name, table, change)
+            self._note_or_refuse_change(name, table, change)
         return replace(mirrored, newest=change.newest, waits=waits)
 
     def committed(self) -> None:
@@ -140,16 +140,16 @@ class SchemaPolicy:
         new = mirrored[name]
         table = SourceTable(*new.source)
         seen = changes.tables[table]
-        alike = twins(name, mirrored, changes)
+        alike = possible_former_tables(name, mirrored, changes)
         if len(alike) == 1:  # a table with a key that the new one inserts was not renamed to it
-            alike = [twin for twin in alike if not self._share_keys(twin, name, mirrored, changes)]
-        # A mirror may begin after a table's first changes; after an earlier batch or with a snapshot, it has them all.
-        whole = bool(self._mirrored.load()) or any(other.snapshot for other in changes.tables.values())
-        lacks_rows = whole and seen.begins in ("u", "d") and not seen.snapshot
+            alike = [former for former in alike if not self._share_keys(former, name, mirrored, changes)]
+        # The first batch of a mirror may lack a table's first changes, unless it has a snapshot.
+        has_all_changes = bool(self._mirrored.load()) or any(other.snapshot for other in changes.tables.values())
+        lacks_rows = has_all_changes and seen.begins in ("u", "d") and not seen.snapshot
         if not (lacks_rows or alike):
             return new
         why = f"{table} begins with changes of rows that Debezium never sent" if lacks_rows else f"{table} is new"
-        like = [f"{self._name(twin).text} has its columns and its key" for twin in alike[:1]]
+        like = [f"{self._name(former).text} has its columns and its key" for former in alike[:1]]
         what = ", and ".join([why, *like]) + ": it may be a table that was renamed"
         stays = f"{self._name(name).text} begins with these changes"
         stays += f", and {self._name(alike[0]).text} stays as it is" if alike else ""
@@ -162,19 +162,19 @@ class SchemaPolicy:
             return new
         return replace(new, waits=new.newest.since if new.newest is not None else (0, 0))
 
-    def _share_keys(self, twin: str, name: str, mirrored: Mapping[str, Mirrored], changes: ChangesByTable) -> bool:
-        """True if the new table inserts a key that its twin has."""
+    def _share_keys(self, former: str, name: str, mirrored: Mapping[str, Mirrored], changes: ChangesByTable) -> bool:
+        """True if the new table inserts a key that the other table has."""
         keys = list(mirrored[name].keys)
-        known = twin in self._mirrored.load()
-        if known and tables.load_table(self._context.spark, self._name(twin)) is not None:
-            rows = self._context.spark.table(self._name(twin).sql)
+        known = former in self._mirrored.load()
+        if known and tables.load_table(self._context.spark, self._name(former)) is not None:
+            rows = self._context.spark.table(self._name(former).sql)
             held = rows.select(*[F.col(quoted(key)).cast("string").alias(key) for key in keys])
-        else:  # the twin is new, too
-            held = changes.keys(SourceTable(*mirrored[twin].source), keys, "c", "r", "u")
+        else:  # the other table is new, too
+            held = changes.keys(SourceTable(*mirrored[former].source), keys, "c", "r", "u")
         inserted = changes.keys(SourceTable(*mirrored[name].source), keys, "c")
         return not inserted.join(held, keys, "left_semi").isEmpty()
 
-    def _changed(self, name: str, table: SourceTable, change: SchemaChange) -> None:
+    def _note_or_refuse_change(self, name: str, table: SourceTable, change: SchemaChange) -> None:
         """Refuses or notes a change of columns after which the log lacks values of existing rows.
 
         Raises:

@@ -83,7 +83,7 @@ class SharedKeys:
         snapshot: JavaSnapshot,
         narrow: Callable[[DataFrame], DataFrame] | None,
     ) -> str:
-        """Why a snapshot after the look-up is a conflict that Iceberg does not see; empty if it is none.
+        """The reason why a later snapshot conflicts in a way that Iceberg cannot see; empty if it does not conflict.
 
         Args:
             table: The table.
