@@ -3,7 +3,7 @@
 <checkpoint>/
   offsets/ commits/ sources/ state/   Spark's own logs; Helios reads them
   helios/identity.json                the pipeline that the checkpoint belongs to
-  helios/start.json                   the starting offsets of the followed tables, and how they were declared
+  helios/start.json                   the starting positions of the followed sources, and how they were declared
   helios/lease.json                   the driver that runs on it
   helios/renamed.json                 the new name of a renamed table: the only file at the checkpoint's former location
   helios/pins/N.json                  the snapshots that batch N reads, written before the batch
@@ -43,10 +43,10 @@ Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | Non
 
 KEYS, FILES, LANDED, AGAIN = "helios/keys", "helios/files", "helios/landed", "helios/again.json"
 RENAMED = "helios/renamed.json"
-SPARKS_OWN = ("offsets", "commits", "sources", "state", "metadata")
+SPARK_LOGS = ("offsets", "commits", "sources", "state", "metadata")
 PROGRESS = ("helios/start.json", "helios/pins", "helios/routes", LANDED, "helios/lag", AGAIN)
 SPARK_KEEPS_BATCHES = 100
-"""Spark's default of `spark.sql.streaming.minBatchesToRetain`: its logs keep at least so many batches."""
+"""Spark's default of `spark.sql.streaming.minBatchesToRetain`: the minimum number of batches in its logs."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Identity:
         sources: The names of the sources.
         state: The stateful steps.
         path: The read path.
-        uuids: The UUID of each source, by which a renamed table is recognized; None for a source that is no table.
+        uuids: The UUID of each source, by which a renamed table is recognized; None for a source that is not a table.
     """
 
     id: str
@@ -126,7 +126,7 @@ class Routes(TypedDict):
 
 
 class StartEntry(TypedDict):
-    """The first position of a followed table, from the pipeline's first start."""
+    """The starting position of a followed source, from the pipeline's first start."""
 
     declared: str
     branch: str | None
@@ -170,11 +170,11 @@ class Checkpoint:
         self.files.write("helios/identity.json", identity.as_json())
 
     def keep_plan(self, plan: Plan, *, of_run: bool = True) -> None:
-        """Stores the plan of a run that begins, or of a replay, unless it is stored already.
+        """Stores the plan of a starting run, or of a replay, unless it is stored already.
 
         Args:
             plan: The plan.
-            of_run: Whether it is the plan of a run; the next run is compared with it.
+            of_run: Whether it is the plan of a run, with which the next run is compared.
         """
         name = f"{PLANS}/{plan.fingerprint}.json"
         content = lasting(plan.as_json(), plan.state)
@@ -183,7 +183,7 @@ class Checkpoint:
         as_stored = json.loads(json.dumps(content))
         reads = _reads(content["sources"])
         if previous is not None and _reads(previous.plan["sources"]) != reads:
-            # A backfill must know how the older rows were read.
+            # A backfill needs to know how earlier rows were read.
             self.files.write(f"{PLANS}/{plan.fingerprint}-{previous.at:%Y%m%d%H%M%S}.json", previous.as_json())
         if previous is None or previous.version != HELIOS or previous.plan != as_stored:
             new = KeptPlan(steps=plan.fingerprint, version=HELIOS, at=datetime.now(UTC), plan=content)
@@ -215,28 +215,28 @@ class Checkpoint:
                 self.files.rename(f"{folder}/{old_name}", f"{folder}/{new_name}")
 
     def clear(self) -> None:
-        """Forgets all progress; the identity and the lease stay."""
-        for name in (*SPARKS_OWN, *PROGRESS, "helios/tables.json", FILES, KEYS):
+        """Deletes all progress; the identity and the lease stay."""
+        for name in (*SPARK_LOGS, *PROGRESS, "helios/tables.json", FILES, KEYS):
             self.files.delete(name)
 
     def rewind(self) -> None:
-        """Forgets Spark's offsets; the state of upserts, the routed tables and the logs of files stay."""
-        for name in (*SPARKS_OWN, *PROGRESS):
+        """Deletes the offsets; the state of upserts, the routed tables and the logs of files stay."""
+        for name in (*SPARK_LOGS, *PROGRESS):
             self.files.delete(name)
         for target in self.files.names("helios/keys"):
             self._renumber(f"helios/keys/{target}")
 
     def _renumber(self, state: str) -> None:
         """Gives the batches of an upsert state negative numbers, in the same order."""
-        kept = [
+        numbered = [
             (int(number), f"{state}/{kind}")
             for kind in ("base", "delta")
             for number in self.files.names(f"{state}/{kind}")
             if number.removeprefix("-").isdigit()
         ]
-        shift = max((number for number, _ in kept), default=-1) + 1
+        shift = max((number for number, _ in numbered), default=-1) + 1
         if shift > 0:
-            for number, folder in sorted(kept):
+            for number, folder in sorted(numbered):
                 self.files.rename(f"{folder}/{number}", f"{folder}/{number - shift}")
 
     # Spark's logs
@@ -307,10 +307,10 @@ class Checkpoint:
                 "in the target, and does not write it again if the target has it.",
             ) from error
 
-    # starting offsets
+    # starting positions
 
     def start(self) -> list[StartEntry] | None:
-        """The starting offsets, one per followed table; None before the pipeline first began.
+        """The starting positions, one per followed source; None before the pipeline's first start.
 
         Raises:
             CheckpointError: The file is damaged, or it is lost although batches were planned.

@@ -3,7 +3,7 @@
 <checkpoint>/helios/landed/<target>.json
 
 Helios writes the file after each commit, and after each look-up that has proven a newer head. The target's own record
-names the same batch. An older batch there shows that the record went back, as after a restore of the table's metadata.
+names the same batch. If the record names an older batch, it went back, as after a restore of the table's metadata.
 A search for the batch may end at the head, even if the snapshots between the head and the batch have expired.
 """
 

@@ -46,9 +46,9 @@ class Lease:
             holder = self._holder()
             if holder is not None and alive(holder):
                 raise lease_error(self._location, holder)
-            self._sign()
+            self._write()
         if not exclusive:
-            # Two drivers that start at once both sign. The second signature replaces the first, and its owner wins.
+            # Two drivers that start together both write the file. The second one replaces the first, and wins.
             time.sleep(0.05)
         self.verify()
         self._thread = threading.Thread(target=self._renew, name="helios-lease", daemon=True)
@@ -83,14 +83,14 @@ class Lease:
                 holder = self._holder()
                 if holder is None or holder.get("owner") != self.owner:
                     return  # verify() raises the error at the next batch
-                self._sign()
+                self._write()
             except NO_ANSWER:
-                continue  # the file system is unreachable: the lease lasts for three more tries
+                continue  # the file system is unreachable: the lease lasts for three more attempts
 
     def _holder(self) -> Holder | None:
         return parse(self._files.read(FILE))
 
-    def _sign(self) -> None:
+    def _write(self) -> None:
         mine: Holder = {
             "owner": self.owner,
             "host": socket.gethostname(),

@@ -20,7 +20,7 @@ from helios.spark.checkpoint.files import Checkpoint
 FILE = "helios/mirror.json"
 
 LogPosition: TypeAlias = "tuple[int, int]"
-"""A position in the database's log: the file of a binlog (else 0), and the position."""
+"""A position in the database's log: the number of the binlog file (0 without binlogs), and the position in it."""
 
 
 @dataclass(frozen=True)

@@ -48,16 +48,17 @@ class Repeat:
             CheckpointError: The file of an earlier run cannot be read.
         """
         self._sources = json.loads(json.dumps(list(sources)))
-        kept = self._kept()
-        if kept is not None and same_entries(kept["sources"], self._sources) and kept["steps"] == self._steps:
+        unfinished = self._load()
+        same = unfinished is not None and same_entries(unfinished["sources"], self._sources)
+        if unfinished is not None and same and unfinished["steps"] == self._steps:
             if self.requested:
-                self._numbers = kept["numbers"]
+                self._numbers = unfinished["numbers"]
                 return None
             return (
                 "an earlier run with --again did not finish: some of the repeated rows may be written, and the "
                 "others are not; finish it with `helios run --again`"
             )
-        if kept is not None:
+        if unfinished is not None:
             self.finish()  # this run may give the same numbers to other batches
             return (
                 "an earlier run with --again of other inputs or steps did not finish: the rows that it wrote stay, "
@@ -77,7 +78,8 @@ class Repeat:
         """Forgets the numbers: all tables have the batch."""
         self._checkpoint.files.delete(AGAIN)
 
-    def _kept(self) -> dict[str, Any] | None:
+    def _load(self) -> dict[str, Any] | None:
+        """The inputs, steps and numbers of an unfinished repeat; None if there is none."""
         text = self._checkpoint.files.read(AGAIN)
         if text is None:
             return None

@@ -29,7 +29,7 @@ WHOLE_OBJECTS = ("s3a", "gs")
 """Stores in which closing a file replaces the older object at once, whereas a rename copies the object."""
 
 LOCK_SECONDS = 1.0
-"""The longest wait for the lock: a suspended process may hold it for ever."""
+"""The longest wait for the lock: a suspended process may hold it forever."""
 
 
 class SmallFiles(Protocol):
@@ -88,7 +88,8 @@ def checksum(name: str) -> str:
     return f"{folder}/.{base}.crc" if folder else f".{base}.crc"
 
 
-def immovable(files: SmallFiles, to: SmallFiles) -> CheckpointError:
+def move_error(files: SmallFiles, to: SmallFiles) -> CheckpointError:
+    """The error that the two file systems cannot rename the folder."""
     return CheckpointError(f"the checkpoint {files.root} cannot be moved to {to.root}.", fix="move it by hand.")
 
 
@@ -141,7 +142,7 @@ class LocalFiles(SmallFiles):
     @override
     def move(self, to: SmallFiles) -> None:
         if not isinstance(to, LocalFiles):
-            raise immovable(self, to)
+            raise move_error(self, to)
         target = to._folder
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists():
@@ -238,7 +239,7 @@ class HadoopFiles(SmallFiles):
         stream = self._fs.create(draft, True)
         stream.write(text.encode())
         stream.close()
-        self._fs.delete(self._at(checksum(name)), False)  # one that Spark wrote does not match the new text
+        self._fs.delete(self._at(checksum(name)), False)  # a checksum that Spark wrote does not match the new text
         if not self._fs.rename(draft, target):  # HDFS and ADLS do not rename onto a file
             self._fs.delete(target, False)
             self.rename(new, name)
@@ -262,7 +263,7 @@ class HadoopFiles(SmallFiles):
         self._fs.mkdirs(target.getParent())
         self._fs.delete(target, False)
         if not self._fs.rename(self._path(self.root), target):
-            raise immovable(self, to)
+            raise move_error(self, to)
 
     @override
     def names(self, folder: str) -> list[str]:

@@ -34,7 +34,7 @@ from helios.spark.jvm.sql import quoted
 
 ORDER, DELETED, AT = "__helios_order", "__helios_deleted", "__helios_at"
 FOLD_AFTER = 10
-"""More deltas than this are folded into a base: each batch reads all of them."""
+"""The number of deltas above which they are folded into a base, as each batch reads all of them."""
 KEPT_SECONDS = 3600.0
 """The time for which folded folders stay: a batch of another pipeline may be reading them."""
 
@@ -136,12 +136,12 @@ class UpsertState:
             last: The batch.
             keys: The key columns, as for `load`.
         """
-        paths = self._all(last)
+        paths = self._folders_after(last)
         return newest(self._read(spark, paths), keys).where(~self._expired()) if paths else None
 
-    def knows(self, last: int) -> bool:
-        """True if there is state of the batches up to the given one."""
-        return bool(self._all(last))
+    def has_state(self, last: int) -> bool:
+        """True if the state has a key of a batch up to the given one."""
+        return bool(self._folders_after(last))
 
     def take_over(self, spark: SparkSession, former: UpsertState, last: int) -> None:
         """Copies the state of this pipeline's former checkpoint, up to a batch."""
@@ -155,11 +155,11 @@ class UpsertState:
             rows = former._read(spark, paths)
             rows.where(~self._expired()).write.mode("overwrite").parquet(self.path("base/-1"))
 
-    def begin_as(self, spark: SparkSession, other: UpsertState, batch: int) -> bool:
+    def begin_as_copy(self, spark: SparkSession, other: UpsertState, batch: int) -> bool:
         """Begins as a copy of another state before a batch; the other state does not change.
 
         Returns:
-            False if that is no longer known: later batches were folded into the other state, or a replay changed it.
+            False if that state is no longer known: later batches were folded into it, or a replay changed it.
         """
         later = any(number >= batch for number in other._numbers("base"))
         base, deltas = other._finished(batch)
@@ -183,14 +183,14 @@ class UpsertState:
             batch: The batch.
         """
         noted = json.loads(self.files.read(f"{self.folder}/replaced.json") or "{}")
-        needed = {f"{self.folder}/delta/{number}" for number in range(0 if base is None else base + 1, batch)}
+        expected = {f"{self.folder}/delta/{number}" for number in range(0 if base is None else base + 1, batch)}
         if base is None:
-            needed |= {f"{self.folder}/base/{number}" for number in range(-1, batch)}
-        left = {f"{self.folder}/{kind}/{number}" for kind in ("base", "delta") for number in self._numbers(kind)}
-        return not left.issuperset(needed & noted.keys())
+            expected |= {f"{self.folder}/base/{number}" for number in range(-1, batch)}
+        present = {f"{self.folder}/{kind}/{number}" for kind in ("base", "delta") for number in self._numbers(kind)}
+        return not present.issuperset(expected & noted.keys())
 
-    def note_replaced(self, former: UpsertState) -> None:
-        """Deletes a former state, which the record no longer names, once no reader needs it."""
+    def discard_former(self, former: UpsertState) -> None:
+        """Deletes a former state, which the record no longer names, as soon as no reader can still use it."""
         if former.files.root == self.files.root:
             self._note_replaced([former.folder])
         else:
@@ -210,13 +210,13 @@ class UpsertState:
         rows = rows.select(*map(quoted, dict.fromkeys((*keys, ORDER, DELETED)))).withColumn(AT, F.lit(time.time()))
         self.saved = None if rows.isEmpty() else self.path(name)
         if self.saved is None:
-            self.files.delete(f"{self.folder}/{name}")  # an earlier try, with other steps, may have had rows
+            self.files.delete(f"{self.folder}/{name}")  # an earlier attempt, with other steps, may have had rows
         else:
             rows.write.mode("overwrite").parquet(self.saved)
             self._note_replaced([], in_use=f"{self.folder}/{name}")
 
-    def _all(self, last: int) -> list[str]:
-        """The folders with the state after a batch; unlike `load`, deletes nothing."""
+    def _folders_after(self, last: int) -> list[str]:
+        """The folders with the state after a batch; unlike `load`, it deletes nothing."""
         names = sorted(self.files.names(f"{self.folder}/replayed"))
         return _paths(*self._finished(last + 1), [f"replayed/{name}" for name in names if self._is_replayed(name)])
 
@@ -304,7 +304,7 @@ class UpsertState:
         return f"{self.files.root}/{self.folder}/{name}"
 
 
-def place(spark: SparkSession, checkpoint: Checkpoint, target: str, keys: str | None) -> tuple[SmallFiles, str]:
+def locate_state(spark: SparkSession, checkpoint: Checkpoint, target: str, keys: str | None) -> tuple[SmallFiles, str]:
     """The files of a state's parent folder, and the name of the state's folder within them.
 
     Args:
@@ -315,8 +315,8 @@ def place(spark: SparkSession, checkpoint: Checkpoint, target: str, keys: str | 
     """
     if keys is None:
         return checkpoint.files, f"{KEYS}/{file_name(target)}"
-    around, _, folder = keys.rpartition("/")
-    return small_files(spark, around), folder
+    parent, _, folder = keys.rpartition("/")
+    return small_files(spark, parent), folder
 
 
 def newest(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:

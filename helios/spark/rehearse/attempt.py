@@ -255,7 +255,7 @@ class Attempt:
             same = record.checkpoint == first.checkpoint
             batch = min(first.follows + 1, first.batch)
             restored = context.upsert_state(context.plan.write.table, None)
-            if not (same and restored.begin_as(self.spark, state, batch)):
+            if not (same and restored.begin_as_copy(self.spark, state, batch)):
                 why = f"the keys that it remembered before batch {first.batch} have since been merged with later ones"
         if why is not None:
             raise InputError(

@@ -71,7 +71,7 @@ def drop_former(
         return
     former, state = upsert_state(context, replaced), _state(context, context.keys)
     if replaced.checkpoint != context.checkpoint_id and former.path("") != state.path("") and former.remembers:
-        state.note_replaced(former)
+        state.discard_former(former)
 
 
 def _state(context: SinkContext, keys: str | None) -> UpsertState:

@@ -17,7 +17,7 @@ from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.landings import Landings
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.checkpoint.repeat import Repeat
-from helios.spark.checkpoint.upsert_state import UpsertState, place
+from helios.spark.checkpoint.upsert_state import UpsertState, locate_state
 from helios.spark.iceberg import tables
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.observer import Observer, Silent
@@ -151,7 +151,7 @@ class SinkContext:
     def upsert_state(self, name: TableName, branch: str | None) -> UpsertState:
         """The upsert state of a table, or of one branch of it."""
         target = f"{name.text}@{branch}" if branch else name.text
-        files, folder = place(self.spark, self.checkpoint, target, self.keys)
+        files, folder = locate_state(self.spark, self.checkpoint, target, self.keys)
         has_replay = partial(self.has_replay, name, self.plan.write.pipelines)
         return UpsertState(files, folder, self.tombstones, has_replay)
 

@@ -20,7 +20,7 @@ from helios.catalog.names import TableName
 from helios.errors import RunError
 from helios.plan.other_pipelines import other_records
 from helios.plan.other_upserts import TOMBSTONES, shares_keys, upsert_terms
-from helios.spark.checkpoint.upsert_state import AT, DELETED, ORDER, UpsertState, newest, place
+from helios.spark.checkpoint.upsert_state import AT, DELETED, ORDER, UpsertState, locate_state, newest
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.sql import quoted
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
@@ -74,7 +74,7 @@ class SharedKeys:
 
     def has_keys(self, table: JavaTable) -> bool:
         """True if a state of another pipeline has any key, as of the batches that a table has."""
-        return any(self._state(name, record).knows(record.landed) for name, record in self._others(table))
+        return any(self._state(name, record).has_state(record.landed) for name, record in self._others(table))
 
     def conflict(
         self,
@@ -131,7 +131,7 @@ class SharedKeys:
 
     def _state(self, name: str, record: Record) -> UpsertState:
         context = self._context
-        files, folder = place(context.spark, context.checkpoint, self._name.text, record.keys)
+        files, folder = locate_state(context.spark, context.checkpoint, self._name.text, record.keys)
         has_replay = partial(context.has_replay, self._name, (name, *record.formerly))
         tombstones = (record.upserts or {}).get(TOMBSTONES, context.tombstones)
         return UpsertState(files, folder, tombstones, has_replay)
