@@ -110,7 +110,7 @@ class Source(Flow):
         kind: The name of the source's kind, in plans and commit summaries.
         comparable: Whether two equal declarations read the same rows; rows in memory may differ.
         names_tables: Whether its rows may be changes of several tables, each with the name of its table.
-        arrives_by_position: Whether each batch has rows of larger positions than the batches before it.
+        commits_in_positions: Whether a row's position begins with the number of its commit; 0 where that is unknown.
         poll: Seconds between checks for new data; None for a source that is read once.
         max_rows: About how many rows a batch reads at most.
         max_files: How many files a batch reads at most.
@@ -121,7 +121,7 @@ class Source(Flow):
     kind: ClassVar[str] = ""
     comparable: ClassVar[bool] = True
     names_tables: ClassVar[bool] = False
-    arrives_by_position: ClassVar[bool] = False
+    commits_in_positions: ClassVar[bool] = False
 
     poll: float | None = None
     max_rows: int | None = None

@@ -106,11 +106,6 @@ class ReadPlan:
         return self.table.text if self.table is not None else self.source.plan_name
 
     @property
-    def arrives_by_position(self) -> bool:
-        """True if each batch has rows of larger positions than the batches before it; format v1 numbers no commits."""
-        return self.source.arrives_by_position and (self.format_version or 0) > 1
-
-    @property
     def ledger_name(self) -> str:
         """The source's name in positions and in a checkpoint's identity."""
         return self.table.text if self.table is not None else self.source.ledger_name

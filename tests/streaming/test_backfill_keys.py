@@ -22,7 +22,7 @@ from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.replay.replay import Replay
-from tests.streaming.test_backfill_upserts import DRAWS, Case, Kept, Reference, Row, drawn
+from tests.streaming.test_backfill_upserts import DRAWS, SCHEMA, Case, Kept, Reference, Row, drawn
 
 pytestmark = pytest.mark.promise("backfill")
 
@@ -285,3 +285,85 @@ def test_a_row_that_moves_over_the_edge_of_the_filter(world: Any) -> None:
     world.run(made)
     backfill(case, "value >= 1000")
     assert case.held() == Counter({(1, 1, 10, 0): 1, (2, 1, 1020, 2): 1})
+    with pytest.raises(InputError, match=r"has repaired rows by a filter since.*repair by a filter, too, with --where"):
+        case.backfill("0")
+
+
+@pytest.mark.parametrize("order", [None, "ord"])
+def test_rows_of_one_commit(world: Any, order: str | None) -> None:
+    """Files of a commit that batches cut may have come in any order; two rows of a key in one batch have no order."""
+    factor, files = [1], [1]
+
+    def pipeline() -> Pipeline:
+        rows = world.source("a.s").incremental(max_files=files[0])
+        made: Pipeline = (
+            rows >> with_columns(value=f"value * {factor[0]}") >> world.sink("a.t").upsert("key", order_by=order)
+        )
+        return made
+
+    world.sql("CREATE NAMESPACE local.a")
+    world.sql(f"CREATE TABLE local.a.s ({SCHEMA}) USING iceberg PARTITIONED BY (bad)")
+    world.sql("INSERT INTO local.a.s VALUES (1, 1, 10, false, 1), (1, 1, 11, false, 2), (2, 1, 20, false, 1)")
+    world.run(pipeline())
+    held = world.rows("a.t", "key", "value")
+    factor[0] = 2
+    with pytest.raises(InputError, match="several rows of key=1 with"):
+        Backfill(world.plan(pipeline()), world.spark, Ask(where="key < 9")).run()
+    assert world.rows("a.t", "key", "value") == held
+    Backfill(world.plan(pipeline()), world.spark, Ask(where="key = 2")).run()
+    assert world.rows("a.t", "key", "value")[(2, 40)] == 1
+    files[0] = None
+    if order is None:  # a batch of the whole commit fails, too
+        with pytest.raises(InputError, match="several rows of key=1 with no order"):
+            Backfill(world.plan(pipeline()), world.spark, Ask(where="key = 1")).run()
+    else:
+        Backfill(world.plan(pipeline()), world.spark, Ask(where="key = 1")).run()
+        repaired = world.rows("a.t", "key", "value")
+        world.run(pipeline(), full_refresh=True)
+        assert world.rows("a.t", "key", "value") == repaired
+
+
+def test_a_source_that_was_of_format_v1(world: Any) -> None:
+    """Its first commits have no numbers."""
+    world.sql("CREATE NAMESPACE local.a")
+    world.sql(f"CREATE TABLE local.a.s ({SCHEMA}) USING iceberg TBLPROPERTIES ('format-version' = '1')")
+    case = Case(world, "by batch")
+    case.land([Row(1, 1, 10, bad=2), Row(2, 1, 20, bad=2)])
+    case.land([Row(1, 2, 11, bad=2)])
+    world.sql("ALTER TABLE local.a.s SET TBLPROPERTIES ('format-version' = '2')")
+    with pytest.raises(InputError, match="several rows of key=1 with no order"):
+        backfill(case, "key < 9")
+    case.land([Row(1, 3, 12, bad=2)])
+    backfill(case, "key < 9")
+    assert case.held() == Counter({(1, 3, 1012, 2): 1, (2, 1, 1020, 2): 1})
+
+
+@pytest.mark.parametrize("order", [None, "ord"])
+def test_a_pipeline_that_has_written_nothing(world: Any, order: str | None) -> None:
+    """By the mended script its batches have rows."""
+
+    def pipeline(least: int) -> Pipeline:
+        rows = world.source("a.s").incremental() >> where(f"value > {least}")
+        made: Pipeline = rows >> world.sink("a.t").upsert("key", order_by=order)
+        return made
+
+    case = Case(world, "by batch")
+    for rows in ([Row(1, 1, 1), Row(2, 1, 2)], [Row(3, 1, 3)]):
+        case.append(rows)
+        world.run(pipeline(1000))
+    Backfill(world.plan(pipeline(0)), world.spark, Ask(where="key < 10")).run()
+    assert world.rows("a.t", "key", "value") == Counter({(1, 1): 1, (2, 2): 1, (3, 3): 1})
+
+
+def test_a_key_that_is_called_count(world: Any) -> None:
+    def pipeline(factor: int) -> Pipeline:
+        rows = world.source("a.s").incremental() >> with_columns(value=f"value * {factor}")
+        made: Pipeline = rows >> world.sink("a.t").upsert("count", order_by="ord")
+        return made
+
+    world.sql("CREATE NAMESPACE local.a")
+    world.sql("CREATE TABLE local.a.s (count int, ord int, value int) USING iceberg")
+    world.sql("INSERT INTO local.a.s VALUES (1, 1, 10), (1, 2, 11), (2, 1, 20)")
+    world.run(pipeline(1))
+    Backfill(world.plan(pipeline(2)), world.spark, Ask(where="count = 1")).run()
+    assert world.rows("a.t", "count", "value") == Counter({(1, 22): 1, (2, 20): 1})

@@ -84,7 +84,7 @@ class IcebergSource(Source):
     """
 
     kind: ClassVar[str] = "iceberg"
-    arrives_by_position: ClassVar[bool] = True
+    commits_in_positions: ClassVar[bool] = True
 
     table: Identifier
     catalog: Catalog | str | None = None

@@ -224,7 +224,8 @@ class KeyedRepair:
         Raises:
             InputError: There is such a key.
         """
-        twice = rows.groupBy(*map(quoted, self.mode.keys)).count().where("count > 1").drop("count").head()
+        keyed = rows.groupBy(*map(quoted, self.mode.keys)).agg(F.count(F.lit(1)).alias(merge.RANK))
+        twice = keyed.where(F.col(merge.RANK) > 1).drop(merge.RANK).head()
         if twice is not None:
             why = f"it holds {merge.shown(twice.asDict())} more than once"
             raise self.error(slice, why, "leave one row of each key.")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import cast
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -39,7 +39,7 @@ from helios.spark.steps.build import Built
 BATCH, SIGN, TIED = "__helios_batch", "__helios_sign", "__helios_tied"
 """The number of a row's batch; 1 for a row that comes, -1 for one that goes; whether other newest rows of its key
 differ, and nothing tells which one came last."""
-CONTENT, TOP = "__helios_content", "__helios_top"
+CONTENT, PLACE = "__helios_content", "__helios_place"
 BEFORE = -1
 """The batch of the rows from before all batches."""
 
@@ -140,7 +140,7 @@ class BatchRows:
             why = f"the script does not give {', '.join(kept)}, which a row keeps from commit to commit"
         if why is not None:
             raise InputError(
-                f"commits of {self.plan.write.table.text} cannot be repaired: {why}; nothing was written.",
+                f"rows of {self.plan.write.table.text} cannot be repaired by their keys: {why}; nothing was written.",
                 where=self.plan.declared.sink.origin,
                 fix="refill the target with `helios run --full-refresh`.",
             )
@@ -214,16 +214,30 @@ class BatchRows:
         return merge.newest(self._tied(rows), self.mode.keys).drop(POSITION)
 
     def _tied(self, rows: DataFrame) -> DataFrame:
-        """The rows of the largest order of each key, with `TIED`."""
-        followed = [read for read in self.plan.reads if read.source.streaming]
-        if POSITION in rows.columns and len(followed) == 1 and followed[0].arrives_by_position:
-            return rows.withColumn(TIED, F.lit(False))
+        """The newest rows of each key, with `TIED`: those of the largest order, and of these, of the last commit.
+
+        An upsert with an order takes the last of several rows of a commit, unless batches may cut the commit.
+        """
+        commit, trigger = self._commit(rows), self.plan.trigger
         names = [quoted(name) for name in rows.columns if name not in (POSITION, BATCH)]
         keyed = Window.partitionBy(*map(quoted, self.mode.keys))
-        first = F.dense_rank().over(keyed.orderBy(F.col(ORDER).desc_nulls_last()))
-        rows = rows.withColumns({CONTENT: F.xxhash64(F.to_json(F.struct(*names))), TOP: first}).where(F.col(TOP) == 1)
+        place = F.dense_rank().over(keyed.orderBy(F.col(ORDER).desc_nulls_last(), commit.desc()))
+        rows = rows.withColumns({CONTENT: F.xxhash64(F.to_json(F.struct(*names))), PLACE: place})
+        rows = rows.where(F.col(PLACE) == 1)
         tied = F.min(CONTENT).over(keyed) != F.max(CONTENT).over(keyed)
-        return rows.withColumn(TIED, tied).drop(CONTENT, TOP)
+        whole = trigger is None or (trigger.max_rows is None and trigger.max_files is None)
+        if self.mode.order_by is not None and whole:
+            tied = tied & (commit == 0)
+        return rows.withColumn(TIED, tied).drop(CONTENT, PLACE)
+
+    def _commit(self, rows: DataFrame) -> Column:
+        """The number of a row's commit in the source; 0 where nothing tells it."""
+        followed = [read.source for read in self.plan.reads if read.source.streaming]
+        if POSITION not in rows.columns or len(followed) != 1 or not followed[0].commits_in_positions:
+            return F.lit(0)
+        kind = rows.schema[POSITION].dataType
+        assert isinstance(kind, StructType)
+        return F.coalesce(F.col(POSITION)[kind.names[0]], F.lit(0))
 
     @property
     def _passes(self) -> bool:

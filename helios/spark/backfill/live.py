@@ -123,7 +123,7 @@ class LivePipeline:
                 where=self._plan.origin,
                 fix="start it again: it begins anew.",
             )
-        known = (record.position or {}).get("sources") or ()
+        known = (record.position or {}).get("sources") or self._starts()
         entries = tuple({key: entry[key] for key in KEPT if key in entry} for entry in known)
         if committed <= record.batch:
             return Standing(record, record.batch, tuple(entry.get("place") for entry in entries), entries)
@@ -131,6 +131,20 @@ class LivePipeline:
         ends = tuple(self.checkpoint.offsets(committed))
         placed = tuple({**entry, "place": end} for entry, end in zip(entries, ends, strict=False))
         return Standing(record, committed, ends, placed)
+
+    def _starts(self) -> Sequence[Entry]:
+        """The followed sources where the pipeline first began, as the ledger names them."""
+        followed = [read for read in self._plan.reads if read.source.streaming]
+        return [
+            {
+                "source": read.ledger_name,
+                "uuid": start["uuid"],
+                "branch": start["branch"],
+                "from": start["declared"],
+                "place": start["place"],
+            }
+            for read, start in zip(followed, self.checkpoint.start() or (), strict=False)
+        ]
 
     def committed(self) -> int:
         """The last batch that the pipeline has finished; -1 for none."""

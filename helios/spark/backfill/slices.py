@@ -98,8 +98,9 @@ def slice_of(where: str, cut: Cut | None, value: str | None) -> Slice:
         return Slice(f"{cut.column} is null", f"({where}) AND {column} IS NULL")
     if cut.unit is None:
         return Slice(f"{cut.column} {value}", f"({where}) AND {column} = {_literal(cut.kind, value)}")
-    since, until = (_time(cut.kind, moment) for moment in _bounds(cut.unit, value))
-    return Slice(f"{cut.unit} {value}", f"({where}) AND {column} >= {since} AND {column} < {until}")
+    since, until = _bounds(cut.unit, value)
+    ends = f" AND {column} < {_time(cut.kind, until)}" if until is not None else ""
+    return Slice(f"{cut.unit} {value}", f"({where}) AND {column} >= {_time(cut.kind, since)}{ends}")
 
 
 def _literal(kind: str, value: str) -> str:
@@ -108,15 +109,23 @@ def _literal(kind: str, value: str) -> str:
     return f"DATE '{value}'" if kind == "date" else value
 
 
-def _bounds(unit: str, value: str) -> tuple[str, str]:
-    """The start and the end of a time slice, as `yyyy-mm-dd hh:mm:ss`."""
+def _bounds(unit: str, value: str) -> tuple[str, str | None]:
+    """Where a slice of time begins and ends, as `yyyy-mm-dd hh:mm:ss`; None for the end of the calendar.
+
+    Examples:
+        >>> _bounds("month", "2026-12"), _bounds("day", "9999-12-31")
+        (('2026-12-01 00:00:00', '2027-01-01 00:00:00'), ('9999-12-31 00:00:00', None))
+    """
     from datetime import datetime, timedelta
 
     since = datetime.fromisoformat(value if unit != "month" else f"{value}-01")
-    if unit == "month":
-        until = (since + timedelta(days=31)).replace(day=1)
-    else:
-        until = since + (timedelta(days=1) if unit == "day" else timedelta(hours=1))
+    try:
+        if unit == "month":
+            until = (since + timedelta(days=31)).replace(day=1)
+        else:
+            until = since + (timedelta(days=1) if unit == "day" else timedelta(hours=1))
+    except OverflowError:
+        return str(since), None
     return str(since), str(until)
 
 

@@ -162,9 +162,16 @@ class RedoUpserts(KeyedRepair):
                 continue
             if writer.removesuffix(REPLAY) in self.names:
                 raise self._error(f"snapshot {one.snapshotId()} has replayed rows of the quarantine since")
+            redone = one.summary().get(REDONE)
             if writer.removesuffix(BACKFILL) not in self.names:
                 others.append(one)
-            elif self._repairs_asked(past, str(one.summary().get(REDONE))):
+            elif redone is None:
+                raise self._error(
+                    f"snapshot {one.snapshotId()} has repaired rows by a filter since, and the state before the "
+                    "commits has their wrong rows",
+                    f"repair by a filter, too, with --where, or {REFILL}",
+                )
+            elif self._repairs_asked(past, str(redone)):
                 repairs.append(one)
         return others, repairs
 
