@@ -205,21 +205,77 @@ def test_ties_of_files(world: Any, tmp_path: Path) -> None:
     folder.mkdir()
 
     def pipeline() -> Pipeline:
-        rows = Files.source(str(folder), format="json", schema="key int, ord int, value int").incremental()
+        schema = "key int, ord int, value int, at timestamp"
+        rows = Files.source(str(folder), format="json", schema=schema).incremental()
         sink = world.sink("a.t").upsert("key", order_by="ord")
         made: Pipeline = rows >> with_columns(value=f"value * {factor[0]}") >> sink
         return made
 
-    lines = ['{"key": 1, "ord": 1, "value": 10}', '{"key": 2, "ord": 1, "value": 20}', '{"key": 3, "ord": 2}']
-    for name, text in (("b", lines), ("a", ['{"key": 1, "ord": 1, "value": 11}', lines[1]])):
-        (folder / f"{name}.json").write_text("\n".join(text))
+    def line(key: int, order: int, value: int, micros: int = 0) -> str:
+        return f'{{"key": {key}, "ord": {order}, "value": {value}, "at": "2026-01-01T00:00:00.00000{micros}Z"}}'
+
+    first, second = [line(1, 1, 10), line(4, 1, 40, 1)], [line(1, 1, 11), line(4, 1, 40, 2)]
+    for name, lines in (("b", [*first, line(2, 1, 20), line(3, 2, 30)]), ("a", [*second, line(2, 1, 20)])):
+        (folder / f"{name}.json").write_text("\n".join(lines))
         world.run(pipeline())
     factor[0] = 2
-    repair = Backfill(world.plan(pipeline()), world.spark, Ask(where="key < 9"))
-    with pytest.raises(InputError, match=r"several rows of key=1 with the same ord, and does not tell"):
-        repair.run()
+    for condition in ("key < 4", "value = 20 AND key = 1", "value = 22", "key = 4"):
+        repair = Backfill(world.plan(pipeline()), world.spark, Ask(where=condition))
+        with pytest.raises(InputError, match=r"several rows of key=[14] with the same ord, and does not tell"):
+            repair.run()
     Backfill(world.plan(pipeline()), world.spark, Ask(where="key IN (2, 3)")).run()
-    assert world.rows("a.t", "key", "value") == Counter({(1, 11): 1, (2, 40): 1, (3, None): 1})
+    assert world.rows("a.t", "key", "value") == Counter({(1, 11): 1, (2, 40): 1, (3, 60): 1, (4, 40): 1})
+
+
+def stopped_after_its_slice(case: Case, monkeypatch: pytest.MonkeyPatch, condition: str, late: Row) -> None:
+    """A backfill that dies after its slice, beside which a batch has dropped a late row."""
+    commit = Transaction.commit
+
+    def killed(self: Transaction) -> None:
+        monkeypatch.setattr(Transaction, "commit", commit)
+        case.land([late])
+        commit(self)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Transaction, "commit", killed)
+    with pytest.raises(KeyboardInterrupt):
+        backfill(case, condition)
+
+
+def test_a_stopped_backfill_and_another_filter(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one brings what was dropped beside the first one, too."""
+    case = Case(world, "ordered")
+    case.land([Row(1, 9, 10, bad=3), Row(2, 1, 20, bad=2)])
+    stopped_after_its_slice(case, monkeypatch, "key = 1", Row(1, 7, 11))
+    backfill(case, "key = 2")
+    assert case.held() == Counter({(1, 7, 11, 0): 1, (2, 1, 1020, 2): 1})
+
+
+def test_commits_of_a_stopped_backfill_that_expired(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so, and begins anew when it is started again."""
+    case = Case(world, "ordered")
+    case.land([Row(1, 9, 10, bad=3)])
+    stopped_after_its_slice(case, monkeypatch, "key = 1", Row(1, 7, 11))
+    case.land([Row(5, 1, 50)])
+    world.expire("a.t")
+    plan = world.plan(case.pipeline(right=True))
+    ask = Ask(where="key = 1", trusts_expired=True)
+    with pytest.raises(InputError, match=r"may have expired.*start it again: it begins anew"):
+        Backfill(plan, world.spark, ask).run()
+    Backfill(plan, world.spark, ask).run()
+    assert case.held() == Counter({(1, 7, 11, 0): 1, (5, 1, 50, 0): 1})
+
+
+def test_rows_of_others_without_a_key(world: Any) -> None:
+    case = Case(world, "ordered")
+    case.land([Row(1, 1, 10, bad=2)])
+    world.sql("INSERT INTO local.a.t SELECT NULL, ord, value, gone, bad FROM local.a.t")
+    with pytest.raises(
+        InputError, match=r"holds rows without a key.*--where \"\(bad = 2\) AND NOT \(`key` IS NULL\)\""
+    ):
+        backfill(case, "bad = 2")
+    backfill(case, "(bad = 2) AND NOT (`key` IS NULL)")
+    assert case.held() == Counter({(1, 1, 1010, 2): 1, (None, 1, 10, 2): 1})
 
 
 def test_a_column_that_the_script_adds(world: Any) -> None:

@@ -8,7 +8,7 @@ record's number is that of the last slice, so that another process goes on behin
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 
@@ -169,7 +169,7 @@ class Backfill:
         standing = self._look()
         record = standing.record
         own = names_of(table, plan.write.pipelines, record)
-        self._target = self._writers(own, *OWN_ENDS)
+        self._target = Target.of(plan, self._spark, table, own, OWN_ENDS, trusts_expired=self._ask.trusts_expired)
         self._edges = Edges(
             plan=plan,
             spark=self._spark,
@@ -195,17 +195,6 @@ class Backfill:
             raise NotFound(f"{plan.pipeline} has read nothing yet: there is nothing to repair.", where=plan.origin)
         self._rejects.refuse_other(built.rejected)
         return standing, built.df
-
-    def _writers(self, own: Iterable[str], *ends: str) -> Target:
-        """The rows of the target, of which those of names with these ends, and of the names, are the pipeline's own."""
-        return Target(
-            self._spark,
-            self._table,
-            self._plan.write.table,
-            own=frozenset(f"{name}{end}" for name in own for end in ("", *ends)),
-            trusts_expired=self._ask.trusts_expired,
-            where=self._plan.declared.sink.origin,
-        )
 
     def _refuse_state(self) -> None:
         if keeps_state(self._recompute.analyzed()):
@@ -328,7 +317,16 @@ class Backfill:
                 return RedoUpserts(**shared, asked=asked)
             # The script gives replayed rows, too; without an order, nothing tells after which batches they came.
             ends = OWN_ENDS if plan.write.mode.order_by is not None else (BACKFILL,)
-            return RepairKeys(**shared, where=self._ask.where, cut=self._cut, writers=self._writers(own, *ends))
+            trusts = self._ask.trusts_expired
+            return RepairKeys(
+                **shared,
+                where=self._ask.where,
+                cut=self._cut,
+                writers=Target.of(plan, self._spark, self._table, own, ends, trusts_expired=trusts),
+                notes=self._notes,
+                note=self._note,
+                stopping=self._stopping,
+            )
         whole = History(self._table, self._head())
         first = next(one for one in reversed(made) if one.pipeline in own).snapshot
         return Redo(

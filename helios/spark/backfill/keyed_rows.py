@@ -40,6 +40,12 @@ BATCH, SIGN, TIED = "__helios_batch", "__helios_sign", "__helios_tied"
 """The number of a row's batch; 1 for a row that comes, -1 for one that goes; whether other newest rows of its key
 differ, and nothing tells which one came last."""
 CONTENT, PLACE = "__helios_content", "__helios_place"
+EXACT = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "ignoreNullFields": "false",
+}
+"""How rows are written as JSON so that two different ones differ: Spark's default leaves microseconds out."""
 BEFORE = -1
 """The batch of the rows from before all batches."""
 
@@ -192,6 +198,8 @@ class BatchRows:
     def read(self, after: Ends | None, to: Ends, number: int) -> DataFrame | None:
         """The newest row of each key between two positions, all batches at once, as `of` gives rows, and if it is tied.
 
+        Of a key that is tied, all of these rows.
+
         Args:
             after: Where the rows begin; None for the first start of the pipeline.
             to: Where they end.
@@ -211,7 +219,8 @@ class BatchRows:
         refuse = self.rejects.refuse_other if after is None else self.rejects.refuse_new
         refuse(built.rejected)
         rows = self._fitted(merge.marked(built.df, self.mode), number)
-        return merge.newest(self._tied(rows), self.mode.keys).drop(POSITION)
+        tied = self._tied(rows)
+        return merge.newest(tied.where(~F.col(TIED)), self.mode.keys).unionByName(tied.where(TIED)).drop(POSITION)
 
     def _tied(self, rows: DataFrame) -> DataFrame:
         """The newest rows of each key, with `TIED`: those of the largest order, and of these, of the last commit.
@@ -222,7 +231,7 @@ class BatchRows:
         names = [quoted(name) for name in rows.columns if name not in (POSITION, BATCH)]
         keyed = Window.partitionBy(*map(quoted, self.mode.keys))
         place = F.dense_rank().over(keyed.orderBy(F.col(ORDER).desc_nulls_last(), commit.desc()))
-        rows = rows.withColumns({CONTENT: F.xxhash64(F.to_json(F.struct(*names))), PLACE: place})
+        rows = rows.withColumns({CONTENT: F.xxhash64(F.to_json(F.struct(*names), EXACT)), PLACE: place})
         rows = rows.where(F.col(PLACE) == 1)
         tied = F.min(CONTENT).over(keyed) != F.max(CONTENT).over(keyed)
         whole = trigger is None or (trigger.max_rows is None and trigger.max_files is None)

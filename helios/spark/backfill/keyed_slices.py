@@ -27,6 +27,7 @@ from helios.plan.backfills import Cut
 from helios.spark.backfill.keyed_repair import Changes, KeyedRepair
 from helios.spark.backfill.keyed_rows import BATCH, BEFORE, TIED, latest, marked
 from helios.spark.backfill.live import Standing
+from helios.spark.backfill.notes import Notes
 from helios.spark.backfill.repair import MANY
 from helios.spark.backfill.result import Repaired
 from helios.spark.backfill.slices import Slice, slice_of, slices_of
@@ -40,7 +41,7 @@ from helios.spark.jvm.sql import quoted
 from helios.spark.jvm.types.iceberg import JavaSnapshot
 from helios.spark.sinks import merge
 from helios.spark.sinks.options import Conflict
-from helios.table.refs import REPLAY
+from helios.table.refs import BACKFILL, REPLAY
 
 SLICE = "helios.slice"
 """The property of a snapshot that holds the condition of its slice."""
@@ -62,6 +63,9 @@ class RepairKeys(KeyedRepair):
         where: The filter.
         cut: How it is cut into slices; None for one slice.
         writers: The rows of the target, and who wrote them.
+        notes: The notes of the backfill, and of the one before it.
+        note: Called with a line about what is waited for.
+        stopping: Whether the backfill ends after the running slice.
         parts: The newest row of each key of what the script gives: up to where the backfill began, and of what the
             pipeline has read since, part after part.
         read_to: Where the last part ends; None before anything is read.
@@ -70,6 +74,9 @@ class RepairKeys(KeyedRepair):
     where: str
     cut: Cut | None
     writers: Target
+    notes: Notes
+    note: Callable[[str], None]
+    stopping: Callable[[], bool]
     parts: list[DataFrame] = field(default_factory=list)
     read_to: Standing | None = None
 
@@ -97,15 +104,21 @@ class RepairKeys(KeyedRepair):
         self.parts[:] = [rows.persist(StorageLevel.DISK_ONLY)]
         stack.callback(lambda: [part.unpersist() for part in self.parts])
         self.read_to = at
-        self.scope(self.parts[0])  # which refuses a row without a key
+        self.scope(self.parts[0].where(~F.col(TIED)))  # which refuses a row without a key
         return verify
 
     @property
     def slices(self) -> list[Slice]:
-        if self.mode.order_by is None:
-            return self._cut()
+        return [*self._cut(), *([self._meanwhile()] if self.mode.order_by is not None else [])]
+
+    def _meanwhile(self) -> Slice:
+        """The last slice, since the head, or since that of a backfill that was stopped before its own last slice."""
+        stopped = self.notes.load()
+        for slice in stopped.slices if stopped is not None else ():
+            if slice.name == MEANWHILE:
+                return slice
         head = self._head()
-        return [*self._cut(), Slice(MEANWHILE, f"since {head.snapshotId() if head is not None else None}")]
+        return Slice(MEANWHILE, f"since {head.snapshotId() if head is not None else None}")
 
     def _cut(self) -> list[Slice]:
         if self.cut is None:  # which needs no values
@@ -135,6 +148,8 @@ class RepairKeys(KeyedRepair):
         with ExitStack() as stack:
             if slice.name == MEANWHILE:
                 stopped = self._settled(stack)
+                if stopped is None:
+                    return Conflict(None, 0)
 
                 def verify() -> None:
                     self.verify()
@@ -156,7 +171,9 @@ class RepairKeys(KeyedRepair):
         parts, keys = self._read_on(at), [quoted(key) for key in self.mode.keys]
         named = [part.where(~F.col(DELETED)).where(slice.condition) for part in parts]
         there = self.writers.rows(slice.condition, head)
-        named += [there] if there is not None else []
+        if there is not None:
+            self._refuse_keyless(slice, there)
+            named.append(there)
         touched = reduce(DataFrame.unionByName, [rows.select(*keys) for rows in named]).distinct()
         scope = self.scope(self.kept(touched, stack))
         for one in self.of_others(self.writers.others(head), scope):
@@ -196,18 +213,37 @@ class RepairKeys(KeyedRepair):
             "`helios run --full-refresh`.",
         )
 
+    def _refuse_keyless(self, slice: Slice, rows: DataFrame) -> None:
+        without = " OR ".join(f"{quoted(key)} IS NULL" for key in self.mode.keys)
+        if not rows.where(without).isEmpty():
+            raise self.error(
+                slice.name,
+                f"it holds rows without a key ({without}), which another writer has added",
+                f'leave them out: --where "({self.where}) AND NOT ({without})".',
+            )
+
     # the rows that came meanwhile
 
-    def _settled(self, stack: ExitStack) -> Callable[[], None]:
-        """Waits for the end of a batch that is under way; if its process has died, keeps the pipeline from running."""
+    def _settled(self, stack: ExitStack) -> Callable[[], None] | None:
+        """Waits for the end of a batch that is under way; if its process has died, keeps the pipeline from running.
+
+        Returns:
+            Raises a `LeaseError` if the pipeline runs all the same; None if the backfill is stopped meanwhile.
+        """
         checkpoint = Checkpoint(self.spark, self.live.checkpoint.location)
         planned = max(checkpoint.batches("offsets"), default=-1)
+        told = False
         while self.live.committed() < planned:
             self.verify()
             lease = Lease(checkpoint)
             try:
                 lease.acquire()
             except LeaseError:
+                if self.stopping():
+                    return None
+                if not told:
+                    self.note(f"waits for batch {planned} of {self.plan.pipeline}, which may have dropped late rows")
+                told = True
                 time.sleep(LOOK_AGAIN)
                 continue
             stack.callback(lease.release)
@@ -236,24 +272,25 @@ class RepairKeys(KeyedRepair):
         return self.between(now, latest(known.unionByName(wanted), self.mode.keys).where(~F.col(DELETED)), stack)
 
     def _own_commits(self, slice: Slice) -> Iterator[JavaSnapshot]:
-        """The commits of this backfill, newest first.
+        """The commits of the pipeline's backfills since this one began, newest first.
 
         Raises:
-            InputError: Some of them may have expired.
+            InputError: Some of them may have expired. The backfill then begins anew.
         """
-        assert self.ledger is not None
+        own = {f"{name}{BACKFILL}" for name in self.names}
         history, began = History(self.target, self.seen), slice.condition.rpartition(" ")[2]
         for snapshot in history:
             if str(snapshot.snapshotId()) == began:
                 return
-            if snapshot.summary().get("helios.checkpoint") == self.ledger.checkpoint:
+            if snapshot.summary().get("helios.pipeline") in own:
                 yield snapshot
         if history.expired is not None:
+            self.notes.end()
             raise InputError(
                 f"commits of this backfill of {self.table} may have expired, so that the keys it has repaired are not "
                 "known, and late rows of a batch beside it may be missing; its slices are repaired.",
                 where=self.plan.origin,
-                fix="start it again, and keep snapshots longer.",
+                fix="start it again: it begins anew. Keep snapshots longer than a backfill takes.",
             )
 
     @property

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Self
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helios.catalog.names import TableName
 from helios.errors import InputError, Origin
+from helios.plan.nodes import Plan
 from helios.spark.backfill.slices import Slice
 from helios.spark.iceberg import filters
 from helios.spark.iceberg.history import History
@@ -50,6 +52,22 @@ class Target:
         self._spark, self._table, self._name = spark, table, name
         self._own, self._trusts_expired, self._where = own, trusts_expired, where
         self._seen: tuple[int, list[JavaSnapshot]] | None = None  # a head, and the commits of other writers up to it
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        spark: SparkSession,
+        table: JavaTable,
+        names: Iterable[str],
+        ends: Iterable[str],
+        *,
+        trusts_expired: bool,
+    ) -> Self:
+        """The rows of a pipeline's target; commits under its names with one of these ends, or none, are its own."""
+        own = frozenset(f"{name}{end}" for name in names for end in ("", *ends))
+        where = plan.declared.sink.origin
+        return cls(spark, table, plan.write.table, own=own, trusts_expired=trusts_expired, where=where)
 
     def rows(self, condition: str, snapshot: JavaSnapshot | None, *metadata: str) -> DataFrame | None:
         """The rows of a snapshot that meet a condition; None if no file can have such a row.
