@@ -18,6 +18,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from helios.cli import main
+from helios.environment import jars
+from helios.environment.coordinates import NEWEST
 from helios.model import values
 from tests.services.azurite import Azurite
 from tests.services.fixtures import named_skip
@@ -58,6 +60,7 @@ class World:
         return {"type": "adls", **given, **other}
 
     def on_azure(self, container: str = "lake") -> Settings:
+        jars.ensure(("abfs",), spark_version=NEWEST)  # else the doctor names them, too
         return {
             "type": "local",
             "path": "db",

@@ -142,11 +142,12 @@ def test_what_an_upsert_remembered_then(world: Any) -> None:
     [base] = (keys / "base").iterdir()
     folded = sorted((keys / "delta").iterdir(), key=lambda delta: int(delta.name))
     folded = [delta for delta in folded if int(delta.name) <= int(base.name)]
+    # Files of one state have names drawn at random, so that batches come in any order, and some are no commit.
     # A run deletes them an hour after they were folded; this one dies after the first, and the next one goes on.
     for deleted in (folded[:1], folded[1:]):
         for delta in deleted:
             shutil.rmtree(delta)
-        with pytest.raises(InputError, match="before batch 5 have since been merged"):
+        with pytest.raises(InputError, match=r"before batch \d+ have since been merged"):
             rehearse(world, pipeline, last=12)
     assert not rehearse(world, pipeline, last=3).anything
 
