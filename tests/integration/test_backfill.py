@@ -105,13 +105,14 @@ def killed(lake: Lake, kills: int) -> None:
         with lake.backfill() as running:
             assert running.stdout is not None
             after = lake.chance.randrange(1, max(3, lake.days // kills))  # slices until it is killed
-            if lake.by == "month" and kill < kills:  # there are fewer slices than kills
-                threading.Timer(lake.chance.uniform(5, 40), running.kill).start()
-                after = kills
+            if lake.by == "month" and kill < kills:  # fewer slices than kills, some of which come before the first one
+                after = lake.chance.choice((1, 1, 2, kills)) if kill else 3
+                if after == kills:
+                    threading.Timer(lake.chance.uniform(2, 15), running.kill).start()
             told = []
             for line in running.stdout:
                 told.append(line)
-                if not kill and len(told) == 1 and lake.days > 100:  # many slices are left
+                if not kill and " 1 of " in f" {line}" and lake.days > 100:  # many slices are left
                     with lake.backfill() as second:
                         refused, _ = second.communicate()
                     assert second.returncode, refused
