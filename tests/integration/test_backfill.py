@@ -154,13 +154,13 @@ class UpsertLake(Lake):
     """Rows of keys that come in any order; by the old script, the order of every fifth row is too high."""
 
     script = """
-from helios import Files, Iceberg, with_columns
+from helios import Files, Iceberg, month, with_columns
 
 rows = Files.source("in", format="json", schema="id bigint, day date, ord bigint, value bigint").incremental(poll=1)
 pipeline = (
     rows
     >> with_columns(ord="ord + if(FACTOR = 2 AND value % 5 = 0, 100000000, 0)", value="value * FACTOR")
-    >> Iceberg.sink("a.t").partition_by("day").upsert("id", order_by="ord")
+    >> Iceberg.sink("a.t").partition_by(month("day")).upsert("id", order_by="ord")
 )
 """
 

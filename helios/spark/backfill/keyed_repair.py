@@ -98,7 +98,7 @@ class KeyedRepair:
         return TargetStates(spark=self.spark, table=self.target, keys=self.mode.keys)
 
     def committed(
-        self, number: int, slice: Slice, stamp: str, found: Callable[[Standing, ExitStack], Changes | None]
+        self, number: int, slice: Slice, stamp: str, found: Callable[[Standing], Changes | None]
     ) -> Repaired | Conflict:
         """Commits the changes of a slice.
 
@@ -114,15 +114,14 @@ class KeyedRepair:
         done = self.live.committed()  # before the table, which then has these batches
         ledger.find(Batch(number, (), replayed=True))
         at = self.live.standing(ledger.table, done)
-        with ExitStack() as stack:
-            changes = found(at, stack)
-            spans = tuple(Span(entry["source"], None, entry.get("place"), entry) for entry in at.entries)
-            options = SinkContext(plan=self.plan, spark=self.spark, checkpoint=self.live.checkpoint).options()
-            options = replace(options, stamps={**options.stamps, stamp: slice.condition}, verify=self.verify)
-            before, after = (changes.before, changes.after) if changes is not None else (0, 0)
-            write = self._write(changes.rows if changes is not None and (before or after) else None)
-            batch = Batch(number, spans, replayed=True)
-            made = ledger.try_commit(self.spark, write, batch, options, CommitRetries(COMMITS))
+        changes = found(at)
+        spans = tuple(Span(entry["source"], None, entry.get("place"), entry) for entry in at.entries)
+        options = SinkContext(plan=self.plan, spark=self.spark, checkpoint=self.live.checkpoint).options()
+        options = replace(options, stamps={**options.stamps, stamp: slice.condition}, verify=self.verify)
+        before, after = (changes.before, changes.after) if changes is not None else (0, 0)
+        write = self._write(changes.rows if changes is not None and (before or after) else None)
+        batch = Batch(number, spans, replayed=True)
+        made = ledger.try_commit(self.spark, write, batch, options, CommitRetries(COMMITS))
         if isinstance(made, Conflict):
             return made
         freshness.verify(self.plan.write.table, self.target)
@@ -149,24 +148,22 @@ class KeyedRepair:
 
         return write
 
-    def between(self, now: DataFrame, wanted: DataFrame, stack: ExitStack) -> Changes:
+    def between(self, now: DataFrame, wanted: DataFrame) -> Changes:
         """The changes that make rows of the target, of some keys, those that they shall be."""
-        different = self.kept(self.states.difference(now, wanted), stack)
+        different = self.kept(self.states.difference(now, wanted))
         before, after = (different.where(F.col(SIGN) == sign).count() for sign in (-1, 1))
         keys = map(quoted, self.mode.keys)
         comes = F.max(SIGN).over(Window.partitionBy(*keys))  # a row that another one replaces is no delete
         changes = different.withColumn(LARGEST, comes).where(F.col(SIGN) == F.col(LARGEST))
         changes = changes.withColumn(DELETED, F.col(SIGN) < 0).drop(SIGN, LARGEST)
-        return Changes(self.kept(changes, stack), before, after)
+        return Changes(self.kept(changes), before, after)
 
     def scope(self, keys: DataFrame) -> MergeScope:
         return merge.validate_keys(keys, self.unordered, self.table, self.plan.declared.sink.origin)
 
-    def kept(self, rows: DataFrame, stack: ExitStack) -> DataFrame:
-        """Rows that are computed once."""
-        kept = rows.persist(StorageLevel.DISK_ONLY)
-        stack.callback(kept.unpersist)
-        return kept
+    def kept(self, rows: DataFrame) -> DataFrame:
+        """Rows that are computed once, without their plan: the plans of many slices would grow into each other."""
+        return rows.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
 
     def stopped(self, stack: ExitStack, why: str) -> Callable[[], None]:
         """Keeps the pipeline from running.

@@ -20,7 +20,6 @@ from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.storagelevel import StorageLevel
 
 from helios.errors import InputError, LeaseError, NotFound
 from helios.plan.backfills import Cut
@@ -101,8 +100,7 @@ class RepairKeys(KeyedRepair):
             raise NotFound(
                 f"{self.plan.pipeline} has read nothing yet: there is nothing to repair.", where=self.plan.origin
             )
-        self.parts[:] = [rows.persist(StorageLevel.DISK_ONLY)]
-        stack.callback(lambda: [part.unpersist() for part in self.parts])
+        self.parts[:] = [self.kept(rows)]
         self.read_to = at
         self.scope(self.parts[0].where(~F.col(TIED)))  # which refuses a row without a key
         return verify
@@ -139,8 +137,7 @@ class RepairKeys(KeyedRepair):
             self.begin(stack)
             assert self.read_to is not None
             for slice in self._cut():
-                with ExitStack() as kept:
-                    changes = self._changes(slice, self._head(), self.read_to, kept)
+                changes = self._changes(slice, self._head(), self.read_to)
                 found.append(Repaired(slice=slice.name, before=changes.before, after=changes.after))
         return found, None
 
@@ -155,19 +152,19 @@ class RepairKeys(KeyedRepair):
                     self.verify()
                     stopped()
 
-                def missed(at: Standing, kept: ExitStack) -> Changes | None:
-                    return self._missed(slice, at, kept)
+                def missed(at: Standing) -> Changes | None:
+                    return self._missed(slice, at)
 
                 return replace(self, verify=verify).committed(number, slice, SLICE, missed)
 
-            def found(at: Standing, kept: ExitStack) -> Changes:
-                return self._changes(slice, self.seen, at, kept)
+            def found(at: Standing) -> Changes:
+                return self._changes(slice, self.seen, at)
 
             return self.committed(number, slice, SLICE, found)
 
     # a slice
 
-    def _changes(self, slice: Slice, head: JavaSnapshot | None, at: Standing, stack: ExitStack) -> Changes:
+    def _changes(self, slice: Slice, head: JavaSnapshot | None, at: Standing) -> Changes:
         parts, keys = self._read_on(at), [quoted(key) for key in self.mode.keys]
         named = [part.where(~F.col(DELETED)).where(slice.condition) for part in parts]
         there = self.writers.rows(slice.condition, head)
@@ -175,15 +172,15 @@ class RepairKeys(KeyedRepair):
             self._refuse_keyless(slice, there)
             named.append(there)
         touched = reduce(DataFrame.unionByName, [rows.select(*keys) for rows in named]).distinct()
-        scope = self.scope(self.kept(touched, stack))
+        scope = self.scope(self.kept(touched))
         for one in self.of_others(self.writers.others(head), scope):
             raise self.error(slice.name, _changed_by(one), LEAVE_OUT)
         given = reduce(DataFrame.unionByName, [scope.narrow(part) for part in parts])
-        wanted = self.kept(latest(given, self.mode.keys), stack)
+        wanted = self.kept(latest(given, self.mode.keys))
         self._refuse_ties(slice, wanted)
-        now = self.kept(self.states.at(head, scope), stack)
+        now = self.kept(self.states.at(head, scope))
         self.refuse_twice(slice.name, now)
-        return self.between(now, wanted.where(~F.col(DELETED)), stack)
+        return self.between(now, wanted.where(~F.col(DELETED)))
 
     def _read_on(self, at: Standing) -> list[DataFrame]:
         """The newest rows of keys up to a position, of which those of the last part are the newest of all."""
@@ -193,10 +190,10 @@ class RepairKeys(KeyedRepair):
         if read_to.ends != at.ends:
             new = self.rows.read(read_to.ends, at.ends, BEFORE + len(parts))
         if new is not None:
-            parts.append(new.persist(StorageLevel.DISK_ONLY))
+            parts.append(self.kept(new))
         if len(parts) > MANY:
             rows = latest(reduce(DataFrame.unionByName, parts), self.mode.keys)
-            parts[:] = [rows.withColumn(BATCH, F.lit(BEFORE)).persist(StorageLevel.DISK_ONLY)]
+            parts[:] = [self.kept(rows.withColumn(BATCH, F.lit(BEFORE)))]
         self.read_to = at
         return parts
 
@@ -250,7 +247,7 @@ class RepairKeys(KeyedRepair):
             return lease.verify
         return lambda: None
 
-    def _missed(self, slice: Slice, at: Standing, stack: ExitStack) -> Changes | None:
+    def _missed(self, slice: Slice, at: Standing) -> Changes | None:
         """The rows since the first slice that are newer than the repaired rows of their keys."""
         own = list(self._own_commits(slice))
         if not own:
@@ -264,12 +261,12 @@ class RepairKeys(KeyedRepair):
             parent = one.parentId()
             before = self.target.snapshot(int(parent)) if parent is not None else None
             parts.append(self.states.changed_keys(before, one))
-        repaired = self.kept(reduce(DataFrame.unionByName, parts).distinct(), stack)
-        wanted = self.kept(self.scope(repaired).narrow(rows), stack)
+        repaired = self.kept(reduce(DataFrame.unionByName, parts).distinct())
+        wanted = self.kept(self.scope(repaired).narrow(rows))
         self._refuse_ties(slice, wanted)
-        now = self.kept(self.states.at(self.seen, self.scope(wanted)), stack)
+        now = self.kept(self.states.at(self.seen, self.scope(wanted)))
         known = marked(now, self.mode, BEFORE).withColumn(TIED, F.lit(False))
-        return self.between(now, latest(known.unionByName(wanted), self.mode.keys).where(~F.col(DELETED)), stack)
+        return self.between(now, latest(known.unionByName(wanted), self.mode.keys).where(~F.col(DELETED)))
 
     def _own_commits(self, slice: Slice) -> Iterator[JavaSnapshot]:
         """The commits of the pipeline's backfills since this one began, newest first.

@@ -66,21 +66,20 @@ class RedoUpserts(KeyedRepair):
         committed = self.live.committed()  # before the table, which then has these batches
         self.target.refresh()
         at = self.live.standing(self.target, committed)
-        with ExitStack() as stack:
-            head = tables.head(self.target, self.plan.write.sink.branch_name)
-            found = self._changes(head, at, stack)
+        head = tables.head(self.target, self.plan.write.sink.branch_name)
+        found = self._changes(head, at)
         return [Repaired(slice=self.slices[0].name, before=found.before, after=found.after)], None
 
     def attempt(self, number: int, slice: Slice) -> Repaired | Conflict:
-        def found(at: Standing, stack: ExitStack) -> Changes:
+        def found(at: Standing) -> Changes:
             assert self.ledger is not None
-            return self._changes(self.ledger.seen, at, stack)
+            return self._changes(self.ledger.seen, at)
 
         return self.committed(number, slice, REDONE, found)
 
     # what is to be changed
 
-    def _changes(self, head: JavaSnapshot | None, at: Standing, stack: ExitStack) -> Changes:
+    def _changes(self, head: JavaSnapshot | None, at: Standing) -> Changes:
         self.rows.refuse_columns()
         self.refuse_memory(self.slices[0].name, at)
         keys, states = self.mode.keys, self.states
@@ -94,17 +93,17 @@ class RedoUpserts(KeyedRepair):
         asked = self.rows.of(past, [one for one in past.batches if one.owner <= past.last])
         touched = self._changed(past, repairs, whole=not others)
         if asked is not None:
-            asked = self.kept(asked, stack)
+            asked = self.kept(asked)
             touched = touched.unionByName(asked.select(*map(quoted, keys))).distinct()
-        scope = self.scope(self.kept(touched, stack))
+        scope = self.scope(self.kept(touched))
         self._refuse_others(others, scope)
         parts = [marked(states.at(begin, scope), self.mode, BEFORE), *([asked] if asked is not None else [])]
         later = self.rows.of(past, [one for one in past.batches if one.owner > past.last])
         parts += [scope.narrow(later)] if later is not None else []
-        now = self.kept(states.at(head, scope), stack)
+        now = self.kept(states.at(head, scope))
         for rows in (parts[0], now):
             self.refuse_twice(self.slices[0].name, rows)
-        return self.between(now, newest(reduce(DataFrame.unionByName, parts), keys), stack)
+        return self.between(now, newest(reduce(DataFrame.unionByName, parts), keys))
 
     def _changed(self, past: PastBatches, repairs: Sequence[JavaSnapshot], *, whole: bool) -> DataFrame:
         """The keys that the commits changed, or earlier repairs of them, maybe by a script that was wrong, too.
