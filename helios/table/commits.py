@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 REDONE = "helios.redone"
 """The stamp of a backfill's commit: the snapshot whose rows it replaced."""
+SLICE = "helios.slice"
+"""The stamp of a backfill's commit: the condition of its slice."""
 INSTEAD = "helios.from"
 """The stamp of a backfill's commit: the table or folder that it read in place of the source."""
 

@@ -35,7 +35,7 @@ from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Conflict
 from helios.spark.sinks.stored_records import known_records
-from helios.table.positions import Batch, Span
+from helios.table.positions import Batch
 from helios.table.refs import BACKFILL, REPLAY
 
 LARGEST = "__helios_largest"
@@ -115,12 +115,11 @@ class KeyedRepair:
         ledger.find(Batch(number, (), replayed=True))
         at = self.live.standing(ledger.table, done)
         changes = found(at)
-        spans = tuple(Span(entry["source"], None, entry.get("place"), entry) for entry in at.entries)
         options = SinkContext(plan=self.plan, spark=self.spark, checkpoint=self.live.checkpoint).options()
         options = replace(options, stamps={**options.stamps, stamp: slice.condition}, verify=self.verify)
         before, after = (changes.before, changes.after) if changes is not None else (0, 0)
         write = self._write(changes.rows if changes is not None and (before or after) else None)
-        batch = Batch(number, spans, replayed=True)
+        batch = Batch(number, at.spans, replayed=True)
         made = ledger.try_commit(self.spark, write, batch, options, CommitRetries(COMMITS))
         if isinstance(made, Conflict):
             return made
@@ -230,7 +229,5 @@ class KeyedRepair:
     def of_others(self, others: Sequence[JavaSnapshot], scope: MergeScope) -> Iterator[JavaSnapshot]:
         """The commits of other writers that changed keys of a scope."""
         for one in others:
-            parent = one.parentId()
-            before = self.target.snapshot(int(parent)) if parent is not None else None
-            if not scope.narrow(self.states.changed_keys(before, one)).isEmpty():
+            if not scope.narrow(self.states.changed_by(one)).isEmpty():
                 yield one

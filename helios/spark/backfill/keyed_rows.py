@@ -88,6 +88,11 @@ class TargetStates:
         lost, came = list(comparer.call(first, second).toArray())
         return self._keys(self.difference(self._read(lost), self._read(came)))
 
+    def changed_by(self, snapshot: JavaSnapshot) -> DataFrame:
+        """The keys whose rows a commit changed."""
+        parent = snapshot.parentId()
+        return self.changed_keys(self.table.snapshot(int(parent)) if parent is not None else None, snapshot)
+
     def difference(self, before: DataFrame, after: DataFrame) -> DataFrame:
         """The rows that one has and the other lacks, with their `SIGN`, as multisets."""
         fields = self.schema.fields
@@ -278,9 +283,12 @@ def marked(rows: DataFrame, mode: Upsert, batch: int, *also: str) -> DataFrame:
 
 
 def latest(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The row that each key has after all batches: the largest order, and of equal ones, or without, the latest."""
+    """The row that each key has after all batches: the largest order, and of equal ones, or without, the latest.
+
+    Of a tied key, all of its rows: each other one has one row of a batch.
+    """
     order = [F.col(ORDER).desc_nulls_last(), F.col(BATCH).desc()]
-    rank = F.row_number().over(Window.partitionBy(*map(quoted, keys)).orderBy(*order))
+    rank = F.rank().over(Window.partitionBy(*map(quoted, keys)).orderBy(*order))
     return rows.withColumn(merge.RANK, rank).where(F.col(merge.RANK) == 1).drop(merge.RANK)
 
 

@@ -31,8 +31,6 @@ from helios.spark.backfill.repair import MANY
 from helios.spark.backfill.result import Repaired
 from helios.spark.backfill.slices import Slice, slice_of, slices_of
 from helios.spark.backfill.writers import Target
-from helios.spark.checkpoint.files import Checkpoint
-from helios.spark.checkpoint.lease import Lease
 from helios.spark.checkpoint.upsert_state import DELETED
 from helios.spark.iceberg import tables
 from helios.spark.iceberg.history import History
@@ -40,10 +38,9 @@ from helios.spark.jvm.sql import quoted
 from helios.spark.jvm.types.iceberg import JavaSnapshot
 from helios.spark.sinks import merge
 from helios.spark.sinks.options import Conflict
+from helios.table.commits import SLICE
 from helios.table.refs import BACKFILL, REPLAY
 
-SLICE = "helios.slice"
-"""The property of a snapshot that holds the condition of its slice."""
 MEANWHILE = "rows that came meanwhile"
 """The name of the last slice of an ordered upsert; its condition names the state in which the backfill began."""
 LOOK_AGAIN = 0.5
@@ -90,11 +87,11 @@ class RepairKeys(KeyedRepair):
         if self.mode.delete_when is not None:
             verify = self.stopped(stack, "its deletes of missing keys")
         self.rows.refuse_columns()
-        self.rows.evolve()
         committed = self.live.committed()  # before the table, which then has these batches
         self.target.refresh()
         at = self.live.standing(self.target, committed)
         self.refuse_memory(self.where, at)
+        self.rows.evolve()
         rows = self.rows.read(None, at.ends, BEFORE)
         if rows is None:
             raise NotFound(
@@ -227,14 +224,12 @@ class RepairKeys(KeyedRepair):
         Returns:
             Raises a `LeaseError` if the pipeline runs all the same; None if the backfill is stopped meanwhile.
         """
-        checkpoint = Checkpoint(self.spark, self.live.checkpoint.location)
-        planned = max(checkpoint.batches("offsets"), default=-1)
+        planned = max(self.live.checkpoint.batches("offsets"), default=-1)
         told = False
         while self.live.committed() < planned:
             self.verify()
-            lease = Lease(checkpoint)
             try:
-                lease.acquire()
+                return self.stopped(stack, "its late rows")
             except LeaseError:
                 if self.stopping():
                     return None
@@ -242,9 +237,6 @@ class RepairKeys(KeyedRepair):
                     self.note(f"waits for batch {planned} of {self.plan.pipeline}, which may have dropped late rows")
                 told = True
                 time.sleep(LOOK_AGAIN)
-                continue
-            stack.callback(lease.release)
-            return lease.verify
         return lambda: None
 
     def _missed(self, slice: Slice, at: Standing) -> Changes | None:
@@ -256,12 +248,8 @@ class RepairKeys(KeyedRepair):
         rows = self.rows.read(tuple(entry.get("place") for entry in entries), at.ends, BEFORE + 1)
         if rows is None:
             return None
-        parts = []
-        for one in own:
-            parent = one.parentId()
-            before = self.target.snapshot(int(parent)) if parent is not None else None
-            parts.append(self.states.changed_keys(before, one))
-        repaired = self.kept(reduce(DataFrame.unionByName, parts).distinct())
+        changed = reduce(DataFrame.unionByName, map(self.states.changed_by, own))
+        repaired = self.kept(changed.distinct())
         wanted = self.kept(self.scope(repaired).narrow(rows))
         self._refuse_ties(slice, wanted)
         now = self.kept(self.states.at(self.seen, self.scope(wanted)))

@@ -27,6 +27,7 @@ from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.sinks.records import names_of
 from helios.table.commits import Commit
 from helios.table.ledger import Record, Starts, parse
+from helios.table.positions import Span
 from helios.table.refs import LEDGER
 
 KEPT = ("source", "uuid", "branch", "from", "place")
@@ -48,6 +49,11 @@ class Standing:
     batch: int
     ends: Ends
     entries: tuple[Entry, ...]
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """What a commit of a backfill has read: all up to there."""
+        return tuple(Span(entry["source"], None, entry.get("place"), entry) for entry in self.entries)
 
 
 def rolled_back_error(plan: Plan, source: str) -> InputError:

@@ -31,8 +31,8 @@ from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.modes import refuse_unordered
 from helios.spark.sinks.options import CommitOptions, Conflict
-from helios.table.commits import INSTEAD
-from helios.table.positions import Batch, Span
+from helios.table.commits import INSTEAD, SLICE
+from helios.table.positions import Batch
 
 TRIES = 20
 """The maximum number of attempts at one slice while other writers commit into it."""
@@ -179,9 +179,8 @@ class Repair:
         before = self.target.rows(slice.condition, head)
         held = before.count() if before is not None else 0
         rows = self._rows(standing).where(slice.condition)
-        spans = tuple(Span(entry["source"], None, entry.get("place"), entry) for entry in standing.entries)
         options = self._options(slice)
-        batch = Batch(number, spans, replayed=True)
+        batch = Batch(number, standing.spans, replayed=True)
         commit = self.ledger.try_commit(
             self.spark, self._write(slice, rows, standing), batch, options, CommitRetries(COMMITS)
         )
@@ -197,7 +196,7 @@ class Repair:
         instead = {INSTEAD: self.instead} if self.instead is not None else {}
         return replace(
             options,
-            stamps={**options.stamps, "helios.slice": slice.condition, **instead},
+            stamps={**options.stamps, SLICE: slice.condition, **instead},
             properties={**options.properties, **SNAPSHOT_ISOLATION},
             verify=self.verify,
         )
