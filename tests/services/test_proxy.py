@@ -141,19 +141,25 @@ def test_a_server_that_is_away_is_a_502(rest: Rest) -> None:
 
 @pytest.mark.landing
 def test_a_token_is_asked_for_issued_and_renewed(rest: Rest) -> None:
-    # PyIceberg renews a token in its last 60 seconds: this one before each request.
-    with OAuthProxy(rest.uri, expires_in=30) as proxy:
+    with OAuthProxy(rest.uri) as proxy:
         assert requests.get(f"{proxy.uri}/v1/config", timeout=5).status_code == 401
         options = {"uri": proxy.uri, "credential": proxy.credential, "scope": proxy.scope}
         own = {**options, "oauth2-server-uri": f"{proxy.uri}/v1/oauth/tokens"}
         catalog = load_catalog("x", type="rest", **own)
         catalog.list_namespaces()
         issued = proxy.issued
+        proxy.revoke()
         catalog.list_namespaces()
         assert proxy.issued > issued
         elsewhere = {**options, "oauth2-server-uri": proxy.oauth2_server_uri}
         load_catalog("y", type="rest", **elsewhere).list_namespaces()
         load_catalog("z", type="rest", uri=proxy.uri, token=proxy.token()).list_namespaces()
+
+
+def test_a_token_expires(rest: Rest) -> None:
+    with OAuthProxy(rest.uri, expires_in=0) as proxy:
+        bearer = {"Authorization": f"Bearer {proxy.token()}"}
+        assert requests.get(f"{proxy.uri}/v1/namespaces", headers=bearer, timeout=5).status_code == 401
 
 
 def test_wrong_credentials_scopes_and_tokens_are_refused(rest: Rest) -> None:
