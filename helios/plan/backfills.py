@@ -110,14 +110,21 @@ def refuse_ask(plan: Plan, ask: Ask) -> None:
     """Rejects what a backfill is asked for, as far as the metadata of its target tells, without a JVM.
 
     Raises:
-        HeliosError: The target is not there, or the pipeline has written nothing into it; a filter, a cut or a commit
-            does not fit it.
+        HeliosError: The target is not there, or the pipeline has written nothing into it; a filter, a cut, a commit or
+            an option does not fit it.
     """
     # A plan of new tables loads nothing that reads tables.
     from helios.table.commits import commits
     from helios.table.ledger import records
 
     write = plan.write
+    if ask.rows_stay and write.mode.upsert is not None:
+        raise InputError(
+            f"--rows-stay does not go with the upsert of {plan.pipeline}: it is repaired by its keys, and a row may "
+            "move over the edge of the filter or of a slice.",
+            where=plan.origin,
+            fix="leave it out.",
+        )
     if not write.table.catalog.exists(write.table.within):
         raise NotFound(
             f"{write.table.text}, the target of {plan.pipeline}, does not exist: there is nothing to repair.",

@@ -22,6 +22,7 @@ from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.replay.replay import Replay
+from tests.streaming.test_backfill import commits_of
 from tests.streaming.test_backfill_upserts import DRAWS, SCHEMA, Case, Kept, Reference, Row, drawn
 
 pytestmark = pytest.mark.promise("backfill")
@@ -249,6 +250,21 @@ def test_a_stopped_backfill_and_another_filter(world: Any, monkeypatch: pytest.M
     stopped_after_its_slice(case, monkeypatch, "key = 1", Row(1, 7, 11))
     backfill(case, "key = 2")
     assert case.held() == Counter({(1, 7, 11, 0): 1, (2, 1, 1020, 2): 1})
+
+
+def test_a_stopped_backfill_and_commits(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows that were dropped beside the first one are not forgotten."""
+    case = Case(world, "ordered")
+    case.land([Row(1, 9, 10, bad=3)])
+    case.land([Row(2, 1, 20, bad=2)])
+    stopped_after_its_slice(case, monkeypatch, "key = 1", Row(1, 7, 11))
+    plan = world.plan(case.pipeline(right=True))
+    case.land([Row(3, 1, 30)])
+    commit = Ask(commits=str(commits_of(world)[-1]))
+    with pytest.raises(InputError, match=r'finish it first: helios backfill SCRIPT --where "key = 1"'):
+        Backfill(plan, world.spark, commit).run()
+    backfill(case, "key = 1")
+    assert case.held() == Counter({(1, 7, 11, 0): 1, (2, 1, 20, 2): 1, (3, 1, 30, 0): 1})
 
 
 def test_commits_of_a_stopped_backfill_that_expired(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,7 +102,7 @@ LAW: dict[str, tuple[str, ...]] = {
     ),
     "spark.backfill": (
         "spark.jvm", "spark.iceberg", "spark.checkpoint", "spark.observer", "sources.common.spark", "spark.steps",
-        "spark.sinks", "spark.run", "spark.replay", "spark.diff", "spark.rehearse",
+        "spark.session", "spark.sinks", "spark.run", "spark.replay", "spark.diff", "spark.rehearse",
     ),
     "engine": (
         "errors", "model", "catalog", "config", "table", "plan", "iceberg", "sources.common.absent",

@@ -31,7 +31,7 @@ from helios.plan.nodes import Plan
 from helios.spark.backfill.edges import Edges, cast_error, refuse_filter
 from helios.spark.backfill.keyed_repair import KeyedRepair
 from helios.spark.backfill.keyed_rows import BatchRows
-from helios.spark.backfill.keyed_slices import MEANWHILE, RepairKeys
+from helios.spark.backfill.keyed_slices import RepairKeys
 from helios.spark.backfill.live import LivePipeline, Standing
 from helios.spark.backfill.notes import Notes, State
 from helios.spark.backfill.other_source import other_rows
@@ -40,7 +40,7 @@ from helios.spark.backfill.redo import Redo
 from helios.spark.backfill.rejects import Rejects
 from helios.spark.backfill.repair import Base, Repair, SliceRepairer, repair_slice
 from helios.spark.backfill.result import Backfilled, Progress, Repaired
-from helios.spark.backfill.slices import Counted, Slice, slice_of, slices_of
+from helios.spark.backfill.slices import MEANWHILE, Counted, Slice, slice_of, slices_of
 from helios.spark.backfill.started import Started, made_by
 from helios.spark.backfill.upserts import RedoUpserts
 from helios.spark.backfill.writers import Target
@@ -284,6 +284,7 @@ class Backfill:
         first = record.batch + 1 if record is not None else 0
         done: list[Repaired] = []
         began, count = time.monotonic(), len(state.slices)
+        asked = sum(slice.name != MEANWHILE for slice in state.slices)
         for number in range(first, count):
             slice = state.slices[number]
             one = None if self._stopping() else repair_slice(slices, number, slice, self._note, self._stopping)
@@ -294,7 +295,7 @@ class Backfill:
             done.append(one)
             each = (time.monotonic() - began) / len(done)
             left = each * (count - number - 1)
-            self._tell(Progress(done=done[-1], number=number + 1, slices=count, seconds=left))
+            self._tell(Progress(done=one, number=number + 1, slices=max(asked, number + 1), seconds=left))
         self._notes.end()
         return replace(self._result(tuple(done)), resumed=first)
 

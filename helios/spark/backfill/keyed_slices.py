@@ -29,7 +29,7 @@ from helios.spark.backfill.live import Standing
 from helios.spark.backfill.notes import Notes
 from helios.spark.backfill.repair import MANY
 from helios.spark.backfill.result import Repaired
-from helios.spark.backfill.slices import Slice, slice_of, slices_of
+from helios.spark.backfill.slices import MEANWHILE, Slice, slice_of, slices_of
 from helios.spark.backfill.writers import Target
 from helios.spark.checkpoint.upsert_state import DELETED
 from helios.spark.iceberg import tables
@@ -41,8 +41,6 @@ from helios.spark.sinks.options import Conflict
 from helios.table.commits import SLICE
 from helios.table.refs import BACKFILL, REPLAY
 
-MEANWHILE = "rows that came meanwhile"
-"""The name of the last slice of an ordered upsert; its condition names the state in which the backfill began."""
 LOOK_AGAIN = 0.5
 """Seconds between two looks at a batch that is under way."""
 LEAVE_OUT = (

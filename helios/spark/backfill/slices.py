@@ -12,6 +12,8 @@ from helios.errors import InputError
 from helios.plan.backfills import Cut
 from helios.spark.jvm.sql import literal, quoted
 
+MEANWHILE = "rows that came meanwhile"
+"""The name of the last slice of an ordered upsert; its condition names the state in which the backfill began."""
 MOST = 10_000
 """The most slices of one backfill."""
 CUT, ROWS = "__helios_slice", "__helios_rows"

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from helios.errors import LedgerError
+from helios.errors import InputError, LedgerError
 from helios.plan.nodes import Plan
 from helios.spark.backfill.notes import Notes, State
-from helios.spark.backfill.slices import Slice
+from helios.spark.backfill.slices import MEANWHILE, Slice
 from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.session.user_code import reachable
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.rollbacks import RollbackGuard
 from helios.table.ledger import Record
@@ -20,15 +21,18 @@ from helios.table.refs import BACKFILL
 
 
 def made_by(plan: Plan, reads: Sequence[str]) -> list[str]:
-    """What determines the rows of a backfill: the steps, the script with its callables, and what it reads.
+    """What determines the rows of a backfill: the steps, the script and the modules beside it, and what it reads.
 
     Args:
         plan: The pipeline.
         reads: The checkpoint of the pipeline, and the current states of the sources that are not followed.
     """
-    script = Path(plan.origin.file)
-    text = script.read_bytes() if script.is_file() else b""
-    return [plan.fingerprint, hashlib.sha256(text).hexdigest()[:16], *reads]
+    script, text = Path(plan.origin.file), hashlib.sha256()
+    if script.is_file():
+        modules = reachable(script, script.parent) if script.suffix == ".py" else []
+        for file in dict.fromkeys((script, *modules)):
+            text.update(file.read_bytes())
+    return [plan.fingerprint, text.hexdigest()[:16], *reads]
 
 
 @dataclass(kw_only=True)
@@ -78,9 +82,30 @@ class Started:
         return state, ledger
 
     def begin(self, slices: list[Slice]) -> tuple[State, Ledger]:
+        """Begins with the first slice.
+
+        Raises:
+            InputError: A stopped backfill still owes rows that came meanwhile, and these slices do not bring them.
+        """
+        self._refuse_owed(slices)
         state = State(id=uuid.uuid4().hex, ask=self.ask, made_by=self.made_by, slices=slices)
         ledger = self.ledger(state.id)
         self.notes.begin(state)
         self.notes.checkpoint.keep_plan(self.plan, of_run=False)
         ledger.claim(Record(checkpoint=state.id, steps=self.plan.fingerprint))
         return state, ledger
+
+    def _refuse_owed(self, slices: list[Slice]) -> None:
+        stopped, mode = self.notes.load(), self.plan.write.mode
+        owes = stopped is not None and any(slice.name == MEANWHILE for slice in stopped.slices)
+        if not owes or mode.order_by is None or any(slice.name == MEANWHILE for slice in slices):
+            return
+        assert stopped is not None
+        record = self.ledger(stopped.id).load()
+        if record is not None and record.checkpoint == stopped.id and record.batch >= 0:
+            raise InputError(
+                f"a backfill of {self.plan.pipeline} by --where was stopped before its end: rows that came beside it "
+                "may be missing until it ends.",
+                where=self.plan.origin,
+                fix=f'finish it first: helios backfill SCRIPT --where "{stopped.ask.get("where")}".',
+            )

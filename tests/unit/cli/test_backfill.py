@@ -153,6 +153,15 @@ def test_what_else_is_refused_before_spark_starts(cli: Callable[..., Any], folde
         assert message in done.stderr, done.stderr
 
 
+def test_rows_stay_is_for_rows_that_have_no_key(cli: Callable[..., Any], folder: Path) -> None:
+    written(folder)
+    sink = "Iceberg.sink('a.t').upsert('id')"
+    (folder / "pipeline.py").write_text(f"from helios import Iceberg\npipeline = {FOLLOWED} >> {sink}\n")
+    done = cli("backfill", "pipeline.py", "--where", "id = 1", "--rows-stay")
+    assert done.exit_code == 2
+    assert "--rows-stay does not go with the upsert" in done.output
+
+
 def test_a_table_of_other_writers(cli: Callable[..., Any], folder: Path) -> None:
     written(folder, script_has_run=False)
     done = cli("backfill", "pipeline.py", "--where", "id = 1")
