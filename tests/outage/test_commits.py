@@ -26,6 +26,8 @@ FAULTS: dict[str, Fault] = {
     "429 after": answer_after(429),  # which Iceberg's client sends again: its own first sending is then in the way
     "500 before": answer_before(500),
     "dropped after": drop_after(),
+    "unreadable after": answer_after(200, b"<html>"),  # as of a proxy between
+    "incomplete after": answer_after(200, b'{"metadata": {}}'),  # which Java reads as an illegal argument
     "dropped before": drop_before(),
 }
 

@@ -64,17 +64,19 @@ class Fault:
         status: What the client is answered; None for the server's answer.
         drop: Whether the connection is closed without an answer.
         delay: Seconds to wait before anything else.
+        body: The answer; None for an error in Iceberg's form.
     """
 
     apply: bool = True
     status: int | None = None
     drop: bool = False
     delay: float = 0.0
+    body: bytes | None = None
 
 
-def answer_after(status: int) -> Fault:
-    """The server applies the request, and the client is told that it failed."""
-    return Fault(status=status)
+def answer_after(status: int, body: bytes | None = None) -> Fault:
+    """The server applies the request, and the client gets another answer, by default that it failed."""
+    return Fault(status=status, body=body)
 
 
 def drop_after() -> Fault:
@@ -247,7 +249,8 @@ class FaultProxy(Proxy):
             return None
         if fault and fault.status is not None:
             error = {"message": "a fault that a test asked for", "type": "InjectedFault", "code": fault.status}
-            return Response(fault.status, [("Content-Type", "application/json")], json.dumps({"error": error}).encode())
+            body = json.dumps({"error": error}).encode() if fault.body is None else fault.body
+            return Response(fault.status, [("Content-Type", "application/json")], body)
         return answer
 
     def _befall(self, request: Request) -> Fault | None:
