@@ -125,5 +125,5 @@ def test_counts_are_those_of_the_engine_that_has_written_the_batch() -> None:
     for _ in range(2):
         native.count([{"dropped": 2}, {"dropped": 3}])
     assert built.dropped() == 5
-    native.leave(NotNative("a reason"))
+    native.leave_to_spark(NotNative("a reason"))
     assert (built.dropped(), reasons) == (0, ["a reason"])
