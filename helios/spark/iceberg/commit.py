@@ -23,7 +23,7 @@ from helios.spark.jvm.types.updates import JavaTransaction
 
 CONFLICT = "CommitFailedException"
 MOST_REBASES = 3
-"""The maximum number of rebases in one try. A rebase is repeated if another writer has committed during it."""
+"""The maximum number of times that one try repeats its rebase, as other writers may commit during each rebase."""
 
 
 class IdempotentTableOperations:
@@ -32,8 +32,8 @@ class IdempotentTableOperations:
     Attributes:
         error: The last failure of a refresh. Iceberg keeps only the text of a Python exception.
         start: The metadata on which the next transaction begins; None for the table's own. See `begin_on`.
-        rebase: Moves the transaction onto other writers' commits, and returns True if it did. It is then called again,
-            because the try would conflict with commits that were made meanwhile. None for no rebase.
+        rebase: Moves the transaction onto other writers' commits, and returns True if there were any. It is then called
+            again, because the try would conflict with commits that were made during the rebase. None for no rebase.
         listeners: Functions that are called before each try, with the metadata that the transaction is applied to.
         holds: If True, `commit` sends nothing to the catalog, and `held` returns the base and the new metadata.
 

@@ -108,7 +108,7 @@ class Transaction:
         return int(self._base.snapshotId()) if self._base is not None else None
 
     def read(self) -> DataFrame:
-        """The table at the start of the batch. Commits to the files that it reads are then conflicts."""
+        """The table at the start of the batch; the commit checks these reads for conflicts."""
         return DataFrame(self._run(self._relation()), self.spark)
 
     # the commands
@@ -335,7 +335,7 @@ class Transaction:
         return self._transaction
 
     def _narrow_reads(self, command: JavaLogicalPlan, narrow: Callable[[DataFrame], DataFrame]) -> JavaLogicalPlan:
-        """The plan of a merge-on-read command, changed so that it reads only the rows that `narrow` keeps."""
+        """The plan of a command; a merge-on-read command then reads only the rows that `narrow` keeps."""
         skip = self._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
         plan = self._session.sessionState().executePlan(command, skip).analyzed()
         if _class_name(plan) != "WriteDelta":

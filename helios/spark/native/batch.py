@@ -117,7 +117,7 @@ class NativeBatch:
             self.files_counted.append(True)
             self.files.done(self.planned)
 
-    def count(self, reports: Iterable[TaskReport]) -> None:
+    def count_dropped(self, reports: Iterable[TaskReport]) -> None:
         """Stores the number of dropped rows that the tasks have reported."""
         self.dropped[:] = [sum(report["dropped"] for report in reports)]
 
@@ -156,7 +156,7 @@ class NativeBatch:
             refuse_many_planned(shares, target, partitions)
         written = WrittenFiles(target.folder, name, store=store)
         if not shares:
-            self.count(())
+            self.count_dropped(())
             return written
         stores = inputs.store.properties, store.properties
         try:
@@ -177,7 +177,7 @@ class NativeBatch:
                 written.delete()
             raise
         self.count_files()
-        self.count(reports)
+        self.count_dropped(reports)
         return written
 
 

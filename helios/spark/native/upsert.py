@@ -152,7 +152,7 @@ class _Attempt:
         finally:
             self._delete(".rows", ".pairs")
         self._native.count_files()
-        self._native.count((report,))
+        self._native.count_dropped((report,))
 
     def _delete(self, *endings: str) -> None:
         """Deletes this attempt's files with these endings in the target's data folder, but not in partition folders."""
