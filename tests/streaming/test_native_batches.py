@@ -261,7 +261,7 @@ def test_commits_of_a_batch_are_small_together_or_not(world: Any, monkeypatch: p
 
 def test_many_more_files_than_spark_writes_are_left_to_it(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """At first when they are written, then as the last commit says how many partitions there are."""
-    for name, value in (("FEW_FILES", 3), ("TIMES", 1), ("LARGEST_SHARE", 1)):
+    for name, value in (("FEW_FILES", 3), ("MOST_TIMES", 1), ("LARGEST_SHARE", 1)):
         monkeypatch.setattr(spread, name, value)
     set_engine(world, "auto")
     world.fill("a.s", range(8), part="id % 4")

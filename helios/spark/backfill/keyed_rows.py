@@ -21,7 +21,7 @@ from helios.spark.backfill.recompute import Ends, Recompute
 from helios.spark.backfill.rejects import Rejects
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER
 from helios.spark.diff.rows import OTHER_TASKS
-from helios.spark.iceberg.merge_scope import MergeScope, reach_of
+from helios.spark.iceberg.merge_scope import MergeScope, iceberg_scope_of
 from helios.spark.iceberg.multiset import net
 from helios.spark.iceberg.scan_tasks import plan_tasks, read_tasks
 from helios.spark.iceberg.schema import align
@@ -75,7 +75,7 @@ class TargetStates:
         scan = self.table.newScan().useSnapshot(int(snapshot.snapshotId()))
         if snapshot.schemaId() == self.table.schema().schemaId():  # else the filter is bound to other columns
             types = {field.name: field.dataType for field in self.schema.fields}
-            scan = scan.filter(reach_of(self.table, types, scope).within)
+            scan = scan.filter(iceberg_scope_of(self.table, types, scope).within)
         return scope.narrow(self._read(plan_tasks(self.spark, scan)))
 
     def changed_keys(self, before: JavaSnapshot | None, after: JavaSnapshot) -> DataFrame:

@@ -32,7 +32,7 @@ import org.apache.iceberg.shaded.org.apache.parquet.schema.PrimitiveType;
 import org.apache.iceberg.shaded.org.apache.parquet.schema.Type;
 import org.apache.spark.sql.api.java.UDF1;
 
-/** The columns of parquet files, by their footers: the fields of `Leaf` in file_metadata.py. */
+/** Reads the leaf columns of parquet files from their footers; returns the fields of `Leaf` in file_metadata.py. */
 public class Footers implements UDF1 {
   private static final long serialVersionUID = 1L;
   private static final int THREADS = 16;
@@ -48,32 +48,32 @@ public class Footers implements UDF1 {
   }
 
   public Object call(Object locations) throws Exception {
-    List asked = (List) locations;
-    ExecutorService pool = Executors.newFixedThreadPool(Math.max(1, Math.min(THREADS, asked.size())));
+    List paths = (List) locations;
+    ExecutorService pool = Executors.newFixedThreadPool(Math.max(1, Math.min(THREADS, paths.size())));
     try {
-      List waiting = new ArrayList();
-      for (Iterator each = asked.iterator(); each.hasNext();) {
+      List futures = new ArrayList();
+      for (Iterator each = paths.iterator(); each.hasNext();) {
         final String location = (String) each.next();
-        waiting.add(pool.submit(new Callable() {
+        futures.add(pool.submit(new Callable() {
           public Object call() throws Exception {
             return columns(location);
           }
         }));
       }
-      List found = new ArrayList();
-      for (Iterator each = waiting.iterator(); each.hasNext();) {
-        found.add(((Future) each.next()).get());
+      List results = new ArrayList();
+      for (Iterator each = futures.iterator(); each.hasNext();) {
+        results.add(((Future) each.next()).get());
       }
-      return found;
-    } catch (ExecutionException failed) {
-      throw failed.getCause() instanceof Exception ? (Exception) failed.getCause() : failed;
+      return results;
+    } catch (ExecutionException failure) {
+      throw failure.getCause() instanceof Exception ? (Exception) failure.getCause() : failure;
     } finally {
       pool.shutdownNow();
     }
   }
 
   private List columns(String location) throws Exception {
-    // Iceberg's conversion of its own files to parquet's is not public.
+    // ParquetIO.file converts an input file of Iceberg to one of parquet. It is not public.
     Method file = Class.forName("org.apache.iceberg.parquet.ParquetIO")
       .getDeclaredMethod("file", new Class[] {org.apache.iceberg.io.InputFile.class});
     file.setAccessible(true);
@@ -84,16 +84,16 @@ public class Footers implements UDF1 {
       if (mapping != null && !ParquetSchemaUtil.hasIds(schema)) {
         schema = ParquetSchemaUtil.applyNameMapping(schema, NameMappingParser.fromJson(mapping));
       }
-      boolean numbered = ParquetSchemaUtil.hasIds(reader.getFileMetaData().getSchema());
+      boolean hasFieldIds = ParquetSchemaUtil.hasIds(reader.getFileMetaData().getSchema());
       Map nulls = new HashMap();
       Map codecs = new HashMap();
       Set uncounted = new HashSet();
       Set dictionaries = new HashSet();
       for (Iterator each = reader.getFooter().getBlocks().iterator(); each.hasNext();) {
-        for (Iterator one = ((BlockMetaData) each.next()).getColumns().iterator(); one.hasNext();) {
-          ColumnChunkMetaData chunk = (ColumnChunkMetaData) one.next();
+        for (Iterator chunks = ((BlockMetaData) each.next()).getColumns().iterator(); chunks.hasNext();) {
+          ColumnChunkMetaData chunk = (ColumnChunkMetaData) chunks.next();
           String path = chunk.getPath().toDotString();
-          if (!numbered && !isThere(chunk.getCodec())) { // the columnar engine may read a file with field ids
+          if (!hasFieldIds && !isAvailable(chunk.getCodec())) { // the columnar engine may be able to read a file with field ids
             codecs.put(path, chunk.getCodec().name().toLowerCase());
           }
           if (chunk.getEncodings().contains(Encoding.PLAIN_DICTIONARY)
@@ -110,13 +110,13 @@ public class Footers implements UDF1 {
         }
       }
       nulls.keySet().removeAll(uncounted);
-      List found = new ArrayList();
+      List leaves = new ArrayList();
       for (Iterator each = schema.getColumns().iterator(); each.hasNext();) {
         ColumnDescriptor column = (ColumnDescriptor) each.next();
         PrimitiveType type = column.getPrimitiveType();
         if (type.getId() != null) {
           String path = String.join(".", column.getPath());
-          found.add(new Object[] {
+          leaves.add(new Object[] {
             Integer.valueOf(type.getId().intValue()), type.getPrimitiveTypeName().name(),
             type.getLogicalTypeAnnotation() == null ? "" : type.getLogicalTypeAnnotation().toString(),
             Boolean.valueOf(column.getMaxDefinitionLevel() > 0), nulls.get(path),
@@ -125,13 +125,13 @@ public class Footers implements UDF1 {
           });
         }
       }
-      return found;
+      return leaves;
     } finally {
       reader.close();
     }
   }
 
-  private static boolean isThere(CompressionCodecName codec) {
+  private static boolean isAvailable(CompressionCodecName codec) {
     String name = codec.getHadoopCompressionCodecClassName();
     if (name == null) {
       return true;
@@ -139,7 +139,7 @@ public class Footers implements UDF1 {
     try {
       Class.forName(name, false, Thread.currentThread().getContextClassLoader());
       return true;
-    } catch (ClassNotFoundException none) {
+    } catch (ClassNotFoundException missing) {
       return false;
     }
   }

@@ -21,28 +21,28 @@ import org.apache.iceberg.util.ThreadPools;
 /** Finds the files that have nulls in some columns, in the manifests of a table, and reads each manifest once. */
 public class ManifestNulls extends NullCounts {
   private static final long serialVersionUID = 1L;
-  private static final int MOST = 100000;
+  private static final int MAX_ENTRIES = 100000;
   private static final List COLUMNS =
       Arrays.asList(new Object[] {"file_path", "file_format", "record_count", "partition", "null_value_counts"});
   private final String stamp;
-  private final Map manifests = bounded();
-  private final Map states = bounded();
+  private final Map checkedManifests = bounded();
+  private final Map checkedSnapshots = bounded();
 
-  /** Looks at the given columns. A snapshot with the entry `stamp` in its summary cannot have added nulls. */
+  /** Checks the given columns. A snapshot with the entry `stamp` in its summary cannot have added nulls. */
   public ManifestNulls(List columns, String stamp) {
     super(columns, Boolean.FALSE);
     this.stamp = stamp;
   }
 
-  /** The paths of the manifests that this call reads, and their files that have nulls. */
-  public synchronized Object state(final Table table, Snapshot state) {
-    final List found = Collections.synchronizedList(new ArrayList());
+  /** Returns the paths of the manifests that this call has read, and those of their files that have nulls. */
+  public synchronized Object state(final Table table, Snapshot snapshot) {
+    final List withNulls = Collections.synchronizedList(new ArrayList());
     List unread = new ArrayList();
     List paths = new ArrayList();
-    if (!isKnown(table, state)) {
-      for (Iterator each = state.dataManifests(table.io()).iterator(); each.hasNext();) {
+    if (!isChecked(table, snapshot)) {
+      for (Iterator each = snapshot.dataManifests(table.io()).iterator(); each.hasNext();) {
         ManifestFile manifest = (ManifestFile) each.next();
-        if (!manifests.containsKey(manifest.path()) && (manifest.hasAddedFiles() || manifest.hasExistingFiles())) {
+        if (!checkedManifests.containsKey(manifest.path()) && (manifest.hasAddedFiles() || manifest.hasExistingFiles())) {
           unread.add(manifest);
           paths.add(manifest.path());
         }
@@ -51,30 +51,33 @@ public class ManifestNulls extends NullCounts {
       Tasks.foreach(unread).executeWith(ThreadPools.getWorkerPool()).stopOnFailure().throwFailureWhenFinished()
         .run(new Tasks.Task() {
           public void run(Object manifest) throws Exception {
-            read(table, specs, (ManifestFile) manifest, found);
+            read(table, specs, (ManifestFile) manifest, withNulls);
           }
         });
     }
-    if (found.isEmpty()) {
+    if (withNulls.isEmpty()) {
       for (Iterator each = paths.iterator(); each.hasNext();) {
-        manifests.put(each.next(), Boolean.TRUE);
+        checkedManifests.put(each.next(), Boolean.TRUE);
       }
-      states.put(Long.valueOf(state.snapshotId()), Boolean.TRUE);
+      checkedSnapshots.put(Long.valueOf(snapshot.snapshotId()), Boolean.TRUE);
     }
-    return new Object[] {paths, found};
+    return new Object[] {paths, withNulls};
   }
 
-  /** True if an ancestor was checked, and all snapshots since then are stamped and have the table's schema. */
-  private boolean isKnown(Table table, Snapshot state) {
+  /**
+   * True if the snapshot or an ancestor was checked, and all snapshots since then are stamped and have the table's
+   * current schema.
+   */
+  private boolean isChecked(Table table, Snapshot snapshot) {
     Integer schema = Integer.valueOf(table.schema().schemaId());
-    for (Snapshot each = state; each != null;) {
-      if (states.containsKey(Long.valueOf(each.snapshotId()))) {
+    for (Snapshot each = snapshot; each != null;) {
+      if (checkedSnapshots.containsKey(Long.valueOf(each.snapshotId()))) {
         return true;
       }
       if (!schema.equals(each.schemaId()) || each.summary() == null || !each.summary().containsKey(stamp)) {
         return false;
       }
-      if (each.parentId() == null || states.containsKey(each.parentId())) {
+      if (each.parentId() == null || checkedSnapshots.containsKey(each.parentId())) {
         return true; // a checked parent may have expired by now
       }
       each = table.snapshot(each.parentId().longValue());
@@ -82,13 +85,13 @@ public class ManifestNulls extends NullCounts {
     return false; // a snapshot that was not checked has expired
   }
 
-  private void read(Table table, Map specs, ManifestFile manifest, List found) throws Exception {
+  private void read(Table table, Map specs, ManifestFile manifest, List withNulls) throws Exception {
     PartitionSpec spec = (PartitionSpec) specs.get(Integer.valueOf(manifest.partitionSpecId()));
     ManifestReader reader = ManifestFiles.read(manifest, table.io(), specs).select(COLUMNS);
     try {
       // The reader leaves out deleted entries.
       for (CloseableIterator each = reader.iterator(); each.hasNext();) {
-        look((DataFile) each.next(), spec, found);
+        addNulls((DataFile) each.next(), spec, withNulls);
       }
     } finally {
       reader.close();
@@ -98,7 +101,7 @@ public class ManifestNulls extends NullCounts {
   private static Map bounded() {
     return new LinkedHashMap() {
       protected boolean removeEldestEntry(Map.Entry eldest) {
-        return size() > MOST;
+        return size() > MAX_ENTRIES;
       }
     };
   }

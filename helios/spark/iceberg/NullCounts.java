@@ -10,33 +10,33 @@ import org.apache.iceberg.PartitionField;
 import org.apache.iceberg.PartitionSpec;
 import org.apache.spark.sql.api.java.UDF1;
 
-/** The files of scan tasks, each with the columns that have nulls, and the columns whose nulls are not counted. */
+/** Finds, for each file of scan tasks, the columns that have nulls, and the columns whose nulls are not counted. */
 public class NullCounts implements UDF1 {
   private static final long serialVersionUID = 1L;
   private final List columns;
   private final boolean all;
 
-  /** Looks at the given columns; gives all files, or only those that are known to have nulls. */
+  /** Checks the given columns; returns all files, or only those that are known to have nulls. */
   public NullCounts(List columns, Boolean all) {
     this.columns = columns;
     this.all = all.booleanValue();
   }
 
   public Object call(Object tasks) {
-    List found = new ArrayList();
+    List files = new ArrayList();
     for (Iterator each = ((List) tasks).iterator(); each.hasNext();) {
       FileScanTask task = (FileScanTask) each.next();
-      look((DataFile) task.file(), task.spec(), found);
+      addNulls((DataFile) task.file(), task.spec(), files);
     }
-    return found;
+    return files;
   }
 
-  /** Adds a file to `found`, if it has nulls or if all files are asked for. */
-  protected void look(DataFile file, PartitionSpec spec, List found) {
+  /** Adds a file to `files` if it has nulls, or if all files are requested. */
+  protected void addNulls(DataFile file, PartitionSpec spec, List files) {
     List nulls = new ArrayList();
     List unknown = new ArrayList();
-    for (Iterator one = columns.iterator(); file.recordCount() > 0 && one.hasNext();) {
-      Integer id = (Integer) one.next();
+    for (Iterator each = columns.iterator(); file.recordCount() > 0 && each.hasNext();) {
+      Integer id = (Integer) each.next();
       Long count = count(spec, file, id);
       if (count == null) {
         unknown.add(id);
@@ -45,7 +45,7 @@ public class NullCounts implements UDF1 {
       }
     }
     if (all || !nulls.isEmpty()) {
-      found.add(new Object[] {file.location(), file.format().name(), nulls, unknown});
+      files.add(new Object[] {file.location(), file.format().name(), nulls, unknown});
     }
   }
 
@@ -54,7 +54,7 @@ public class NullCounts implements UDF1 {
     for (int i = 0; i < fields.size(); i++) {
       PartitionField field = (PartitionField) fields.get(i);
       if (field.transform().isIdentity() && field.sourceId() == id.intValue()) {
-        // Readers take the value from the partition.
+        // Readers take the value of an identity-partitioned column from the partition, not from the file.
         return Long.valueOf(file.partition().get(i, Object.class) == null ? file.recordCount() : 0L);
       }
     }

@@ -1,4 +1,4 @@
-"""The files that snapshots add, and the snapshots that change files."""
+"""The files that snapshots add, and a test whether a snapshot changes any file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 
 
 class AddedFiles:
-    """The files that snapshots add; `delete` removes them after a failed commit.
+    """The files that snapshots have added; `delete` removes them after a failed commit.
 
     Args:
         table: Iceberg's table object.
@@ -18,11 +18,11 @@ class AddedFiles:
 
     def __init__(self, table: JavaTable, snapshots: Iterable[JavaSnapshot]) -> None:
         self._io = table.io()
-        # Iceberg caches these lists in the snapshots. They are read only after a failed commit.
+        # Iceberg caches these lists in the snapshots. Python iterates over them only after a failed commit.
         self._lists = [
-            files(table, snapshot)
+            added_files(table, snapshot)
             for snapshot in snapshots
-            for files in (changed_files.added_data, changed_files.added_deletes)
+            for added_files in (changed_files.added_data, changed_files.added_deletes)
         ]
 
     def delete(self) -> None:
@@ -32,7 +32,7 @@ class AddedFiles:
 
 
 CHANGED_FILES = ("added-data-files", "deleted-data-files", "added-delete-files", "removed-delete-files")
-"""Entries of a snapshot's summary that count the files it changed."""
+"""The entries in a snapshot's summary that count the added and removed files."""
 
 
 def changes_files(snapshot: JavaSnapshot) -> bool:

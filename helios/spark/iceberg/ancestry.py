@@ -1,4 +1,4 @@
-"""Looks for a batch in a branch of a loaded table: in the branch's history first, then by the files of the batch."""
+"""Decides whether a branch of a loaded table contains a batch: by its history first, then by the files of the batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helios.table.ancestry import Landing, Node, Presence, presence
 
 
 class JavaVersion:
-    """A table's metadata in the JVM, as the `Version` that `presence` reads."""
+    """A table's metadata in the JVM; implements the `Version` that `presence` reads."""
 
     def __init__(self, metadata: JavaTableMetadata) -> None:
         self._metadata = metadata
@@ -37,24 +37,24 @@ class JavaVersion:
 def presence_of(
     table: JavaTable, head: JavaSnapshot | None, landing: Landing, has_files: Callable[[int], bool] | None = None
 ) -> Presence:
-    """The presence of a batch in a branch.
+    """Returns whether a branch contains a batch, or that this is unknown.
 
     Args:
         table: Iceberg's table object.
         head: The newest snapshot of the branch; None for an empty one.
-        landing: The batch.
-        has_files: Returns True if the head, given by its id, still has files that the batch added. Called last,
-            because it reads the list of all files.
+        landing: The committed batch.
+        has_files: Returns True if the snapshot with this id still has files that the batch added. It is called with
+            the head, and as the last resort, because it reads the list of all files.
     """
     if head is None:
         return Presence.GONE
     newest = int(head.snapshotId())
     if newest in (landing.snapshot, landing.head) or is_ancestor(table, head, landing.snapshot):
         return Presence.PRESENT
-    result = presence(newest, landing, JavaVersion(table.operations().current()), lambda file: _read(table, file))
+    result = presence(newest, landing, JavaVersion(table.operations().current()), lambda file: _version(table, file))
     if result is not Presence.UNKNOWN:
         return result
-    # A manifest names the snapshot that added it, and only that snapshot's descendants have the manifest.
+    # A manifest names the snapshot that added it. Only that snapshot and its descendants can have the manifest.
     if any(manifest.snapshotId() == landing.snapshot for manifest in listed(head.allManifests(table.io()))):
         return Presence.PRESENT
     if has_files is not None and has_files(newest):
@@ -63,12 +63,12 @@ def presence_of(
 
 
 def is_ancestor(table: JavaTable, head: JavaSnapshot, snapshot: int) -> bool:
-    """True if a snapshot is the head, or one of its ancestors that have not expired."""
+    """True if a snapshot is the head, or an ancestor of the head that has not expired."""
     util: JavaSnapshotUtil = classes().org.apache.iceberg.util.SnapshotUtil
     return util.isAncestorOf(table, int(head.snapshotId()), snapshot)
 
 
-def _read(table: JavaTable, file: str) -> JavaVersion | None:
+def _version(table: JavaTable, file: str) -> JavaVersion | None:
     metadata = read_metadata(table, file)
     return JavaVersion(metadata) if metadata is not None else None
 

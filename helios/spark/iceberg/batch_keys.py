@@ -1,4 +1,4 @@
-"""The keys of a batch as an Iceberg expression, which is true for a row with one of these keys."""
+"""The keys of a batch as an Iceberg expression, which matches the rows that have one of these keys."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class BatchKeys:
 
     Args:
         columns: The key columns, as the target names them; empty if Iceberg cannot compare all of them.
-        collect: Returns the keys as tuples of these columns' values; None if there are too many.
-        within: The range of the keys: a file that cannot match it contains no key of the batch.
+        collect: Returns each key as a tuple of the values of these columns; None if there are too many keys.
+        within: The range of the keys, as an expression. A file that cannot match it contains no key of the batch.
     """
 
     def __init__(
@@ -32,17 +32,17 @@ class BatchKeys:
 
     @cached_property
     def expression(self) -> JavaExpression | None:
-        """The expression that matches exactly the rows with a key of the batch; None if Iceberg cannot express it."""
+        """An expression that matches exactly the rows with a key of the batch; None if Iceberg cannot express it."""
         keys = self._collect() if self.columns else None
         if not keys or any(isinstance(value, str) and UNREADABLE in value for key in keys for value in key):
             return None
-        make = classes().org.apache.iceberg.expressions
-        has_key: JavaExpression = make.ExpressionParser.fromJson(json.dumps(one_of(self.columns, keys)))
-        return getattr(make.Expressions, "and")(self.within, has_key)  # type: ignore[no-any-return]
+        expressions = classes().org.apache.iceberg.expressions
+        has_key: JavaExpression = expressions.ExpressionParser.fromJson(json.dumps(one_of(self.columns, keys)))
+        return getattr(expressions.Expressions, "and")(self.within, has_key)  # type: ignore[no-any-return]
 
 
 def one_of(columns: Sequence[str], keys: Iterable[Key]) -> dict[str, object]:
-    """An expression in Iceberg's JSON that is true for rows with one of the keys.
+    """An expression in Iceberg's JSON format that matches the rows with one of the keys.
 
     Args:
         columns: The key columns.
@@ -57,7 +57,7 @@ def one_of(columns: Sequence[str], keys: Iterable[Key]) -> dict[str, object]:
         {"type": "in", "term": name, "values": list(dict.fromkeys(values))}
         for name, values in zip(columns, zip(*distinct, strict=True), strict=True)
     ]
-    if len(columns) > 1:  # Iceberg evaluates this long condition only for rows that meet the ones before it
+    if len(columns) > 1:  # Iceberg evaluates this long condition only if a row meets the short ones before it
         conditions.append(_joined("or", [_equal(columns, key) for key in distinct]))
     return _joined("and", conditions)
 
@@ -67,9 +67,9 @@ def _equal(columns: Sequence[str], key: Key) -> dict[str, object]:
     return _joined("and", [{"type": "eq", "term": name, "value": value} for name, value in pairs])
 
 
-def _joined(kind: str, parts: Sequence[dict[str, object]]) -> dict[str, object]:
-    """Parts joined as a balanced tree: Iceberg walks an expression by recursion, so it must not be deep."""
-    if len(parts) == 1:
-        return parts[0]
-    half = len(parts) // 2
-    return {"type": kind, "left": _joined(kind, parts[:half]), "right": _joined(kind, parts[half:])}
+def _joined(operator: str, operands: Sequence[dict[str, object]]) -> dict[str, object]:
+    """Joins expressions into a balanced tree. Iceberg walks it by recursion, so the tree must not be deep."""
+    if len(operands) == 1:
+        return operands[0]
+    half = len(operands) // 2
+    return {"type": operator, "left": _joined(operator, operands[:half]), "right": _joined(operator, operands[half:])}

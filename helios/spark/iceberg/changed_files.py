@@ -50,7 +50,7 @@ def _files(
     manifests: Callable[[JavaFileIO], JavaList[JavaManifestFile]],
     status: str,
 ) -> Iterable[FileOf]:
-    """The files that a snapshot changed: from Iceberg's list, or from the manifests if Iceberg cannot make the list."""
+    """The files that a snapshot changed: from Iceberg's list, or from the manifests if Iceberg cannot list them."""
     io = table.io()
     if not _lacks_columns(table):
         return from_snapshot(io)
@@ -58,31 +58,31 @@ def _files(
 
 
 def _lacks_columns(table: JavaTable) -> bool:
-    """True if a former spec partitions the table by a column that was dropped since.
+    """True if an old partition spec uses a column that has since been dropped.
 
-    Iceberg writes manifests of that spec without the column, and then cannot read the spec from these manifests.
+    Iceberg then writes manifests of that spec without the column, and cannot read the spec from these manifests.
     """
     if len(table.specs()) < 2:  # Iceberg does not drop a column of the current spec
         return False
     schema = table.schema()
-    sources = [int(field.sourceId()) for spec in table.specs().values() for field in listed(spec.fields())]
-    return any(schema.findField(source) is None for source in sources)
+    source_ids = [int(field.sourceId()) for spec in table.specs().values() for field in listed(spec.fields())]
+    return any(schema.findField(id) is None for id in source_ids)
 
 
 def _with_status(
     table: JavaTable, snapshot: JavaSnapshot, manifests: JavaList[JavaManifestFile], status: str
 ) -> list[JavaContentFile]:
-    """The files with a status in the manifests that a snapshot wrote, read with the table's partition specs."""
-    files = classes().org.apache.iceberg.ManifestFiles
+    """The files that have this status in the manifests of a snapshot, read with the table's own partition specs."""
+    manifest_files = classes().org.apache.iceberg.ManifestFiles
     changed: list[JavaContentFile] = []
     for manifest in listed(manifests):
         if manifest.snapshotId() != snapshot.snapshotId():
             continue
-        read = files.read if str(manifest.content()) == "DATA" else files.readDeleteManifest
+        read = manifest_files.read if str(manifest.content()) == "DATA" else manifest_files.readDeleteManifest
         reader: JavaManifestReader = read(manifest, table.io(), table.specs())
         entries = _entries(reader).iterator()
         while entries.hasNext():
-            entry = entries.next()  # the reader reuses one object, so the file is copied
+            entry = entries.next()  # the reader reuses one entry object, so the file must be copied
             if str(entry.status()) == status:
                 changed.append(entry.file().copy())
         reader.close()
@@ -90,10 +90,10 @@ def _with_status(
 
 
 def _entries(reader: JavaManifestReader) -> JavaManifestEntries:
-    """All entries of a manifest, also of removed files, by a method of Iceberg that is not public."""
+    """All entries of a manifest, including those of removed files, by a method of Iceberg that is not public."""
     jvm = classes()
-    kind = reader.getClass().getClassLoader().loadClass("org.apache.iceberg.ManifestReader")
-    entries = jvm.org.apache.iceberg.common.DynMethods.builder("entries")
-    method = entries.hiddenImpl(kind, java_array(jvm.java.lang.Class)).build()
+    reader_class = reader.getClass().getClassLoader().loadClass("org.apache.iceberg.ManifestReader")
+    builder = jvm.org.apache.iceberg.common.DynMethods.builder("entries")
+    method = builder.hiddenImpl(reader_class, java_array(jvm.java.lang.Class)).build()
     result: JavaManifestEntries = method.invoke(reader, java_array(jvm.java.lang.Object))
     return result

@@ -1,9 +1,9 @@
-"""The commit of a transaction to a catalog that may apply a request and still report a failure.
+"""Commits a transaction, even if the catalog applies the request and still reports a failure.
 
-A client or a gateway that gets no answer may send a request twice. The first request lands, and the second is refused
-as a conflict. Iceberg would take this for a conflict with another writer, and delete manifests that the table uses. So
-each commit goes through operations that hide conflicts from Iceberg. After a conflict, `commit` first checks whether
-the snapshot has landed.
+A client or a gateway that gets no answer may send a request twice. The first request succeeds, and the second is
+refused as a conflict. Iceberg would take this for a conflict with another writer, and delete manifests that the table
+uses. So each commit goes through table operations that hide conflicts from Iceberg. After a conflict, `commit` first
+checks whether the table has the snapshot.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from helios.spark.jvm.types.updates import JavaTransaction
 
 CONFLICT = "CommitFailedException"
 MOST_REBASES = 3
-"""How often one try repeats its rebase: other writers may commit during each rebase."""
+"""The maximum number of times that one try repeats its rebase, as other writers may commit during each rebase."""
 
 
 class IdempotentTableOperations:
-    """An `org.apache.iceberg.TableOperations` that calls the table's own, and hides conflicts from Iceberg.
+    """An `org.apache.iceberg.TableOperations` that calls the table's own operations, and hides conflicts from Iceberg.
 
     Attributes:
         error: The last failure of a refresh. Iceberg keeps only the text of a Python exception.
-        start: The state that a transaction begins on, if not the table's own; see `begin_on`.
-        rebase: Moves the transaction onto other writers' commits, and returns True if it did. More commits may have
-            landed meanwhile, and the try would conflict with them. None for no rebase.
-        listeners: Functions to call with the state that a transaction is about to be applied to.
-        holds: True if the commit is not sent: `held` then returns its base and its metadata.
+        start: The metadata on which the next transaction begins; None for the table's own. See `begin_on`.
+        rebase: Moves the transaction onto other writers' commits, and returns True if there were any. It is then called
+            again, because the try would conflict with commits that were made during the rebase. None for no rebase.
+        listeners: Functions that are called before each try, with the metadata that the transaction is applied to.
+        holds: If True, `commit` sends nothing to the catalog, and `held` returns the base and the new metadata.
 
     Args:
         operations: The table's own operations.
@@ -76,7 +76,7 @@ class IdempotentTableOperations:
             raise
 
     def commit(self, base: JavaTableMetadata, metadata: JavaTableMetadata) -> None:
-        """Commits, and hides a refusal from Iceberg, which would delete files that may be committed."""
+        """Commits, and hides a refusal from Iceberg, which would otherwise delete files that may be committed."""
         if self.holds:
             self._held = base, metadata
             return
@@ -91,7 +91,7 @@ class IdempotentTableOperations:
         return self._held
 
     def refused(self) -> Py4JJavaError | None:
-        """The refusal of the last commit; None if it was accepted. A second call returns None."""
+        """The refusal of the last commit, returned only once; None if the commit was accepted."""
         refused, self._refused = self._refused, None
         return refused
 
@@ -109,15 +109,15 @@ class IdempotentTableOperations:
 
 
 def begin(table: JavaTable) -> tuple[IdempotentTableOperations, JavaTransaction]:
-    """Begins a transaction on a table; returns the operations that it commits through, and the transaction."""
+    """Begins a transaction on a table; returns the operations through which it commits, and the transaction."""
     operations = until_scope_ends(IdempotentTableOperations(table.operations()))
     return operations, _transaction(table, operations)
 
 
 def begin_on(table: JavaTable, operations: IdempotentTableOperations, start: JavaTableMetadata) -> JavaTransaction:
-    """Begins another transaction with the same operations, on a given table state.
+    """Begins another transaction with the same operations, on the given table metadata.
 
-    The commit applies its changes to the table's own state, and nothing of the given state gets into the table.
+    The commit applies the transaction's changes to the table's own metadata. Nothing else of `start` is committed.
     """
     operations.start = start
     try:
@@ -137,7 +137,7 @@ def _transaction(table: JavaTable, operations: IdempotentTableOperations) -> Jav
 
 @dataclass(frozen=True)
 class HeldCommit:
-    """A transaction that is applied to its table's newest state, but not committed.
+    """A transaction that was applied to its table's newest metadata, and validated, but not committed.
 
     Attributes:
         table: Iceberg's table object.
@@ -151,7 +151,7 @@ class HeldCommit:
 
 
 def hold(table: JavaTable, transaction: JavaTransaction, operations: IdempotentTableOperations) -> HeldCommit:
-    """Applies a transaction to its table's newest state, and validates it there, without committing it.
+    """Applies a transaction to its table's newest metadata, and validates it there, without committing it.
 
     Raises:
         Py4JJavaError: The transaction conflicts with other commits.
@@ -172,8 +172,9 @@ def commit(
 ) -> None:
     """Commits a transaction.
 
-    Before each try Iceberg applies the transaction to the table's newest state, and validates it there. A commit of
-    another writer between that and the request is a conflict. The next try reuses the data files.
+    Before each try, Iceberg applies the transaction to the table's newest metadata, and validates it there. If another
+    writer commits after that and before the request, the request is refused as a conflict. The next try reuses the data
+    files.
 
     Args:
         table: Iceberg's table object.
@@ -182,7 +183,7 @@ def commit(
         retries: How often to try again after a conflict.
 
     Raises:
-        Py4JJavaError: The commit was refused, or its outcome is unknown. After a conflict, the commit has not landed.
+        Py4JJavaError: The commit was refused, or its outcome is unknown. A conflict means that nothing was committed.
     """
     new_snapshots = _new_snapshots(table, transaction)
     while True:
@@ -196,9 +197,9 @@ def commit(
         if java_class(refused) != CONFLICT:
             raise refused
         table.refresh()
-        if any(table.snapshot(snapshot) is not None for snapshot in new_snapshots):
+        if any(table.snapshot(snapshot_id) is not None for snapshot_id in new_snapshots):
             return
-        # With a rebase the retry comes at once, as the next competing commit is furthest away now.
+        # With a rebase, retry at once: another writer has just committed, so its next commit is still far away.
         if not retries.wait(pause=operations.rebase is None):
             raise refused
 

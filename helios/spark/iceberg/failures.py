@@ -1,4 +1,4 @@
-"""Errors of Spark, Iceberg and other services, as errors for the user."""
+"""Turns errors of Spark, Iceberg and other services into errors for the user."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ OUTAGE_MESSAGES = re.compile(
 """Messages of a service that does not answer, in exceptions of other classes."""
 
 OUTAGE_DIAGNOSES = ("dns", "refused", "unreachable", "connect timeout", "timeout", "reset", "away")
-"""The names of the diagnoses in `helios.catalog.diagnosis` that mean: the service does not answer a Python client."""
+"""The diagnoses of `helios.catalog.diagnosis` by which a service does not answer a Python client."""
 
 WORKER_ERROR = re.compile(r"PythonException|from the Python worker")
 WORKER_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n)*)(?P<message>\S.*)")
 FRAME = re.compile(r'^ +File "([^"]+)", line (\d+)', re.MULTILINE)
-"""These three match the failure of a user's function in a Python worker, its traceback, and the traceback's frames."""
+"""Patterns for the failure of a user's function in a Python worker, for its traceback, and for the frames in it."""
 
 INSTALL_MODULE = (
     "install it where the executors run, or name a Python that has it: PYSPARK_PYTHON, or spark.pyspark.python in "
@@ -72,7 +72,7 @@ FIXES = {
     "NoSuchTableException": "a table was dropped or renamed while the pipeline ran. Run again: the next start names "
     "the table and the remedy.",
 }
-"""The fixes for Iceberg's exceptions, by a part of their text."""
+"""The fixes for some exceptions of Iceberg, by a part of the exception's text."""
 
 JAVA_EXCEPTION = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)+([\w$]+(?:Exception|Error))(?:: (.*))?$", re.MULTILINE)
 """An exception in the text of a stack trace."""
@@ -83,10 +83,10 @@ def user_error(error: BaseException, plan: Plan) -> BaseException:
 
     Args:
         error: The error that was raised.
-        plan: The pipeline, named in the message.
+        plan: The pipeline; the message names it.
 
     Returns:
-        The error itself if it is a `HeliosError` or not an `Exception`; else a `HeliosError` that it has caused.
+        The error itself if it is a `HeliosError` or not an `Exception`; else a `HeliosError` whose cause is the error.
     """
     if isinstance(error, HeliosError):
         locate(error, plan)
@@ -104,8 +104,9 @@ def user_error(error: BaseException, plan: Plan) -> BaseException:
     elif isinstance(error, AnalysisException):
         return refusal(plan.pipeline, error, plan.origin)
     elif isinstance(error, Py4JJavaError):
-        what = f"{plan.pipeline}: {java_class(error)}: {java_message(error)}"
-        wrapped = RunError(what, where=where, fix=next((fix for part, fix in FIXES.items() if part in what), None))
+        message = f"{plan.pipeline}: {java_class(error)}: {java_message(error)}"
+        fix = next((fix for part, fix in FIXES.items() if part in message), None)
+        wrapped = RunError(message, where=where, fix=fix)
     elif isinstance(error, (PySparkException, OSError)):
         wrapped = RunError(f"{plan.pipeline}: {first_line(error)}", where=where)
     elif isinstance(error, Exception):
@@ -117,30 +118,34 @@ def user_error(error: BaseException, plan: Plan) -> BaseException:
 
 
 def expectation_failure(error: BaseException, plan: Plan) -> RunError | None:
-    """The failure of `expect(..., on_fail="fail")`, or of a row without an event time; None for other errors."""
+    """The error for a row that fails `expect(..., on_fail="fail")`, or has no event time; None for any other error."""
     text = str(error)
     if UNDATED in text:
-        return _undated(text, plan)
+        return _missing_event_time(text, plan)
     if FAILED not in text:
         return None
-    failed = shortened(_line_after(FAILED, text), SHOWN)
+    expectation = shortened(_line_after(FAILED, text), SHOWN)
     steps = [step for flow in flows(plan.stream) for step in flow.steps if isinstance(step, Expect)]
-    named = [s for s in steps if s.on_fail == "fail" and any(f"{n} ({c})" in failed for n, c in s.conditions)]
-    where: Origin | None = named[0].origin if named else plan.origin
+    failed_steps = [
+        step
+        for step in steps
+        if step.on_fail == "fail" and any(f"{name} ({condition})" in expectation for name, condition in step.conditions)
+    ]
+    where: Origin | None = failed_steps[0].origin if failed_steps else plan.origin
     return RunError(
-        f"a row does not meet the expectation {failed}; nothing of its batch was written.",
+        f"a row does not meet the expectation {expectation}; nothing of its batch was written.",
         where=where,
         fix='repair the source, or write on_fail="drop" or "quarantine".',
     )
 
 
-def _line_after(mark: str, text: str) -> str:
-    """The rest of the line after a mark in Spark's message, without Spark's SQLSTATE."""
-    return text.split(mark, 1)[1].splitlines()[0].split(" SQLSTATE:")[0]
+def _line_after(prefix: str, text: str) -> str:
+    """The rest of the line after a prefix in Spark's message, without Spark's SQLSTATE."""
+    return text.split(prefix, 1)[1].splitlines()[0].split(" SQLSTATE:")[0]
 
 
 def source_failure(error: BaseException, plan: Plan) -> HeliosError | None:
-    """The failure of a row, a record or a file that a source or the target cannot read; None for any other error."""
+    """The error for a row, record or file that a source or the target cannot read; None for any other error."""
     names = [source_kind(read.source).failures for read in plan.reads]
     if plan.write.sink.iceberg is not None:
         names.append(TARGET_FAILURE)
@@ -154,13 +159,13 @@ def source_failure(error: BaseException, plan: Plan) -> HeliosError | None:
     return bad_row(row, plan, row["at"], row["fix"])  # a row that a MERGE refuses
 
 
-def _undated(text: str, plan: Plan) -> RunError:
-    """The failure of a row without an event time."""
-    failed = _line_after(UNDATED, text)
+def _missing_event_time(text: str, plan: Plan) -> RunError:
+    """The error for a row without an event time."""
+    message = _line_after(UNDATED, text)
     steps = [step for flow in flows(plan.stream) for step in flow.steps]
-    where = next((step.origin for step in steps if failed.startswith(step.text())), plan.origin)
+    where = next((step.origin for step in steps if message.startswith(step.text())), plan.origin)
     return RunError(
-        f"{shortened(failed, SHOWN)}; nothing of its batch was written.",
+        f"{shortened(message, SHOWN)}; nothing of its batch was written.",
         where=where,
         fix='leave such rows out with where("<column> IS NOT NULL") before the watermark, or give them a time with '
         "coalesce(...).",
@@ -168,23 +173,23 @@ def _undated(text: str, plan: Plan) -> RunError:
 
 
 def worker_failure(error: BaseException, plan: Plan) -> RunError | None:
-    """The failure of a user's function in a Python worker; None for any other error."""
+    """The error for a user's function that failed in a Python worker; None for any other error."""
     text = str(error)
     tracebacks = list(WORKER_TRACEBACK.finditer(text)) if WORKER_ERROR.search(text) else []
     if not tracebacks:
         return None
     frames = [(file, int(line)) for file, line in FRAME.findall(tracebacks[-1]["frames"])]
-    own = [Origin(file, line) for file, line in frames if Path(file).name == Path(plan.origin.file).name]
+    in_script = [Origin(file, line) for file, line in frames if Path(file).name == Path(plan.origin.file).name]
     message = tracebacks[-1]["message"].strip()
     return RunError(
         f"{plan.pipeline}: {message}",
-        where=own[-1] if own else plan.origin,
+        where=in_script[-1] if in_script else plan.origin,
         fix=INSTALL_MODULE if message.startswith("ModuleNotFoundError") else None,
     )
 
 
 def outage_reason(error: BaseException) -> str | None:
-    """Why a catalog or a storage does not answer, if a later try may succeed; None for any other failure."""
+    """The reason why a catalog or a storage does not answer, if a later try may succeed; None for any other failure."""
     for cause in _causes(error):
         if isinstance(cause, StaleReplica):
             return cause.what
@@ -212,20 +217,20 @@ def is_outage(error: BaseException) -> bool:
 
 def expired_token(error: BaseException) -> str | None:
     """The message of a catalog that no longer accepts the session's token; None for any other failure."""
-    refused = [
+    messages = [
         text for cause in _causes(error) for name, text in _java_exceptions(cause) if name == "NotAuthorizedException"
     ]
-    return shortened(f"NotAuthorizedException: {refused[-1]}") if refused else None
+    return shortened(f"NotAuthorizedException: {messages[-1]}") if messages else None
 
 
 def shortened(text: str, length: int = 200) -> str:
-    """The first line of a text, cut to a length."""
+    """The first line of a text, cut to at most `length` characters."""
     line = text.strip().splitlines()[0]
     return line if len(line) <= length else f"{line[:length]}..."
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and the errors behind it, outermost first."""
+    """The error and its chain of causes, outermost first."""
     while error is not None:
         yield error
         error = error.__cause__
@@ -242,13 +247,13 @@ def _java_exceptions(error: BaseException) -> Iterator[tuple[str, str]]:
         yield from ((name, shortened(text or "-")) for name, text in JAVA_EXCEPTION.findall(str(error)))
 
 
-CONCURRENT = re.compile(r"\[CONCURRENT_STREAM_LOG_UPDATE\].*?detected for (?P<batch>\d+)", re.DOTALL)
-"""The pattern of Spark's error about another query on its checkpoint."""
+CONCURRENT_QUERY = re.compile(r"\[CONCURRENT_STREAM_LOG_UPDATE\].*?detected for (?P<batch>\d+)", re.DOTALL)
+"""The pattern of Spark's error for a query that finds another query on its checkpoint."""
 
 
 def second_driver(error: StreamingQueryException, plan: Plan) -> LeaseError | None:
-    """The failure of a query that met another query on its checkpoint; None for any other error."""
-    match = CONCURRENT.search(str(error))
+    """The error for a query that found another query on its checkpoint; None for any other error."""
+    match = CONCURRENT_QUERY.search(str(error))
     if match is None:
         return None
     return LeaseError(
@@ -260,16 +265,16 @@ def second_driver(error: StreamingQueryException, plan: Plan) -> LeaseError | No
 
 
 def engine_failure(error: StreamingQueryException, plan: Plan) -> HeliosError:
-    """The error of a failure in Spark outside the batches, with its deepest cause in one line."""
+    """The error for a failure of Spark outside of the batches, with its innermost cause in one line."""
     text = str(error)
     causes = [line.removeprefix("Caused by:").strip() for line in text.splitlines() if line.startswith("Caused by:")]
-    deepest = causes[-1] if causes else first_line(error)
+    innermost = causes[-1] if causes else first_line(error)
     return (
         expectation_failure(error, plan)
         or source_failure(error, plan)
         or worker_failure(error, plan)
         or second_driver(error, plan)
-        or RunError(f"{plan.pipeline}: {deepest}", where=plan.origin)
+        or RunError(f"{plan.pipeline}: {innermost}", where=plan.origin)
     )
 
 

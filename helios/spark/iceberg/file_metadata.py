@@ -1,4 +1,4 @@
-"""The counts of nulls in the manifests of a table, and the footers of its parquet files."""
+"""Reads the counts of nulls in a table's manifests, and the footers of its parquet files."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from helios.spark.jvm.types.files import JavaFileReporter, JavaFileScanTask, Jav
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaList
 
-COUNTS, FOOTERS, MANIFESTS = (
+NULL_COUNTS_JAVA, FOOTERS_JAVA, MANIFEST_NULLS_JAVA = (
     Path(__file__).with_name(f"{name}.java") for name in ("NullCounts", "Footers", "ManifestNulls")
 )
 STAMP = "helios.pipeline"
 """An entry in the summary of every snapshot that Helios commits."""
 CODECS, THREE_LEVELS = "with zstd, snappy or gzip", "with lists of three levels"
-"""How to write files that Spark can read, for messages."""
+"""Parts of the advice in error messages: how to write files that Spark can read."""
 FOOTERS_PER_CALL = 512
-"""Footers that one call reads. The check ends at the first misread file, and saves the remaining calls."""
+"""The number of footers that one JVM call reads. The check ends at the first bad file, which saves further calls."""
 
 _REPORTERS: dict[tuple[str, str, tuple[int, ...]], JavaManifestReporter] = {}
-"""The Java object that reads a target's manifests, and remembers which it has read; by session, table and columns."""
+"""The Java objects that read the manifests of targets, by application, table and columns. Each object remembers which
+manifests it has read."""
 
 
 class Leaf(NamedTuple):
-    """A column in the footer of a parquet file.
+    """A leaf column in the footer of a parquet file.
 
     Attributes:
         id: Its field id.
@@ -39,8 +40,8 @@ class Leaf(NamedTuple):
         optional: Whether it may have nulls.
         nulls: The number of its nulls; None if they are not counted.
         dictionary: Whether it has dictionary pages.
-        unread: Why Spark cannot read it: "levels" for a list of two levels, or the name of a codec that Spark lacks.
-            Empty if Spark can read it.
+        unreadable: The reason why Spark cannot read it: "levels" for a list of two levels, or the name of a codec that
+            Spark lacks. Empty if Spark can read it.
     """
 
     id: int
@@ -49,16 +50,16 @@ class Leaf(NamedTuple):
     optional: bool
     nulls: int | None
     dictionary: bool
-    unread: str
+    unreadable: str
 
 
-class Counted(NamedTuple):
+class FileNulls(NamedTuple):
     """The nulls of a file, according to the table's metadata.
 
     Attributes:
-        location: The file.
+        location: The file's location.
         format: Its format, in upper case.
-        nulls: The columns that have nulls: field id and number of nulls.
+        nulls: The field id and the number of nulls of each column that has nulls.
         unknown: The field ids of the columns without a count.
     """
 
@@ -68,32 +69,32 @@ class Counted(NamedTuple):
     unknown: Sequence[int]
 
 
-class Manifests(NamedTuple):
-    """The paths of the manifests that a call has read, and the files with nulls in these manifests."""
+class ReadManifests(NamedTuple):
+    """The paths of the manifests that a call has read, and the files with nulls that these manifests list."""
 
     read: Sequence[str]
-    nulls: Sequence[Counted]
+    nulls: Sequence[FileNulls]
 
 
-def counts(
-    spark: SparkSession, tasks: JavaList[JavaFileScanTask], columns: Sequence[int], every: bool
-) -> list[Counted]:
-    """The nulls of the files of scan tasks. Files without nulls are left out, unless `every` is True."""
-    reported = cast("JavaFileReporter", instance(spark, COUNTS, _ids(columns), every)).call(tasks)
-    return [Counted(*fields) for fields in json.loads(_json(reported))]
+def null_counts(
+    spark: SparkSession, tasks: JavaList[JavaFileScanTask], columns: Sequence[int], all_files: bool
+) -> list[FileNulls]:
+    """The nulls in the files of scan tasks. Files without nulls are left out, unless `all_files` is True."""
+    reported = cast("JavaFileReporter", instance(spark, NULL_COUNTS_JAVA, _ids(columns), all_files)).call(tasks)
+    return [FileNulls(*fields) for fields in json.loads(_json(reported))]
 
 
-def manifests(spark: SparkSession, table: JavaTable, columns: Sequence[int], snapshot: JavaSnapshot) -> Manifests:
-    """Reads the manifests of a snapshot that this process has not read yet.
+def manifests(spark: SparkSession, table: JavaTable, columns: Sequence[int], snapshot: JavaSnapshot) -> ReadManifests:
+    """Reads those manifests of a snapshot that this process has not read yet.
 
-    No manifest is read if Helios alone has committed since the last snapshot that was read.
+    No manifest is read if all commits since the last snapshot that was read are Helios's own.
     """
     key = (str(spark.sparkContext.applicationId), str(table.uuid()), tuple(columns))
     if key not in _REPORTERS:
-        reporter = instance(spark, MANIFESTS, _ids(columns), STAMP, base=COUNTS)
+        reporter = instance(spark, MANIFEST_NULLS_JAVA, _ids(columns), STAMP, base=NULL_COUNTS_JAVA)
         _REPORTERS[key] = cast("JavaManifestReporter", reporter)
     read, nulls = json.loads(_json(_REPORTERS[key].state(table, snapshot)))
-    return Manifests(read, [Counted(*fields) for fields in nulls])
+    return ReadManifests(read, [FileNulls(*fields) for fields in nulls])
 
 
 def _ids(columns: Iterable[int]) -> JavaList[int]:
@@ -106,16 +107,16 @@ def _ids(columns: Iterable[int]) -> JavaList[int]:
 def footers(
     spark: SparkSession, table: JavaTable, mapping: str | None, locations: Sequence[str]
 ) -> Iterator[tuple[str, list[Leaf]]]:
-    """The location of each file, and the columns in its footer."""
+    """Yields the location of each file, and the leaf columns in its footer."""
     if not locations:
         return
-    reporter = cast("JavaFooterReporter", instance(spark, FOOTERS, table.io(), mapping))
+    reporter = cast("JavaFooterReporter", instance(spark, FOOTERS_JAVA, table.io(), mapping))
     for start in range(0, len(locations), FOOTERS_PER_CALL):
-        part = locations[start : start + FOOTERS_PER_CALL]
+        chunk = locations[start : start + FOOTERS_PER_CALL]
         paths = classes().java.util.ArrayList()
-        for location in part:
+        for location in chunk:
             paths.add(location)
-        for location, leaves in zip(part, json.loads(_json(reporter.call(paths))), strict=True):
+        for location, leaves in zip(chunk, json.loads(_json(reporter.call(paths))), strict=True):
             yield location, [Leaf(*leaf) for leaf in leaves]
 
 

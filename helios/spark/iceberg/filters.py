@@ -1,7 +1,7 @@
-"""Spark SQL predicates as Iceberg expressions, by which a scan leaves out files that cannot have a matching row.
+"""Converts Spark SQL predicates to Iceberg expressions, with which a scan skips files that have no matching row.
 
-In Spark, NaN is the largest number, and -0.0 equals 0.0. Iceberg's bounds of files and row groups leave NaN out, and
-order -0.0 below 0.0. So a predicate over floating-point numbers is widened: it also matches NaN, or both zeros.
+In Spark, NaN is the largest number, and -0.0 equals 0.0. Iceberg's bounds of files and row groups do not include NaN,
+and order -0.0 below 0.0. So a predicate over floating-point numbers is widened: it also matches NaN, or both zeros.
 """
 
 from __future__ import annotations
@@ -26,35 +26,36 @@ from helios.spark.jvm.types.spark import JavaBinaryExpression, JavaLogicalPlan, 
 FLOATING = (FloatType, DoubleType)
 NESTED = (ArrayType, MapType, StructType)
 ALIAS = "__helios"
-"""The alias of the table in predicates. Without it, `s.x` in a table `s` with a struct `s` would be the table's `x`."""
+"""The alias of the table in predicates. Without it, `s.x` in a table `s` with a struct column `s` would mean the column
+`x` of the table."""
 
 
 def expression(spark: SparkSession, table: JavaTable, name: str, predicates: Iterable[str]) -> JavaExpression | None:
-    """The Iceberg expression of predicates; None when Iceberg can use none of them.
+    """The conjunction of predicates as an Iceberg expression; None if Iceberg can use none of them.
 
-    Spark resolves and simplifies the predicates, and translates each conjunct as for its own reads. Conjuncts that
-    Iceberg does not know are left out: Spark evaluates the predicates on the rows anyway.
+    Spark resolves and simplifies the predicates, and translates each conjunct as it does for its own reads. Conjuncts
+    that Iceberg does not support are left out: Spark evaluates the predicates on the rows anyway.
 
     Args:
         spark: The session.
         table: The table.
-        name: Its name as Spark parses it.
-        predicates: Spark SQL, over the table's columns.
+        name: The table's name, as Spark parses it.
+        predicates: Predicates in Spark SQL over the table's columns.
     """
-    both = getattr(classes().org.apache.iceberg.expressions.Expressions, "and")
+    conjunction = getattr(classes().org.apache.iceberg.expressions.Expressions, "and")
     expressions = [expr for expr in _converted(spark, table, name, predicates) if expr is not None]
-    return reduce(both, expressions) if expressions else None
+    return reduce(conjunction, expressions) if expressions else None
 
 
 def convertible(spark: SparkSession, table: JavaTable, name: str, predicate: str) -> bool:
-    """True if Iceberg can delete by a predicate: it knows each conjunct."""
+    """True if Iceberg can delete by a predicate, because it supports each of its conjuncts."""
     return None not in _converted(spark, table, name, [predicate])
 
 
 def _converted(
     spark: SparkSession, table: JavaTable, name: str, predicates: Iterable[str]
 ) -> list[JavaExpression | None]:
-    """The Iceberg expression of each conjunct of the predicates; None for a conjunct that Iceberg does not know."""
+    """The Iceberg expression of each conjunct of the predicates; None for a conjunct that Iceberg does not support."""
     jvm = classes()
     sources = jvm.org.apache.spark.sql.execution.datasources
     translate = getattr(getattr(sources.v2, "DataSourceV2Strategy$"), "MODULE$").translateFilterV2
@@ -64,10 +65,10 @@ def _converted(
         try:
             resolved = _resolved(spark, relation, predicate)
         except (AnalysisException, Py4JJavaError):
-            converted.append(None)  # Spark refuses it again when it filters the rows, and quotes the user's text
+            converted.append(None)  # Spark refuses it again when it filters the rows, with an error that quotes it
             continue
         for conjunct in _conjuncts(resolved) if resolved is not None else ():
-            # convertToIcebergExpression does the same, but its exceptions take longer than all else here.
+            # convertToIcebergExpression does the same, but the exceptions that it raises are slow.
             translated: ScalaOption[JavaObject] = translate(conjunct)
             converted.append(_iceberg_expression(translated.get(), table) if translated.isDefined() else None)
     return converted
@@ -85,7 +86,7 @@ def _iceberg_expression(translated: JavaObject, table: JavaTable) -> JavaExpress
 
 
 def _relation(spark: SparkSession, name: str) -> JavaLogicalPlan:
-    """A relation with a table's columns, qualified by `ALIAS`, in which predicates are resolved."""
+    """A relation with a table's columns, qualified by `ALIAS`, against which predicates are resolved."""
     datasources = classes().org.apache.spark.sql.execution.datasources
     output = spark._jsparkSession.table(name).alias(ALIAS).queryExecution().analyzed().output()
     relation: JavaLogicalPlan = getattr(datasources, "SparkExpressionConverter$DummyRelation")(output)
@@ -100,26 +101,26 @@ def _resolved(spark: SparkSession, relation: JavaLogicalPlan, predicate: str) ->
     )
     skip = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
     optimized = state.executePlan(plan, skip).optimizedPlan()
-    kind = str(optimized.getClass().getSimpleName())
-    if kind == "Filter":
+    node = str(optimized.getClass().getSimpleName())
+    if node == "Filter":
         condition: JavaSparkExpression = optimized.condition()
         return condition
-    if kind == "LocalRelation":  # Spark's optimizer has found that no row meets the predicate
+    if node == "LocalRelation":  # Spark's optimizer has found that no row meets the predicate
         false: JavaSparkExpression = jvm.org.apache.spark.sql.catalyst.expressions.Literal.FalseLiteral()
         return false
     return None
 
 
 def without_pushed(df: DataFrame, unordered: frozenset[str] = frozenset()) -> DataFrame:
-    """The rows of a table, from a scan without predicates that Iceberg would evaluate differently from Spark.
+    """The same rows, but Spark does not push down predicates that Iceberg would evaluate differently from Spark.
 
-    Spark pushes predicates on plain columns down to Iceberg. `nanvl(x, x)` and `greatest(x, x)` have the value of x,
-    and Spark cannot push predicates on them down.
+    Spark pushes down predicates on plain columns to Iceberg. It cannot push down predicates on `nanvl(x, x)` and
+    `greatest(x, x)`, which have the value of x.
 
     Args:
-        df: The rows.
+        df: The rows of a table.
         unordered: Columns whose partitions or bounds are not in the order of their values. Floating-point columns
-            always count as such.
+            always count as unordered.
     """
     columns = {field: _opaque(F.col(quoted(field.name)), field.dataType, field.name, unordered) for field in df.schema}
     if all(column is None for column in columns.values()):
@@ -133,7 +134,7 @@ def without_pushed(df: DataFrame, unordered: frozenset[str] = frozenset()) -> Da
 
 
 def _opaque(column: Column, kind: DataType, name: str, unordered: frozenset[str]) -> Column | None:
-    """A column with the same values whose predicates Spark cannot push down; None if it may push them down."""
+    """A column with the same values on which Spark cannot push down predicates; None if Spark may push them down."""
     if isinstance(kind, FLOATING):
         return F.nanvl(column, column)
     if name in unordered and not isinstance(kind, NESTED):
@@ -156,31 +157,32 @@ def _opaque(column: Column, kind: DataType, name: str, unordered: frozenset[str]
 
 def _by_sparks_order(expression: JavaExpression, schema: JavaSchema) -> JavaExpression:
     """An expression without NOT, widened to all rows that meet it in Spark's order of floating-point numbers."""
-    make, kind = classes().org.apache.iceberg.expressions.Expressions, str(expression.op())
-    if kind in ("AND", "OR"):
-        both = cast("JavaJunction", expression)
-        return getattr(make, kind.lower())(  # type: ignore[no-any-return]
-            _by_sparks_order(both.left(), schema), _by_sparks_order(both.right(), schema)
+    expressions, operator = classes().org.apache.iceberg.expressions.Expressions, str(expression.op())
+    if operator in ("AND", "OR"):
+        junction = cast("JavaJunction", expression)
+        return getattr(expressions, operator.lower())(  # type: ignore[no-any-return]
+            _by_sparks_order(junction.left(), schema), _by_sparks_order(junction.right(), schema)
         )
-    if kind not in ("GT", "GT_EQ", "LT_EQ", "EQ", "IN"):  # other predicates match at least as many rows in Iceberg
+    if operator not in ("GT", "GT_EQ", "LT_EQ", "EQ", "IN"):  # other predicates match at least as many rows in Iceberg
         return expression
     predicate = cast("JavaPredicate", expression)
     name = str(predicate.ref().name())
-    field = schema.findField(name) or schema.caseInsensitiveFindField(name)  # Spark takes names in any case
+    field = schema.findField(name) or schema.caseInsensitiveFindField(name)  # Spark ignores the case of names
     if str(field.type()) not in ("float", "double"):
         return expression
-    literals = predicate.literals() if kind == "IN" else [predicate.literal()]
-    either = getattr(make, "or")
+    literals = predicate.literals() if operator == "IN" else [predicate.literal()]
+    disjunction = getattr(expressions, "or")
     widened = expression
-    if kind != "GT" and any(float(literal.value()) == 0.0 for literal in literals):
-        compare = {"GT_EQ": make.greaterThanOrEqual, "LT_EQ": make.lessThanOrEqual}.get(kind, make.equal)
+    if operator != "GT" and any(float(literal.value()) == 0.0 for literal in literals):
+        comparisons = {"GT_EQ": expressions.greaterThanOrEqual, "LT_EQ": expressions.lessThanOrEqual}
+        compare = comparisons.get(operator, expressions.equal)
         for zero in (-0.0, 0.0):
-            widened = either(widened, compare(name, zero))
-    return either(widened, make.isNaN(name)) if kind in ("GT", "GT_EQ") else widened
+            widened = disjunction(widened, compare(name, zero))
+    return disjunction(widened, expressions.isNaN(name)) if operator in ("GT", "GT_EQ") else widened
 
 
 def _conjuncts(expression: JavaSparkExpression) -> Sequence[JavaSparkExpression]:
     if expression.getClass().getSimpleName() != "And":
         return [expression]
-    both = cast("JavaBinaryExpression", expression)
-    return [*_conjuncts(both.left()), *_conjuncts(both.right())]
+    conjunction = cast("JavaBinaryExpression", expression)
+    return [*_conjuncts(conjunction.left()), *_conjuncts(conjunction.right())]

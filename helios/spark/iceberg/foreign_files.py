@@ -1,9 +1,10 @@
-"""Data files that other writers have added to a table, and that may not fit its schema.
+"""Checks data files that other writers have added to a table, because they may not fit the table's schema.
 
 Iceberg's readers trust the table's schema: they return a null in a required column as 0, and nanoseconds as
-microseconds. Helios finds nulls by the counts in manifests. When a table is read, its scan keeps these counts in the
-tasks. When a table is written, each of its manifests is read once per process. Helios finds types in footers, which it
-reads once per process, and only if the table has a name mapping, which `add_files` sets.
+microseconds. Helios finds nulls by the null counts in manifests. When a table is read, its scan keeps these counts in
+the scan tasks. When a table is written, each of its manifests is read once per process. Helios finds the types of
+columns in the footers of files. It reads each footer once per process, and only if the table has a name mapping, which
+`add_files` sets.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from helios.plan.typing.types import quoted
 from helios.spark.iceberg.file_metadata import (
     CODECS,
     THREE_LEVELS,
-    Counted,
+    FileNulls,
     Leaf,
-    counts,
     footers,
     manifests,
     no_codec,
+    null_counts,
 )
 from helios.spark.iceberg.scan_tasks import plan_tasks
 from helios.spark.jvm.classes import classes
@@ -41,11 +42,11 @@ ScanOf = TypeVar("ScanOf", bound=JavaScan)
 NAME_MAPPING, ENCRYPTED = "schema.name-mapping.default", "encryption.key-id"
 SESSION_VECTORIZATION = "spark.sql.iceberg.vectorization.enabled"
 TABLE_VECTORIZATION = "read.parquet.vectorization.enabled"
-"""The session's setting and the table's property that switch reading by columns on or off."""
+"""The session setting and the table property that turn vectorized reads of parquet files on or off."""
 MOST_REMEMBERED = 200_000
-"""The most files in `_VERIFIED`, which bounds its memory."""
+"""The maximum number of files in `_VERIFIED`, which limits its memory."""
 _VERIFIED: OrderedDict[tuple[str, str], None] = OrderedDict()
-"""Files without a misread column, by the key of the checks and the file's location; oldest first."""
+"""Files whose columns are all read correctly, by the key of the checks and the file's location; oldest first."""
 _CHECKS: dict[tuple[str, str, str | None], Checks | None] = {}
 """The checks of each table, by its UUID, schema and name mapping."""
 
@@ -55,11 +56,11 @@ class Required(NamedTuple):
 
     Attributes:
         name: Its name, with dots.
-        filled: Whether it has a default, which fills it in files that lack it.
+        has_default: Whether it has a default, which readers return for files that lack the column.
     """
 
     name: str
-    filled: bool
+    has_default: bool
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,10 @@ class Checks:
     """The checks of the files of a table.
 
     Attributes:
-        key: Identifies the checks.
+        key: A text that identifies the checks.
         required: The required columns whose nulls are counted, by field id.
-        mapping: The name mapping; None for a table without one, whose files have field ids.
-        identifiers: The field ids of the columns that identify a row.
+        mapping: The name mapping; None for a table without a name mapping, whose files have field ids.
+        identifiers: The field ids of the identifier fields.
         flat: The field ids of the columns that are not nested.
         nested: Whether the table has nested columns.
     """
@@ -85,13 +86,13 @@ class Checks:
 
 @dataclass(frozen=True)
 class Reading:
-    """The table and the columns that are read.
+    """Describes a read for the checks: the table and its columns.
 
     Attributes:
         name: The table's name, for messages.
         where: The line of the script, for messages.
         columns: The columns that are read; empty for all.
-        by_bounds: Whether Iceberg selects files by their bounds, which it decodes as values of the table's types.
+        by_bounds: Whether Iceberg selects files by column bounds, which it decodes as values of the table's types.
     """
 
     name: str
@@ -105,7 +106,7 @@ def with_counts(table: JavaTable, scan: ScanOf) -> ScanOf:
 
     Args:
         table: The table.
-        scan: A scan of the current schema. Choose an older snapshot afterwards: its schema may lack the columns.
+        scan: A scan of the current schema. Choose an older snapshot only afterwards: its schema may lack the columns.
     """
     checks = _checks(table)
     if checks is None or not checks.required:
@@ -122,7 +123,7 @@ def has_checks(table: JavaTable) -> bool:
 
 
 def has_mapping(table: JavaTable) -> bool:
-    """True if a table has a name mapping: its files may be another writer's, without field ids."""
+    """True if a table has a name mapping. Its files may then come from another writer, and have no field ids."""
     return table.properties().get(NAME_MAPPING) is not None
 
 
@@ -132,7 +133,7 @@ def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTa
     Args:
         spark: The session.
         table: The table.
-        tasks: Tasks of its files, of a scan `with_counts`.
+        tasks: The tasks of a scan that `with_counts` has returned.
         reading: The columns that are read.
 
     Raises:
@@ -150,16 +151,16 @@ def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTa
 def verify_state(
     spark: SparkSession, table: JavaTable, snapshot: JavaSnapshot | None, *, by_bounds: bool = False
 ) -> None:
-    """Refuses files whose values Spark would rewrite wrongly, before an operation whose scan Spark plans itself.
+    """Refuses files that Spark would rewrite with wrong values, before an operation whose scan Spark plans itself.
 
-    With a name mapping, Helios checks all files of the table: Spark's scan may leave out a file whose bounds have
-    another type. Without one, the manifests show which files have nulls in required columns.
+    If the table has a name mapping, Helios checks all of its files: Spark's scan may skip a file whose bounds have
+    another type. Without a name mapping, the manifests show which files have nulls in required columns.
 
     Args:
         spark: The session.
         table: The table.
         snapshot: The snapshot; None for an empty table.
-        by_bounds: As for `Reading`.
+        by_bounds: See `Reading`.
 
     Raises:
         RunError: Spark would rewrite a file with wrong values.
@@ -185,7 +186,7 @@ def verify_bounds(spark: SparkSession, table: JavaTable, snapshot: JavaSnapshot 
         spark: The session.
         table: The table.
         snapshot: The snapshot; None for an empty table.
-        condition: The condition of an overwrite, which reads no rows.
+        condition: The condition of the overwrite. An overwrite selects files by it, and reads no rows.
 
     Raises:
         RunError: A file contradicts the table's schema.
@@ -202,7 +203,7 @@ def may_test_null(table: JavaTable, condition: str) -> bool:
 
 
 class _Files:
-    """The checked files of a table."""
+    """Checks the files of a table."""
 
     def __init__(self, spark: SparkSession, table: JavaTable, checks: Checks, reading: Reading) -> None:
         self._spark = spark
@@ -211,7 +212,7 @@ class _Files:
         self._reading = reading
         self._schema = table.schema()
         setting = spark.conf.get(SESSION_VECTORIZATION, None) or table.properties().get(TABLE_VECTORIZATION)
-        self._by_rows = str(setting).lower() == "false"
+        self._row_reader_only = str(setting).lower() == "false"
         self._names = {name.lower() for name in reading.columns}
         self._columns: dict[int, tuple[str, str] | None] = {}
 
@@ -226,22 +227,22 @@ class _Files:
         if not columns and not mapped:
             return {}
         uncounted = {}
-        for file in counts(self._spark, tasks, columns, mapped):
+        for file in null_counts(self._spark, tasks, columns, mapped):
             self.refuse_nulls(file)
             if file.format == "PARQUET":
-                uncounted[file.location] = [id for id in file.unknown if not required[id].filled]
+                uncounted[file.location] = [id for id in file.unknown if not required[id].has_default]
         return uncounted
 
-    def refuse_nulls(self, file: Counted) -> None:
-        """Raises if a file has nulls."""
+    def refuse_nulls(self, file: FileNulls) -> None:
+        """Raises an error if a file has nulls in a required column."""
         if file.nulls:
             id, count = file.nulls[0]
-            raise self._null(file.location, id, _nulls(count))
+            raise self._null_error(file.location, id, _nulls(count))
 
     def verify_footers(self, files: Mapping[str, Sequence[int]]) -> None:
-        """Checks the footers that are not checked yet."""
+        """Checks the footers of the files that this process has not checked yet."""
         by_bounds = self._reading.by_bounds
-        key = "\n".join((self._checks.key, str(self._by_rows), str(by_bounds), *sorted(self._names)))
+        key = "\n".join((self._checks.key, str(self._row_reader_only), str(by_bounds), *sorted(self._names)))
         new = [location for location in files if (key, location) not in _VERIFIED]
         for location, leaves in footers(self._spark, self._table, self._checks.mapping, new):
             for leaf in leaves:
@@ -249,31 +250,32 @@ class _Files:
                 if column is None:
                     continue
                 name, kind = column
-                if leaf.unread:
-                    raise self._unread(location, leaf, name)
-                correct = readers(kind, leaf.physical, leaf.annotation)
-                if not self._needed(leaf) <= correct or (by_bounds and "MILLIS" in leaf.annotation):
-                    raise self._type(location, leaf, column)
+                if leaf.unreadable:
+                    raise self._unreadable_error(location, leaf, name)
+                correct_readers = readers(kind, leaf.physical, leaf.annotation)
+                if not self._possible_readers(leaf) <= correct_readers or (by_bounds and "MILLIS" in leaf.annotation):
+                    raise self._type_error(location, leaf, column)
             present = {leaf.id: leaf for leaf in leaves}
             for id in files[location]:
                 if id not in present:
-                    raise self._null(location, id, "no values")
+                    raise self._null_error(location, id, "no values")
                 nulls = present[id].nulls
                 if present[id].optional and nulls != 0:
-                    raise self._null(location, id, _nulls(nulls) if nulls is not None else "perhaps nulls")
+                    raise self._null_error(location, id, _nulls(nulls) if nulls is not None else "perhaps nulls")
             _VERIFIED[key, location] = None
             if len(_VERIFIED) > MOST_REMEMBERED:
                 _VERIFIED.popitem(last=False)
 
-    def _needed(self, leaf: Leaf) -> Set[str]:
-        """The readers that Spark may use for a column, all of which must read it correctly."""
-        if self._by_rows or leaf.id not in self._checks.flat:
+    def _possible_readers(self, leaf: Leaf) -> Set[str]:
+        """The readers that Spark may use for a column. Each of them must read the column correctly."""
+        if self._row_reader_only or leaf.id not in self._checks.flat:
             return {ROWS}
-        # Spark reads all columns by rows if it reads a nested one.
-        plain = {BATCHES, ROWS} if self._checks.nested else {BATCHES}
-        return plain | {DICTIONARIES} if leaf.dictionary else plain
+        # Spark's row reader reads all columns if it reads a nested one.
+        possible = {BATCHES, ROWS} if self._checks.nested else {BATCHES}
+        return possible | {DICTIONARIES} if leaf.dictionary else possible
 
     def _reads(self, name: str) -> bool:
+        """True if a column, or the column around a nested field, is read."""
         return not self._names or name.split(".", 1)[0].lower() in self._names
 
     def _column(self, id: int) -> tuple[str, str] | None:
@@ -284,30 +286,30 @@ class _Files:
             self._columns[id] = (name, str(field.type())) if field is not None and self._reads(name) else None
         return self._columns[id]
 
-    def _null(self, location: str, id: int, has: str) -> RunError:
+    def _null_error(self, location: str, id: int, contents: str) -> RunError:
         name, column = self._reading.name, self._checks.required[id].name
         table, field = (".".join(map(quoted, text.split("."))) for text in (name, column))
-        keyed = id in self._checks.identifiers
-        first = f"ALTER TABLE {table} DROP IDENTIFIER FIELDS {field}, and then " if keyed else ""
+        is_identifier = id in self._checks.identifiers
+        drop_identifier = f"ALTER TABLE {table} DROP IDENTIFIER FIELDS {field}, and then " if is_identifier else ""
         return RunError(
-            f"{name}: the file {location} has {has} in the column {column}, which the table requires. Iceberg would "
-            "read nulls as values. Nulls in deleted rows count, too.",
+            f"{name}: the file {location} has {contents} in the column {column}, which the table requires. Iceberg "
+            "would read nulls as values. Nulls in deleted rows count, too.",
             where=self._reading.where,
-            fix=f"let the column be null ({first}ALTER TABLE {table} ALTER COLUMN {field} DROP NOT NULL), or replace "
-            "the file by one without nulls.",
+            fix=f"let the column be null ({drop_identifier}ALTER TABLE {table} ALTER COLUMN {field} DROP NOT NULL), or "
+            "replace the file by one without nulls.",
         )
 
-    def _unread(self, location: str, leaf: Leaf, name: str) -> RunError:
-        levels = leaf.unread == "levels"
-        why = "as a list of two levels, which Iceberg does not read." if levels else no_codec(leaf.unread)
-        how = THREE_LEVELS if levels else CODECS
+    def _unreadable_error(self, location: str, leaf: Leaf, name: str) -> RunError:
+        two_levels = leaf.unreadable == "levels"
+        why = "as a list of two levels, which Iceberg does not read." if two_levels else no_codec(leaf.unreadable)
+        how = THREE_LEVELS if two_levels else CODECS
         return RunError(
             f"{self._reading.name}: the file {location} has the column {name} {why}",
             where=self._reading.where,
             fix=f"replace the file by one that is written {how}, or read the other columns: .select(...).",
         )
 
-    def _type(self, location: str, leaf: Leaf, column: tuple[str, str]) -> RunError:
+    def _type_error(self, location: str, leaf: Leaf, column: tuple[str, str]) -> RunError:
         name, kind = column
         return RunError(
             f"{self._reading.name}: the file {location} has the column {name} as "
@@ -327,7 +329,7 @@ def _nulls(count: int) -> str:
 def _checks(table: JavaTable) -> Checks | None:
     """The checks of the files of a table; None if there are none."""
     schema, mapping = table.schema(), table.properties().get(NAME_MAPPING)
-    # The schema's text, not its id: two tables with one UUID may have different schemas with the same id.
+    # The key has the schema's text, not its id: tables with the same UUID may have different schemas with one id.
     key = (str(table.uuid()), str(schema), str(mapping) if mapping is not None else None)
     if key not in _CHECKS:
         parsed = json.loads(str(classes().org.apache.iceberg.SchemaParser.toJson(schema)))
@@ -346,9 +348,9 @@ def _checks(table: JavaTable) -> Checks | None:
 
 
 def _required(fields: Sequence[Mapping[str, object]], path: str) -> Iterator[tuple[int, Required]]:
-    """The required columns by field id, without those in an optional struct, a list or a map.
+    """The required columns by field id, except those in an optional struct, a list or a map.
 
-    A null struct counts as a null of each of its columns.
+    If a struct is null, Iceberg counts a null for each of its fields.
     """
     for field in fields:
         if not field["required"]:
@@ -361,6 +363,6 @@ def _required(fields: Sequence[Mapping[str, object]], path: str) -> Iterator[tup
 
 
 def named_in(conditions: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """The columns that conditions may name: those that share a word with a condition."""
+    """The columns that conditions may refer to, which are those that share a word with a condition."""
     words = {word.lower() for condition in conditions for word in re.findall(r"\w+", condition)}
     return [column for column in columns if words & set(re.findall(r"\w+", column.lower()))]

@@ -1,8 +1,9 @@
-"""Freshness of a catalog's replicas: none may show an older state than the run has seen.
+"""Refuses a replica of a catalog that shows an older state of a table than the run has already seen.
 
-Helios remembers each table's metadata file, last sequence number and time of last update. A replica is fresh if it
-shows the same metadata file, or names that file in its log of earlier ones. The log is limited: if it does not reach
-back to the remembered time, a replica is fresh if its last update is later and its sequence number is not lower.
+Helios remembers the metadata file, the last sequence number and the time of the last update of each table. A replica is
+fresh if it shows the same metadata file, or if its metadata log names that file. The metadata log is limited: if it
+does not reach back to the remembered time, the replica is fresh if its last update is later and its sequence number is
+not lower.
 """
 
 from __future__ import annotations
@@ -48,24 +49,24 @@ class MetadataVersion:
         )
 
     def newer_than(self, metadata: JavaTableMetadata) -> bool:
-        """True if the given metadata is older than this version, or of another history."""
-        now = MetadataVersion.of(metadata)
-        if now.location and now.location == self.location:
+        """True if the given metadata is older than this version, or does not descend from it."""
+        shown = MetadataVersion.of(metadata)
+        if shown.location and shown.location == self.location:
             return False
-        if now.uuid != self.uuid:
-            return now.updated < self.updated  # callers that know the UUID refuse a newer table of this name
-        if now.updated < self.updated or now.sequence < self.sequence:
+        if shown.uuid != self.uuid:
+            return shown.updated < self.updated  # callers that know the UUID refuse a newer table of this name
+        if shown.updated < self.updated or shown.sequence < self.sequence:
             return True
         log = list(metadata.previousFiles())
         if not self.location or any(str(entry.file()) == self.location for entry in log):
             return False
-        # A log that reaches back before this version would name it.
-        return any(int(entry.timestampMillis()) < self.updated for entry in log) or now.updated == self.updated
+        # A log that reaches back to a time before this version would name this version's file.
+        return any(int(entry.timestampMillis()) < self.updated for entry in log) or shown.updated == self.updated
 
 
 @dataclass
 class CatalogFreshness:
-    """The metadata that this process has seen of a catalog that has replicas.
+    """The newest metadata that this process has seen of the tables of a catalog with replicas.
 
     Attributes:
         catalog: The catalog.
@@ -77,14 +78,14 @@ class CatalogFreshness:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def verify(self, table: TableName, metadata: JavaTableMetadata | None) -> None:
-        """Compares a table's metadata with the version last seen, and remembers it.
+        """Compares a table's metadata with the version last seen, and then remembers it as the last one.
 
         Args:
             table: The table.
             metadata: The metadata that a replica shows; None when it shows no such table.
 
         Raises:
-            StaleReplica: The metadata is older.
+            StaleReplica: The metadata is older than the version that was last seen.
         """
         with self._lock:
             seen = self.marks.get(table.within)
@@ -101,7 +102,7 @@ class CatalogFreshness:
                 self.marks[table.within] = MetadataVersion.of(metadata)
 
     def restore(self, marks: Mapping[str, Mapping[str, str | int]]) -> None:
-        """Takes over the versions that an earlier process has seen, if they are newer.
+        """Adopts the versions that an earlier process has seen, if they are newer than those of this process.
 
         Args:
             marks: The versions by table, as `dataclasses.asdict` returns them.
@@ -117,11 +118,11 @@ class CatalogFreshness:
 
 
 FRESHNESS: dict[Catalog, CatalogFreshness] = {}
-"""The freshness object of each declared catalog that has replicas; its replicas have the same object."""
+"""The freshness object of each declared catalog that has replicas. Its replicas share the object."""
 
 
 def track_replicas(catalog: Catalog) -> None:
-    """Tracks a catalog and its replicas as one, together with other catalogs that share a replica."""
+    """Gives one freshness object to a catalog, its replicas, and other catalogs that share a replica."""
     members = (catalog, *replicas(catalog))
     tracked = {id(freshness): freshness for freshness in map(FRESHNESS.get, members) if freshness is not None}
     shared, *others = list(tracked.values()) or [CatalogFreshness(catalog)]

@@ -11,7 +11,7 @@ from helios.table.growth import MANY, Growth
 
 
 def growth(table: JavaTable) -> Growth:
-    """The size of a loaded table's history; for a short one only the number of snapshots, which needs no request."""
+    """The size of a loaded table's history; if it is short, only the number of snapshots, which needs no request."""
     snapshots = cast("JavaList[JavaSnapshot]", table.snapshots())
     count = int(snapshots.size())
     if count < MANY:
@@ -23,14 +23,14 @@ def growth(table: JavaTable) -> Growth:
 
 
 class History:
-    """The snapshots of a branch, newest first, back to the first expired one.
+    """The snapshots of a branch, newest first; an iteration ends at the first expired snapshot.
 
     Args:
         table: Iceberg's table object.
         head: The snapshot to begin with; None for an empty branch.
 
     Attributes:
-        expired: The id of the expired snapshot at which an iteration ended; None if it reached none.
+        expired: The id of the expired snapshot at which an iteration ended; None if no iteration reached one.
     """
 
     def __init__(self, table: JavaTable, head: JavaSnapshot | None) -> None:
@@ -48,7 +48,10 @@ class History:
                 self.expired = int(parent)
 
     def since(self, start: JavaSnapshot | None) -> list[JavaSnapshot] | None:
-        """The snapshots after `start`, newest first, or all; None if the history does not reach back to `start`."""
+        """The snapshots after `start`, newest first; None if the history does not reach back to `start`.
+
+        If `start` is None, all snapshots are returned.
+        """
         snapshots: list[JavaSnapshot] = []
         for snapshot in self:
             if start is not None and snapshot.snapshotId() == start.snapshotId():

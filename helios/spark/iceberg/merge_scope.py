@@ -22,10 +22,10 @@ class MergeScope:
 
     Attributes:
         narrow: Filters a DataFrame of the target to these rows.
-        bounds: The range of the batch's keys, by column.
+        bounds: The range of the batch's keys in each key column.
         rows: The number of rows that the command stores.
-        keys: Returns the batch's keys, each as a tuple of values for the columns in `bounds`, as Iceberg's expressions
-            take them. None if there are too many keys, or if expressions do not take the type of a value.
+        keys: Returns the batch's keys, each as a tuple of values for the columns in `bounds`. The values have the form
+            that Iceberg's expressions take. None if there are too many keys, or if expressions do not support a type.
     """
 
     narrow: Callable[[DataFrame], DataFrame]
@@ -36,7 +36,7 @@ class MergeScope:
 
 @dataclass(frozen=True)
 class Bound:
-    """The smallest and the largest value of a column, as Iceberg's expressions take them, and the column's type."""
+    """The type of a key column, and its smallest and largest value in the form that Iceberg's expressions take."""
 
     kind: DataType
     low: object | None
@@ -51,12 +51,12 @@ class RowChange(Protocol):
 
 
 @dataclass(frozen=True)
-class Reach:
-    """The scope of a command as Iceberg applies it to its target.
+class IcebergScope:
+    """The scope of a command in Iceberg's terms: an expression that limits scans, and the key columns.
 
     Attributes:
-        within: Files that cannot match this expression are not read. It does not pass through Spark, which would
-            generate code with the values of each batch, and compile that code for each batch.
+        within: Files that cannot match this expression are not read. The expression is given to Iceberg directly: Spark
+            would generate code that contains the values, and compile that code for each batch.
         columns: The key columns, as the target names them; empty if Iceberg cannot compare all of them.
     """
 
@@ -64,17 +64,17 @@ class Reach:
     columns: Sequence[str]
 
 
-def reach_of(table: JavaTable, columns: Mapping[str, DataType], scope: MergeScope) -> Reach:
-    """The reach of a scope in a table whose columns have these types."""
+def iceberg_scope_of(table: JavaTable, columns: Mapping[str, DataType], scope: MergeScope) -> IcebergScope:
+    """Converts a scope for a table whose columns have these types."""
     same = _same_columns(table, columns, scope.bounds)
-    bounded = [same[column] for column in scope.bounds] if len(same) == len(scope.bounds) else []
-    return Reach(_within(table, same, scope.bounds), bounded)
+    keys = [same[column] for column in scope.bounds] if len(same) == len(scope.bounds) else []
+    return IcebergScope(_within(table, same, scope.bounds), keys)
 
 
 def _same_columns(table: JavaTable, columns: Mapping[str, DataType], bounds: Mapping[str, Bound]) -> dict[str, str]:
-    """The columns of the same type in the batch and the target, with their names in the target.
+    """The key columns that have the same type in the batch and the target, with their names in the target.
 
-    Columns of type uuid are left out: Iceberg, Spark and the bounds in files order uuids in different ways.
+    Columns of type uuid are left out, because Iceberg, Spark and the bounds in files order uuids differently.
     """
     names = {name.lower(): name for name in columns}
     same = {column: names[column.lower()] for column in bounds}
@@ -84,15 +84,17 @@ def _same_columns(table: JavaTable, columns: Mapping[str, DataType], bounds: Map
 
 
 def _within(table: JavaTable, same: Mapping[str, str], bounds: Mapping[str, Bound]) -> JavaExpression:
-    """The bounds as an expression; key columns whose partitions are not in order are left out."""
-    orders = overflow.bounded(table)
-    make = classes().org.apache.iceberg.expressions.Expressions
-    both = getattr(make, "and")
-    conjunction: JavaExpression = make.alwaysTrue()
+    """The bounds as an expression. Key columns whose partitions are not in the order of their values are left out."""
+    ordered_ranges = overflow.ordered_ranges(table)
+    expressions = classes().org.apache.iceberg.expressions.Expressions
+    both = getattr(expressions, "and")
+    conjunction: JavaExpression = expressions.alwaysTrue()
     for column, name in same.items():
         bound = bounds[column]
-        in_order = all(order.holds(bound.low) and order.holds(bound.high) for order in orders.get(name, ()))
+        ranges = ordered_ranges.get(name, ())
+        in_order = all(ordered.holds(bound.low) and ordered.holds(bound.high) for ordered in ranges)
         if bound.low is not None and in_order:
-            ends = make.greaterThanOrEqual(name, bound.low), make.lessThanOrEqual(name, bound.high)
-            conjunction = both(conjunction, both(*ends))
+            at_least = expressions.greaterThanOrEqual(name, bound.low)
+            at_most = expressions.lessThanOrEqual(name, bound.high)
+            conjunction = both(conjunction, both(at_least, at_most))
     return conjunction

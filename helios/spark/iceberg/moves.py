@@ -1,9 +1,9 @@
-"""Several transactions in one commit of the catalog, all or none.
+"""Commits the transactions of several tables in one commit of the catalog: either all of them or none.
 
 Iceberg's own catalogs commit table by table. If the catalog stores the locations of metadata files, Iceberg writes the
-new files, and the catalog moves all tables to them at once. It moves none unless each table still has the metadata that
-its transaction was applied to. A REST server gets the changes and requirements of all tables in one request, and writes
-the metadata itself.
+new metadata files, and the catalog switches all tables to them at once. It switches no table unless each table still
+has the metadata that its transaction was applied to. A REST server gets the changes and requirements of all tables in
+one request, and writes the metadata itself.
 """
 
 from __future__ import annotations
@@ -37,38 +37,37 @@ CODEC = "write.metadata.compression-codec"
 NO_ENDPOINT = re.compile(r"Unable to process \(code: 40[56]\b")
 """Matches the error of Iceberg's client if the server does not accept this kind of request."""
 
-
 FAILURES = (Py4JJavaError, PySparkException)
-"""Java's exceptions, some of which pyspark raises as classes of its own."""
+"""The Python classes of Java's exceptions: pyspark raises some of them as classes of its own."""
 
 
 class OutcomeUnknown(Exception):
-    """A commit of several tables failed, and may have landed."""
+    """A commit of several tables failed, but the catalog may have applied it."""
 
 
 @dataclass(frozen=True)
 class Move:
-    """A transaction on a table, by the table's name."""
+    """The name of a table, and the transaction that is to be committed to it."""
 
     name: TableName
     held: HeldCommit
 
 
 def verify(spark: SparkSession, table: TableName) -> None:
-    """Checks that the catalog of a table supports transactions of several tables; nothing is changed.
+    """Checks, without any change, that the catalog of a table supports commits of several tables.
 
     Raises:
         InputError: The server of the catalog does not support them.
     """
     if CATALOGS[table.catalog.type].transacts:
         try:
-            # Iceberg's client looks at the server's list of endpoints, and then refuses a request without changes.
-            _rest(spark, table).commitTransaction(classes().java.util.ArrayList())
+            # Iceberg's client first looks at the server's list of endpoints, and then refuses an empty request.
+            _rest_catalog(spark, table).commitTransaction(classes().java.util.ArrayList())
         except FAILURES as error:
-            kind, message = _class_and_message(error)
-            if kind == "UnsupportedOperationException":
+            exception_class, message = _class_and_message(error)
+            if exception_class == "UnsupportedOperationException":
                 raise _no_endpoint(table.catalog, message) from error
-            if kind != "IllegalArgumentException":
+            if exception_class != "IllegalArgumentException":
                 raise
 
 
@@ -77,7 +76,7 @@ def move(spark: SparkSession, moves: Sequence[Move]) -> bool:
 
     Args:
         spark: The session of the batch.
-        moves: The transactions; their tables are of one catalog.
+        moves: The transactions; their tables belong to one catalog.
 
     Returns:
         True if they are committed; False if one of the tables has changed since its transaction was applied.
@@ -87,11 +86,11 @@ def move(spark: SparkSession, moves: Sequence[Move]) -> bool:
         HeliosError: The catalog refuses them.
     """
     mover = CATALOGS[moves[0].name.catalog.type].move
-    done = _move_tables(mover, moves) if mover is not None else _commit_on_server(spark, moves)
-    if done:
+    committed = _move_tables(mover, moves) if mover is not None else _commit_on_server(spark, moves)
+    if committed:
         for change in moves:
             change.held.table.refresh()
-    return done
+    return committed
 
 
 # a catalog that stores the locations of metadata files
@@ -107,10 +106,10 @@ def _move_tables(mover: Mover, moves: Sequence[Move]) -> bool:
         raise
     tables = [_moved(change, after) for change, after in zip(moves, written, strict=True)]
     try:
-        done = mover(moves[0].name.catalog, tables, client)
+        moved = mover(moves[0].name.catalog, tables, client)
     except Exception as error:  # the exceptions of databases and HTTP clients have no common base class
         raise OutcomeUnknown(f"{type(error).__name__}: {error}") from error
-    if not done:
+    if not moved:
         _delete(moves, written)
         return False
     remove = classes().org.apache.iceberg.CatalogUtil.deleteRemovedMetadataFiles
@@ -142,7 +141,7 @@ def _location(held: HeldCommit) -> str:
 
 
 def _write(held: HeldCommit) -> str:
-    """Writes the new metadata beside the table's, named by the next number as Iceberg's catalogs do."""
+    """Writes the new metadata file; its name begins with the next number, as in Iceberg's own catalogs."""
     parser = classes().org.apache.iceberg.TableMetadataParser
     number = _location(held).rpartition("/")[2].partition("-")[0]
     next_number = int(number) + 1 if number.isdigit() else 0
@@ -153,9 +152,9 @@ def _write(held: HeldCommit) -> str:
 
 
 def _delete(moves: Sequence[Move], written: Sequence[str]) -> None:
-    """Deletes metadata files that no table was moved to."""
+    """Deletes new metadata files that no table uses."""
     for change, location in zip(moves, written, strict=False):
-        with suppress(Py4JError):  # a file that stays is an orphan, which `helios orphans` finds
+        with suppress(Py4JError):  # a file that cannot be deleted is an orphan, which `helios orphans` finds
             change.held.table.io().deleteFile(location)
 
 
@@ -171,35 +170,35 @@ def _commit_on_server(spark: SparkSession, moves: Sequence[Move]) -> bool:
             jvm.org.apache.iceberg.catalog.TableCommit.create(identifier, change.held.base, change.held.metadata)
         )
     try:
-        _rest(spark, name).commitTransaction(commits)
+        _rest_catalog(spark, name).commitTransaction(commits)
     except FAILURES as error:
-        kind, message = _class_and_message(error)
-        if kind != CONFLICT:
-            raise _failure(spark, moves, kind, message) from error
+        exception_class, message = _class_and_message(error)
+        if exception_class != CONFLICT:
+            raise _failure(spark, moves, exception_class, message) from error
         return False
     return True
 
 
-def _failure(spark: SparkSession, moves: Sequence[Move], kind: str, message: str) -> Exception:
-    """The error for the server's answer, by the class and message of Iceberg's exception."""
+def _failure(spark: SparkSession, moves: Sequence[Move], exception_class: str, message: str) -> Exception:
+    """The error for a failed commit, by the class and the message of Iceberg's exception."""
     catalog = moves[0].name.catalog
-    if kind == "NoSuchTableException":  # the client raises this for any 404, also for an unknown path
-        gone = next((change.name for change in moves if load_table(spark, change.name) is None), None)
-        if gone is None:
+    if exception_class == "NoSuchTableException":  # the client raises this for any 404, also for an unknown path
+        missing = next((change.name for change in moves if load_table(spark, change.name) is None), None)
+        if missing is None:
             return _no_endpoint(catalog, message)
-        return RunError(f"{gone.text} is gone: {message}; nothing was written.")
-    if kind == "UnsupportedOperationException" or NO_ENDPOINT.match(message):
+        return RunError(f"{missing.text} is gone: {message}; nothing was written.")
+    if exception_class == "UnsupportedOperationException" or NO_ENDPOINT.match(message):
         return _no_endpoint(catalog, message)
-    if kind == "ForbiddenException":
+    if exception_class == "ForbiddenException":
         return RunError(
             f"catalog {catalog.name!r} refused a commit of {len(moves)} tables: {message}; nothing was written.",
             fix="allow the catalog's user to commit to several tables at once, and run again.",
         )
-    return OutcomeUnknown(f"{kind}: {message}")
+    return OutcomeUnknown(f"{exception_class}: {message}")
 
 
-def _rest(spark: SparkSession, table: TableName) -> JavaRestCatalog:
-    """Iceberg's client of a REST catalog. With `cache-enabled=false` no cache wraps it."""
+def _rest_catalog(spark: SparkSession, table: TableName) -> JavaRestCatalog:
+    """Iceberg's client of a REST catalog. Helios sets `cache-enabled=false`, so no caching catalog wraps the client."""
     catalog, _ = catalog_of(spark, table)
     return cast("JavaRestCatalog", catalog)  # only REST catalogs have `transacts` in CATALOGS
 
@@ -207,8 +206,8 @@ def _rest(spark: SparkSession, table: TableName) -> JavaRestCatalog:
 def _class_and_message(error: Py4JJavaError | PySparkException) -> tuple[str, str]:
     """The class of a Java exception, and the first line of its message."""
     cause = next(java_causes(error))
-    kind = str(cause.getClass().getSimpleName())
-    return kind, (cause.getMessage() or kind).splitlines()[0]
+    exception_class = str(cause.getClass().getSimpleName())
+    return exception_class, (cause.getMessage() or exception_class).splitlines()[0]
 
 
 def _no_endpoint(catalog: Catalog, message: str) -> InputError:

@@ -1,4 +1,4 @@
-"""Differences of multisets of rows, exact for each type."""
+"""Computes the difference of multisets of rows, exactly for each type."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from helios.spark.jvm.sql import quoted
 
 
 def net(rows: DataFrame, fields: Sequence[StructField], by: Sequence[str], sign: str) -> DataFrame:
-    """The distinct rows with the sum of their signs, in `sign`; rows whose signs add up to 0 are left out.
+    """The distinct rows, each with the sum of the signs of its copies; rows whose signs add up to 0 are left out.
 
-    A column that Spark cannot group by, or alters when it does, is grouped by an exact substitute.
+    Spark cannot group by some types, and groups values of others inexactly. Columns of such types are grouped by an
+    exact substitute.
 
     Args:
-        rows: The rows, each with the columns of `fields` and of `by`, and its sign.
+        rows: The rows, with the columns of `fields` and of `by`, and a sign: 1 for an added row, -1 for a removed row.
         fields: The columns that are compared.
         by: Further columns that distinguish rows; they come first in the result.
-        sign: The column with the sign of each row.
+        sign: The name of the column with the sign of each row, and of the column with the sum.
     """
     columns = {field.name: F.col(quoted(field.name)) for field in fields}
     inexact = [field for field in fields if not _groups_exactly(field.dataType)]
@@ -45,13 +46,13 @@ def net(rows: DataFrame, fields: Sequence[StructField], by: Sequence[str], sign:
 
 
 def is_one_pair(by: Sequence[str], sign: str) -> Column:
-    """A condition for the two images of one update.
+    """A condition that matches the old and the new row of one update.
 
-    It is true if exactly one of the rows that are equal in `by` was removed, and exactly one was added.
+    It is true if, among the rows that are equal in `by`, exactly one was removed and exactly one was added.
 
     Args:
         by: The columns that identify a row.
-        sign: The column with the sum of the signs of each row.
+        sign: The column with the sum of the signs of each row, from `net`.
     """
     same = Window.partitionBy(*map(quoted, by))
     removed = F.sum(F.greatest(-F.col(sign), F.lit(0))).over(same)
@@ -69,7 +70,7 @@ def _groups_exactly(kind: DataType) -> bool:
 
 
 def _grouping_value(value: Column, kind: DataType) -> Column:
-    """A groupable substitute for a value: two substitutes are equal exactly if their values are."""
+    """A substitute for a value by which Spark can group: two substitutes are equal exactly if their values are."""
     if isinstance(kind, (FloatType, DoubleType)):
         # Spark's grouping treats -0.0 and 0.0 as equal.
         return F.struct(value, F.when(value == 0, value.cast("string")))

@@ -1,4 +1,4 @@
-"""The line of the script for an error of a run, if the error has none."""
+"""Finds the line of the script for an error of a run that does not name a line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEPS = "helios.spark.steps."
 
 
 def locate(error: HeliosError, plan: Plan) -> None:
-    """Adds the line of the source, the sink or the pipeline to an error without a line.
+    """Adds the line of the source, the sink or the pipeline to an error that has no line.
 
     Args:
         error: An error that a run raised.
@@ -24,14 +24,14 @@ def locate(error: HeliosError, plan: Plan) -> None:
         for problem in error.problems:
             problem.where = problem.where or origin_of(error, plan)
         error.what = "\n".join(map(str, error.problems))
-    elif not isinstance(error, EnvironmentProblem):  # no line of the script causes a problem of the machine
+    elif not isinstance(error, EnvironmentProblem):  # no line of the script is the cause of a problem with the machine
         error.where = error.where or origin_of(error, plan)
 
 
 def origin_of(error: BaseException, plan: Plan) -> Origin | None:
-    """The line of the node whose code raised an error; None if no node's code did."""
-    for module, frame in _raised_in(error):
-        if module.startswith(SOURCES) or _read_in(frame) is not None:
+    """The line of the source, sink or step whose code raised an error; None if other code raised it."""
+    for module, frame in _frames(error):
+        if module.startswith(SOURCES) or _read_plan(frame) is not None:
             return _source(error, plan)
         if module.startswith(SINKS):
             return plan.declared.sink.origin
@@ -42,26 +42,29 @@ def origin_of(error: BaseException, plan: Plan) -> Origin | None:
 
 def _source(error: BaseException, plan: Plan) -> Origin:
     """The line of the source that raised an error, found by its reader, or by its name in the message."""
-    for _, frame in _raised_in(error):
-        read = _read_in(frame)
+    for _, frame in _frames(error):
+        read = _read_plan(frame)
         if read is not None:
             return read.source.origin
     if len(plan.reads) == 1:
         return plan.reads[0].source.origin
-    named = [read for read in plan.reads if read.name in str(error)]
-    if not named:
+    named_in_message = [read for read in plan.reads if read.name in str(error)]
+    if not named_in_message:
         return plan.origin
-    return max(named, key=lambda read: len(read.name)).source.origin  # a shorter name may be a part of it
+    return max(named_in_message, key=lambda read: len(read.name)).source.origin  # it may contain a shorter name
 
 
-def _read_in(frame: FrameType) -> ReadPlan | None:
-    """The read plan of the reader whose method a frame runs, of any package; None for other frames."""
+def _read_plan(frame: FrameType) -> ReadPlan | None:
+    """The read plan of the reader whose method a frame runs; None if the frame runs no method of a reader.
+
+    The reader may belong to another package than Helios.
+    """
     read = getattr(frame.f_locals.get("self"), "read_plan", None)
     return read if isinstance(read, ReadPlan) else None
 
 
-def _raised_in(error: BaseException) -> Iterator[tuple[str, FrameType]]:
-    """The modules and frames that an error passed through, the innermost first."""
+def _frames(error: BaseException) -> Iterator[tuple[str, FrameType]]:
+    """The modules and frames of an error's traceback, innermost first."""
     frames, traceback = [], error.__traceback__
     while traceback is not None:
         frames.append(traceback.tb_frame)

@@ -1,8 +1,8 @@
-"""Partitions that are not in the order of their values, because a transform has overflowed.
+"""Finds partitions that are not in the order of their values, because a transform has overflowed.
 
 Iceberg's `truncate` of the smallest ints and longs gives the largest ones. Its `hour` of a time some 245,000 years
-after 1970 lies before 1970, and vice versa. For `id < 100` Iceberg then leaves out the partition of the
-smallest ids, and for `id > 100` it takes each row of that partition as a match.
+after 1970 lies before 1970, and vice versa. For the predicate `id < 100`, Iceberg then skips the partition of the
+smallest ids. For `id > 100`, it takes each row of that partition as a match.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable, JavaType
 
 MICROS_PER_HOUR = 3_600_000_000
 ORDERED = ("LT", "LT_EQ", "GT", "GT_EQ")
-"""The predicates that compare by order. An overflow does not harm other predicates: equal values have equal
+"""The predicates that compare by order. An overflow does not affect other predicates, because equal values have equal
 partitions."""
 
 
-class Ordered(NamedTuple):
+class OrderedRange(NamedTuple):
     """The range in which a transform keeps the order of its values.
 
     Attributes:
@@ -33,18 +33,18 @@ class Ordered(NamedTuple):
     partitions: tuple[int, int]
 
     def holds(self, value: object) -> bool:
-        """True if the partition of a value is in order. A time may also be ISO 8601 text."""
+        """True if a value is in the range, so that its partition is in order. A time may also be text in ISO 8601."""
         if isinstance(value, str):  # in ISO 8601 a year of more than four digits has a sign
             return re.match(r"\d{4}-", value) is not None
         return isinstance(value, int) and self.values[0] <= value <= self.values[1]
 
 
-NOWHERE = Ordered((1, 0), (1, 0))
+NEVER_ORDERED = OrderedRange((1, 0), (1, 0))
 """Two empty ranges: the transform may overflow for any value."""
 MOST_CACHED = 10_000
 _CACHE: dict[tuple[str, int, int, bool], frozenset[str]] = {}
-"""The results of `unordered` by table, schema, snapshot and `added`: a joined table is read in each batch, and each
-manifest takes some calls of the JVM."""
+"""The results of `unordered_columns`, by table, schema, snapshot and `added`. A joined table is read in each batch, and
+each of its manifests takes some JVM calls."""
 LONGS = (-(1 << 63), (1 << 63) - 1)
 """The smallest and the largest long."""
 
@@ -54,11 +54,11 @@ class _Field(NamedTuple):
 
     position: int
     column: str
-    kind: JavaType
-    order: Ordered
+    partition_type: JavaType
+    ordered: OrderedRange
 
 
-def ordered(kind: str, transform: str) -> Ordered | None:
+def ordered_range(kind: str, transform: str) -> OrderedRange | None:
     """The range in which a transform keeps the order of its values; None if it always does.
 
     Args:
@@ -66,37 +66,38 @@ def ordered(kind: str, transform: str) -> Ordered | None:
         transform: The transform, as Iceberg writes it.
 
     Examples:
-        >>> ordered("int", "truncate[10]").values[0], ordered("int", "truncate[10]").partitions[1]
+        >>> truncated = ordered_range("int", "truncate[10]")
+        >>> truncated.values[0], truncated.partitions[1]
         (-2147483640, 2147483645)
-        >>> ordered("int", "truncate[16]"), ordered("timestamp", "day")
+        >>> ordered_range("int", "truncate[16]"), ordered_range("timestamp", "day")
         (None, None)
     """
     if kind in ("timestamp", "timestamptz") and transform == "hour":
-        most = 1 << 31  # the hours are stored as an int
-        # The hour of the largest timestamp: it overflows, to an hour before 1970.
-        overflowed = LONGS[1] // MICROS_PER_HOUR - 2 * most
-        return Ordered((-most * MICROS_PER_HOUR, most * MICROS_PER_HOUR - 1), (overflowed + 1, -overflowed - 2))
+        hours = 1 << 31  # the hour is stored as an int, which overflows at this number
+        # The hour of the largest timestamp, which overflows to an hour before 1970.
+        overflowed = LONGS[1] // MICROS_PER_HOUR - 2 * hours
+        return OrderedRange((-hours * MICROS_PER_HOUR, hours * MICROS_PER_HOUR - 1), (overflowed + 1, -overflowed - 2))
     width = re.fullmatch(r"truncate\[(\d+)\]", transform)
     if width is None or kind not in ("int", "long"):
         return None
-    size, values = int(width[1]), 1 << (32 if kind == "int" else 64)
-    low = -values // 2
-    if 2 * size - 1 >= -low:  # Java adds a remainder and the width, and this sum overflows
-        return NOWHERE
+    size, value_count = int(width[1]), 1 << (32 if kind == "int" else 64)
+    low = -value_count // 2
+    if 2 * size - 1 >= -low:  # Java adds the width to a remainder, and this sum overflows
+        return NEVER_ORDERED
     first = -(-low // size) * size  # the smallest multiple of the width
     if first == low:
         return None
-    # The last value and the first partition have no bound: a long column may have partitions from when it was an int.
-    return Ordered((first, LONGS[1]), (LONGS[0], first - size + values - 1))
+    # The last value and the first partition are unlimited: a long column may have partitions from when it was an int.
+    return OrderedRange((first, LONGS[1]), (LONGS[0], first - size + value_count - 1))
 
 
-def unordered(table: JavaTable, snapshots: Iterable[JavaSnapshot], *, added: bool = False) -> frozenset[str]:
+def unordered_columns(table: JavaTable, snapshots: Iterable[JavaSnapshot], *, added: bool = False) -> frozenset[str]:
     """The columns whose partitions in these snapshots may not be in the order of their values.
 
     Args:
         table: The table.
         snapshots: The snapshots.
-        added: Whether to look only at the files that each snapshot has added.
+        added: Whether to look only at the manifests that each snapshot has added.
     """
     fields = {spec: fields for spec, fields in _fields(table) if fields}
     if not fields:
@@ -119,17 +120,20 @@ def unordered(table: JavaTable, snapshots: Iterable[JavaSnapshot], *, added: boo
     return frozenset(columns)
 
 
-def bounded(table: JavaTable) -> Mapping[str, list[Ordered]]:
-    """The ranges in which the partitions of a column are in order, by column; other columns are always in order."""
-    orders: dict[str, list[Ordered]] = {}
+def ordered_ranges(table: JavaTable) -> Mapping[str, list[OrderedRange]]:
+    """The ranges of each column whose transforms may overflow; the partitions of other columns are always in order."""
+    ranges: dict[str, list[OrderedRange]] = {}
     for _, fields in _fields(table):
         for field in fields:
-            orders.setdefault(field.column, []).append(field.order)
-    return orders
+            ranges.setdefault(field.column, []).append(field.ordered)
+    return ranges
 
 
 def _fields(table: JavaTable) -> Iterator[tuple[int, Sequence[_Field]]]:
-    """The id of each partition spec, and its fields that may overflow: one for each type that a column has had."""
+    """Yields the id of each partition spec, and those of its fields that may overflow.
+
+    A field is listed once for each type that its column has had.
+    """
     schema = table.schema()
     for spec in table.specs().values():
         fields = []
@@ -138,12 +142,12 @@ def _fields(table: JavaTable) -> Iterator[tuple[int, Sequence[_Field]]]:
             column = schema.findField(source) if transform == "hour" or transform.startswith("truncate") else None
             if column is None:  # the transform keeps the order, or the column was dropped and no predicate names it
                 continue
-            partition = spec.partitionType().fields().get(position).type()
+            partition_type = spec.partitionType().fields().get(position).type()
             name = str(schema.findColumnName(source))
             columns = (schema.findField(source) for schema in table.schemas().values())
             kinds = {str(column.type()) for column in columns if column is not None}
-            orders = (ordered(kind, transform) for kind in kinds)
-            fields += [_Field(position, name, partition, order) for order in orders if order is not None]
+            ranges = (ordered_range(kind, transform) for kind in kinds)
+            fields += [_Field(position, name, partition_type, ordered) for ordered in ranges if ordered is not None]
         yield int(spec.specId()), fields
 
 
@@ -154,30 +158,35 @@ def _is_in_order(manifest: JavaManifestFile, field: _Field) -> bool:
         return False
     summary = summaries.get(field.position)
     value_of = classes().org.apache.iceberg.types.Conversions.fromByteBuffer
-    ends = [int(value_of(field.kind, end)) for end in (summary.lowerBound(), summary.upperBound()) if end is not None]
-    first, last = field.order.partitions
-    return all(first <= end <= last for end in ends)
+    bounds = [bound for bound in (summary.lowerBound(), summary.upperBound()) if bound is not None]
+    first, last = field.ordered.partitions
+    return all(first <= int(value_of(field.partition_type, bound)) <= last for bound in bounds)
 
 
 def without_order(expression: JavaExpression, columns: frozenset[str]) -> JavaExpression:
-    """An expression with true in place of each comparison by order of one of these columns; it must have no NOT."""
-    make, kind = classes().org.apache.iceberg.expressions.Expressions, str(expression.op())
-    if kind in ("AND", "OR"):
-        both = cast("JavaJunction", expression)
-        sides = without_order(both.left(), columns), without_order(both.right(), columns)
-        return getattr(make, kind.lower())(*sides)  # type: ignore[no-any-return]
-    if kind not in ORDERED:
+    """The expression, but each comparison by order of one of these columns is replaced by true.
+
+    Args:
+        expression: An expression without NOT.
+        columns: The columns.
+    """
+    expressions, operator = classes().org.apache.iceberg.expressions.Expressions, str(expression.op())
+    if operator in ("AND", "OR"):
+        junction = cast("JavaJunction", expression)
+        sides = without_order(junction.left(), columns), without_order(junction.right(), columns)
+        return getattr(expressions, operator.lower())(*sides)  # type: ignore[no-any-return]
+    if operator not in ORDERED:
         return expression
     name = str(cast("JavaPredicate", expression).ref().name()).lower()
-    return make.alwaysTrue() if name in {column.lower() for column in columns} else expression
+    return expressions.alwaysTrue() if name in {column.lower() for column in columns} else expression
 
 
 def compares_by_order(expression: JavaExpression, columns: Iterable[str]) -> bool:
     """True if an expression without NOT compares one of these columns by order."""
-    kind = str(expression.op())
-    if kind in ("AND", "OR"):
-        both = cast("JavaJunction", expression)
-        return compares_by_order(both.left(), columns) or compares_by_order(both.right(), columns)
-    if kind not in ORDERED:
+    operator = str(expression.op())
+    if operator in ("AND", "OR"):
+        junction = cast("JavaJunction", expression)
+        return compares_by_order(junction.left(), columns) or compares_by_order(junction.right(), columns)
+    if operator not in ORDERED:
         return False
     return str(cast("JavaPredicate", expression).ref().name()).lower() in {column.lower() for column in columns}

@@ -1,6 +1,6 @@
-"""The number of partitions in a scan's tasks, and the partition specs of a table's data files.
+"""Counts the partitions of scan tasks, and finds data files of other partition specs than the current one.
 
-The JVM counts the partitions: a call for each task would take too long.
+The JVM counts the partitions, because a JVM call for each task would take too long.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ from helios.spark.jvm.classes import classes, listed
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 
 
-def has_former(table: JavaTable, state: JavaSnapshot) -> bool:
-    """True if a state of a table has data files of another partition spec than the table's current one."""
+def has_former_specs(table: JavaTable, snapshot: JavaSnapshot) -> bool:
+    """True if a snapshot has data files of another partition spec than the table's current one."""
     current = int(table.spec().specId())
-    live = (m for m in listed(state.dataManifests(table.io())) if m.hasAddedFiles() or m.hasExistingFiles())
-    return any(int(manifest.partitionSpecId()) != current for manifest in live)
+    return any(
+        int(manifest.partitionSpecId()) != current
+        for manifest in listed(snapshot.dataManifests(table.io()))
+        if manifest.hasAddedFiles() or manifest.hasExistingFiles()
+    )
 
 
 def count(table: Any, tasks: Any) -> int:
-    """The number of partitions of an Iceberg table's tasks; 0 for an unpartitioned table.
+    """The number of partitions that the scan tasks of an Iceberg table read; 0 for an unpartitioned table.
 
-    Partitions of different partition specs count separately.
+    Partitions of different partition specs are counted separately.
     """
     jvm = classes()
     if not tasks.size() or not jvm.org.apache.iceberg.Partitioning.isPartitioned(table):
@@ -37,10 +40,10 @@ def of_scan(table: Any, scan: Any) -> int:
     """The number of partitions that Spark's scan of an Iceberg table has planned to read."""
     jvm = classes()
     gateway: Any = SparkContext._gateway
-    kind = _loader(scan).loadClass("org.apache.iceberg.spark.source.SparkPartitioningAwareScan")
-    # The method is not public, and no public one returns the tasks.
-    tasks = jvm.org.apache.iceberg.common.DynMethods.builder("tasks")
-    method = tasks.hiddenImpl(kind, gateway.new_array(jvm.java.lang.Class, 0)).build()
+    scan_class = _loader(scan).loadClass("org.apache.iceberg.spark.source.SparkPartitioningAwareScan")
+    # The method `tasks` is not public, and no public method returns the tasks.
+    builder = jvm.org.apache.iceberg.common.DynMethods.builder("tasks")
+    method = builder.hiddenImpl(scan_class, gateway.new_array(jvm.java.lang.Class, 0)).build()
     return count(table, method.invoke(scan, gateway.new_array(jvm.java.lang.Object, 0)))
 
 

@@ -1,4 +1,4 @@
-"""Values of rows for JSON and terminals."""
+"""Converts the values of rows for JSON and terminals."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""A MERGE beside appending writers: their commits are no conflict if they contain no key of the batch.
+"""Rebases a MERGE onto the commits of appending writers, if these commits contain no key of the batch.
 
 Iceberg refuses a MERGE if any file was added since the MERGE read the table. A retry would run the MERGE again, and
-conflict again. So before each try, Helios checks the added files: first their bounds, then their keys. If none of the
-keys is in the batch, the MERGE would have written the same files, so Iceberg has to validate only later commits.
+could conflict again. So before each try, Helios checks the added files: first their column bounds, then their keys. If
+none of the keys is in the batch, the MERGE would have written the same files. Iceberg then has to validate only later
+commits.
 
 The check must take less time than other writers need for a commit. So Iceberg's own reader reads a few small files in
-the driver, and only more or larger files are read by a job of Spark.
+the driver. A Spark job reads the files only if there are more of them, or if they are larger.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from helios.spark.jvm.types.java import JavaList
 from helios.spark.jvm.types.updates import JavaRowChange
 
 FEW_FILES = 32
-"""The most files that the driver reads, one after the other; Spark's tasks read more files faster."""
+"""The maximum number of files that the driver reads, one after the other. Spark's tasks read more files faster."""
 SMALL_BYTES = 32 << 20
-"""The most bytes of files that the driver reads."""
+"""The maximum number of bytes that the driver reads."""
 
 
 class Rebase:
@@ -40,7 +41,7 @@ class Rebase:
         table: Iceberg's table object.
         base: The snapshot that the MERGE has read.
         changes: The MERGE's row deltas, or its overwrites of files.
-        narrow: Filters a DataFrame of the target to the rows whose key is in the batch.
+        narrow: Filters a DataFrame of the target for the rows whose key is in the batch.
         keys: The batch's keys.
     """
 
@@ -56,7 +57,7 @@ class Rebase:
     ) -> None:
         self._spark = spark
         self._table = table
-        self._checked = base  # the snapshot up to which the commits are checked
+        self._checked = base  # all commits up to this snapshot are checked
         self._narrow = narrow
         self._keys = keys
         self._changes = changes
@@ -65,12 +66,12 @@ class Rebase:
             change.conflictDetectionFilter(keys.within)
 
     def onto(self, head: JavaSnapshot | None) -> bool:
-        """Moves the row changes onto a head, if the commits up to it only append keys that are not in the batch.
+        """Moves the row changes onto a head, if all commits up to it only append rows with other keys than the batch's.
 
-        Otherwise Iceberg refuses the row changes, and the MERGE must run again.
+        Otherwise Iceberg will refuse the row changes, and the MERGE must run again.
 
         Returns:
-            True if the row changes were moved: Iceberg then validates only commits after the head.
+            True if the row changes were moved, so that Iceberg validates only commits after the head.
         """
         if self._conflicts or head is None or head.snapshotId() == self._checked.snapshotId():
             return False
@@ -90,7 +91,7 @@ class Rebase:
         since = History(self._table, head).since(self._checked)
         if since is None or any(str(snapshot.operation()) != "append" for snapshot in since):
             return False
-        expression = self._expression()
+        expression = self._key_expression()
         if expression is not None and _few_and_small(since):
             has_key = self._has_match(expression, head)
             if has_key is not None:
@@ -101,18 +102,18 @@ class Rebase:
         if not tasks.size():
             return True
         with scan_task_scope():
-            with_key = self._narrow(read_tasks(self._spark, self._table, tasks)).select(F.lit(1)).limit(1)
-            return not with_key.collect()
+            rows_with_key = self._narrow(read_tasks(self._spark, self._table, tasks))
+            return not rows_with_key.select(F.lit(1)).limit(1).collect()
 
-    def _expression(self) -> JavaExpression | None:
-        """The expression for the rows with the batch's keys; None if Spark must compare the keys."""
+    def _key_expression(self) -> JavaExpression | None:
+        """The expression that matches the rows with a key of the batch; None if Spark must compare the keys."""
         try:
             return self._keys.expression
         except Py4JError:  # Iceberg cannot parse a value
             return None
 
     def _has_match(self, expression: JavaExpression, head: JavaSnapshot) -> bool | None:
-        """True if a row that was added up to a head meets an expression; None if the driver cannot read the files."""
+        """True if the commits up to a head added a row that matches; None if the driver cannot read the files."""
         columns: JavaList[str] = classes().java.util.ArrayList()
         for column in self._keys.columns:
             columns.add(column)
@@ -124,12 +125,12 @@ class Rebase:
                 return bool(rows.iterator().hasNext())
             finally:
                 rows.close()
-        except Py4JError:  # Spark may be able to read the files; if not, the rebase is given up
+        except Py4JError:  # perhaps Spark can read the files; if not, there is no rebase
             return None
 
 
 def _few_and_small(since: Sequence[JavaSnapshot]) -> bool:
-    """True if the driver reads the files that snapshots add in less time than Spark takes to start a job."""
+    """True if snapshots add so few and small files that the driver reads them before Spark could start a job."""
     files = size = 0
     for snapshot in since:
         summary = snapshot.summary()

@@ -1,4 +1,4 @@
-"""Scan metrics of a batch: the data files and partitions that its sources read and skipped."""
+"""Collects the scan metrics of a batch: the data files and partitions that its sources read and skipped."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from helios.spark.jvm.types.spark import (
 )
 
 MOST_FILES = 10_000
-"""With more files in a batch's sources, partitions are not counted: that reads the metadata of every file."""
+"""If a batch's sources have more files, partitions are not counted: that would read the metadata of every file."""
 
 
 def counts_partitions(files: int) -> bool:
-    """True if the partitions of so many files are counted."""
+    """True if the partitions are counted when there are this many files."""
     return files <= MOST_FILES
 
 
@@ -39,11 +39,11 @@ class ScanMetrics:
 
     Attributes:
         tables: The full names of the sources.
-        total: Data files of the snapshots that were read.
-        matched: Data files that were read.
-        bytes: Size of the data files that were read.
-        parts: Functions, each of which counts the partitions of some files that were read.
-        whole: Functions, each of which counts the partitions of all files of a snapshot that was read.
+        total: The number of data files in the snapshots that were read.
+        matched: The number of data files that were read.
+        bytes: The size of the data files that were read.
+        parts: Functions that each return the number of partitions of some of the files that were read.
+        whole: Functions that each return the number of partitions of all files of a snapshot that was read.
     """
 
     tables: frozenset[str] = frozenset()
@@ -55,7 +55,7 @@ class ScanMetrics:
 
     @property
     def skipped(self) -> int:
-        """Data files that were skipped, because they cannot have a matching row."""
+        """The number of data files that were skipped because they cannot have a matching row."""
         return max(0, self.total - self.matched)
 
     def add(self, other: ScanMetrics) -> None:
@@ -67,15 +67,15 @@ class ScanMetrics:
         self.whole += other.whole
 
     def partitions(self) -> tuple[int, int]:
-        """The number of partitions that were read, and of those that were skipped; call it after the commit.
+        """The number of partitions that were read, and of partitions that were skipped; call it after the commit.
 
-        (0, 0) if the sources have too many files, or if files are gone by now.
+        Returns (0, 0) if the sources have too many files, or if files no longer exist.
         """
         if not counts_partitions(self.total):
             return 0, 0
         try:
             matched = sum(count() for count in self.parts)
-            # Every count of `whole` plans a scan, which is not needed if no file was skipped.
+            # Each function in `whole` plans a scan, which is not needed if no file was skipped.
             whole = sum(count() for count in self.whole) if self.skipped else matched
         except Py4JError:  # the batch is committed, and a metric must not fail it
             return 0, 0
@@ -87,7 +87,7 @@ _COLLECTED: ContextVar[ScanMetrics | None] = ContextVar("helios_scan_metrics", d
 
 @contextmanager
 def collect_scan_metrics(tables: frozenset[str]) -> Iterator[ScanMetrics]:
-    """Collects the metrics of the reads inside.
+    """Collects the metrics of the reads in the block.
 
     Args:
         tables: The full names of the tables whose reads count.
@@ -101,30 +101,30 @@ def collect_scan_metrics(tables: frozenset[str]) -> Iterator[ScanMetrics]:
 
 
 def record(read: ScanMetrics) -> None:
-    """Adds the metrics of a read to those that `collect_scan_metrics` collects, if any."""
+    """Adds the metrics of a read to the innermost open `collect_scan_metrics`; does nothing if none is open."""
     collected = _COLLECTED.get()
     if collected is not None:
         collected.add(read)
 
 
 def record_command(dataset: JavaDataset) -> None:
-    """Adds the files that an executed command has read, from the metrics that Iceberg reports for its scans."""
+    """Adds the files that an executed command has read, according to the metrics that Iceberg reports for its scans."""
     collected = _COLLECTED.get()
     if collected is None:
         return
-    # This is the plan that has run. executedPlan() would be that of a query over the rows that the command returned.
+    # This is the plan that has run. executedPlan() would return the plan of a query over the command's result rows.
     result = cast("JavaCommandResult", dataset.queryExecution().commandExecuted())
     for scan in _scans(result.commandPhysicalPlan()):
         if str(scan.table().name()) not in collected.tables:
             continue
         reported = {str(metric.name()): int(metric.value()) for metric in scan.scan().reportDriverMetrics()}
         matched = reported.get("resultDataFiles", 0)
-        parts = (partial(partitions.of_scan, _iceberg(scan.table()), scan.scan()),) if matched else ()
+        parts = (partial(partitions.of_scan, _iceberg_table(scan.table()), scan.scan()),) if matched else ()
         collected.add(ScanMetrics(matched=matched, bytes=reported.get("totalDataFileSize", 0), parts=parts))
 
 
-def _iceberg(table: JavaConnectorTable) -> JavaTable:
-    """Iceberg's table inside a table of Spark; the target of a MERGE has two tables of Spark around it."""
+def _iceberg_table(table: JavaConnectorTable) -> JavaTable:
+    """The Iceberg table in a connector table of Spark; the target of a MERGE is nested in two connector tables."""
     inner = table.table()
     if inner.getClass().getSimpleName() != "SparkTable":
         return inner
@@ -132,7 +132,7 @@ def _iceberg(table: JavaConnectorTable) -> JavaTable:
 
 
 def _scans(node: JavaSparkPlan) -> Iterator[JavaBatchScanExec]:
-    """The batch scans of an executed plan; a part that Spark has reused counts once."""
+    """The batch scans of an executed plan. A part of the plan that Spark reuses is visited only once."""
     name = str(node.getClass().getSimpleName())
     if name == "BatchScanExec":
         yield cast("JavaBatchScanExec", node)

@@ -1,6 +1,6 @@
-"""Reads of chosen files: scan tasks of Iceberg, passed to Spark as a table.
+"""Reads chosen files with Spark: Iceberg's scan tasks are staged, and Spark reads them as a table.
 
-Iceberg's compaction reads its files this way: it stages tasks under an id, and a scan of that id reads exactly these
+Iceberg's compaction reads its files in this way: it stages tasks under an id, and a scan of that id reads exactly these
 tasks. The scan applies deletes, and returns the table's current columns in columnar batches.
 """
 
@@ -25,15 +25,18 @@ _STAGED: ContextVar[list[tuple[JavaTable, str]] | None] = ContextVar("helios_sta
 
 @contextmanager
 def scan_task_scope() -> Iterator[None]:
-    """Unstages the tasks of the block's `read_tasks` when the block ends; their rows must be read before."""
+    """Unstages the tasks that `read_tasks` has staged in the block when the block ends.
+
+    The rows must be read before the block ends.
+    """
     staged: list[tuple[JavaTable, str]] = []
     token = _STAGED.set(staged)
     try:
         yield
     finally:
         _STAGED.reset(token)
-        for table, name in staged:
-            _manager().removeTasks(table, name)
+        for table, task_set in staged:
+            _manager().removeTasks(table, task_set)
 
 
 def read_tasks(
@@ -45,25 +48,26 @@ def read_tasks(
         spark: The session.
         table: Iceberg's table object; its current schema defines the columns.
         tasks: Tasks of its files, at least one.
-        vector: Rows of a vectorized read batch; None for Iceberg's default.
+        vector: The number of rows in a batch of a vectorized read; None for Iceberg's default.
 
     Returns:
         The table's columns. `_file` and `_pos` can be selected too, and with format v3 `_row_id` and
         `_last_updated_sequence_number`, which may be among the columns already.
     """
-    name = _stage(table, tasks)
+    task_set = _stage(table, tasks)
     staged = _STAGED.get()
     if staged is not None:
-        staged.append((table, name))
-    relation, options = _staged_table(spark, table, name, tasks, vector)
+        staged.append((table, task_set))
+    connector_table, options = _staged_table(spark, table, task_set, tasks, vector)
     jvm = classes()
-    plan = spark_version(spark).relation(relation, options)
-    if "_row_id" in list(relation.schema().fieldNames()):
-        # Spark hides all metadata columns of a table that has one of them as a column.
+    plan = spark_version(spark).relation(connector_table, options)
+    schema = connector_table.schema()
+    if "_row_id" in list(schema.fieldNames()):
+        # If a column of a table has the name of a metadata column, Spark hides all metadata columns of the table.
         none = jvm.scala.Option.empty()
         attributes = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes
-        columns = attributes(relation.schema().add("_file", "string").add("_pos", "bigint").add("_deleted", "boolean"))
-        plan = plan.copy(relation, columns, none, none, plan.options(), none)
+        columns = attributes(schema.add("_file", "string").add("_pos", "bigint").add("_deleted", "boolean"))
+        plan = plan.copy(connector_table, columns, none, none, plan.options(), none)
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
 
 
@@ -86,30 +90,31 @@ def plan_input_partitions(
     *,
     vector: int | None = None,
 ) -> tuple[JavaArray[JavaInputPartition], JavaReaderFactory]:
-    """Spark's input partitions of scan tasks, and the factory of their readers.
+    """Spark's input partitions for scan tasks, and the factory that creates their readers.
 
     Args:
         spark: The session.
         table: Iceberg's table object.
         tasks: Tasks of its files, at least one.
-        columns: The columns to be read.
-        vector: Rows of a vectorized read batch; None for Iceberg's default.
+        columns: The columns to read.
+        vector: The number of rows in a batch of a vectorized read; None for Iceberg's default.
     """
-    name = _stage(table, tasks)
+    task_set = _stage(table, tasks)
     try:
-        relation, options = _staged_table(spark, table, name, tasks, vector)
-        builder = relation.newScanBuilder(options)
+        connector_table, options = _staged_table(spark, table, task_set, tasks, vector)
+        builder = connector_table.newScanBuilder(options)
         builder.pruneColumns(columns)
         batch = builder.build().toBatch()
         return batch.planInputPartitions(), batch.createReaderFactory()
     finally:
-        _manager().removeTasks(table, name)
+        _manager().removeTasks(table, task_set)
 
 
 def _stage(table: JavaTable, tasks: JavaList[JavaFileScanTask]) -> str:
-    name = uuid.uuid4().hex
-    _manager().stageTasks(table, name, tasks)
-    return name
+    """Stages scan tasks, and returns the id of the task set."""
+    task_set = uuid.uuid4().hex
+    _manager().stageTasks(table, task_set, tasks)
+    return task_set
 
 
 def _manager() -> JavaScanTaskSetManager:
@@ -118,20 +123,20 @@ def _manager() -> JavaScanTaskSetManager:
 
 
 def _staged_table(
-    spark: SparkSession, table: JavaTable, name: str, tasks: JavaList[JavaFileScanTask], vector: int | None
+    spark: SparkSession, table: JavaTable, task_set: str, tasks: JavaList[JavaFileScanTask], vector: int | None
 ) -> tuple[JavaConnectorTable, JavaObject]:
-    """The table that reads staged tasks, and its read options."""
+    """The connector table that reads staged tasks, and its read options."""
     jvm = classes()
     options: JavaMap[str, str] = jvm.java.util.HashMap()
     options.put("split-size", str(_split_size(spark, table, tasks)))
     if vector is not None:
         options.put("batch-size", str(vector))
-    relation = spark_version(spark).staged_table(table, name, options)
-    return relation, jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap(options)
+    connector_table = spark_version(spark).staged_table(table, task_set, options)
+    return connector_table, jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap(options)
 
 
 def _split_size(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTask]) -> int:
-    """The bytes that a task of Spark reads, chosen so that every core has work, as in Iceberg's other scans."""
+    """The bytes that one Spark task reads; they are chosen as in Iceberg's other scans, so that every core has work."""
     jvm = classes()
     size = int(jvm.org.apache.iceberg.BaseCombinedScanTask(tasks).sizeBytes())
     cores = max(spark.sparkContext.defaultParallelism, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))

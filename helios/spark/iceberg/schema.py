@@ -1,4 +1,4 @@
-"""Schema evolution: changes of a table's schema through Iceberg's Java API, and the alignment of a batch's columns."""
+"""Schema evolution: changes a table's schema with Iceberg's Java API, and aligns a batch's columns with the table's."""
 
 from __future__ import annotations
 
@@ -25,47 +25,47 @@ from helios.spark.jvm.types.iceberg import JavaSchema, JavaTable, JavaType
 from helios.spark.jvm.types.updates import JavaUpdateSchema
 
 RETRYABLE = ("CommitFailedException", "CommitStateUnknownException")
-"""Failures after which the schemas are compared again: another writer has committed, or the commit may have landed."""
+"""Failures after which the schemas are compared again: another writer committed, or the commit may have succeeded."""
 
 
 def names_by_id(schema: JavaSchema) -> dict[int, str]:
-    """The columns and nested fields of a schema, by their ids."""
+    """The names of the columns and nested fields of a schema, by field id."""
     return {id: schema.findColumnName(id) for id in schema.idToName().keySet()}
 
 
 def fields_of(schema: StructType) -> Fields:
-    """The fields of a DataFrame's or a table's schema, as the planner compares them."""
+    """The fields of a schema, in the form in which the planner compares schemas."""
     return tuple(_field(f.name, f.dataType, f.nullable, f.metadata) for f in schema.fields)
 
 
 def _field(name: str, kind: DataType, nullable: bool, metadata: Mapping[str, str]) -> Field:
     parts: Fields = ()
     if isinstance(kind, StructType):
-        plain, parts = SparkType("struct"), fields_of(kind)
+        spark_type, parts = SparkType("struct"), fields_of(kind)
     elif isinstance(kind, ArrayType):
-        plain, parts = SparkType("array"), (_field("element", kind.elementType, kind.containsNull, {}),)
+        spark_type, parts = SparkType("array"), (_field("element", kind.elementType, kind.containsNull, {}),)
     elif isinstance(kind, MapType):
         value = _field("value", kind.valueType, kind.valueContainsNull, {})
-        plain, parts = SparkType("map"), (_field("key", kind.keyType, False, {}), value)
+        spark_type, parts = SparkType("map"), (_field("key", kind.keyType, False, {}), value)
     else:
-        plain = _plain(kind.simpleString())
-    return Field(name, plain, nullable, parts, metadata.get("CURRENT_DEFAULT"), metadata.get("comment"))
+        spark_type = _parsed(kind.simpleString())
+    return Field(name, spark_type, nullable, parts, metadata.get("CURRENT_DEFAULT"), metadata.get("comment"))
 
 
-def _plain(text: str) -> SparkType:
+def _parsed(text: str) -> SparkType:
     try:
         return parse_type(text)
     except TypeProblem:
-        return SparkType(text)  # a type that the planner does not know equals only itself
+        return SparkType(text)  # a type that the planner does not know is equal only to itself
 
 
 def target_of(table: JavaTable, name: str, sorted_by: Iterable[str] = ()) -> Target:
-    """A table's schema, partitioning and sort order, as the planner compares them.
+    """A table's schema, partitioning and sort order, in the form in which the planner compares schemas.
 
     Args:
         table: Iceberg's table object.
         name: The table's name, for messages.
-        sorted_by: Columns that the writer sorts by, in addition to those of the table's own sort order.
+        sorted_by: Columns by which the writer sorts, in addition to those of the table's own sort order.
 
     Raises:
         InputError: The table has a column of a type that Spark cannot write.
@@ -76,18 +76,18 @@ def target_of(table: JavaTable, name: str, sorted_by: Iterable[str] = ()) -> Tar
     except (Py4JJavaError, PySparkException) as error:
         raise InputError(f"{name} cannot be written: {_java_error(error)[1]}.") from error
     partitions = [f for f in listed(table.spec().fields()) if not f.transform().isVoid()]
-    sorts = listed(table.sortOrder().fields())
+    sort_fields = listed(table.sortOrder().fields())
     return Target(
         name=name,
         fields=fields_of(StructType.fromJson(json.loads(columns.json()))),
         partitioned_by=frozenset(str(schema.findColumnName(f.sourceId())) for f in partitions),
-        sorted_by=frozenset(str(schema.findColumnName(f.sourceId())) for f in sorts).union(sorted_by),
+        sorted_by=frozenset(str(schema.findColumnName(f.sourceId())) for f in sort_fields).union(sorted_by),
         identifiers=frozenset(map(str, listed(schema.identifierFieldNames()))),
         format_version=int(iceberg.TableUtil.formatVersion(table)),
     )
 
 
-# the table
+# changes of the table's schema
 
 
 def apply_changes(
@@ -96,17 +96,18 @@ def apply_changes(
     diff: Callable[[], Sequence[Change]],
     retry: Retry,
 ) -> Sequence[Change]:
-    """Makes the schema changes that a comparison finds, in one commit; a second call finds none.
+    """Commits the schema changes that a comparison finds, all in one commit.
 
     Args:
         spark: The session.
         table: Iceberg's table object; it has the new schema afterwards.
-        diff: Compares the stream with the table's current schema, and raises if they do not fit. It is called again
-            if another writer's commit came first, or if the outcome of a commit is unknown.
+        diff: Compares the stream with the table's current schema, and returns the changes that the table needs. It
+            raises an error if the schemas do not fit. It is called again if another writer committed first, or if the
+            outcome of a commit is unknown.
         retry: How often to try again.
 
     Returns:
-        The changes of the last comparison; empty if the table had them already.
+        The changes that the last comparison found; empty if the table already had them.
 
     Raises:
         RunError: Iceberg or the catalog refused the changes.
@@ -121,37 +122,39 @@ def apply_changes(
             commit_changes(spark, table, changes)
             return changes
         except (Py4JJavaError, PySparkException) as error:
-            kind, message = _java_error(error)
-            if kind not in RETRYABLE:
+            exception_class, message = _java_error(error)
+            if exception_class not in RETRYABLE:
                 requested = "; ".join(map(str, changes))
-                raise RunError(f"{table.name()} could not be changed ({requested}): {kind}: {message}") from error
+                raise RunError(
+                    f"{table.name()} could not be changed ({requested}): {exception_class}: {message}"
+                ) from error
             if not retries.wait():
                 tries = f"{retries.used + 1} tr{'ies' if retries.used else 'y'}"
                 raise RunError(
-                    f"the schema of {table.name()} could not be changed in {tries}: {kind}: {message}; no rows were "
-                    "written.",
+                    f"the schema of {table.name()} could not be changed in {tries}: {exception_class}: {message}; no "
+                    "rows were written.",
                     fix="run again when the table is quieter: changes that were made already are kept.",
                 ) from error
 
 
 def _java_error(error: Py4JJavaError | PySparkException) -> tuple[str, str]:
-    """The class and the message of a Java exception, some of which pyspark raises as classes of its own."""
+    """The class and the message of a Java exception; pyspark raises some of them as classes of its own."""
     if isinstance(error, Py4JJavaError):
         return java_class(error), java_message(error)
     return type(error).__name__, str(error).splitlines()[0]
 
 
 def commit_changes(spark: SparkSession, table: JavaTable, changes: Sequence[Change]) -> None:
-    """Makes schema changes in one commit.
+    """Commits schema changes, all in one commit.
 
     Args:
         spark: The session.
         table: Iceberg's table object.
-        changes: In the order of `Evolution.changes`.
+        changes: The changes, in the order of `Evolution.changes`.
 
     Raises:
         Py4JJavaError: Iceberg refuses a change, or the commit failed.
-        PySparkException: The same, if pyspark has a class for Java's exception.
+        PySparkException: The same, if pyspark has its own class for the Java exception.
     """
     update = table.updateSchema()
     renamed: dict[Path, Path] = {}
@@ -163,7 +166,7 @@ def commit_changes(spark: SparkSession, table: JavaTable, changes: Sequence[Chan
 
 
 def _before(path: Path, renamed: Mapping[Path, Path]) -> Path:
-    """A path with the names before the update, which Iceberg uses until the commit."""
+    """The path with the names from before the update, which Iceberg uses until the commit."""
     prefix = next((new for new in renamed if path[: len(new)] == new), ())
     return renamed.get(prefix, ()) + path[len(prefix) :]
 
@@ -201,32 +204,34 @@ def _drop(update: JavaUpdateSchema, path: Path, change: Change) -> None:
 _Apply: TypeAlias = "Callable[[JavaUpdateSchema, Path, Change], None]"
 
 _CHANGES: dict[type[Change], _Apply] = {Add: _add, Widen: _widen, Relax: _relax, Rename: _rename, Drop: _drop}
-"""The function that adds a change to Iceberg's schema update, by kind of change; see `_before` for the path."""
+"""The function that adds a change to Iceberg's schema update, by kind of change; its path comes from `_before`."""
 
 
-# the rows
+# alignment of the rows
 
 
 def align(df: DataFrame, target: StructType) -> DataFrame:
-    """A batch with exactly the table's columns and types, matched by name at every level, ignoring case.
+    """The batch with exactly the table's columns and types; fields are matched by name at every level, ignoring case.
 
-    A column or nested field that the batch lacks gets the table's default, or null. A column of the same name and type
-    stays a plain reference. Spark's writer refuses a null in a required field: see `null_violation`.
+    A column or nested field that the batch lacks gets the table's default value, or null. A column that already has the
+    right name and type is selected without a cast. Spark's writer refuses a null in a required field; see
+    `null_violation`.
 
     Args:
         df: A batch that fits the table's evolved schema.
         target: The table's schema.
 
     Raises:
-        CheckFailed: The table lacks columns or types of the batch: evolve the table first. No column is dropped.
+        CheckFailed: The table lacks columns or types of the batch: evolve the table first. No column of the batch is
+            silently dropped.
     """
     stream, table = fields_of(df.schema), fields_of(target)
     evolution = evolve(stream, Target(name="the table", fields=table), Policy())
     if evolution.problems:
         raise CheckFailed(evolution.problems)
     if evolution.changes:
-        lacks = ", ".join(shown(change.path) for change in evolution.changes)
-        raise CheckFailed([DeclarationError(f"the table lacks columns of the batch: {lacks}.")])
+        missing_columns = ", ".join(shown(change.path) for change in evolution.changes)
+        raise CheckFailed([DeclarationError(f"the table lacks columns of the batch: {missing_columns}.")])
     cells = cast_plan(stream, table)
     if all(cell.same for cell in cells) and list(target.names) == df.columns:
         return df
@@ -272,11 +277,11 @@ def _map(cell: Cell, value: Column) -> Column:
 
 
 _NESTED: dict[str, Callable[[Cell, Column], Column]] = {"struct": _struct, "array": _array, "map": _map}
-"""The function that rebuilds a value from its parts, by nested type."""
+"""For each nested type, the function that rebuilds a value from its parts."""
 
 
 def null_violation(error: PySparkException, table: str, where: Origin | None = None) -> RunError | None:
-    """A clear error for Spark's refusal to write a null into a required field; None for any other error.
+    """The error for the user when Spark refuses to write a null into a required field; None for any other error.
 
     Args:
         error: The error of a write.

@@ -57,13 +57,13 @@ def create_table(
     partitioning: Sequence[PartitionField] = (),
     sort: Sequence[SortTerm] = (),
 ) -> JavaTable:
-    """Creates a table and its namespace; loads the table if another client has created it meanwhile.
+    """Creates a table, and its namespace if that is missing; loads the table if another client has just created it.
 
     Args:
         spark: The session.
         table: Its name.
         schema: Its columns; all become optional.
-        properties: Its properties, `format-version` among them.
+        properties: Its properties, including `format-version`.
         partitioning: Its partition fields.
         sort: Its sort order.
     """
@@ -74,7 +74,7 @@ def create_table(
         if not catalog.namespaceExists(namespace):
             catalog.createNamespace(namespace)
     except Py4JJavaError:
-        # Catalogs raise different errors when two clients create a namespace at once. Only its existence matters.
+        # If two clients create a namespace at once, the errors differ between catalogs. Only its existence matters.
         if not catalog.namespaceExists(namespace):
             raise
     java_type = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json()).asNullable()
@@ -82,10 +82,10 @@ def create_table(
     spec: JavaPartitionSpecBuilder = jvm.org.apache.iceberg.PartitionSpec.builderFor(iceberg_schema)
     spec = spec.caseSensitive(False)
     for field in partitioning:
-        spec = _partition(spec, field)
+        spec = _add_partition_field(spec, field)
     builder = catalog.buildTable(identifier, iceberg_schema).withPartitionSpec(spec.build())
     if sort:
-        builder = builder.withSortOrder(_sorted(_new_sort_order(iceberg_schema), sort).build())
+        builder = builder.withSortOrder(_add_sort_terms(_new_sort_order(iceberg_schema), sort).build())
     for key, value in properties.items():
         builder = builder.withProperty(key, value)
     try:
@@ -96,7 +96,7 @@ def create_table(
         return catalog.loadTable(identifier)
 
 
-def _partition(spec: JavaPartitionSpecBuilder, field: PartitionField) -> JavaPartitionSpecBuilder:
+def _add_partition_field(spec: JavaPartitionSpecBuilder, field: PartitionField) -> JavaPartitionSpecBuilder:
     add = getattr(spec, field.transform)
     added: JavaPartitionSpecBuilder = add(field.column) if field.width is None else add(field.column, field.width)
     return added
@@ -107,8 +107,8 @@ def _new_sort_order(schema: JavaSchema) -> JavaNewSortOrder:
     return order.caseSensitive(False)
 
 
-def _sorted(order: Order, terms: Sequence[SortTerm]) -> Order:
-    """Adds the terms of a sort order to a builder."""
+def _add_sort_terms(order: Order, terms: Sequence[SortTerm]) -> Order:
+    """Adds terms to a builder of a sort order."""
     jvm = classes()
     nulls = jvm.org.apache.iceberg.NullOrder
     for term in terms:
@@ -123,7 +123,7 @@ def replace_partition_spec(spark: SparkSession, table: JavaTable, partitioning: 
     table.refresh()
     update = table.updateSpec().caseSensitive(False)
     fields = [f for f in listed(table.spec().fields()) if not f.transform().isVoid()]
-    present = {_text(table, field).lower(): str(field.name()) for field in fields}
+    present = {_partition_text(table, field).lower(): str(field.name()) for field in fields}
     wanted = {str(field).lower(): field for field in partitioning}
     if list(present) == list(wanted):
         return
@@ -132,11 +132,11 @@ def replace_partition_spec(spark: SparkSession, table: JavaTable, partitioning: 
             update = update.removeField(name)
     for text, field in wanted.items():
         if text not in present:
-            update = update.addField(_term(field))
+            update = update.addField(_partition_term(field))
     update.commit()
 
 
-def _term(field: PartitionField) -> JavaTerm:
+def _partition_term(field: PartitionField) -> JavaTerm:
     terms = classes().org.apache.iceberg.expressions.Expressions
     if field.transform == "identity":
         reference: JavaTerm = terms.ref(field.column)
@@ -146,8 +146,8 @@ def _term(field: PartitionField) -> JavaTerm:
     return term
 
 
-def _text(table: JavaTable, field: JavaPartitionField) -> str:
-    """A field of a Java partition spec as text, like `str` of a `PartitionField`."""
+def _partition_text(table: JavaTable, field: JavaPartitionField) -> str:
+    """A field of a Java partition spec as text, in the form of `str(PartitionField)`."""
     transform, _, width = str(field.transform().toString()).rstrip("]").partition("[")
     column = str(table.schema().findColumnName(field.sourceId()))
     return str(PartitionField(transform, column, int(width) if width else None))
@@ -156,24 +156,24 @@ def _text(table: JavaTable, field: JavaPartitionField) -> str:
 def replace_sort_order(spark: SparkSession, table: JavaTable, terms: Sequence[SortTerm]) -> None:
     """Sets a table's sort order for future writes; commits nothing if the table has that order already."""
     table.refresh()
-    wanted = _sorted(_new_sort_order(table.schema()), terms).build()
+    wanted = _add_sort_terms(_new_sort_order(table.schema()), terms).build()
     if not table.sortOrder().sameOrder(wanted):
-        _sorted(table.replaceSortOrder().caseSensitive(False), terms).commit()
+        _add_sort_terms(table.replaceSortOrder().caseSensitive(False), terms).commit()
 
 
 def catalog_of(spark: SparkSession, table: TableName) -> tuple[JavaCatalog, JavaTableIdentifier]:
     """Iceberg's catalog object of a session, and a table's identifier in it."""
     jvm = classes()
-    # The catalog manager reads the conf of the thread's active session, which only some calls set.
+    # Spark's catalog manager reads the conf of the active session of this thread, which is not always set.
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
     catalog = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, table.catalog.name)
-    # JSON, because a name in it may have any character.
+    # JSON, because a name may have any character.
     name = json.dumps({"namespace": table.namespace, "name": table.table})
     return catalog, jvm.org.apache.iceberg.catalog.TableIdentifierParser.fromJson(name)
 
 
 def tables_with_prefix(spark: SparkSession, table: TableName) -> list[TableName]:
-    """The tables whose names begin with a table's name and `_`; for a namespace, all of its tables."""
+    """The tables whose names begin with the name of `table` and `_`; if `table` is a namespace, all of its tables."""
     catalog, identifier = catalog_of(spark, table)
     if not catalog.namespaceExists(identifier.namespace()):
         return []

@@ -1,8 +1,9 @@
 """The table that Spark's writer sees while it writes a batch.
 
-Spark's Iceberg writer commits by itself, and cannot add a second update to its commit. But it asks its table for the
-operation that it commits. So Helios gives it a table that reads like the real one, and whose operations belong to a
-transaction. Each operation is stamped and gets its validator before Spark gets the operation.
+Iceberg's writer for Spark commits by itself, and cannot add a second update to its commit. But it asks its table for
+the operation that it commits, such as an append. So Helios gives it a table that reads like the real table, but whose
+operations belong to a transaction. Before Spark gets an operation, Helios writes the stamp of the batch into the
+operation's snapshot summary, and adds a validator.
 """
 
 from __future__ import annotations
@@ -35,15 +36,16 @@ class TransactionalTable:
         transaction: The transaction that the operations belong to.
         prepare: Stamps an operation, and adds its validator.
         properties: The properties that writers see instead of the table's own.
-        pinned: The snapshot that scans read; None if Spark's scan pins one itself, or if the table is empty.
+        pinned: The id of the snapshot that scans read; None if Spark's scan pins one itself, or if the table is empty.
 
     Attributes:
-        within: Files that cannot match this expression are not read; None for all files.
-        row_changes: The row deltas and overwrites that were begun.
-        before_change: Returns the transaction for a row change that is about to begin; None to keep the current one.
+        within: Scans skip files that cannot match this expression; None to read all files.
+        row_changes: The row deltas and overwrites that Spark has begun.
+        before_change: Called before a row change begins; returns the transaction for it. None to keep the current one.
     """
 
-    _name = "a table of a batch that has ended"  # the name that a plan shows after its batch
+    # A plan shows this name if it is printed after its batch has ended, when the attributes of the table are cleared.
+    _name = "a table of a batch that has ended"
 
     def __init__(
         self,

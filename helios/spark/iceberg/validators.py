@@ -1,4 +1,8 @@
-"""Validators of a commit's ancestry, which Iceberg runs at every try of the commit."""
+"""Validators that check the ancestors of a new snapshot; Iceberg runs them at every try of the commit.
+
+Before a pipeline writes a batch, it looks up whether the table already has the batch. The validators reject a commit if
+the table has changed since that look-up in a way that could repeat or lose rows.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +19,16 @@ INTERFACE = "org.apache.iceberg.SnapshotAncestryValidator"
 
 
 def changes_rows(snapshot: JavaSnapshot) -> bool:
-    """True if a snapshot may have other rows than its parent."""
+    """True if a snapshot may have different rows from its parent."""
     return str(snapshot.operation()) != COMPACTION and changes_files(snapshot)
 
 
 class Watch:
-    """Looks for conflicts that Iceberg does not see.
+    """A hook that finds conflicts that Iceberg does not detect.
 
     Attributes:
-        conflict: Returns why a snapshot since the look-up is a conflict; an empty text if it is not.
+        conflict: Returns the reason why a snapshot that was committed since the look-up is a conflict; an empty text if
+            it is not.
     """
 
     def __init__(self) -> None:
@@ -31,16 +36,16 @@ class Watch:
 
 
 class AncestryValidator:
-    """Rejects a commit when this pipeline has committed since its batch was looked up.
+    """Rejects a commit if this pipeline has committed since its batch was looked up.
 
-    Implements Iceberg's `SnapshotAncestryValidator`, which gets the ancestors to commit onto, newest first.
+    Implements Iceberg's `SnapshotAncestryValidator`. It gets the snapshots onto which the commit is made, newest first.
 
     Args:
         pipeline: The pipeline's identity.
-        checkpoint: The id of its checkpoint.
-        head: The newest snapshot at the look-up.
-        exclusive: Whether changes of rows by other writers since the look-up are rejected, too.
-        watch: Looks for conflicts that Iceberg does not see.
+        checkpoint: The id of the pipeline's checkpoint.
+        head: The newest snapshot at the time of the look-up; None for an empty branch.
+        exclusive: Whether the commit is also rejected if another writer has changed rows since the look-up.
+        watch: Finds conflicts that Iceberg does not detect.
     """
 
     def __init__(
@@ -54,7 +59,7 @@ class AncestryValidator:
         self._pipeline = pipeline
         self._checkpoint = checkpoint
         self._head = head
-        self._passed = {head}  # snapshots whose ancestors an earlier try has checked: calls of the JVM take time
+        self._checked = {head}  # an earlier try has checked these snapshots and their ancestors; JVM calls are slow
         self._exclusive = exclusive
         self._watch = watch or Watch()
         self._reason = ""
@@ -66,11 +71,11 @@ class AncestryValidator:
             snapshot = snapshots.next()
             id = int(snapshot.snapshotId())
             newest = id if newest is None else newest
-            if id in self._passed:
-                self._passed.add(newest)
+            if id in self._checked:
+                self._checked.add(newest)
                 return True
             summary = snapshot.summary()
-            # A pipeline that was renamed meanwhile still has its checkpoint.
+            # A pipeline that was renamed meanwhile still has the same checkpoint.
             if summary.get("helios.pipeline") == self._pipeline or summary.get("helios.checkpoint") == self._checkpoint:
                 self._reason = f"pipeline {self._pipeline} has committed since this batch was looked up"
                 return False
@@ -91,10 +96,10 @@ class AncestryValidator:
 
 
 class HeadValidator:
-    """Rejects a commit onto any snapshot but the head at the look-up.
+    """Rejects a commit if the head of the branch has changed.
 
     Args:
-        head: The head; None for an empty branch.
+        head: The expected head; None for an empty branch.
     """
 
     def __init__(self, head: int | None) -> None:

@@ -1,7 +1,8 @@
-"""Long answers of the JVM, without a wait.
+"""Avoids a delay of 40 ms in each long answer of the JVM.
 
-The JVM sends an answer of more than 8 KB in several writes. The system sends the last write only when the write before
-is acknowledged (Nagle's algorithm, RFC 896), and the receiver acknowledges 40 ms later (RFC 1122, 4.2.3.2).
+The JVM sends an answer of more than 8 KB in several writes. Its system sends the last write only after the previous one
+was acknowledged (Nagle's algorithm, RFC 896). But by default, the receiver acknowledges 40 ms late (delayed
+acknowledgment, RFC 1122, 4.2.3.2). So Python's sockets acknowledge at once.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 from py4j import clientserver
 
 QUICK_ACK = getattr(socket, "TCP_QUICKACK", None)
-"""Linux's option to acknowledge received data at once; the system resets the option by itself."""
+"""Linux's socket option to acknowledge received data at once. Linux resets it, so it is set before each read."""
 
 
 class _Socket(socket.socket):
@@ -27,7 +28,7 @@ class _Socket(socket.socket):
 
 
 class _Connection(clientserver.ClientServerConnection):  # type: ignore[misc]
-    """A connection of a thread, opened by Python or by a call from the JVM."""
+    """A connection to the JVM, which Python opens for a thread, or the JVM opens for a callback."""
 
     def connect_to_java_server(self) -> None:
         super().connect_to_java_server()
@@ -39,6 +40,6 @@ class _Connection(clientserver.ClientServerConnection):  # type: ignore[misc]
 
 
 def acknowledge_at_once() -> None:
-    """Makes py4j's later connections acknowledge data at once, if the system supports it."""
+    """Makes all connections that py4j opens from now on acknowledge data at once, if the system supports it."""
     if QUICK_ACK is not None:
         clientserver.ClientServerConnection = _Connection

@@ -1,8 +1,8 @@
-"""The lifetime of callbacks: Python objects that the JVM calls.
+"""Limits the lifetime of callbacks, which are Python objects that the JVM calls.
 
-Python keeps a callback until the JVM's garbage collector has finalized the Java objects that call it. Until then the
-callback keeps a table's operations in the JVM, and with them the table's metadata with all snapshots. On a large heap
-that can take hundreds of batches, so each batch clears its callbacks when it ends.
+py4j keeps a callback until the JVM's garbage collector has finalized the Java objects that refer to it. Until then, the
+callback keeps a table's operations alive in the JVM, and with them the table's metadata with all snapshots. On a large
+heap this can last for hundreds of batches, so each batch clears its callbacks when it ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HELD: ContextVar[list[object] | None] = ContextVar("helios_held_callbacks", def
 
 @contextmanager
 def callback_scope() -> Iterator[None]:
-    """Clears the callbacks of the block when the block ends: the JVM must not call them any more.
+    """Clears the callbacks that are registered in the block when the block ends. The JVM must not call them afterwards.
 
     Examples:
         >>> class Table:
@@ -43,7 +43,7 @@ def callback_scope() -> Iterator[None]:
 
 
 def until_scope_ends(callback: T) -> T:
-    """Registers a callback with the open scope, which clears it in the end; does nothing without a scope."""
+    """Registers a callback with the open scope, which clears it when it ends; does nothing if no scope is open."""
     held = _HELD.get()
     if held is not None:
         held.append(callback)

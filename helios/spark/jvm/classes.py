@@ -18,8 +18,9 @@ T = TypeVar("T")
 def classes() -> Any:
     """The root of all Java packages: `classes().java.util.HashMap()`.
 
-    py4j's own root asks the JVM whether each part of a name is a package or a class, and the JVM searches every jar for
-    a package, which takes a millisecond. Java's naming convention decides here: a class begins with a capital letter.
+    py4j's own root object asks the JVM for each part of a name whether it is a package or a class. For a package, the
+    JVM searches every jar, which takes a millisecond. This function uses Java's naming convention instead: the name of
+    a class begins with a capital letter.
     """
     gateway = SparkContext._gateway
     assert gateway is not None
@@ -45,7 +46,7 @@ class Package:
 
 
 class Class(JavaClass):  # type: ignore[misc]
-    """A Java class; a member that begins with a small letter is taken for a static method, without asking the JVM."""
+    """A Java class. It assumes, without asking the JVM, that a member with a lower-case name is a static method."""
 
     def __getattr__(self, name: str) -> Any:
         if name[0].islower():
@@ -56,7 +57,7 @@ class Class(JavaClass):  # type: ignore[misc]
 def listed(collection: JavaCollection[T]) -> list[T]:
     """The elements of a Java collection.
 
-    A Python loop over the collection ends with a Java exception, which costs pyspark a dozen calls.
+    A Python loop over the collection itself would end with a Java exception, for which pyspark makes a dozen JVM calls.
     """
     return list(collection.toArray())
 
@@ -65,7 +66,7 @@ def java_array(element: JavaClass, elements: Sequence[T] = (), *, size: int | No
     """A Java array.
 
     Args:
-        element: The Java class of its elements, from `classes()`.
+        element: The Java class of the elements, from `classes()`.
         elements: The elements.
         size: The length of the array; by default the number of elements.
     """
@@ -79,5 +80,5 @@ def java_array(element: JavaClass, elements: Sequence[T] = (), *, size: int | No
 
 
 def allow_callbacks() -> None:
-    """Lets threads of the JVM call Python objects that implement Java interfaces."""
+    """Allows threads of the JVM to call Python objects that implement Java interfaces."""
     ensure_callback_server_started(SparkContext._gateway)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Helios's Java classes: Spark's compiler (Janino) compiles their source, and executors get them in a jar."""
+"""Compiles Helios's Java classes with Spark's own compiler (Janino), and sends them to the executors in a jar."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _COMPILED: dict[tuple[str, Path], JavaClass] = {}
 
 
 def instance(spark: SparkSession, source: Path, *arguments: object, base: Path | None = None) -> JavaObject:
-    """An instance of a class whose Java source is in the package.
+    """An instance of a Java class whose source file is part of the Python package.
 
     Args:
         spark: The session, whose executors get the class.
-        source: The source file; its public class has the file's name.
-        arguments: The arguments of its only constructor.
-        base: The source of its base class, if that is in the package, too.
+        source: The source file. It defines one class, which has the name of the file.
+        arguments: The arguments for the only constructor of the class.
+        base: The source file of its base class, if this is also a class of Helios.
     """
     with _LOCK:
         loader = _compiled(spark, base, None).getClassLoader() if base is not None else None
         compiled = _compiled(spark, source, loader)
     [constructor] = compiled.getConstructors()
-    made: JavaObject = constructor.newInstance(java_array(classes().java.lang.Object, arguments))
-    return made
+    new_instance: JavaObject = constructor.newInstance(java_array(classes().java.lang.Object, arguments))
+    return new_instance
 
 
 def _compiled(spark: SparkSession, source: Path, loader: JavaClassLoader | None) -> JavaClass:
@@ -45,7 +45,7 @@ def _compile(spark: SparkSession, source: Path, loader: JavaClassLoader | None) 
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader or jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader())
     compiler.cook(text)
-    # The name has a hash of the content, because Spark adds only one jar of a name.
+    # The name contains a hash of the source, because Spark adds only one jar with the same name.
     name = f"helios-{source.stem}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.jar"
     jar = Path(str(spark.sparkContext._temp_dir)) / name
     with zipfile.ZipFile(jar, "w") as archive:
@@ -54,5 +54,5 @@ def _compile(spark: SparkSession, source: Path, loader: JavaClassLoader | None) 
     spark.sparkContext._jsc.sc().addJar(str(jar))
     package_line = next(line for line in text.splitlines() if line.startswith("package "))
     package = package_line.removeprefix("package ").removesuffix(";")
-    made: JavaClass = compiler.getClassLoader().loadClass(f"{package}.{source.stem}")
-    return made
+    java_class: JavaClass = compiler.getClassLoader().loadClass(f"{package}.{source.stem}")
+    return java_class

@@ -1,4 +1,4 @@
-"""The end of this process's JVM, after which each call into the JVM fails with a connection error."""
+"""Detects that the JVM of this process has ended; each later call into the JVM fails with a connection error."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from helios.errors import EnvironmentProblem
 
 _Request = socket.socket | tuple[bytes, socket.socket]
 NO_ANSWER = (Py4JError, OSError)
-"""The errors of a call into a JVM that is gone."""
+"""The errors that a call into a JVM may raise after the JVM has ended."""
 
 EXIT_SECONDS = 2.0
-"""How long to wait for the exit status of a killed process: its socket is closed before the status can be read."""
+"""The time to wait for the exit status of a killed process, whose sockets are closed before the status can be read."""
 
 
 def java_death() -> EnvironmentProblem | None:
-    """The error of a JVM that this process started and that has ended; None while it lives."""
+    """The error to raise if the JVM that this process started has ended; None if it has not ended."""
     process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
     if process is None:
         return None
@@ -40,7 +40,7 @@ def java_death() -> EnvironmentProblem | None:
 
 
 def _ending(status: int) -> str:
-    """The end of a process in words, from its status.
+    """The exit status of a process in words.
 
     Examples:
         >>> _ending(-9), _ending(3)
@@ -55,9 +55,9 @@ def _ending(status: int) -> str:
 
 
 def quiet_death() -> None:
-    """Hides the output of py4j and pyspark at the JVM's end, which the run reports in one line."""
-    if _no_death not in logging.root.filters:
-        logging.root.addFilter(_no_death)
+    """Hides what py4j and pyspark print when the JVM has ended, because the run reports this in one line."""
+    if _is_other_record not in logging.root.filters:
+        logging.root.addFilter(_is_other_record)
     server: BaseServer | None = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)
     if server is not None:
         show_error = server.handle_error
@@ -69,7 +69,7 @@ def quiet_death() -> None:
         server.handle_error = handle_error  # type: ignore[method-assign]
 
 
-def _no_death(record: logging.LogRecord) -> bool:
-    """True if a log record is not about the end of the JVM."""
+def _is_other_record(record: logging.LogRecord) -> bool:
+    """True if a log record does not report the end of the JVM."""
     raised = record.exc_info[1] if record.exc_info else None
     return not (isinstance(raised, NO_ANSWER) and java_death() is not None)

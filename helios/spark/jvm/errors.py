@@ -1,4 +1,4 @@
-"""Java exceptions: their class, their message, and which of them are commit conflicts."""
+"""Reads the class, the message and the causes of Java exceptions, and defines the prefixes of Helios's own messages."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from py4j.protocol import Py4JJavaError
 from helios.spark.jvm.types.java import JavaThrowable
 
 CONFLICTS = ("ValidationException", "CommitFailedException")
-"""Iceberg's exceptions for a commit that conflicts with another writer's."""
+"""Iceberg's exceptions for a commit that conflicts with another writer's commit."""
 
 FAILED = "helios: expectation failed: "
-"""Prefix of a failed expectation's message inside Spark's own."""
+"""The prefix of Helios's message about a failed expectation, inside Spark's message."""
 
 UNDATED = "helios: no event time: "
-"""Prefix of the message of a row without an event time, inside Spark's own."""
+"""The prefix of Helios's message about a row without an event time, inside Spark's message."""
 
 REGISTRY = "helios: registry: "
-"""Prefix of the message of a task whose schema registry refuses a schema, inside Spark's own."""
+"""The prefix of a task's message about a schema that the schema registry refuses, inside Spark's message."""
 
 BAD_ROW = "helios: bad row: "
-"""Prefix of the JSON with a row that does not parse and its file or topic, inside Spark's own message."""
+"""The prefix of a JSON object inside Spark's message, which has a row that does not parse, and its file or topic."""
 
 FAILED_READ = re.compile(r"\[FAILED_READ_FILE[.\w]*\] .*?(?:reading file|File) (\S+?)\.? ", re.DOTALL)
-"""Spark's message about a file that it could not read."""
+"""The pattern of Spark's message about a file that it could not read."""
 
 
 def java_exception(error: Py4JJavaError) -> JavaThrowable:
@@ -45,7 +45,7 @@ def java_message(error: Py4JJavaError) -> str:
 
 
 def java_causes(error: BaseException) -> Iterator[JavaThrowable]:
-    """The Java exception behind an error, and its causes, outermost first; none for an error without one."""
+    """The Java exception behind an error, and its causes, outermost first; empty if no Java exception is behind it."""
     # pyspark keeps the Java exception of its own classes in `_origin`.
     cause = java_exception(error) if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
     for _ in range(MAX_CAUSES):
@@ -56,11 +56,11 @@ def java_causes(error: BaseException) -> Iterator[JavaThrowable]:
 
 
 MAX_CAUSES = 20
-"""A limit, because a chain of causes may have a cycle."""
+"""The maximum number of causes that are read, because a chain of causes may have a cycle."""
 
 
 def cause_of(error: BaseException) -> str:
-    """The innermost message of an error's Java causes, in one line."""
+    """The first line of the innermost message among an error's Java causes."""
     messages = [str(cause.getMessage()) for cause in java_causes(error) if cause.getMessage()]
     if not messages and isinstance(error, Py4JJavaError):
         return str(error.java_exception.getClass().getSimpleName())

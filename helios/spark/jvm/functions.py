@@ -1,4 +1,4 @@
-"""Java functions of column values, and schemas as DDL."""
+"""Calls Java functions on column values, and converts schemas to DDL."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from helios.spark.jvm.compiled import instance
 def java_function(
     spark: SparkSession,
     name: str,
-    code: Path,
+    source: Path,
     columns: Sequence[Column],
     settings: Sequence[object],
-    *more: object,
+    *first_arguments: object,
     result_type: DataType | None = None,
 ) -> Column:
-    """The column that a Java function computes. The function sees each row once, and the rows of a file in order.
+    """The column that a Java function computes. Spark calls it once for each row, and for the rows of a file in order.
 
     Args:
         spark: The session.
         name: The function's name.
-        code: The source of its class.
+        source: The source file of its class.
         columns: The arguments of its `call` method.
-        settings: The last arguments of its constructor. Functions of one name may differ in them.
-        more: The first arguments of its constructor.
+        settings: The last arguments of its constructor. Functions with the same name may have different settings.
+        first_arguments: The first arguments of its constructor.
         result_type: The type of its results; string by default.
     """
     jvm = classes()
-    function = instance(spark, code, *more, *settings)
-    name_of_interface = f"UDF{len(columns)}"
-    interface = next(i for i in function.getClass().getInterfaces() if i.getSimpleName() == name_of_interface)
-    # By reflection, because py4j would choose another overload of `udf`.
+    function = instance(spark, source, *first_arguments, *settings)
+    interface_name = f"UDF{len(columns)}"
+    interface = next(i for i in function.getClass().getInterfaces() if i.getSimpleName() == interface_name)
+    # `udf` is called by reflection, because py4j would choose another overload.
     functions = jvm.java.lang.Class.forName("org.apache.spark.sql.functions")
     data_type = jvm.java.lang.Class.forName("org.apache.spark.sql.types.DataType")
     types = java_array(jvm.java.lang.Class, [interface, data_type])
     result = spark._jsparkSession.parseDataType((result_type or StringType()).json())
     udf = functions.getMethod("udf", types).invoke(None, java_array(jvm.java.lang.Object, [function, result]))
-    # Pipelines of one session may have different settings, so the function's name depends on them.
+    # The registered name depends on the settings, because pipelines of one session may have different settings.
     name = f"{name}_{hashlib.sha256(repr(settings).encode()).hexdigest()[:16]}"
     spark._jsparkSession.udf().register(name, udf.asNondeterministic())
     return F.call_function(name, *columns)

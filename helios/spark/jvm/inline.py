@@ -1,4 +1,4 @@
-"""Small DataFrames whose rows are part of the plan: Spark runs no job to make them."""
+"""Creates small DataFrames whose rows are part of the plan, so that Spark runs no job to create them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from helios.spark.jvm.sql import struct_of
 
 
 def inline(spark: SparkSession, schema: str, columns: Mapping[str, Sequence[object]]) -> DataFrame:
-    """A DataFrame of a few values.
+    """A DataFrame that contains a few given values.
 
     Args:
         spark: The session.

@@ -1,13 +1,13 @@
-"""Python's proxies of Java objects, without the reference cycles of py4j's own.
+"""Proxies of Java objects in Python, without the reference cycles of py4j's own proxies.
 
 The JVM releases an object when Python frees the object's proxy. But py4j's own proxies keep the methods that were
-called, and a method keeps its proxy: only Python's full garbage collection frees this cycle, perhaps an hour later.
-Until then the JVM keeps all objects of a batch, such as a table's metadata with every snapshot. The proxies of this
-module create a method at each access, and are freed with their last reference.
+called, and each method keeps its proxy. Only a full garbage collection of Python frees such a cycle, perhaps an hour
+later. Until then, the JVM keeps all objects of a batch, such as a table's metadata with every snapshot. The proxies of
+this module create a method at each access, so they are freed with their last reference.
 
-That is too early for a proxy that Python returns to a call from the JVM: py4j sends the object's id and drops the
-proxy, and the JVM may release the object before it has looked up the id. So each thread keeps the last proxy that it
-sent. The thread sends the next proxy only after the JVM has looked up that id.
+This is too early for a proxy that Python returns to a call from the JVM. py4j sends the object's id and drops the
+proxy, so the JVM could release the object before it has looked up the id. To prevent this, each thread keeps the last
+proxy that it sent: the thread sends the next one only after the JVM has looked up the previous id.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ class Proxy(JavaObject):  # type: ignore[misc]
     """A Java object."""
 
     def __init__(self, target_id: str, gateway_client: GatewayClient) -> None:
-        JavaObject.__init__(self, target_id, gateway_client)  # py4j's collections would keep methods as attributes
+        # This skips the constructors of py4j's collections, which would keep methods as attributes.
+        JavaObject.__init__(self, target_id, gateway_client)
 
     def _get_object_id(self) -> str:
-        """The id, for a message to the JVM."""
+        """The object's id, for a message to the JVM; keeps the proxy until this thread sends the next one."""
         _SENT.last = self
         return str(self._target_id)
 
     def __getattr__(self, name: str) -> Any:
         if is_magic_member(name):
             raise AttributeError(name)
-        if self._auto_field:  # py4j's option to reach fields by their names, which pyspark does not use
+        if self._auto_field:  # py4j's option to access Java fields by name, which pyspark does not use
             return super().__getattr__(name)
         return _member(self, name)
 
@@ -47,7 +48,7 @@ def _member(proxy: Proxy, name: str) -> JavaMember:
 
 
 def _method(name: str) -> property:
-    """A property for a Java method that py4j's own collection keeps as an attribute."""
+    """A property that creates a Java method at each access; py4j's own collections keep this method as an attribute."""
     return property(lambda proxy: _member(proxy, name))
 
 
@@ -86,7 +87,8 @@ class ProxySet(Proxy, JavaSet):  # type: ignore[misc]
 
 
 RELEASE_SECONDS = 0.05
-"""How often py4j's thread releases the objects of freed proxies. In one second, py4j's default, many tables load."""
+"""The interval at which py4j's thread releases the objects of freed proxies. py4j's default is one second, and many
+tables can be loaded in a second."""
 
 PROXIES: dict[str, type[Proxy]] = {
     protocol.REFERENCE_TYPE: Proxy,
@@ -96,14 +98,14 @@ PROXIES: dict[str, type[Proxy]] = {
     protocol.MAP_TYPE: ProxyMap,
     protocol.SET_TYPE: ProxySet,
 }
-"""The proxy class of each of py4j's types of results."""
+"""The proxy class for each of py4j's result types."""
 
 
 def free_with_last_reference() -> None:
-    """Makes py4j use these proxies from now on in the whole process, and release their objects soon.
+    """Makes py4j use the proxies of this module in the whole process, and release their objects soon after.
 
-    Existing objects keep their proxies.
+    Objects that exist already keep their old proxies.
     """
-    for kind, proxy in PROXIES.items():
-        register_output_converter(kind, proxy)
+    for result_type, proxy in PROXIES.items():
+        register_output_converter(result_type, proxy)
     clientserver.DEFAULT_WORKER_SLEEP_TIME = RELEASE_SECONDS

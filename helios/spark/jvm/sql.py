@@ -1,4 +1,4 @@
-"""Spark SQL text: quoted column names and texts, times in JSON, and Spark's refusal of declared SQL."""
+"""Helpers for Spark SQL: quoting of names and strings, the format of times in JSON, and errors of the analyzer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 from helios.errors import InputError, Origin
 
 JSON_TIMES = {
-    # Spark's default truncates to milliseconds.
+    # Spark's default formats truncate times to milliseconds.
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
@@ -21,7 +21,7 @@ def quoted(column: str) -> str:
 
 
 def literal(value: str) -> str:
-    """A text as a literal of Spark SQL."""
+    """A string as a literal of Spark SQL."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -37,13 +37,13 @@ def struct_of(ddl: str) -> StructType:
     return struct
 
 
-def refusal(what: str, error: AnalysisException, where: Origin | None) -> InputError:
-    """Spark's refusal of something declared, without its query context and stack.
+def refusal(declaration: str, error: AnalysisException, where: Origin | None) -> InputError:
+    """The error for a declaration that Spark's analyzer refuses, without Spark's query context and stack trace.
 
     Args:
-        what: What was declared, as the beginning of the message.
+        declaration: The text of the declaration, with which the message begins.
         error: Spark's error.
-        where: The line that declared it.
+        where: The line that made the declaration.
     """
     text = (error.getMessage() or str(error)).split("; line ")[0].splitlines()[0]
-    return InputError(f"{what}: {text}", where=where)
+    return InputError(f"{declaration}: {text}", where=where)

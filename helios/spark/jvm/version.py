@@ -1,4 +1,4 @@
-"""The JVM calls that differ between the Spark versions that Iceberg has a runtime for, one row for each version."""
+"""The JVM calls that differ between Spark versions: one entry for each version for which Iceberg has a runtime."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class SparkVersion:
     """The JVM calls of one Spark version.
 
     Attributes:
-        connector_table: Makes the table that Spark reads and writes, from an Iceberg table and a branch (None for
-            main). Python may implement the Iceberg table.
-        staged_table: Makes the table that reads the scan tasks staged under an id; may add read options.
-        relation: Makes a relation of a connector table and read options.
-        pins_scans: Whether scans of a table that Python implements have to be pinned to a snapshot.
-        streams: The package of Spark's running streams, with their logical plans and the logs of their files.
-        plain_checkpoint: The class by which Spark writes a checkpoint through Hadoop's `FileSystem`.
+        connector_table: Creates the table that Spark reads and writes, from an Iceberg table and a branch (None for
+            main). The Iceberg table may be a Python object that implements the Java interface.
+        staged_table: Creates the table that reads the scan tasks that are staged under an id; may add read options.
+        relation: Creates a relation from a connector table and read options.
+        pins_scans: Whether scans of a table that Python implements must be pinned to a snapshot.
+        streams: Returns the Java package of Spark's stream execution, with the plans of streams and the logs of files.
+        plain_checkpoint: The class that writes a checkpoint through Hadoop's `FileSystem`.
     """
 
     connector_table: Callable[[object, str | None], JavaConnectorTable]
@@ -42,45 +42,45 @@ def spark_minor(spark: SparkSession) -> str:
 
 
 def spark_version(spark: SparkSession) -> SparkVersion:
-    """The calls of a session's Spark version."""
+    """The JVM calls for the Spark version of a session."""
     return VERSIONS[spark_minor(spark)]
 
 
 def _connector_table_40(table: object, branch: str | None) -> JavaConnectorTable:
     spark_table = classes().org.apache.iceberg.spark.source.SparkTable
-    made: JavaConnectorTable = spark_table(table, branch, False) if branch else spark_table(table, False)
-    return made
+    connector_table: JavaConnectorTable = spark_table(table, branch, False) if branch else spark_table(table, False)
+    return connector_table
 
 
 def _connector_table_41(table: object, branch: str | None) -> JavaConnectorTable:
     spark_table = classes().org.apache.iceberg.spark.source.SparkTable
-    made: JavaConnectorTable = spark_table.create(table, branch) if branch else spark_table(table)
-    return made
+    connector_table: JavaConnectorTable = spark_table.create(table, branch) if branch else spark_table(table)
+    return connector_table
 
 
 def _staged_table_40(table: JavaTable, tasks: str, options: JavaMap[str, str]) -> JavaConnectorTable:
     options.put("scan-task-set-id", tasks)
-    made: JavaConnectorTable = classes().org.apache.iceberg.spark.source.SparkTable(table, False)
-    return made
+    connector_table: JavaConnectorTable = classes().org.apache.iceberg.spark.source.SparkTable(table, False)
+    return connector_table
 
 
 def _staged_table_41(table: JavaTable, tasks: str, options: JavaMap[str, str]) -> JavaConnectorTable:
-    made: JavaConnectorTable = classes().org.apache.iceberg.spark.source.SparkRewriteTable(table, tasks)
-    return made
+    connector_table: JavaConnectorTable = classes().org.apache.iceberg.spark.source.SparkRewriteTable(table, tasks)
+    return connector_table
 
 
 def _relation_40(table: JavaConnectorTable, options: JavaObject) -> JavaRelation:
     none = classes().scala.Option.empty()
     relation = classes().org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
-    made: JavaRelation = relation.create(table, none, none, options)
-    return made
+    created: JavaRelation = relation.create(table, none, none, options)
+    return created
 
 
 def _relation_41(table: JavaConnectorTable, options: JavaObject) -> JavaRelation:
     none = classes().scala.Option.empty()
     relation = classes().org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
-    made: JavaRelation = relation.create(table, none, none, options, none)
-    return made
+    created: JavaRelation = relation.create(table, none, none, options, none)
+    return created
 
 
 VERSIONS: dict[str, SparkVersion] = {
@@ -88,7 +88,7 @@ VERSIONS: dict[str, SparkVersion] = {
         connector_table=_connector_table_40,
         staged_table=_staged_table_40,
         relation=_relation_40,
-        pins_scans=False,  # Iceberg names the branch to any table's scan
+        pins_scans=False,  # Iceberg passes the branch to the scan of any table
         streams=lambda: classes().org.apache.spark.sql.execution.streaming,
         plain_checkpoint="org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager",
     ),
@@ -101,4 +101,4 @@ VERSIONS: dict[str, SparkVersion] = {
         plain_checkpoint="org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     ),
 }
-"""The calls by Spark's major.minor."""
+"""The JVM calls by Spark's major.minor version."""

@@ -8,7 +8,7 @@ import org.apache.iceberg.DeleteFile;
 import org.apache.iceberg.FileScanTask;
 import org.apache.spark.sql.api.java.UDF1;
 
-/** Converts scan tasks, with their deletes, into plain values, which Python fetches in one call. */
+/** Converts scan tasks and their delete files into plain values, which Python fetches in one call. */
 public class ScanFiles implements UDF1 {
   private static final long serialVersionUID = 1L;
 
@@ -18,8 +18,8 @@ public class ScanFiles implements UDF1 {
       FileScanTask task = (FileScanTask) each.next();
       DataFile file = (DataFile) task.file();
       List deletes = new ArrayList();
-      for (Iterator one = task.deletes().iterator(); one.hasNext();) {
-        DeleteFile delete = (DeleteFile) one.next();
+      for (Iterator deleteFiles = task.deletes().iterator(); deleteFiles.hasNext();) {
+        DeleteFile delete = (DeleteFile) deleteFiles.next();
         deletes.add(new Object[] {
           delete.location(), delete.content().name(), delete.format().name(),
           Long.valueOf(delete.fileSizeInBytes()), delete.contentOffset(), delete.contentSizeInBytes()

@@ -1,1 +1,1 @@
-"""The driver's side of the columnar engine: plans the files, runs the tasks, and commits what they have written."""
+"""The driver's part of the columnar engine: plans the files, runs the tasks, and commits the files that they write."""

@@ -1,4 +1,4 @@
-"""A batch of the columnar engine: its files, its program, and the Spark job whose tasks write the target's files."""
+"""A batch of the columnar engine: its input files, its steps, and the Spark job that writes the target's files."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from helios.spark.jvm.types.files import JavaDataFile
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaObject
 from helios.spark.native.inputs import SourceFiles
-from helios.spark.native.spread import refuse_many, refuse_written, shares_of
+from helios.spark.native.spread import refuse_many_planned, refuse_many_written, shares_of
 from helios.spark.native.stores import Store
 
 
 class SmallBatch(NotNative):
-    """A batch is too small for the engine. Only the plan mentions such batches, not the run."""
+    """The reason that a batch is too small for the engine. The plan mentions it, but the run does not report it."""
 
 
 def refuse_small(size: int | None) -> None:
     """Leaves a small batch to Spark.
 
     Args:
-        size: The bytes of the batch, for an upsert plus those of the target; None if unknown.
+        size: The size of the batch in bytes, for an upsert with the size of the target added; None if unknown.
 
     Raises:
         SmallBatch: The batch is small.
@@ -46,12 +46,12 @@ def refuse_small(size: int | None) -> None:
 
 
 @dataclass(frozen=True)
-class Written:
-    """The files that a batch has written.
+class WrittenFiles:
+    """The data files that a batch has written.
 
     Attributes:
-        folder: The folder of the files; those of partitions are in subfolders.
-        name: The beginning of their names.
+        folder: The folder of the files; files of partitions are in subfolders.
+        name: The prefix of their names.
         files: The metadata of each file, as Iceberg's JSON.
         store: The store of the files.
     """
@@ -61,14 +61,14 @@ class Written:
     files: tuple[str, ...] = ()
     store: Store = field(default_factory=Store)
 
-    def of(self, reports: Iterable[TaskReport]) -> Written:
-        """The files in the reports of tasks."""
+    def from_reports(self, reports: Iterable[TaskReport]) -> WrittenFiles:
+        """A copy with the files that the tasks have reported."""
         return replace(self, files=tuple(json.dumps(file) for report in reports for file in report.get("files", ())))
 
     def delete(self) -> None:
-        """Deletes the files, and those that failed tasks have left behind."""
+        """Deletes the files, and also the files that failed tasks have left behind."""
         if not is_local(self.folder):
-            # The folder is searched only if the files are unknown: listing a large table in a store takes long.
+            # The folder is searched only if the files are unknown, because listing a large table in a store is slow.
             for file in self.files:
                 delete(json.loads(file)["file-path"], self.store.properties)
             if not self.files:
@@ -87,41 +87,46 @@ class NativeBatch:
         files: The files of its source.
         program: Its steps.
         catalog: The catalog of the table that is written.
-        guarded: Whether the batch is left to Spark if Spark would be faster or write far fewer files.
+        only_if_better: Whether the batch is left to Spark if Spark would be faster, or would write far fewer files.
         explain: Called with the reason if Spark must write the batch.
-        planned: Whether Spark has also planned these rows, and so has counted their files.
-        counted: Not empty once the files are counted, so that a batch written again after a conflict counts once.
-        dropped: The number of rows that expectations dropped, once the engine has written the batch; empty before, and
-            if Spark writes the batch.
+        planned: Whether Spark has also planned these rows, and has already counted their files.
+        files_counted: A list that is not empty once the files are counted. A batch that is written again after a
+            conflict is counted only once.
+        dropped: A list with the number of rows that expectations dropped. It is empty until the engine has written the
+            batch, and if Spark writes the batch.
     """
 
     files: SourceFiles
     program: Program
     catalog: Catalog
-    guarded: bool
+    only_if_better: bool
     explain: Callable[[str], None]
     planned: bool = True
-    counted: list[bool] = field(default_factory=list, compare=False)
+    files_counted: list[bool] = field(default_factory=list, compare=False)
     dropped: list[int] = field(default_factory=list, compare=False)
 
-    def leave(self, reason: NotNative) -> None:
-        """Leaves the batch to Spark, which counts the rows that it drops."""
+    def leave_to_spark(self, reason: NotNative) -> None:
+        """Leaves the batch to Spark, which then also counts the rows that expectations drop."""
         self.dropped.clear()
         if not isinstance(reason, SmallBatch):
             self.explain(str(reason))
 
     def count_files(self) -> None:
-        """Counts the files as read, once."""
-        if not self.counted:
-            self.counted.append(True)
+        """Counts the files as read, unless they are counted already."""
+        if not self.files_counted:
+            self.files_counted.append(True)
             self.files.done(self.planned)
 
-    def count(self, reports: Iterable[TaskReport]) -> None:
-        """Keeps the number of dropped rows that the tasks have reported."""
+    def count_dropped(self, reports: Iterable[TaskReport]) -> None:
+        """Stores the number of dropped rows that the tasks have reported."""
         self.dropped[:] = [sum(report["dropped"] for report in reports)]
 
     def check_columns(self, analyzed: StructType, stored: StructType) -> None:
-        """Checks that the program's columns are those of Spark's analyzer and those of the table.
+        """Checks that the engine's columns after the steps are those of Spark's analyzer and those of the table.
+
+        Args:
+            analyzed: The columns after the steps, according to Spark's analyzer.
+            stored: The columns of the table.
 
         Raises:
             NotNative: The columns differ.
@@ -131,27 +136,27 @@ class NativeBatch:
         if {(f.name, f.dataType) for f in analyzed.fields} != {(f.name, f.dataType) for f in stored.fields}:
             raise NotNative("the columns of the batch are not those of the table")
 
-    def write(self, spark: SparkSession, target: Target, store: Store, partitions: int = 0) -> Written:
+    def write(self, spark: SparkSession, target: Target, store: Store, partitions: int = 0) -> WrittenFiles:
         """Writes the files of the target.
 
         Args:
             spark: The session of the batch.
             target: The table.
             store: The store of the table.
-            partitions: The expected number of partitions of the batch.
+            partitions: The number of partitions that the batch is expected to have.
 
         Raises:
-            NotNative: Spark must write the batch; no file is left.
+            NotNative: Spark must write the batch; no written file is left behind.
         """
         name = uuid.uuid4().hex
         inputs = self.files.inputs(self.program)
         work = Work(name, self.program, dict(inputs.ids), target, inputs.absent, inputs.groups, inputs.texts).to_json()
         shares = shares_of(inputs.files, target, spark.sparkContext.defaultParallelism)
-        if self.guarded:
-            refuse_many(shares, target, partitions)
-        written = Written(target.folder, name, store=store)
+        if self.only_if_better:
+            refuse_many_planned(shares, target, partitions)
+        written = WrittenFiles(target.folder, name, store=store)
         if not shares:
-            self.count(())
+            self.count_dropped(())
             return written
         stores = inputs.store.properties, store.properties
         try:
@@ -159,47 +164,47 @@ class NativeBatch:
         except BaseException:
             written.delete()
             raise
-        written = written.of(reports)
+        written = written.from_reports(reports)
         files = [json.loads(file) for file in written.files]
         try:
-            accepted(reports)
-            if self.guarded:
+            require_accepted(reports)
+            if self.only_if_better:
                 partitions = len({json.dumps(file["partition"]) for file in files})
-                refuse_written([file["file-size-in-bytes"] for file in files], partitions, target)
+                refuse_many_written([file["file-size-in-bytes"] for file in files], partitions, target)
         except (NotNative, RunError):
-            # A task that refuses has deleted its own files.
+            # A task that refuses its work has deleted its own files.
             if files or is_local(target.folder):
                 written.delete()
             raise
         self.count_files()
-        self.count(reports)
+        self.count_dropped(reports)
         return written
 
 
 def run(spark: SparkSession, kind: str, work: str, shares: Sequence[Share], stores: Stores) -> list[TaskReport]:
-    """Runs Spark tasks of one kind, one for each share of the work.
+    """Runs Spark tasks of one kind: one task for each share of the work.
 
     Args:
         spark: The session of the batch.
         kind: The kind of task: a key of `helios.native.task.TASKS`.
         work: The input that all tasks have in common, as JSON.
         shares: The input of each task, as plain values.
-        stores: The stores of the source and of the target.
+        stores: The settings of the stores of the source and of the target.
 
     Returns:
         The reports of the tasks, in the order of the shares.
     """
     rdd = spark.sparkContext.parallelize(shares, len(shares))
-    # The function is pickled by value, so that it also runs in an executor without Helios. It carries the credentials
+    # The function is pickled by value, so that it also runs in an executor without Helios. It contains the credentials
     # of the stores, as Iceberg's own tasks do.
     return [json.loads(text) for text in rdd.mapPartitions(_task_of(kind, work, stores)).collect()]
 
 
-def accepted(reports: list[TaskReport]) -> list[TaskReport]:
-    """The reports of tasks, if none of them has refused or failed.
+def require_accepted(reports: list[TaskReport]) -> list[TaskReport]:
+    """Returns the reports of tasks, if none of the tasks has refused its work.
 
     Raises:
-        NotNative: A task has refused: Spark must write the batch.
+        NotNative: A task has refused its work, so Spark must write the batch.
         RunError: The types in a file contradict the table's schema.
     """
     misread = next((report["misread"] for report in reports if "misread" in report), None)
@@ -228,13 +233,13 @@ def _task_of(kind: str, work: str, stores: Stores) -> Callable[[Iterable[Share]]
     return task
 
 
-def data_files(table: JavaTable, texts: Iterable[str]) -> Iterator[JavaDataFile]:
-    """Iceberg's data files, from the reports of tasks."""
+def data_files(table: JavaTable, metadata: Iterable[str]) -> Iterator[JavaDataFile]:
+    """Iceberg's data files, from their metadata in the reports of tasks."""
     jvm = classes()
     mapper = jvm.org.apache.iceberg.util.JsonUtil.mapper()
     specs: dict[int, JavaObject | None] = {}
-    for text in texts:
-        spec_id = int(json.loads(text)["spec-id"])  # the table's current spec may be another one by now
+    for text in metadata:
+        spec_id = int(json.loads(text)["spec-id"])  # the table may have another current spec by now
         if spec_id not in specs:
             specs[spec_id] = table.specs().get(spec_id)
         yield jvm.org.apache.iceberg.ContentFileParser.fromJson(mapper.readTree(text), specs[spec_id])

@@ -1,4 +1,4 @@
-"""Columns, properties and settings, each read in one JVM call, since a call per item is slow."""
+"""Reads columns, properties and settings from the JVM, all items in one call, because a call for each item is slow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from helios.spark.jvm.types.java import JavaMap
 
 
 class Field(TypedDict):
-    """A column in Iceberg's JSON. It may also have an `initial-default`; a nested type is an object, not a string."""
+    """A column in Iceberg's JSON format, which may also have an `initial-default`. A nested type is not a string."""
 
     id: int
     name: str
@@ -26,16 +26,17 @@ def fields_of(schema: JavaSchema) -> list[Field]:
     return fields
 
 
-def absent(table: JavaTable, fields: Iterable[Field]) -> frozenset[int]:
-    """The ids of the columns that are null in files without them: they have no default and no partition value."""
+def null_if_absent(table: JavaTable, fields: Iterable[Field]) -> frozenset[int]:
+    """The ids of the columns that are null if a file lacks them: they have no default and no partition value."""
     specs, to_json = table.specs(), classes().org.apache.iceberg.PartitionSpecParser.toJson
-    parsed = [json.loads(to_json(specs.get(number))) for number in listed(specs.keySet())]
+    parsed = [json.loads(to_json(specs.get(spec_id))) for spec_id in listed(specs.keySet())]
     identities = {field["source-id"] for spec in parsed for field in spec["fields"] if field["transform"] == "identity"}
     optional = (field for field in fields if not field["required"] and "initial-default" not in field)
     return frozenset(field["id"] for field in optional if field["id"] not in identities)
 
 
-def texts(values: JavaMap[str, str]) -> dict[str, str]:
+def string_map(java_map: JavaMap[str, str]) -> dict[str, str]:
     """The entries of a Java map of strings."""
-    entries: dict[str, str] = json.loads(classes().org.apache.iceberg.util.JsonUtil.mapper().writeValueAsString(values))
+    text = classes().org.apache.iceberg.util.JsonUtil.mapper().writeValueAsString(java_map)
+    entries: dict[str, str] = json.loads(text)
     return entries

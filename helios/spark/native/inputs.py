@@ -20,30 +20,30 @@ from helios.spark.jvm.compiled import instance
 from helios.spark.jvm.types.files import JavaFileReporter, JavaFileScanTask
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaList
-from helios.spark.native.fields import absent, fields_of
+from helios.spark.native.fields import fields_of, null_if_absent
 from helios.spark.native.stores import Store, store_of
 
 MOST_FILES = 50_000
-"""A batch with more files of a table is left to Spark, since the driver sends each task a list of its files."""
+"""A batch with more files of a table is left to Spark, because the driver sends a list of the files to the tasks."""
 
-FILES = Path(__file__).with_name("ScanFiles.java")
+SCAN_FILES_JAVA = Path(__file__).with_name("ScanFiles.java")
 
-PART = 64 << 20
-"""The most bytes of a file of lines that one task reads; larger files are split."""
+MOST_PART_BYTES = 64 << 20
+"""The maximum number of bytes of a csv or json file that one task reads; larger files are split."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs of the tasks of a batch.
+    """The inputs for the tasks of a batch.
 
     Attributes:
         files: The files.
         store: The store of the files.
-        ids: The field ids of the columns that are read, by name; empty if the files are matched by column names.
+        ids: The field ids of the columns that are read, by name; empty if columns are found by their names.
         absent: The columns that are null in files written before the column was added.
-        groups: For each group of files, the name and the Spark type of each column in the files; None for a column
-            that they lack.
-        texts: For each group of files of lines, their format.
+        groups: For each group of files, a map from each column to its name and Spark type in the files; None for a
+            column that the files lack.
+        texts: The format of the lines of each group of csv or json files.
     """
 
     files: Sequence[InputFile]
@@ -73,7 +73,7 @@ class SourceFiles(Protocol):
         """
 
     def commits(self) -> Mapping[str, int]:
-        """The sequence number of each file's commit, by the file's location; empty for files outside of tables."""
+        """The sequence number of the commit of each file, by the file's location; empty for files outside of tables."""
 
     def done(self, planned: bool) -> None:
         """Called when the files have been read.
@@ -90,11 +90,12 @@ class ScanFile:
     Attributes:
         location: The file's location.
         format: PARQUET, AVRO or ORC.
-        size: Its bytes.
-        rows: The number of its rows, deleted ones included.
+        size: Its size in bytes.
+        rows: The number of its rows, including deleted rows.
         first_row: The id of its first row; None before format v3.
         sequence: The sequence number of its commit.
-        deletes: Its delete files: location, content, format, bytes, and a deletion vector's offset and length.
+        deletes: Its delete files, each as location, content, format, size in bytes, and the offset and length of the
+            deletion vector.
     """
 
     location: str
@@ -105,44 +106,44 @@ class ScanFile:
     sequence: int | None
     deletes: Sequence[tuple[str, str, str, int, int | None, int | None]]
 
-    def input(self, store: Store, whose: str) -> InputFile:
+    def input(self, store: Store, side: str) -> InputFile:
         """The file as the engine's tasks read it.
 
         Args:
             store: The store of the file.
-            whose: "source" or "target", for the message.
+            side: "source" or "target", for the message.
 
         Raises:
-            NotNative: The file is not parquet, tasks cannot reach it, or it has equality deletes.
+            NotNative: The file is not in parquet, tasks cannot reach it, or it has equality deletes.
         """
         if self.format != "PARQUET":
-            raise NotNative(f"files of the {whose} are {self.format.lower()}")
+            raise NotNative(f"files of the {side} are {self.format.lower()}")
         deletes = []
-        for location, content, form, size, offset, length in self.deletes:
-            if content != "POSITION_DELETES" or form not in ("PARQUET", "PUFFIN"):
-                raise NotNative(f"files of the {whose} have {content.lower().replace('_', ' ')} in {form.lower()}")
+        for location, content, format, size, offset, length in self.deletes:
+            if content != "POSITION_DELETES" or format not in ("PARQUET", "PUFFIN"):
+                raise NotNative(f"files of the {side} have {content.lower().replace('_', ' ')} in {format.lower()}")
             path = store.path(location)
-            deletes.append((path, None, size) if form == "PARQUET" else (path, offset, length or 0))
+            deletes.append((path, None, size) if format == "PARQUET" else (path, offset, length or 0))
         return InputFile(store.path(self.location), self.size, self.rows, self.location, tuple(deletes))
 
 
-def scan_files(spark: SparkSession, tasks: JavaList[JavaFileScanTask], whose: str, most: int) -> list[ScanFile]:
+def scan_files(spark: SparkSession, tasks: JavaList[JavaFileScanTask], side: str, most: int) -> list[ScanFile]:
     """The files of scan tasks, in one JVM call.
 
     Args:
         spark: The session.
         tasks: The scan tasks.
-        whose: "source" or "target", for the message.
-        most: A batch with more files is left to Spark.
+        side: "source" or "target", for the message.
+        most: The maximum number of files; a batch with more files is left to Spark.
 
     Raises:
         NotNative: There are more than `most` files.
     """
     if int(tasks.size()) > most:
-        raise NotNative(f"a batch has more than {most:,} files of the {whose}")
-    answer = cast("JavaFileReporter", instance(spark, FILES)).call(tasks)
-    text = classes().org.apache.iceberg.util.JsonUtil.mapper().writeValueAsString(answer)
-    return [ScanFile(*values) for values in json.loads(str(text))]
+        raise NotNative(f"a batch has more than {most:,} files of the {side}")
+    files = cast("JavaFileReporter", instance(spark, SCAN_FILES_JAVA)).call(tasks)
+    text = classes().org.apache.iceberg.util.JsonUtil.mapper().writeValueAsString(files)
+    return [ScanFile(*fields) for fields in json.loads(str(text))]
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ class TableFiles:
         catalog: Its catalog.
         columns: Its columns.
         tasks: A scan task for each file.
-        read: Called once the files have been read, with True if Spark has also planned these rows.
+        on_read: Called after the files were read, with True if Spark has also planned these rows.
     """
 
     spark: SparkSession
@@ -163,7 +164,7 @@ class TableFiles:
     catalog: Catalog
     columns: StructType
     tasks: JavaList[JavaFileScanTask]
-    read: Callable[[bool], None] = field(default=lambda planned: None, compare=False)
+    on_read: Callable[[bool], None] = field(default=lambda planned: None, compare=False)
 
     @property
     def size(self) -> int:
@@ -177,32 +178,32 @@ class TableFiles:
         """The inputs of the tasks for a program.
 
         Raises:
-            NotNative: A file is not parquet, tasks cannot reach it, or it has equality deletes.
+            NotNative: A file is not in parquet, tasks cannot reach it, or it has equality deletes.
         """
         store = store_of(self.table, self.catalog)
         fields = fields_of(self.table.schema())
         field_ids = {field["name"]: field["id"] for field in fields}
         ids = {column: field_ids[column] for column, _ in program.read}
-        missing = absent(self.table, fields)
+        nulls = null_if_absent(self.table, fields)
         files = [file.input(store, "source") for file in self._files]
-        return Inputs(files, store, ids, tuple(column for column, id in ids.items() if id in missing))
+        return Inputs(files, store, ids, tuple(column for column, id in ids.items() if id in nulls))
 
     def commits(self) -> Mapping[str, int]:
         return {file.location: file.sequence or 0 for file in self._files}
 
     def done(self, planned: bool) -> None:
-        self.read(planned)
+        self.on_read(planned)
 
 
 @dataclass(frozen=True)
 class FolderFiles:
-    """Files of a folder, whose columns are found by their names.
+    """The files of a folder, in which columns are found by their names.
 
     Attributes:
         columns: Their columns.
-        groups: For each group of files with equal columns, their paths and sizes, and the name and the Spark type of
-            each column in the files; None for a column that they lack.
-        texts: For each group of files of lines, their format; empty for parquet files.
+        groups: Groups of files with equal columns: the path and size of each file, and a map from each column to its
+            name and Spark type in the files; None for a column that the files lack.
+        texts: The format of the lines of each group of csv or json files; empty for parquet files.
     """
 
     columns: StructType
@@ -231,11 +232,13 @@ class FolderFiles:
         return Inputs(files, store, groups=groups, texts=self.texts)
 
     def _parts(self, file: InputFile) -> list[InputFile]:
-        """The parts of a file of lines, each for one task."""
-        if not self.texts or file.size <= PART:
+        """The parts of a csv or json file, one for each task; a parquet file is not split."""
+        if not self.texts or file.size <= MOST_PART_BYTES:
             return [file]
-        begins = range(0, file.size, PART)
-        return [replace(file, begin=at, size=min(PART, file.size - at), whole=file.size) for at in begins]
+        return [
+            replace(file, begin=begin, size=min(MOST_PART_BYTES, file.size - begin), whole=file.size)
+            for begin in range(0, file.size, MOST_PART_BYTES)
+        ]
 
     def commits(self) -> Mapping[str, int]:
         return {}

@@ -1,4 +1,4 @@
-"""The distribution of a batch's files over tasks, and limits to the number of files that the tasks write."""
+"""Distributes the input files of a batch over tasks, and limits the number of files that the tasks write."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from collections.abc import Iterable, Sequence
 from helios.native.program import NotNative
 from helios.native.work import InputFile, Target
 from helios.spark.jvm.types.iceberg import JavaTable
-from helios.spark.native.fields import texts
+from helios.spark.native.fields import string_map
 
-SHARE = 2 << 20
-"""The fewest bytes that are worth a task of their own."""
+SMALLEST_SHARE = 2 << 20
+"""The minimum number of bytes that are worth a task of their own."""
 LARGEST_SHARE = 512 << 20
-"""The most bytes of files for one task."""
+"""The maximum number of bytes of files for one task."""
 SORTED_SHARE = 32 << 20
-"""The same for a table with a sort order, whose tasks sort in memory. Spark, too, writes about this much to a file."""
+"""The maximum for a table with a sort order, as tasks sort in memory. Spark also writes about this much to a file."""
 FEW_FILES = 100
-TIMES = 3
+MOST_TIMES = 3
 SMALL_FILE = 16 << 20
-"""A batch writes too many files if they are more than `FEW_FILES`, more than `TIMES` times as many as those of Spark,
-and smaller than `SMALL_FILE` bytes on average."""
+"""A batch writes too many files if it writes more than `FEW_FILES` files, more than `MOST_TIMES` times as many as Spark
+would write, and if the files have fewer than `SMALL_FILE` bytes on average."""
 
 
 def shares_of(files: Sequence[InputFile], target: Target, cores: int) -> list[list[InputFile]]:
-    """The files of each task.
+    """The input files of each task.
 
     Args:
         files: The files.
         target: The table that is written.
-        cores: The number of tasks that run at a time.
+        cores: The number of tasks that run at the same time.
 
     Raises:
-        NotNative: The table needs the rows of several tasks in one task.
+        NotNative: The table needs all rows of the batch in one task, and these are too many.
     """
     if target.spread == "together":
         if sum(file.size for file in files) > SORTED_SHARE:
@@ -41,22 +41,22 @@ def shares_of(files: Sequence[InputFile], target: Target, cores: int) -> list[li
                 f"{SORTED_SHARE >> 20} MB"
             )
         return [list(files)] if files else []
-    return shared(files, cores, SORTED_SHARE if target.sort else LARGEST_SHARE)
+    return divide(files, cores, SORTED_SHARE if target.sort else LARGEST_SHARE)
 
 
-def shared(files: Iterable[InputFile], cores: int, most: int = LARGEST_SHARE) -> list[list[InputFile]]:
+def divide(files: Iterable[InputFile], cores: int, most: int = LARGEST_SHARE) -> list[list[InputFile]]:
     """Divides files into shares of about the same size in bytes, one share for each task.
 
     Examples:
         >>> files = [InputFile(str(n), size << 20, 1) for n, size in enumerate((9, 30, 8, 12))]
-        >>> [[file.path for file in share] for share in shared(files, 2)]
+        >>> [[file.path for file in share] for share in divide(files, 2)]
         [['1'], ['3', '0', '2']]
-        >>> [len(share) for share in shared([InputFile(str(n), 1 << 20, 1) for n in range(10)], 2)]
+        >>> [len(share) for share in divide([InputFile(str(n), 1 << 20, 1) for n in range(10)], 2)]
         [5, 5]
     """
     largest = sorted(files, key=lambda file: file.size, reverse=True)
     total = sum(file.size for file in largest)
-    count = min(len(largest), cores, max(1, total // SHARE))
+    count = min(len(largest), cores, max(1, total // SMALLEST_SHARE))
     count = min(len(largest), max(count, math.ceil(total / most)))
     shares: list[list[InputFile]] = [[] for _ in range(count)]
     sizes = [0] * count
@@ -67,16 +67,16 @@ def shared(files: Iterable[InputFile], cores: int, most: int = LARGEST_SHARE) ->
     return shares
 
 
-# the number of files
+# limits to the number of written files
 
 
 def last_partitions(table: JavaTable) -> int:
     """The number of partitions that a table's newest commit has changed, as an estimate for the next batch."""
     snapshot = table.currentSnapshot()
-    return int(texts(snapshot.summary()).get("changed-partition-count", 0)) if snapshot is not None else 0
+    return int(string_map(snapshot.summary()).get("changed-partition-count", 0)) if snapshot is not None else 0
 
 
-def refuse_many(shares: Sequence[Sequence[InputFile]], target: Target, partitions: int) -> None:
+def refuse_many_planned(shares: Sequence[Sequence[InputFile]], target: Target, partitions: int) -> None:
     """Refuses a batch whose tasks would write many more files than Spark would.
 
     Raises:
@@ -89,13 +89,13 @@ def refuse_many(shares: Sequence[Sequence[InputFile]], target: Target, partition
         )
 
 
-def refuse_written(sizes: Sequence[int], partitions: int, target: Target) -> None:
+def refuse_many_written(sizes: Sequence[int], partitions: int, target: Target) -> None:
     """Refuses a batch whose tasks have written many more files than Spark would.
 
     Args:
         sizes: The bytes of each written file.
-        partitions: The number of their partitions.
-        target: Their table.
+        partitions: The number of partitions of the files.
+        target: The table that is written.
 
     Raises:
         NotNative: There are too many files.
@@ -107,7 +107,9 @@ def refuse_written(sizes: Sequence[int], partitions: int, target: Target) -> Non
 
 
 def are_many(files: int, partitions: int, size: int, file_size: int) -> bool:
-    """True if there are far more files than Spark would write: one for each partition, more for a large partition.
+    """True if there are far more files than Spark would write.
+
+    Spark writes one file for each partition, and more for a large partition.
 
     Examples:
         >>> are_many(4_000, 500, 1 << 30, 512 << 20), are_many(4_000, 500, 1 << 40, 512 << 20)
@@ -115,4 +117,4 @@ def are_many(files: int, partitions: int, size: int, file_size: int) -> bool:
         >>> are_many(1_000, 500, 1 << 30, 512 << 20), are_many(96, 12, 1 << 20, 512 << 20)
         (False, False)
     """
-    return files > FEW_FILES and files > TIMES * (partitions + size // file_size) and size < files * SMALL_FILE
+    return files > FEW_FILES and files > MOST_TIMES * (partitions + size // file_size) and size < files * SMALL_FILE

@@ -1,4 +1,4 @@
-"""Access of tasks to object stores: PyIceberg's client, with the settings of the catalog's storage."""
+"""Gives tasks access to object stores: through PyIceberg's client, with the settings of the catalog's storage."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from helios.catalog.storages import kind_of
 from helios.native.program import NotNative
 from helios.plan.native.choice import CLIENT_PROPERTIES, refuse_catalog
 from helios.spark.jvm.types.iceberg import JavaTable
-from helios.spark.native.fields import texts
+from helios.spark.native.fields import string_map
 
-OWN = ("s3.", "adls.", "gcs.", "py-io-impl")
-"""PyIceberg's properties of storage clients. All others, such as the catalog's tokens, are kept from the tasks."""
+TASK_PROPERTIES = ("s3.", "adls.", "gcs.", "py-io-impl")
+"""Prefixes of PyIceberg's properties for storage clients. Tasks get no other ones, not even the catalog's tokens."""
 WITH_CREDENTIALS = ("S3FileIO", "GCSFileIO")
-"""Iceberg's clients that may also get keys from the catalog's server."""
+"""Iceberg's storage clients that may also get credentials from the catalog's server."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,14 @@ class Store:
 
     Attributes:
         kind: The kind of storage, as in `helios.catalog.storages.STORAGES`; "local" for the local disk.
-        properties: PyIceberg's properties, with secrets in clear. They go to the tasks, and are never shown.
+        properties: PyIceberg's properties, with secrets in clear text. They are sent to the tasks, and never shown.
     """
 
     kind: str = "local"
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def path(self, location: str) -> str:
-        """The name of a file for tasks: its path on the local disk, or its URI.
+        """The name by which tasks open a file: its path on the local disk, or its URI.
 
         Raises:
             NotNative: Tasks cannot reach the file.
@@ -62,18 +62,18 @@ def store_of(table: JavaTable, catalog: Catalog) -> Store:
         return Store()
     refuse_catalog(catalog)
     io = table.io()
-    in_use = {"io-impl": str(io.getClass().getName()), **texts(io.properties())}
+    in_use = {"io-impl": str(io.getClass().getName()), **string_map(io.properties())}
     prefix = f"spark.sql.catalog.{catalog.name}."
     declared = {key.removeprefix(prefix): value for key, value in spark_conf(catalog).items()}
-    of_server = sorted(
+    server_settings = sorted(
         key
         for key in {*in_use, *declared}
         if key.startswith(CLIENT_PROPERTIES) and in_use.get(key) != declared.get(key)
     )
-    if of_server:
-        # Keys from a server expire, and only Iceberg's own client renews them.
-        raise NotNative(f"the catalog's server sets how its files are accessed ({', '.join(of_server)})")
+    if server_settings:
+        # Credentials from a server expire, and only Iceberg's own client renews them.
+        raise NotNative(f"the catalog's server sets how its files are accessed ({', '.join(server_settings)})")
     if in_use["io-impl"].endswith(WITH_CREDENTIALS) and int(io.credentials().size()):
         raise NotNative("the catalog's server hands out keys to its files")
-    properties = {key: value for key, value in pyiceberg_properties(catalog).items() if key.startswith(OWN)}
+    properties = {key: value for key, value in pyiceberg_properties(catalog).items() if key.startswith(TASK_PROPERTIES)}
     return Store(kind, properties)

@@ -1,4 +1,4 @@
-"""The target table of the columnar engine, and the reasons why the engine does not write a table."""
+"""Describes the target table for the columnar engine, and refuses tables that the engine does not write."""
 
 from __future__ import annotations
 
@@ -15,57 +15,58 @@ from helios.plan.native.rules import FLAT
 from helios.spark.jvm.classes import classes, listed
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaMap
-from helios.spark.native.fields import fields_of, texts
+from helios.spark.native.fields import fields_of, string_map
 from helios.spark.native.stores import Store
 
 CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "none", "none": "none"}
 ZSTD_LEVEL = 3
-"""The level of Iceberg's own writer if the table sets none; PyArrow's default is 1."""
+"""The default compression level of Iceberg's own writer; PyArrow's default is 1."""
 PARQUET = "write.parquet."
-KNOWN = frozenset(
+KNOWN_PROPERTIES = frozenset(
     PARQUET + key
     for key in (
         "compression-codec", "compression-level", "row-group-size-bytes", "page-size-bytes", "page-row-limit",
         "dict-size-bytes", "row-group-check-min-record-count", "row-group-check-max-record-count",
     )
 )  # fmt: skip
-"""Properties of parquet files that the engine applies, or that are only hints about sizes."""
-REFUSED = (
+"""Table properties for parquet files that the engine applies, or that are only hints about sizes."""
+REFUSED_PROPERTIES = (
     "encryption.key-id", "write.object-storage.enabled", "write.location-provider.impl", "write.object-storage.path",
 )  # fmt: skip
-SESSION = (
+"""Table properties with which the engine does not write a table, unless their value is `false`."""
+SESSION_PREFIXES = (
     "spark.sql.iceberg.", "spark.wap.", "spark.sql.legacy.", "spark.sql.parquet.datetimeRebase",
     "spark.sql.parquet.binaryAsString",
 )  # fmt: skip
 """Prefixes of session settings that change how Spark writes or computes."""
-REQUIRED = {
+REQUIRED_SETTINGS = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.caseSensitive": "false",
     "spark.sql.session.timeZone": "utc",
     "spark.sql.parser.escapedStringLiterals": "false",
 }
-"""Session settings that change the meaning of expressions, and the value that each must have if it is set."""
-HARMLESS = ("vectorization", "planning", "locality", "executor-cache", "data-planning", "aggregate-push-down")
-"""Parts of the names of session settings that change no result."""
+"""Session settings that change the meaning of expressions, with the value that each must have if it is set."""
+HARMLESS_WORDS = ("vectorization", "planning", "locality", "executor-cache", "aggregate-push-down")
+"""Session settings whose names contain one of these words change no result."""
 
 
 def target_of(
     spark: SparkSession, table: JavaTable, store: Store, properties: JavaMap[str, str], schema: StructType
 ) -> Target:
-    """The description of the table for the tasks.
+    """Describes the table for the tasks.
 
     Args:
         spark: The session of the batch.
         table: Iceberg's table object.
         store: The store of the table.
         properties: The properties that writers see: the table's own, with the overrides of the sink.
-        schema: The columns of the batch, which are the table's.
+        schema: The columns of the batch, which are also those of the table.
 
     Raises:
         NotNative: The engine does not write such a table.
     """
-    settings = texts(properties)
+    settings = string_map(properties)
     _refuse(spark, table, settings)
     columns = _columns(table, schema)
     codec = settings.get(PARQUET + "compression-codec", "zstd").lower()
@@ -90,51 +91,47 @@ def target_of(
 
 
 def _refuse(spark: SparkSession, table: JavaTable, settings: Mapping[str, str]) -> None:
-    """Refuses properties and settings that the engine does not apply."""
+    """Refuses a table or a session with properties or settings that the engine does not apply."""
     if settings.get("write.format.default", "parquet").lower() != "parquet":
         raise NotNative(f"the table is written as {settings['write.format.default']}")
     for key in settings:
-        if key.startswith(PARQUET) and key not in KNOWN:
+        if key.startswith(PARQUET) and key not in KNOWN_PROPERTIES:
             raise NotNative(f"the table has the property {key}")
-    files = str(spark._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///"))
-    if not files.startswith("file:"):
-        raise NotNative(f"the default file system is {files}, which has the files of paths without a scheme")
-    refused = next((key for key in REFUSED if settings.get(key, "false") != "false"), None)
+    default_fs = str(spark._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///"))
+    if not default_fs.startswith("file:"):
+        raise NotNative(f"the default file system is {default_fs}, which has the files of paths without a scheme")
+    refused = next((key for key in REFUSED_PROPERTIES if settings.get(key, "false") != "false"), None)
     if refused is not None:
         raise NotNative(f"the table has the property {refused}")
-    for key, value in texts(spark.conf._jconf.getAllAsJava()).items():
-        required = REQUIRED.get(key)
-        differs = value.lower() != required if required is not None else key.startswith(SESSION)
-        if differs and not any(word in key for word in HARMLESS):
+    for key, value in string_map(spark.conf._jconf.getAllAsJava()).items():
+        required = REQUIRED_SETTINGS.get(key)
+        differs = value.lower() != required if required is not None else key.startswith(SESSION_PREFIXES)
+        if differs and not any(word in key for word in HARMLESS_WORDS):
             raise NotNative(f"the session has the setting {key}")
 
 
 def _columns(table: JavaTable, schema: StructType) -> tuple[Column, ...]:
     metrics = classes().org.apache.iceberg.MetricsConfig.forTable(table)
-    kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
+    spark_types = {field.name: field.dataType.simpleString() for field in schema.fields}
     columns = []
     for field in fields_of(table.schema()):
-        name, stored = field["name"], field["type"]
-        if name not in kinds:
+        name, iceberg_type = field["name"], field["type"]
+        if name not in spark_types:
             raise NotNative(f"the batch lacks the table's column {name}")
-        if not FLAT.fullmatch(kinds[name]) or not name.isidentifier() or not name.isascii():
-            raise NotNative(f"the table has the column {name} of type {kinds[name]}")
-        if stored not in _STORED.get(kinds[name], (kinds[name].replace(",", ", "),)):
-            raise NotNative(f"the table keeps {name} as {stored}")
-        columns.append(Column(name, field["id"], kinds[name], field["required"], str(metrics.columnMode(name))))
+        if not FLAT.fullmatch(spark_types[name]) or not name.isidentifier() or not name.isascii():
+            raise NotNative(f"the table has the column {name} of type {spark_types[name]}")
+        if iceberg_type != _ICEBERG_TYPES.get(spark_types[name], spark_types[name].replace(",", ", ")):
+            raise NotNative(f"the table keeps {name} as {iceberg_type}")
+        columns.append(Column(name, field["id"], spark_types[name], field["required"], str(metrics.columnMode(name))))
     return tuple(columns)
 
 
-_STORED = {
-    "bigint": ("long",),
-    "timestamp": ("timestamptz",),
-    "timestamp_ntz": ("timestamp",),
-}
-"""Iceberg's names of types that have another name in Spark."""
+_ICEBERG_TYPES = {"bigint": "long", "timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
+"""Iceberg's names of the types that have another name in Spark."""
 
 
 def _spread(table: JavaTable, mode: str | None) -> str:
-    """The distribution that Iceberg requests from Spark, as `Target.spread` describes it."""
+    """The distribution of rows that Iceberg requests from Spark; see `Target.spread`."""
     if mode == "none":
         return "apart"
     if not table.sortOrder().isUnsorted():

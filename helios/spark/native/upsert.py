@@ -1,8 +1,8 @@
-"""An upsert by the columnar engine: the newest rows, the positions of the rows they replace, and new files.
+"""An upsert by the columnar engine, which runs three Spark jobs.
 
-There are three Spark jobs. The first has one task, which finds the newest row of each key. The tasks of the second read
-the target's files, and find the old rows of these keys. Those of the third write the new rows. Then Iceberg, in the
-driver, writes deletion vectors from the positions of the old rows.
+The first job has one task, which finds the newest row of each key. The tasks of the second job read the target's files,
+and find the old rows of these keys. The tasks of the third job write the new rows. Then Iceberg, in the driver, writes
+deletion vectors from the positions of the old rows.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ from helios.spark.jvm.types.files import JavaDeleteFile, JavaFileScanTask, JavaT
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaIterable
 from helios.spark.jvm.types.updates import JavaRowDelta
-from helios.spark.native.batch import NativeBatch, Written, accepted, data_files, refuse_small, run
-from helios.spark.native.fields import absent, fields_of, texts
+from helios.spark.native.batch import NativeBatch, WrittenFiles, data_files, refuse_small, require_accepted, run
+from helios.spark.native.fields import fields_of, null_if_absent, string_map
 from helios.spark.native.inputs import ScanFile, scan_files
-from helios.spark.native.spread import shared
+from helios.spark.native.spread import divide
 from helios.spark.native.stores import Store, store_of
 from helios.spark.native.target import target_of
 
 MOST_ROWS = 2_000_000
-"""The most rows of a batch, since one task keeps all of them in memory; larger batches are left to Spark."""
+"""The maximum number of rows of a batch, because one task keeps all of them in memory; Spark writes larger batches."""
 MOST_BYTES = 256 << 20
-"""The same limit for the bytes of the batch's files."""
+"""The maximum number of bytes of the batch's files, for the same reason."""
 MOST_FILES = 1_000
-"""The most files of the target that may have keys of the batch, since each file takes several JVM calls."""
+"""The maximum number of target files that may have keys of the batch, because each file takes several JVM calls."""
 TASK_ROWS = 500_000
-"""The rows per writing task; fewer are not worth another task with files of its own."""
+"""The number of rows for each writing task; fewer rows are not worth a task that writes its own files."""
 
 KeyBounds = Mapping[str, Sequence[object]]
 """The smallest and the largest value of each key column in a batch, from `helios.native.newest.bounds`."""
 
 
 @dataclass(frozen=True)
-class Keyed:
-    """The key columns and the order of an upsert.
+class UpsertKeys:
+    """The key columns and the order column of an upsert.
 
     Attributes:
         keys: The key columns.
-        order: The column that orders the rows of a key; None if each key may occur only once.
-        scope: Returns the rows that a batch can change, from the number of its rows and the bounds of its keys.
+        order: The column that orders the rows with the same key; None if each key may occur only once.
+        scope: Returns the rows that a batch can change, given the number of its rows and the bounds of its keys.
     """
 
     keys: tuple[str, ...]
@@ -66,31 +66,31 @@ class Keyed:
 
 
 def try_upsert(
-    pending: Transaction, native: NativeBatch, analyzed: StructType, stored: StructType, keyed: Keyed
+    pending: Transaction, native: NativeBatch, analyzed: StructType, stored: StructType, keyed: UpsertKeys
 ) -> bool:
-    """Upserts a batch with the columnar engine; False, with nothing written, if Spark must write the batch.
+    """Upserts a batch with the columnar engine; returns False, with nothing written, if Spark must write the batch.
 
     Args:
         pending: The transaction.
         native: The batch.
-        analyzed: The columns after the steps, by Spark's analyzer.
-        stored: The columns of the rows as they are stored.
-        keyed: The keys and the order.
+        analyzed: The columns after the steps, according to Spark's analyzer.
+        stored: The columns of the rows in the table.
+        keyed: The key columns and the order column.
     """
     try:
-        if native.guarded:
+        if native.only_if_better:
             refuse_small(native.files.size + size_of(pending.table))
         native.check_columns(analyzed, stored)
         check_kinds(keyed.keys, keyed.order, {f.name: f.dataType.simpleString() for f in analyzed.fields})
-        _Upserting(pending, native, keyed, _target(pending, native, stored)).run()
+        _Attempt(pending, native, keyed, _target(pending, native, stored)).run()
     except NotNative as reason:
-        native.leave(reason)
+        native.leave_to_spark(reason)
         return False
     return True
 
 
 def _target(pending: Transaction, native: NativeBatch, stored: StructType) -> Target:
-    """The table, with the columns that keep row ids in its files.
+    """Describes the table for the tasks, with the additional columns that store row ids in its files.
 
     Raises:
         NotNative: The table has no deletion vectors, or the engine does not write such a table.
@@ -99,7 +99,7 @@ def _target(pending: Transaction, native: NativeBatch, stored: StructType) -> Ta
     version = int(jvm.org.apache.iceberg.TableUtil.formatVersion(table))
     if version < VECTORS_SINCE:
         raise NotNative(f"the table has format v{version}, whose deletes the engine does not write")
-    mode = texts(pending.properties).get("write.merge.mode", "copy-on-write")
+    mode = string_map(pending.properties).get("write.merge.mode", "copy-on-write")
     if mode != "merge-on-read":
         raise NotNative(f"changed rows are written {mode}")
     if {ROW_ID, CHANGED} & {field.name.lower() for field in stored.fields}:
@@ -114,21 +114,21 @@ def _target(pending: Transaction, native: NativeBatch, stored: StructType) -> Ta
     return replace(target, columns=(*target.columns, *lineage(metrics)))
 
 
-class _Upserting:
+class _Attempt:
     """One attempt at an upsert.
 
     Args:
         pending: The transaction.
         native: The batch.
-        keyed: The keys and the order.
+        keyed: The key columns and the order column.
         target: The table.
     """
 
-    def __init__(self, pending: Transaction, native: NativeBatch, keyed: Keyed, target: Target) -> None:
+    def __init__(self, pending: Transaction, native: NativeBatch, keyed: UpsertKeys, target: Target) -> None:
         self._pending = pending
         self._native = native
         self._keyed = keyed
-        self._written = Written(target.folder, uuid.uuid4().hex)
+        self._written = WrittenFiles(target.folder, uuid.uuid4().hex)
         self._source = native.files.inputs(native.program)
         source = Work(self._written.name, native.program, dict(self._source.ids), target, self._source.absent)
         rows = os.path.join(target.folder, f"{self._written.name}.rows")
@@ -139,7 +139,7 @@ class _Upserting:
         """Writes the files, and adds them to the transaction.
 
         Raises:
-            NotNative: Spark must write the batch; no file is left.
+            NotNative: Spark must write the batch; no written file is left behind.
         """
         try:
             report = self._write_newest()
@@ -152,10 +152,10 @@ class _Upserting:
         finally:
             self._delete(".rows", ".pairs")
         self._native.count_files()
-        self._native.count((report,))
+        self._native.count_dropped((report,))
 
     def _delete(self, *endings: str) -> None:
-        """Deletes this attempt's files in the folder of the target's data, but not in the folders of partitions."""
+        """Deletes this attempt's files with these endings in the target's data folder, but not in partition folders."""
         folder, name = os.path.split(os.path.splitext(self._upsert.rows)[0])
         for file in os.listdir(folder) if os.path.isdir(folder) else ():
             if name in file and file.removesuffix(".crc").endswith(endings):
@@ -163,20 +163,22 @@ class _Upserting:
 
     def _run_tasks(self, kind: str, upsert: Upsert, shares: Sequence[Share]) -> list[TaskReport]:
         stores: Stores = (self._source.store.properties, {})
-        return accepted(run(self._pending.spark, kind, upsert.to_json(), shares, stores)) if shares else []
+        if not shares:
+            return []
+        return require_accepted(run(self._pending.spark, kind, upsert.to_json(), shares, stores))
 
     def _write_newest(self) -> TaskReport:
-        """Writes the newest row of each key into a file, which the later tasks read."""
+        """Writes the newest row of each key into a file, which the tasks of the later jobs read."""
         files, commits = list(self._source.files), self._native.files.commits()
         if sum(file.rows or 0 for file in files) > MOST_ROWS or sum(file.size for file in files) > MOST_BYTES:
             raise NotNative(f"the batch has more than {MOST_ROWS:,} rows, or {MOST_BYTES >> 20} MB of files")
-        # Spark's order: by the commit, then by the file's name.
+        # As with Spark, files are ordered by their commits, and then by their names.
         files.sort(key=lambda file: (commits[file.location], file.location.encode()))
         (report,) = self._run_tasks("reduce", self._upsert, [[astuple(file) for file in files]])
         return report
 
     def _write_change(self, scan: JavaTableScan) -> _Change:
-        """Writes the files of the change; `scan` plans the target's files that may have a key of the batch."""
+        """Writes the files of the change; `scan` selects the target's files that may have a key of the batch."""
         table = self._pending.table
         if not self._rows:
             return _Change(table, ())
@@ -185,36 +187,37 @@ class _Upserting:
         inputs = [file.input(Store(), "target") for file in scanned]
         if any(offset is None for file in inputs for _, offset, _ in file.deletes):
             raise NotNative("files of the table have position deletes from before its upgrade to format v3")
-        planned = {file.location: task for file, task in zip(inputs, tasks.toArray(), strict=True)}
-        reports = self._run_tasks("match", self._matching(table), self._shares(inputs, scanned))
+        task_by_file = {file.location: task for file, task in zip(inputs, tasks.toArray(), strict=True)}
+        reports = self._run_tasks("match", self._match_input(table), self._match_shares(inputs, scanned))
         vectors = [Vector(**vector) for report in reports for vector in report["vectors"]]
-        pairs = [report["pairs"] for report in reports if report["pairs"] is not None]
-        files = self._written.of(self._run_tasks("store", self._upsert, self._slices(pairs))).files
-        return _with_vectors(_Change(table, files), self._written.name, vectors, planned)
+        pair_files = [report["pairs"] for report in reports if report["pairs"] is not None]
+        files = self._written.from_reports(self._run_tasks("store", self._upsert, self._store_shares(pair_files))).files
+        return _with_vectors(_Change(table, files), self._written.name, vectors, task_by_file)
 
-    def _matching(self, table: JavaTable) -> Upsert:
-        """The upsert whose tasks read the target: the keys, the order, and the row ids that the files store."""
+    def _match_input(self, table: JavaTable) -> Upsert:
+        """The common input of the tasks that read the target's keys, order column and stored row ids."""
         order = [self._keyed.order] if self._keyed.order is not None else []
         names = dict.fromkeys((*self._keyed.keys, *order))
         kinds, fields = dict(self._upsert.work.program.columns), fields_of(table.schema())
-        known, missing = {field["name"]: field["id"] for field in fields}, absent(table, fields)
+        field_ids, nulls = {field["name"]: field["id"] for field in fields}, null_if_absent(table, fields)
         read = (*((name, kinds[name]) for name in names), (ROW_ID, "bigint"))
-        ids = {name: known[name] for name in names} | {ROW_ID: ROW_ID_FIELD}
-        lacking = (*(name for name in names if known[name] in missing), ROW_ID)
-        work = Work(self._written.name, Program(read, (), read), ids, self._upsert.work.target, lacking)
+        ids = {name: field_ids[name] for name in names} | {ROW_ID: ROW_ID_FIELD}
+        absent = (*(name for name in names if field_ids[name] in nulls), ROW_ID)
+        work = Work(self._written.name, Program(read, (), read), ids, self._upsert.work.target, absent)
         return replace(self._upsert, work=work)
 
-    def _shares(self, files: list[InputFile], scanned: list[ScanFile]) -> list[Share]:
-        first = {file.location: file.first_row for file in scanned}
+    def _match_shares(self, files: list[InputFile], scanned: list[ScanFile]) -> list[Share]:
+        """The target's files for each task, each file with the id of its first row."""
+        first_rows = {file.location: file.first_row for file in scanned}
         cores = self._pending.spark.sparkContext.defaultParallelism
-        return [[(astuple(file), first[file.location]) for file in share] for share in shared(files, cores)]
+        return [[(astuple(file), first_rows[file.location]) for file in share] for share in divide(files, cores)]
 
-    def _slices(self, pairs: list[str]) -> list[Share]:
-        """Parts of the batch, one for each task that writes."""
+    def _store_shares(self, pair_files: list[str]) -> list[Share]:
+        """The range of the batch's newest rows that each task writes, with the files of pairs."""
         cores = self._pending.spark.sparkContext.defaultParallelism
         count = min(cores, math.ceil(self._rows / TASK_ROWS))
         size = math.ceil(self._rows / count)
-        return [[(start, size, pairs)] for start in range(0, self._rows, size)]
+        return [[(start, size, pair_files)] for start in range(0, self._rows, size)]
 
 
 @dataclass(frozen=True)
@@ -224,9 +227,9 @@ class _Change:
     Attributes:
         table: The table.
         files: The metadata of the new data files, as Iceberg's JSON.
-        added: The deletion vectors.
+        added: The new deletion vectors.
         removed: The delete files that the vectors replace.
-        referenced: The data files of the vectors.
+        referenced: The locations of the data files to which the vectors belong.
     """
 
     table: JavaTable
@@ -247,9 +250,16 @@ class _Change:
 
 
 def _with_vectors(
-    change: _Change, name: str, vectors: Sequence[Vector], planned: Mapping[str, JavaFileScanTask]
+    change: _Change, name: str, vectors: Sequence[Vector], task_by_file: Mapping[str, JavaFileScanTask]
 ) -> _Change:
-    """A change with the deletion vectors, which Iceberg writes into one file."""
+    """Writes deletion vectors, all into one file, and adds them to a change.
+
+    Args:
+        change: The change.
+        name: The part of the file's name that identifies the attempt.
+        vectors: The deleted positions of each data file.
+        task_by_file: The scan task of each data file, by the file's location.
+    """
     if not vectors:
         return change
     jvm, table = classes(), change.table
@@ -258,11 +268,11 @@ def _with_vectors(
     writer = jvm.org.apache.iceberg.deletes.BaseDVFileWriter(files, until_scope_ends(_NoEarlierDeletes()))
     removed: list[JavaDeleteFile] = []
     for vector in vectors:
-        task = planned[vector.location]
+        task = task_by_file[vector.location]
         file, deletes = task.file(), task.deletes()
         writer.delete(vector.location, _positions(vector), table.specs().get(file.specId()), file.partition())
         if int(deletes.size()):
-            # As with Iceberg's writer, a delete file of several data files stays: a vector takes precedence over it.
+            # As with Iceberg's writer, a delete file for several data files stays: a vector takes precedence over it.
             of_one_file = jvm.org.apache.iceberg.util.ContentFileUtil.isFileScoped
             removed += [delete for delete in listed(deletes) if of_one_file(delete)]
     writer.close()
@@ -271,9 +281,9 @@ def _with_vectors(
 
 
 def _positions(vector: Vector) -> object:
-    """The positions that a task has found, as Iceberg's index of deleted positions."""
+    """The deleted positions of a data file, as an Iceberg `PositionDeleteIndex`."""
     blob = base64.b64decode(vector.blob)
-    # Iceberg's reader needs the description of a delete file. This one describes a file that does not exist.
+    # Iceberg's `deserialize` needs the metadata of a delete file. This one does not exist.
     descriptor = {
         "spec-id": 0, "content": "position-deletes", "file-path": "none", "file-format": "puffin", "partition": [],
         "file-size-in-bytes": len(blob), "record-count": vector.count, "referenced-data-file": vector.location,
@@ -286,13 +296,13 @@ def _positions(vector: Vector) -> object:
 
 
 def size_of(table: JavaTable) -> int:
-    """The bytes of a table's data files, from its newest commit; 0 if the commit does not record them."""
+    """The size of a table's files in bytes, from the summary of its newest commit; 0 if the summary lacks it."""
     snapshot = table.currentSnapshot()
-    return int(texts(snapshot.summary()).get("total-files-size", 0)) if snapshot is not None else 0
+    return int(string_map(snapshot.summary()).get("total-files-size", 0)) if snapshot is not None else 0
 
 
 class _NoEarlierDeletes:
-    """A `java.util.function.Function` that returns no earlier deletes: the tasks have added them already."""
+    """A `java.util.function.Function` that returns no earlier deletes, because the tasks have already added them."""
 
     def apply(self, location: str) -> None:
         return None

@@ -26,12 +26,12 @@ def try_write(
     stored: StructType,
     add: AddFiles,
 ) -> bool:
-    """Writes a batch with the columnar engine; False, with nothing written, if Spark must write the batch.
+    """Writes a batch with the columnar engine; returns False, with nothing written, if Spark must write the batch.
 
     Args:
         pending: The transaction.
         native: The batch.
-        analyzed: The columns after the steps, by Spark's analyzer.
+        analyzed: The columns after the steps, according to Spark's analyzer.
         stored: The columns of the table.
         add: Adds data files to the transaction.
     """
@@ -39,13 +39,13 @@ def try_write(
         native.check_columns(analyzed, stored)
         store = store_of(pending.table, native.catalog)
         target = target_of(pending.spark, pending.table, store, pending.properties, stored)
-        files = native.write(pending.spark, target, store, last_partitions(pending.table))
+        written = native.write(pending.spark, target, store, last_partitions(pending.table))
     except NotNative as reason:
-        native.leave(reason)
+        native.leave_to_spark(reason)
         return False
     try:
-        add(data_files(pending.table, files.files))
+        add(data_files(pending.table, written.files))
     except BaseException:
-        files.delete()
+        written.delete()
         raise
     return True

@@ -1,4 +1,4 @@
-"""A cluster's executors: waits until there is one, and verifies that they see the folders that a pipeline writes."""
+"""Waits for an executor of a cluster, and verifies that the executors see the folders that a pipeline writes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from helios.plan.nodes import Plan
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.types.spark import JavaSparkContext
 
-STORED = "or use a catalog on a storage, such as Catalog.rest(..., storage=Storage.s3(...))"
+STORAGE_ADVICE = "or use a catalog on a storage, such as Catalog.rest(..., storage=Storage.s3(...))"
 EXECUTOR_WAIT = 20.0
-"""Seconds without an executor after which the user is told."""
+"""The number of seconds without an executor after which a message tells the user."""
 
-# The process that ran a task, and its host: processes in containers may have the same id.
+# Expressions for the host and the process that ran a task. Processes in different containers may have the same id.
 PROCESS = (
     "try_reflect('java.net.InetAddress', 'getLocalHost') AS host",
     "try_reflect('java.lang.ProcessHandle', 'current') AS process",
@@ -34,26 +34,26 @@ class Folder:
 
     Args:
         path: The path of the folder.
-        what: The use of the folder, as the beginning of a message.
-        fix: The advice if only the driver sees the folder.
+        purpose: The beginning of a message, which says what the folder is used for.
+        fix: The advice for a folder that only the driver sees.
         where: The line that declared the folder.
     """
 
     path: Path
-    what: str
+    purpose: str
     fix: str
     where: Origin | None
 
 
 class Executors:
-    """Verifies that executors see the folders of a pipeline; later executors are verified before a batch.
+    """Verifies that executors see the folders of a pipeline; those that start later are verified before a batch.
 
     Args:
         spark: The session.
         plan: The pipeline.
         checkpoint: The pipeline's checkpoint.
-        tell: Called with a message when there is no executor: Spark itself waits silently.
-        stopping: Returns True once the wait is to end.
+        tell: Called with a message if there is no executor, for which Spark itself waits silently.
+        stopping: Returns True once the run is stopping, so that the wait ends.
     """
 
     def __init__(
@@ -68,25 +68,25 @@ class Executors:
         self._master = str(spark.sparkContext.master)
         self._tell = tell
         self._stopping = stopping
-        self._known: set[str] = set()
-        self._folders = [] if self._master.startswith("local") else folders(plan, checkpoint)
+        self._verified: set[str] = set()
+        self._folders = [] if self._master.startswith("local") else folders_of(plan, checkpoint)
 
     def verify(self) -> None:
         """Waits for an executor, and verifies executors that have not been verified yet.
 
         Raises:
             ConfigError: An executor does not see a folder.
-            EnvironmentProblem: The driver itself cannot write there.
+            EnvironmentProblem: The driver itself cannot write into a folder.
         """
         if self._master.startswith("local"):
             return
         self._await()
-        if self._stopping() or self._executors() <= self._known:
+        if self._stopping() or self._executors() <= self._verified:
             return
-        reached = [self._reached(folder) for folder in self._folders]
+        processes_by_folder = [self._processes_that_see(folder) for folder in self._folders]
         executors = self._executors()
-        if all(len(processes) >= len(executors) for processes in reached):
-            self._known = executors  # else one was busy or new, and all are verified before the next batch
+        if all(len(processes) >= len(executors) for processes in processes_by_folder):
+            self._verified = executors  # otherwise one was busy or new, and all are verified before the next batch
 
     def _await(self) -> None:
         began, reported = time.monotonic(), False
@@ -107,8 +107,8 @@ class Executors:
         driver = classes().org.apache.spark.SparkEnv.get().blockManager().blockManagerId().hostPort()
         return {str(addresses.apply(i)) for i in range(addresses.size())} - {str(driver)}
 
-    def _reached(self, folder: Folder) -> set[tuple[str, str]]:
-        """The processes that see a file which the driver writes into a folder; each task reads a byte of the file."""
+    def _processes_that_see(self, folder: Folder) -> set[tuple[str, str]]:
+        """The processes that see a file that the driver writes into a folder; each task reads one byte of the file."""
         tasks = 2 * max(self._spark.sparkContext.defaultParallelism, len(self._executors()), 1)
         marker = folder.path / f"helios-shared-{uuid.uuid4().hex}"
         session = self._spark.newSession()
@@ -116,42 +116,43 @@ class Executors:
         try:
             folder.path.mkdir(parents=True, exist_ok=True)
             marker.write_text("\n" * tasks)
-            # A failing task would be tried again, perhaps on an executor that sees the file.
+            # With this option a task without the file does not fail. A failed task would be tried again, perhaps on
+            # an executor that sees the file.
             read = session.read.option("ignoreMissingFiles", "true").text(marker.as_uri())
-            seen = read.selectExpr(*PROCESS).collect()
+            successes = read.selectExpr(*PROCESS).collect()
         except OSError as error:
             raise EnvironmentProblem(
-                f"{folder.what} {folder.path} cannot be written: {error}.", where=folder.where, fix=f"{folder.fix}."
+                f"{folder.purpose} {folder.path} cannot be written: {error}.", where=folder.where, fix=f"{folder.fix}."
             ) from error
         finally:
             marker.unlink(missing_ok=True)
-        if len(seen) < tasks:
+        if len(successes) < tasks:
             hosts = sorted({executor.rpartition(":")[0] for executor in self._executors()})
             raise ConfigError(
-                f"{folder.what} {folder.path}, and not every executor of {self._master} sees what "
-                f"the driver writes there: {tasks - len(seen)} of {tasks} tasks on {', '.join(hosts)} did not. "
+                f"{folder.purpose} {folder.path}, and not every executor of {self._master} sees what "
+                f"the driver writes there: {tasks - len(successes)} of {tasks} tasks on {', '.join(hosts)} did not. "
                 "Nothing was written.",
                 where=folder.where,
                 fix=f"{folder.fix}.",
             )
-        return {(str(row["host"]), str(row["process"])) for row in seen}
+        return {(str(row["host"]), str(row["process"])) for row in successes}
 
 
-def folders(plan: Plan, checkpoint: str) -> list[Folder]:
-    """The folders that executors of a pipeline write: warehouses, and the checkpoint if it lies elsewhere."""
-    written: list[Folder] = []
+def folders_of(plan: Plan, checkpoint: str) -> list[Folder]:
+    """The local folders that the executors of a pipeline write: warehouses, and the checkpoint if it is not in one."""
+    folders: list[Folder] = []
     for catalog in plan.catalogs:
         conf = spark_conf(catalog)
         warehouse = conf.get(f"spark.sql.catalog.{catalog.name}.warehouse", "")
         if kind_of(warehouse) == "local":
-            what = f"catalog {catalog.name!r} ({catalog.type}) keeps its tables in"
-            fix = f"give a folder that every machine sees, as path= or warehouse=, {STORED}"
-            written.append(Folder(_path(warehouse), what, fix, catalog.origin))
-    if kind_of(checkpoint) == "local" and not any(_path(checkpoint).is_relative_to(folder.path) for folder in written):
-        what = f"pipeline {plan.pipeline} keeps its progress in"
+            purpose = f"catalog {catalog.name!r} ({catalog.type}) keeps its tables in"
+            fix = f"give a folder that every machine sees, as path= or warehouse=, {STORAGE_ADVICE}"
+            folders.append(Folder(_path(warehouse), purpose, fix, catalog.origin))
+    if kind_of(checkpoint) == "local" and not any(_path(checkpoint).is_relative_to(folder.path) for folder in folders):
+        purpose = f"pipeline {plan.pipeline} keeps its progress in"
         fix = 'give a place that every machine sees: .checkpoint("/shared/checkpoints/...") or .checkpoint("s3://...")'
-        written.append(Folder(_path(checkpoint), what, fix, plan.declared.sink.origin))
-    return written
+        folders.append(Folder(_path(checkpoint), purpose, fix, plan.declared.sink.origin))
+    return folders
 
 
 def _path(uri: str) -> Path:

@@ -1,4 +1,7 @@
-"""The conf of a session, and the start of its JVM; nothing here imports pyspark, which loads while the JVM starts."""
+"""Builds the conf of a session, and starts its JVM.
+
+This module does not import pyspark, so that pyspark can load while the JVM starts.
+"""
 
 from __future__ import annotations
 
@@ -21,44 +24,47 @@ EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 DRIVER_MEMORY = "spark.driver.memory"
 CALL_SITES = "spark.python.sql.dataFrameDebugging.enabled"
-"""With this setting pyspark sends the Python line of each column to the JVM, which takes ten calls. No message of
-Helios shows that line."""
+"""With this setting pyspark sends the Python line that creates a column to the JVM, which takes ten JVM calls for each
+column. No message of Helios shows that line."""
 JARS = "spark.jars"
 APP = "helios"
 LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 
 STATE = {
-    # State outside the heap; a batch stores only its changes. Spark's default keeps two copies of all state in memory.
+    # RocksDB keeps the state outside of the heap, and a batch stores only its changes. Spark's default provider keeps
+    # two copies of all state in memory.
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # The count of keys, which Helios does not show, takes a look-up before each write.
+    # Spark would count the keys, with a look-up before each write. Helios does not show that count.
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
 }
-"""The state of streams in new checkpoints. An old checkpoint keeps the provider that Spark noted in its offset log."""
+"""Settings of the state store for new checkpoints. An old checkpoint keeps the provider that its offset log names."""
 
 REDACTION = "spark.redaction.regex"
 OPTIONS_REDACTION = "spark.sql.redaction.options.regex"
 
 DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
-    # ${env:X} in SQL text would be expanded by Spark, and could leak a secret into a plan.
+    # Spark would replace ${env:X} in SQL text, which could leak a secret into a plan.
     "spark.sql.variable.substitute": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Spark's own pattern knows no access-key, account.key, connection-string, sas-token, credential or Authorization.
+    # Spark's own pattern lacks access-key, account.key, connection-string, sas-token, credential and Authorization.
     REDACTION: SECRETS,
     **STATE,
 }
 WORKERS = {"spark.python.daemon.module": "helios.spark.session.workers"}
-"""The daemon whose workers survive a SIGTERM to all processes; only for this Python, as another may lack Helios."""
+"""The daemon whose Python workers ignore a SIGTERM. It is set only if the workers use this Python: another may lack
+Helios."""
 
 LOCAL_DEFAULTS = {
-    # A UI that nobody opens takes half a second of every start; [spark.conf] turns it on.
+    # Spark's UI would add half a second to every start; [spark.conf] turns it on.
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Spark's default, 200 state stores per batch, is for clusters; a stream keeps the number it started with.
+    # Spark's default of 200 is meant for clusters: each batch would open 200 state stores. A stream keeps the number of
+    # its first start.
     "spark.sql.shuffle.partitions": "4",
 }
 
@@ -67,15 +73,15 @@ LOG_LEVELS = {"quiet": "OFF", "debug": "WARN"}
 
 @dataclass(frozen=True)
 class Jvm:
-    """A JVM for a session.
+    """The JVM for a session, which may still be starting.
 
     Attributes:
         config: The user's master and conf.
         conf: The conf that the session starts with.
         version: The version of Spark.
-        log: The error output of the JVM; None if the user sees it.
-        starting: The JVM that is starting; None if a JVM runs already, or pyspark starts it.
-        slim: Whether a recipe starts it, without the functions of Spark ML.
+        log: The file with the error output of the JVM; None if the output is shown to the user.
+        starting: The JVM that is starting; None if a JVM runs already, or if pyspark will start it.
+        slim: Whether the JVM was started by a recipe, without the functions of Spark ML.
     """
 
     config: Config
@@ -112,42 +118,43 @@ def launch(
     java_home = java.find_java()
     os.environ.update(java.environment(java_home))
     if _is_local(config):
-        # Without it Spark looks up the name of this machine, and does not start if no DNS knows the name.
+        # Without this variable, Spark looks up the name of this machine, and does not start if DNS does not know it.
         os.environ.setdefault("SPARK_LOCAL_IP", LOCAL_DEFAULTS["spark.driver.host"])
     level = LOG_LEVELS["debug" if debug else "quiet"]
-    faster = class_archive.options(java_home, version) if java_options is None else java_options
+    archive_options = class_archive.options(java_home, version) if java_options is None else java_options
     user_options = config.spark_conf.get(JAVA_OPTIONS, "")
-    options = f'"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}" -Dhelios.log={level} {faster} {user_options}'.strip()
+    log_options = f'"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}" -Dhelios.log={level}'
+    options = f"{log_options} {archive_options} {user_options}".strip()
     conf = {CALL_SITES: str(debug).lower(), **start_conf(config, paths, options)}
     if (python := _python(config)) is not None:
-        # pyspark reads the conf of this setting only under spark-submit. Executors in this process use this
-        # interpreter, whose packages the user's steps import; a cluster's machines may have no such path.
+        # pyspark reads spark.pyspark.python only under spark-submit, so the variable is set, too. Local workers use
+        # this interpreter, whose packages the user's steps import. A cluster's machines may not have this path.
         os.environ.setdefault("PYSPARK_PYTHON", python)
-    log = None if debug else tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the JVM starts
+    log = None if debug else tempfile.TemporaryFile()  # noqa: SIM115 - it stays open while the JVM starts
     if running or gateway.left_to_pyspark():
         return Jvm(config, conf, version, log)
     recipe = class_archive.recipe(java_home, version)
     if recipe is None or not gateway.fits(recipe, config.master, config.spark_conf, paths):
         starting = gateway.by_scripts(folder.parent, arguments(config, conf), log=log)
         return Jvm(config, conf, version, log, starting)
-    del conf[JARS]  # the jars are on the class path; Spark would copy them for its executor, which is the driver
+    del conf[JARS]  # the jars are on the class path already; Spark would copy them again for its executor
     conf = {**LOCAL_FILES, **conf}
     starting = gateway.by_recipe(java_home, recipe, paths, memory=conf[DRIVER_MEMORY], options=options, log=log)
     return Jvm(config, conf, version, log, starting, slim=True)
 
 
 def arguments(config: Config, conf: Mapping[str, str]) -> dict[str, str]:
-    """The arguments of a JVM, without secrets: everybody on the machine can read them. A socket carries the secrets."""
-    own = config.spark_conf.get(REDACTION)
-    shown = {key: value for key, value in conf.items() if not hidden(key, value, own)}
-    return {"spark.master": config.master, "spark.app.name": APP, **shown}
+    """The settings on the command line of a JVM, which everybody can read; secrets go through a socket instead."""
+    user_pattern = config.spark_conf.get(REDACTION)
+    public = {key: value for key, value in conf.items() if not is_hidden(key, value, user_pattern)}
+    return {"spark.master": config.master, "spark.app.name": APP, **public}
 
 
 def start_conf(config: Config, paths: Iterable[Path], java_options: str) -> dict[str, str]:
-    """The conf of a session that is started: the defaults, then the user's."""
+    """The conf with which a session is started; the user's settings override the defaults."""
     conf = {
         **DEFAULTS,
-        # Driver and executors are one process here; Spark's 1 GB is meant for a driver alone.
+        # In local mode the driver is also the executor. Spark's default of 1 GB is meant for a driver alone.
         **({**LOCAL_DEFAULTS, DRIVER_MEMORY: driver_heap().conf} if _is_local(config) else {}),
         JARS: ",".join(str(path) for path in paths),
         "spark.sql.extensions": EXTENSIONS,
@@ -155,13 +162,13 @@ def start_conf(config: Config, paths: Iterable[Path], java_options: str) -> dict
         **config.spark_conf,
         JAVA_OPTIONS: java_options,
     }
-    if (own := config.spark_conf.get(REDACTION)) is not None:
-        conf[REDACTION] = f"{SECRETS}|{own}"  # the user's pattern alone would not cover Helios's secrets
+    if (user_pattern := config.spark_conf.get(REDACTION)) is not None:
+        conf[REDACTION] = f"{SECRETS}|{user_pattern}"  # the user's pattern alone would not match Helios's secrets
     return conf
 
 
 def _python(config: Config) -> str | None:
-    """The executors' Python; None if a cluster's machines have their own."""
+    """The Python for the executors; None if the machines of a cluster have their own."""
     python = config.spark_conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
     return python or (sys.executable if _is_local(config) else None)
 
@@ -170,9 +177,9 @@ def _is_local(config: Config) -> bool:
     return config.master.startswith("local")
 
 
-def hidden(key: str, value: str, own: str | None) -> bool:
-    """True if a setting is a secret, by Helios's pattern or by the user's, which is a Java pattern."""
+def is_hidden(key: str, value: str, user_pattern: str | None) -> bool:
+    """True if a setting is a secret by Helios's pattern, or by the user's Java pattern if Python can read it."""
     try:
-        return key != REDACTION and (is_secret(key, value) or bool(own and re.search(own, key)))
+        return key != REDACTION and (is_secret(key, value) or bool(user_pattern and re.search(user_pattern, key)))
     except re.error:
         return is_secret(key, value)

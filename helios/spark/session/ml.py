@@ -1,7 +1,7 @@
-"""The functions of Spark ML, which a JVM that was started by a recipe gets only when Spark ML is imported.
+"""Registers the functions of Spark ML in a JVM that was started by a recipe, when Spark ML is imported.
 
-Spark registers these functions in every session, by Scala's reflection, which takes half a second of each start. No SQL
-text can call these internal functions, only `pyspark.ml`.
+Spark itself registers these functions in every session, by Scala's reflection, which adds half a second to each start.
+The functions are internal: only `pyspark.ml` calls them, and no SQL text can.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PACKAGES = ("pyspark.ml", "pyspark.mllib")
 
 
 class _OnImport(importlib.abc.MetaPathFinder):
-    """An import hook that finds no module, but adds the functions before a package of Spark ML is imported."""
+    """An import hook that adds the functions before a package of Spark ML is imported. It never finds a module."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         if fullname in PACKAGES:
@@ -28,7 +28,7 @@ _ON_IMPORT = _OnImport()
 
 
 def add_when_imported() -> None:
-    """Adds the functions now, if Spark ML is imported, else as soon as it is."""
+    """Adds the functions now if Spark ML is already imported; otherwise as soon as it is imported."""
     if any(package in sys.modules for package in PACKAGES):
         add()
     if _ON_IMPORT not in sys.meta_path:

@@ -1,4 +1,4 @@
-"""The Spark session: its jars and conf before it starts, its catalogs afterwards."""
+"""Starts, connects to and clones Spark sessions, and sets the conf of catalogs in them."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ from helios.spark.session.ml import add_when_imported
 
 def components_of(plans: Iterable[Plan]) -> tuple[str, ...]:
     """The jar components that plans need together."""
-    return tuple(dict.fromkeys(c for plan in plans for c in plan.components))
+    return tuple(dict.fromkeys(component for plan in plans for component in plan.components))
 
 
 def start(
     config: Config, components: Sequence[str], *, debug: bool = False, java_options: str | None = None
 ) -> SparkSession:
-    """Starts a session, or returns the running one, with Iceberg's extensions and the jars of the components.
+    """Starts a session with Iceberg's extensions and the jars of the components, or returns the running session.
 
     Args:
         config: Master and conf.
@@ -74,7 +74,7 @@ def connect(jvm: Jvm) -> SparkSession:
         EnvironmentProblem: Spark does not start.
     """
     if jvm.log is not None:
-        # pyspark writes every failed query's Java stack trace to stderr, as JSON.
+        # pyspark writes the Java stack trace of every failed query to stderr, as JSON.
         logging.getLogger("SQLQueryContextLogger").disabled = True
     conf = _conf(jvm.config.master, jvm.conf)
     acknowledge_at_once()
@@ -84,11 +84,11 @@ def connect(jvm: Jvm) -> SparkSession:
                 SparkContext._ensure_initialized(gateway=gateway(jvm), conf=conf)
             started = SparkSession.builder.config(conf=conf).getOrCreate()
         except (RuntimeError, OSError, PySparkException, Py4JError) as error:
-            why = cause(error, _lines(jvm.log))
+            reason = cause(error, _lines(jvm.log))
             raise EnvironmentProblem(
-                f"Spark {jvm.version} did not start on master {jvm.config.master}: {why}",
+                f"Spark {jvm.version} did not start on master {jvm.config.master}: {reason}",
                 fix="give this machine's name an address, as in /etc/hosts, or set SPARK_LOCAL_IP."
-                if "UnknownHostException" in why
+                if "UnknownHostException" in reason
                 else "run `helios doctor`; `--debug` shows Spark's own log.",
             ) from error
     if jvm.slim:
@@ -99,12 +99,12 @@ def connect(jvm: Jvm) -> SparkSession:
 
 
 def gateway(jvm: Jvm) -> JavaGateway:
-    """pyspark's gateway to a JVM."""
+    """Connects pyspark's gateway to a JVM; starts the JVM if it is not starting yet."""
     if jvm.starting is None:
         public = SparkConf().setAll(list(arguments(jvm.config, jvm.conf).items()))
         return launch_gateway(public, {"stderr": jvm.log} if jvm.log else None)  # type: ignore[no-untyped-call]
     port, secret = jvm.starting.connection()
-    # pyspark finds a running JVM by these variables.
+    # pyspark connects to the JVM that these variables describe.
     variables = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
     os.environ.update(variables)
     try:
@@ -117,7 +117,7 @@ def gateway(jvm: Jvm) -> JavaGateway:
 
 
 def _lines(log: IO[bytes] | None) -> list[str]:
-    """The lines that a JVM has written, without empty lines."""
+    """The lines that a JVM has written into a log, without empty lines."""
     if log is None:
         return []
     log.seek(0)
@@ -125,7 +125,7 @@ def _lines(log: IO[bytes] | None) -> list[str]:
 
 
 def stop(session: SparkSession) -> None:
-    """Stops a session; does nothing if its JVM has ended, which the run reports."""
+    """Stops a session; does nothing if its JVM has ended, because the run reports that."""
     try:
         session.stop()
     except NO_ANSWER:
@@ -138,7 +138,7 @@ def _conf(master: str, conf: Mapping[str, str]) -> SparkConf:
 
 
 def cause(error: Exception, log: Sequence[str]) -> str:
-    """The line that explains a failed start: from the JVM's output, else from the error's text."""
+    """The line that explains a failed start: from the output of the JVM, or otherwise from the error's text."""
     lines = [*log, *str(error).splitlines()]
     errors = [line for line in lines if "Exception" in line or "Error:" in line]
     if errors and "ExceptionInInitializerError" in errors[0]:  # this error does not name its cause
@@ -148,7 +148,10 @@ def cause(error: Exception, log: Sequence[str]) -> str:
 
 
 def declare_catalogs(session: SparkSession, plans: Iterable[Plan]) -> None:
-    """Sets the conf of the plans' catalogs, checkpoints and folders in a session, where no process list shows it."""
+    """Sets the conf of the plans' catalogs, checkpoints and folders in a running session.
+
+    The conf may contain secrets, which a list of processes would show if the JVM got them as arguments.
+    """
     plans = list(plans)
     for catalog in {catalog.name: catalog for plan in plans for catalog in plan.catalogs}.values():
         prepare(catalog)
@@ -168,19 +171,19 @@ def declare_catalogs(session: SparkSession, plans: Iterable[Plan]) -> None:
 
 
 CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
-"""The setting of the class by which Spark writes a checkpoint. With Spark's default class, Hadoop starts eight
-processes (`readlink`) for each local file; the class that Spark has for S3 makes the same renames without them."""
+"""The setting of the class with which Spark writes a checkpoint. With Spark's default class, Hadoop starts eight
+processes (`readlink`) for each local file. The class `plain_checkpoint` does the same renames without them."""
 
-_CHECKPOINT_CONF: dict[str, dict[str, str]] = {}
-"""The conf that this process last used, by the root of a checkpoint's file system."""
+_HADOOP_CONF: dict[str, dict[str, str]] = {}
+"""The conf that this process last used for a file system, by the root of the file system."""
 
 
 def _renew_client(session: SparkSession, location: str, conf: dict[str, str]) -> None:
-    """Closes Hadoop's client of a file system whose credentials have changed: it would use the old credentials."""
+    """Closes Hadoop's client of a file system if its conf has changed: it would go on to use the old credentials."""
     parts = urlsplit(location)
     root = f"{parts.scheme}://{parts.netloc}/"
-    former = _CHECKPOINT_CONF.get(root)
-    _CHECKPOINT_CONF[root] = conf
+    former = _HADOOP_CONF.get(root)
+    _HADOOP_CONF[root] = conf
     if former is not None and former != conf:
         path: JavaPath = classes().org.apache.hadoop.fs.Path(root)
         java_session: JavaSparkSession = session._jsparkSession
@@ -199,7 +202,7 @@ def declare_catalog(session: SparkSession, catalog: Catalog) -> None:
 
 
 def _redact(session: SparkSession, keys: Sequence[str]) -> None:
-    """Makes Spark hide the values of these settings in its pages and logs."""
+    """Makes Spark hide the values of these settings in its UI and logs."""
     names = [re.escape(key) for key in keys]
 
     def extended(pattern: str) -> str:
@@ -209,23 +212,23 @@ def _redact(session: SparkSession, keys: Sequence[str]) -> None:
         return
     session.conf.set(OPTIONS_REDACTION, extended(session.conf.get(OPTIONS_REDACTION) or "(?i)url"))
     java_session: JavaSparkSession = session._jsparkSession
-    context = java_session.sparkContext().conf()
-    if context.getBoolean("spark.eventLog.enabled", False):
-        # The event log has every job's settings, and redacts only settings that are in the context's own conf, too.
-        context.set(REDACTION, extended(context.get(REDACTION, SECRETS)))
+    context_conf = java_session.sparkContext().conf()
+    if context_conf.getBoolean("spark.eventLog.enabled", False):
+        # The event log contains the settings of every job, but redacts only those that are also in the context's conf.
+        context_conf.set(REDACTION, extended(context_conf.get(REDACTION, SECRETS)))
         for key in keys:
-            context.setIfMissing(key, "***")
+            context_conf.setIfMissing(key, "***")
 
 
 def for_run(config: Config, plans: Sequence[Plan], given: SparkSession | None) -> SparkSession:
-    """A session for a run from Python: a clone of the given or the active session, else a new session.
+    """A session for a run that Python starts: a clone of the user's or the active session, or else a new session.
 
-    Each run has its own session, because Spark would keep an earlier run's catalog of the same name.
+    Each run gets its own session, because Spark would keep an earlier run's catalog of the same name.
 
     Args:
-        config: Master and conf of a new session.
+        config: The master and the conf, if a new session is started.
         plans: The pipelines of the run.
-        given: The user's session; None for the active one.
+        given: The user's session; None to use the active session.
     """
     active = given or SparkSession.getActiveSession()
     if active is not None:
@@ -236,7 +239,7 @@ def for_run(config: Config, plans: Sequence[Plan], given: SparkSession | None) -
 
 
 def clone(session: SparkSession, plans: Sequence[Plan]) -> SparkSession:
-    """A clone of the user's session, with the catalogs of the plans; the user's own session is not altered.
+    """A clone of the user's session with the catalogs of the plans; the user's own session is not changed.
 
     Raises:
         EnvironmentProblem: The session lacks Iceberg's extensions.
@@ -251,6 +254,7 @@ def clone(session: SparkSession, plans: Sequence[Plan]) -> SparkSession:
     for key in ("spark.sql.session.timeZone", "spark.sql.variable.substitute"):
         cloned.conf.set(key, DEFAULTS[key])
     conf = cloned._jsparkSession.sessionState().conf()
-    for key in (key for key in STATE if not conf.contains(key)):
-        cloned.conf.set(key, STATE[key])
+    for key, value in STATE.items():
+        if not conf.contains(key):
+            cloned.conf.set(key, value)
     return cloned

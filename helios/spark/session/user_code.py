@@ -1,4 +1,4 @@
-"""Sends the user's code to executors, which have neither the script nor its folder."""
+"""Sends the user's code to executors, which do not have the script and its folder."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 def ship(module: ModuleType, spark: SparkSession) -> list[str]:
-    """Makes functions of a script, and of the modules beside it that it has imported, be pickled by value.
+    """Makes pickle send the functions of a script by value, and also those of the modules in its folder.
 
-    Modules beside the script that a function imports only when it runs are sent to the executors as files.
+    This works for modules that are imported already. Modules in the folder that a function imports only when it runs
+    are sent to the executors as files.
 
     Args:
         module: The script's module, present in `sys.modules`.
@@ -31,29 +32,29 @@ def ship(module: ModuleType, spark: SparkSession) -> list[str]:
         The names of the modules that are pickled by value.
     """
     folder = os.path.dirname(os.path.abspath(module.__file__ or "")) + os.sep
-    beside = [m for m in list(sys.modules.values()) if m is not module and _lies_in(m, folder)]
-    for own in (module, *beside):
-        cloudpickle.register_pickle_by_value(own)  # type: ignore[no-untyped-call]
-    loaded = {Path(str(m.__file__)) for m in beside}
+    neighbors = [m for m in list(sys.modules.values()) if m is not module and _lies_in(m, folder)]
+    for user_module in (module, *neighbors):
+        cloudpickle.register_pickle_by_value(user_module)  # type: ignore[no-untyped-call]
+    loaded = {Path(str(m.__file__)) for m in neighbors}
     script = Path(str(module.__file__))
     files = reachable(script, Path(folder)) if script.suffix == ".py" else []  # a YAML file has no functions
     if not loaded.issuperset(files):
         spark.sparkContext.addPyFile(str(_archive(files, Path(folder), Path(str(spark.sparkContext._temp_dir)))))
-    return [module.__name__, *(m.__name__ for m in beside)]
+    return [module.__name__, *(m.__name__ for m in neighbors)]
 
 
 def ship_declared(file: str, spark: SparkSession) -> None:
-    """Ships the module that declares a pipeline, as `ship` does; does nothing if tasks run in this process.
+    """Ships the module that declares a pipeline, as `ship` does; does nothing if the tasks run on this machine.
 
     Args:
-        file: The module's file, or a notebook's name for a cell, whose functions are always pickled by value.
+        file: The module's file, or the name of a notebook's cell, whose functions are pickled by value in any case.
         spark: The session.
     """
     if str(spark.sparkContext.master).startswith("local"):
         return
     for module in list(sys.modules.values()):
-        own = getattr(module, "__file__", None)
-        if own and os.path.abspath(own) == os.path.abspath(file) and sys.modules.get(module.__name__) is module:
+        path = getattr(module, "__file__", None)
+        if path and os.path.abspath(path) == os.path.abspath(file) and sys.modules.get(module.__name__) is module:
             ship(module, spark)
             return
 
@@ -62,13 +63,13 @@ def _lies_in(module: ModuleType, folder: str) -> bool:
     file = getattr(module, "__file__", None)
     if not isinstance(file, str) or not file.startswith(folder) or sys.modules.get(module.__name__) is not module:
         return False
-    # An environment or a checkout of Helios may lie in the script's folder.
+    # The script's folder may contain a virtual environment or a checkout of Helios.
     installed = any(part in _INSTALLED for part in file[len(folder) :].split(os.sep))
     return not installed and module.__name__.split(".", maxsplit=1)[0] not in (_PACKAGE, "__main__")
 
 
 def reachable(script: Path, folder: Path) -> list[Path]:
-    """The files beside a script that it may import, directly or through other files; all modules of a package."""
+    """The files in a folder that a script may import, directly or through other files; all modules of each package."""
     files: dict[Path, None] = {}
     pending = [script]
     while pending:
@@ -83,7 +84,7 @@ def _imported(file: Path) -> Iterator[str]:
     try:
         nodes = list(ast.walk(ast.parse(file.read_bytes())))
     except (OSError, SyntaxError, ValueError):
-        return  # the import itself raises the error
+        return  # the import itself will raise the error
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
@@ -102,9 +103,9 @@ def _files(folder: Path, name: str) -> list[Path]:
 
 
 def _archive(files: list[Path], folder: Path, into: Path) -> Path:
-    """A zip of files, named by the hash of their content, because Spark adds only one archive of a name."""
-    content = hashlib.sha256(b"".join(str(f).encode() + f.read_bytes() for f in files)).hexdigest()[:16]
-    archive = into / f"helios-{content}.zip"
+    """A zip archive of files. Its name has a hash of their content, because Spark adds only one archive per name."""
+    content_hash = hashlib.sha256(b"".join(str(f).encode() + f.read_bytes() for f in files)).hexdigest()[:16]
+    archive = into / f"helios-{content_hash}.zip"
     with zipfile.ZipFile(archive, "w", strict_timestamps=False) as zipped:
         for file in files:
             zipped.write(file, file.relative_to(folder).as_posix())

@@ -1,7 +1,7 @@
-"""pyspark's daemon of Python workers, which keeps running on a SIGTERM to all processes of a service.
+"""The daemon of pyspark's Python workers, changed so that it and its workers ignore a SIGTERM.
 
-systemd sends a SIGTERM to all processes of a unit. The run ends after its batch, and the batch needs the workers. The
-workers end with the JVM, whose pipe they read. Spark runs this module as `spark.python.daemon.module`.
+systemd sends a SIGTERM to all processes of a unit. The run then finishes its batch, and the batch needs the workers.
+The workers end with the JVM, because they read from its pipe. Spark runs this module as `spark.python.daemon.module`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Handler = Callable[[int, FrameType | None], object] | int | None
 
 
 def _do_nothing(number: int, frame: FrameType | None) -> None:
-    """A handler that does nothing; processes that the user's functions start would inherit an ignored signal."""
+    """A handler that does nothing. SIG_IGN is no alternative: processes that user functions start would inherit it."""
 
 
 class _Signals:
-    """The module `signal`, as pyspark's daemon and its workers see it."""
+    """A substitute for the module `signal` that pyspark's daemon and its workers use."""
 
     def __getattr__(self, name: str) -> object:
         return getattr(signal, name)
@@ -31,6 +31,6 @@ class _Signals:
 
 
 if __name__ == "__main__":
-    gc.freeze()  # a worker collects garbage after each task; imported modules need not be searched
+    gc.freeze()  # a worker collects garbage after each task; this keeps imported modules out of the search
     daemon.signal = _Signals()  # type: ignore[attr-defined, assignment]
     daemon.manager()  # type: ignore[no-untyped-call]

@@ -14,7 +14,7 @@ from helios.native.program import NotNative
 from helios.plan.native.upserts import check_mode, columns_of
 from helios.spark.iceberg.merge_scope import Bound, MergeScope
 from helios.spark.jvm.sql import quoted
-from helios.spark.native.upsert import KeyBounds, Keyed, try_upsert
+from helios.spark.native.upsert import KeyBounds, UpsertKeys, try_upsert
 from helios.spark.sinks import merge
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ def upsert(batch: ModeBatch[Upsert], native: NativeBatch) -> Callable[[Transacti
         if {(field.name, field.dataType) for field in schema} != batch.stored_columns:
             raise NotNative("the columns of the batch are not those of the table")
     except NotNative as reason:
-        native.leave(reason)
+        native.leave_to_spark(reason)
         return None
     stored = batch.stored().schema
-    keyed = Keyed(keys, order, lambda rows, ends: _scope(batch, keys, rows, ends))
+    keyed = UpsertKeys(keys, order, lambda rows, ends: _scope(batch, keys, rows, ends))
     return lambda pending: try_upsert(pending, native, schema, stored, keyed)
 
 

@@ -89,7 +89,7 @@ class NativeRows(Built):
         if self._built is None:
             self._built = self._build()
             if self.native is not None:
-                self.native.counted.append(True)  # Spark counts the files that it plans
+                self.native.files_counted.append(True)  # Spark counts the files that it plans
         return self._built
 
     @property

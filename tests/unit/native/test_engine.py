@@ -23,7 +23,7 @@ from helios.native.program import NotNative, Program
 from helios.native.work import Column, Partition, Sort, Target, Work
 from helios.plan.native.steps import program_of
 from helios.plan.typing.schema import from_arrow
-from helios.spark.native.spread import shared
+from helios.spark.native.spread import divide
 from helios.spark.native.stores import Store
 
 pytestmark = pytest.mark.promise("engine")
@@ -295,7 +295,7 @@ def test_what_is_not_certain_stays_with_spark(step: Any, reason: str) -> None:
 
 
 def test_shares_and_places() -> None:
-    assert shared([], 4) == []
+    assert divide([], 4) == []
     with pytest.raises(NotNative, match="files are on s3, and the table is not"):
         Store().path("s3://bucket/a.parquet")
     with pytest.raises(NotNative, match="has a \\? or #"):

@@ -123,7 +123,7 @@ def test_counts_are_those_of_the_engine_that_has_written_the_batch() -> None:
     built = Built(None, native)  # type: ignore[arg-type]
     assert built.dropped() == 0
     for _ in range(2):
-        native.count([{"dropped": 2}, {"dropped": 3}])
+        native.count_dropped([{"dropped": 2}, {"dropped": 3}])
     assert built.dropped() == 5
-    native.leave(NotNative("a reason"))
+    native.leave_to_spark(NotNative("a reason"))
     assert (built.dropped(), reasons) == (0, ["a reason"])

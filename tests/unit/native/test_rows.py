@@ -47,9 +47,9 @@ def test_rows_are_built_once_and_where_they_are_asked_for() -> None:
     session: Any = object()
     native = NativeBatch(None, Program((), (), ()), None, True, lambda _: None)  # type: ignore[arg-type]
     rows = NativeRows(native, COLUMNS, session, build)
-    native.count([{"dropped": 4}])
+    native.count_dropped([{"dropped": 4}])
     assert (rows.schema, rows.session, rows.native, rows.dropped()) == (COLUMNS, session, native, 4)
-    native.leave(NotNative("a reason"))
+    native.leave_to_spark(NotNative("a reason"))
     assert (rows.dropped(), built) == (0, [])
     assert rows.df is rows.df
     assert (len(built), rows.rejected, rows.dropped()) == (1, built[0].rejected, 5)

@@ -107,7 +107,7 @@ def read_state(
         rows = add_position(df, df.columns) if add_position else df.select("*")
         if has_mapping(table):
             return without_pushed(rows, frozenset(names_by_id(table.schema()).values()))
-        return without_pushed(rows, overflow.unordered(table, [retained] if retained is not None else []))
+        return without_pushed(rows, overflow.unordered_columns(table, [retained] if retained is not None else []))
     tasks = plan_tasks(spark, table.newScan().useSnapshot(snapshot))
     names = spark_schema(spark, table).names
     if not tasks.size():

@@ -206,14 +206,14 @@ class SnapshotReader:
 
     def _without_unordered(self, table: JavaTable, delta: SnapshotDelta, condition: JavaExpression) -> JavaExpression:
         """The condition without its <, <=, > and >= on columns whose partition values do not sort as the columns do."""
-        if not overflow.compares_by_order(condition, overflow.bounded(table)):
+        if not overflow.compares_by_order(condition, overflow.ordered_ranges(table)):
             return condition
         history = History(table, table.snapshot(delta.snapshot))
         if delta.state:  # the manifests of the state itself list all of its files
-            return overflow.without_order(condition, overflow.unordered(table, islice(history, 1)))
+            return overflow.without_order(condition, overflow.unordered_columns(table, islice(history, 1)))
         # For new snapshots, only the manifests that each one added.
         new = takewhile(lambda snapshot: snapshot.snapshotId() != delta.after, history)
-        return overflow.without_order(condition, overflow.unordered(table, new, added=True))
+        return overflow.without_order(condition, overflow.unordered_columns(table, new, added=True))
 
     def _condition(self, table: JavaTable) -> JavaExpression | None:
         """The predicates as an Iceberg expression, cached per schema."""

@@ -1,1 +1,1 @@
-"""The JVM's objects as Python sees them through py4j: the methods that Helios calls, with their types."""
+"""Types of the JVM objects that Python reaches through py4j; they declare the methods that Helios calls."""

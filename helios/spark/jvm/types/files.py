@@ -83,7 +83,7 @@ class JavaDeleteFile(JavaContentFile, Protocol):
     def referencedDataFile(self) -> str | None: ...
 
     def contentOffset(self) -> int | None:
-        """Where a deletion vector begins in its file; None for other deletes."""
+        """The offset of a deletion vector in its file; None for other deletes."""
 
 
 class JavaFieldSummary(JavaObject, Protocol):
@@ -99,7 +99,7 @@ class JavaManifestFile(JavaObject, Protocol):
     """An `org.apache.iceberg.ManifestFile`."""
 
     def snapshotId(self) -> int | None:
-        """The snapshot that added the manifest."""
+        """The id of the snapshot that added the manifest."""
 
     def partitionSpecId(self) -> int: ...
 
@@ -126,7 +126,7 @@ class JavaManifestEntry(JavaObject, Protocol):
 
 
 class JavaManifestEntries(JavaObject, Protocol):
-    """An iterable of entries that is its own iterator; each step returns the same object with other values."""
+    """An iterable of entries that is its own iterator. Each step returns the same object with new values."""
 
     def iterator(self) -> JavaManifestEntries: ...
 
@@ -161,7 +161,7 @@ class JavaFileIO(JavaObject, Protocol):
     def properties(self) -> JavaMap[str, str]: ...
 
     def credentials(self) -> JavaList[JavaObject]:
-        """Storage keys from the catalog's server; not every client has the method."""
+        """Storage credentials from the catalog's server; not every client has this method."""
 
 
 # scans

@@ -51,7 +51,7 @@ class JavaFileSystem(JavaObject, Protocol):
     def getScheme(self) -> str: ...
 
     def getRawFileSystem(self) -> JavaFileSystem:
-        """The file system without checksums below a local file system."""
+        """The file system without checksums that underlies Hadoop's local file system."""
 
     def makeQualified(self, path: JavaPath) -> JavaPath: ...
 

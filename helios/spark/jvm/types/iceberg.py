@@ -94,7 +94,7 @@ class JavaPartitionSpec(JavaObject, Protocol):
 
 
 class JavaPartitionSpecBuilder(JavaObject, Protocol):
-    """An `org.apache.iceberg.PartitionSpec.Builder`; a method of each transform adds a field."""
+    """An `org.apache.iceberg.PartitionSpec.Builder`; it has a method for each transform, which adds a field."""
 
     def caseSensitive(self, sensitive: bool) -> Self: ...
 
@@ -145,7 +145,7 @@ class JavaSnapshot(JavaObject, Protocol):
         """The first row id that the snapshot assigned, in format v3."""
 
     def addedRows(self) -> int | None:
-        """How many row ids the snapshot assigned, in format v3."""
+        """The number of row ids that the snapshot assigned, in format v3."""
 
     def allManifests(self, io: JavaFileIO) -> JavaList[JavaManifestFile]: ...
 
@@ -209,7 +209,7 @@ class JavaTableMetadata(JavaObject, Protocol):
     def property(self, name: str, default: str) -> str: ...
 
     def replaceProperties(self, properties: JavaMap[str, str]) -> JavaTableMetadata:
-        """The same state with other properties; nothing is committed."""
+        """The same metadata with other properties; nothing is committed."""
 
 
 class JavaTableOperations(JavaObject, Protocol):

@@ -133,7 +133,7 @@ class JavaMap(JavaObject, Protocol[K, V]):
     def __len__(self) -> int: ...
 
     def values(self) -> Iterable[V]:
-        """Py4J's own loop over the map."""
+        """The values; py4j itself loops over the map."""
 
     def put(self, key: K, value: V) -> V | None: ...
 

@@ -17,7 +17,7 @@ class JavaDataType(JavaObject, Protocol):
     def json(self) -> str: ...
 
     def defaultSize(self) -> int:
-        """The approximate bytes of a value."""
+        """The approximate size of a value in bytes."""
 
     def asNullable(self) -> JavaDataType: ...
 
@@ -203,7 +203,7 @@ class JavaQueryExecution(JavaObject, Protocol):
     def analyzed(self) -> JavaLogicalPlan: ...
 
     def withCachedData(self) -> JavaLogicalPlan:
-        """The plan, in which each persisted DataFrame is a leaf."""
+        """The plan, with a leaf in place of each cached DataFrame."""
 
     def commandExecuted(self) -> JavaLogicalPlan:
         """The plan; a `CommandResult` for a command, which this call runs unless it has run before."""

@@ -1,4 +1,4 @@
-"""Iceberg's changes of a table: transactions, the operations that make snapshots, and updates of metadata."""
+"""Iceberg's changes of a table: transactions, the operations that create snapshots, and updates of metadata."""
 
 from __future__ import annotations
 
@@ -92,10 +92,10 @@ class JavaRowDelta(JavaRowChange, Protocol):
     def removeDeletes(self, file: JavaDeleteFile) -> Self: ...
 
     def validateDataFilesExist(self, locations: JavaIterable[str]) -> Self:
-        """The commit fails if a rewrite has removed one of these files."""
+        """Makes the commit fail if a rewrite has removed one of these files."""
 
     def validateDeletedFiles(self) -> Self:
-        """The commit also fails if a delete has removed one of those files."""
+        """Makes the commit also fail if a delete has removed one of the files of `validateDataFilesExist`."""
 
     def validateNoConflictingDeleteFiles(self) -> Self: ...
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from helios.spark.iceberg.overflow import MICROS_PER_HOUR, NOWHERE, ordered
+from helios.spark.iceberg.overflow import MICROS_PER_HOUR, NEVER_ORDERED, ordered_range
 
 pytestmark = pytest.mark.promise("pushdown")
 
@@ -48,12 +48,12 @@ def near(kind: str) -> st.SearchStrategy[int]:
 def test_values_that_are_held_have_partitions_in_their_order(kind_and_values: tuple[str, int, int], width: int) -> None:
     kind, one, other = kind_and_values
     bits = BITS[kind]
-    known = ordered(kind, f"truncate[{width}]")
+    known = ordered_range(kind, f"truncate[{width}]")
     low, high = sorted((one, other))
     first, last = truncated(low, width, bits), truncated(high, width, bits)
     if known is None or (known.holds(low) and known.holds(high)):
         assert first <= last
-    elif known is not NOWHERE:
+    elif known is not NEVER_ORDERED:
         # The partition of a value that is not held is one by which a manifest is known to hold such values.
         for value in (low, high):
             place = truncated(value, width, bits)
@@ -65,7 +65,7 @@ def test_values_that_are_held_have_partitions_in_their_order(kind_and_values: tu
 @example(one=-(1 << 31) * MICROS_PER_HOUR, other=-(1 << 31) * MICROS_PER_HOUR - 1)
 @example(one=(1 << 63) - 1, other=-(1 << 63))
 def test_hours_that_are_held_are_in_their_order(one: int, other: int) -> None:
-    known = ordered("timestamptz", "hour")
+    known = ordered_range("timestamptz", "hour")
     assert known is not None
     low, high = sorted((one, other))
     hours = {value: wrapped(value // MICROS_PER_HOUR, 32) for value in (low, high)}
