@@ -33,7 +33,7 @@ def context_for(origin_file: str, catalogs: dict[str, Catalog] | None = None, pr
 def catalogs_in(flow: Flow, sink: IcebergSink | None = None) -> dict[str, Catalog]:
     """The `Catalog` values in the sources and the sink of a pipeline, by name."""
     references = [inner.source.reference for inner in flows(flow)]
-    catalogs = [reference[1] for reference in references if reference is not None]
+    catalogs = [catalog for _, catalog in filter(None, references)]
     if sink is not None:
         catalogs.append(sink.catalog)
     return {catalog.name: catalog for catalog in catalogs if isinstance(catalog, Catalog)}

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from helios.errors import RunError
 
-READY = 30.0
+START_SECONDS = 30.0
 """Seconds that a server may take to start."""
 
 
@@ -60,7 +60,7 @@ class ServerThread:
             RunError: The server did not start.
         """
         self._thread.start()
-        deadline = time.monotonic() + READY
+        deadline = time.monotonic() + START_SECONDS
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > deadline:
                 raise RunError(f"{what} did not start.")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 # With the cache on, a session does not see the writes of foreachBatch, which runs in a clone of the session.
-_EVERY_CATALOG: dict[str, Value] = {"cache-enabled": "false"}
+_COMMON_SETTINGS: dict[str, Value] = {"cache-enabled": "false"}
 _OVERRIDABLE = (
     "rest.client.",
     "glue.max-retries",
@@ -57,8 +57,12 @@ def java_properties(catalog: Catalog) -> dict[str, str]:
 
 def pyiceberg_properties(catalog: Catalog) -> dict[str, str]:
     """The properties of PyIceberg's catalog, with secrets in clear: never to be shown."""
-    first = replicas(catalog)[0]
-    merged = {**_storage_properties(first), **CATALOGS[catalog.type].pyiceberg(first), **_properties(catalog)}
+    first_replica = replicas(catalog)[0]
+    merged = {
+        **_storage_properties(first_replica),
+        **CATALOGS[catalog.type].pyiceberg(first_replica),
+        **_properties(catalog),
+    }
     return _revealed(merged)
 
 
@@ -80,12 +84,12 @@ def storage_of(catalog: Catalog) -> Storage | None:
     """The storage of a catalog: the declared one, else that of its warehouse with the default credentials."""
     if catalog.storage is not None:
         return catalog.storage
-    kind = kind_of(warehouse(catalog) or "")
-    if kind in (None, "local"):
+    storage_type = kind_of(warehouse(catalog) or "")
+    if storage_type in (None, "local"):
         return None
     account = urlsplit(warehouse(catalog) or "").hostname or ""
-    options = (("account", account.split(".")[0]),) if kind == "adls" else ()
-    return Storage(kind, options, catalog.origin)
+    options = (("account", account.split(".")[0]),) if storage_type == "adls" else ()
+    return Storage(storage_type, options, catalog.origin)
 
 
 def components(catalog: Catalog) -> tuple[str, ...]:
@@ -115,8 +119,8 @@ def warehouse(catalog: Catalog) -> str | None:
 def own_keys(catalog: Catalog) -> frozenset[str]:
     """The properties that Helios sets itself, and that a user's `properties` cannot change."""
     row = CATALOGS[catalog.type]
-    first = replicas(catalog)[0]
-    keys = {*row.spark(first), *row.pyiceberg(first), *_EVERY_CATALOG}
+    first_replica = replicas(catalog)[0]
+    keys = {*row.spark(first_replica), *row.pyiceberg(first_replica), *_COMMON_SETTINGS}
     return frozenset(key for key in keys if not key.startswith(_OVERRIDABLE))
 
 
@@ -169,8 +173,8 @@ def hadoop_uri(uri: str) -> str:
         >>> hadoop_uri("s3://bucket/lake"), hadoop_uri("/data/lake")
         ('s3a://bucket/lake', '/data/lake')
     """
-    kind, parts = kind_of(uri), urlsplit(uri)
-    scheme = STORAGES[kind].schemes.get(parts.scheme) if kind else None
+    storage_type, parts = kind_of(uri), urlsplit(uri)
+    scheme = STORAGES[storage_type].schemes.get(parts.scheme) if storage_type else None
     return urlunsplit(parts._replace(scheme=scheme)) if scheme and scheme != parts.scheme else uri
 
 
@@ -181,8 +185,8 @@ def checkpoint_components(location: str) -> tuple[str, ...]:
         >>> checkpoint_components("s3a://bucket/progress"), checkpoint_components("/data/progress")
         (('s3a',), ())
     """
-    kind = kind_of(location)
-    return STORAGES[kind].checkpoints if kind else ()
+    storage_type = kind_of(location)
+    return STORAGES[storage_type].checkpoints if storage_type else ()
 
 
 def object_components(location: str) -> tuple[str, ...]:
@@ -192,8 +196,8 @@ def object_components(location: str) -> tuple[str, ...]:
         >>> object_components("s3a://bucket/in"), object_components("/data/in")
         (('aws', 's3a'), ())
     """
-    kind = kind_of(location)
-    return (*STORAGES[kind].components, *STORAGES[kind].checkpoints) if kind else ()
+    storage_type = kind_of(location)
+    return (*STORAGES[storage_type].components, *STORAGES[storage_type].checkpoints) if storage_type else ()
 
 
 def hadoop_conf(location: str, catalogs: Iterable[Catalog], storage: Storage | None = None) -> dict[str, str]:
@@ -206,8 +210,8 @@ def hadoop_conf(location: str, catalogs: Iterable[Catalog], storage: Storage | N
         storage: The storage to use instead of the catalogs' storages.
     """
     storage = storage or _storage_at(location, catalogs)
-    place = urlsplit(location).netloc
-    return _revealed(STORAGES[storage.type].hadoop(storage, place)) if storage else {}
+    bucket = urlsplit(location).netloc
+    return _revealed(STORAGES[storage.type].hadoop(storage, bucket)) if storage else {}
 
 
 def no_checkpoint(location: str, catalogs: Iterable[Catalog]) -> str | None:
@@ -217,26 +221,26 @@ def no_checkpoint(location: str, catalogs: Iterable[Catalog]) -> str | None:
 
 
 def _storage_at(location: str, catalogs: Iterable[Catalog]) -> Storage | None:
-    kind = kind_of(location)
-    if kind is None or not STORAGES[kind].checkpoints:
+    storage_type = kind_of(location)
+    if storage_type is None or not STORAGES[storage_type].checkpoints:
         return None
     bucket = urlsplit(location).netloc
     # False sorts before True: the catalogs whose warehouse is in the same bucket come first.
     for catalog in sorted(catalogs, key=lambda catalog: urlsplit(warehouse(catalog) or "").netloc != bucket):
         storage = storage_of(catalog)
-        if storage is not None and storage.type == kind:
+        if storage is not None and storage.type == storage_type:
             return storage
-    account = (("account", bucket.rpartition("@")[2].split(".")[0]),) if kind == "adls" else ()
-    return Storage(kind, account, None)
+    account = (("account", bucket.rpartition("@")[2].split(".")[0]),) if storage_type == "adls" else ()
+    return Storage(storage_type, account, None)
 
 
 def _spark(catalog: Catalog) -> dict[str, Value]:
     prefix = f"spark.sql.catalog.{catalog.name}"
-    first = replicas(catalog)[0]
-    storage = storage_of(first)
+    first_replica = replicas(catalog)[0]
+    storage = storage_of(first_replica)
     storage_conf = STORAGES[storage.type].spark(storage) if storage else {}
-    catalog_conf = CATALOGS[catalog.type].spark(first)
-    merged = {**storage_conf, **catalog_conf, **_EVERY_CATALOG, **_properties(catalog)}
+    catalog_conf = CATALOGS[catalog.type].spark(first_replica)
+    merged = {**storage_conf, **catalog_conf, **_COMMON_SETTINGS, **_properties(catalog)}
     return {prefix: SPARK_CATALOG, **{f"{prefix}.{key}": value for key, value in merged.items()}}
 
 

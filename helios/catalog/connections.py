@@ -71,7 +71,7 @@ def ask(catalog: Catalog, call: Callable[[PyCatalog], T], passing: tuple[type[Ex
                 continue
             raise _failed(catalog, error, all_tried=len(ordered) > 1 and tried == len(ordered)) from error
         if len(ordered) > 1:
-            _ANSWERED[os.getpid(), catalog] = replica
+            _LAST_ANSWERED[os.getpid(), catalog] = replica
         return answer
     raise AssertionError("a catalog has at least one address")
 
@@ -89,8 +89,8 @@ def failure(catalog: Catalog, what: str, error: BaseException, where: Origin | N
     diagnosis, where = diagnose(error), where or catalog.origin
     if diagnosis is None:
         return RunError(f"{what}: {brief(error)}", where=where, fix=f"run `helios doctor --catalog {catalog.name}`.")
-    kind = ConfigError if diagnosis.settings else RunError
-    return kind(f"{what}: {diagnosis.cause} ({evidence(error)}).", where=where, fix=f"{diagnosis.fix}.")
+    error_class = ConfigError if diagnosis.wrong_settings else RunError
+    return error_class(f"{what}: {diagnosis.cause} ({evidence(error)}).", where=where, fix=f"{diagnosis.fix}.")
 
 
 def lock_of(key: Hashable) -> threading.Lock:
@@ -101,24 +101,24 @@ def lock_of(key: Hashable) -> threading.Lock:
 
 _LOCK = threading.Lock()
 _LOCKS: dict[Hashable, threading.Lock] = {}
-_POOL: dict[tuple[int, Catalog], PyCatalog] = {}
-_ANSWERED: dict[tuple[int, Catalog], Catalog] = {}
+_CLIENTS: dict[tuple[int, Catalog], PyCatalog] = {}
+_LAST_ANSWERED: dict[tuple[int, Catalog], Catalog] = {}
 
 
 def _last_answered_first(catalog: Catalog) -> list[Catalog]:
     """The replicas of a catalog, the one that answered last first."""
-    last = _ANSWERED.get((os.getpid(), catalog))
-    return sorted(replicas(catalog), key=lambda replica: replica != last)
+    last_answered = _LAST_ANSWERED.get((os.getpid(), catalog))
+    return sorted(replicas(catalog), key=lambda replica: replica != last_answered)
 
 
 def _connected(catalog: Catalog) -> PyCatalog:
     # A forked child must not share its parent's sockets.
     key = (os.getpid(), catalog)
     with lock_of(key):
-        if key not in _POOL:
+        if key not in _CLIENTS:
             prepare(catalog)
-            _POOL[key] = _connect(catalog)
-        return _POOL[key]
+            _CLIENTS[key] = _connect(catalog)
+        return _CLIENTS[key]
 
 
 def _connect(catalog: Catalog) -> PyCatalog:

@@ -142,7 +142,7 @@ class _ClientReader:
         self._catalog = catalog
 
     def namespaces(self) -> set[Name]:
-        return ask(self._catalog, lambda connection: set(_below(connection, ())))
+        return ask(self._catalog, lambda connection: set(_namespaces_below(connection, ())))
 
     def tables(self, namespace: Name) -> list[str] | None:
         from pyiceberg.exceptions import NoSuchNamespaceError
@@ -155,11 +155,11 @@ class _ClientReader:
     def exists(self, table: Name) -> bool:
         key = (os.getpid(), self._catalog, table)
         # A missing table is not cached: a pipeline waits for it, and must see it at once.
-        if _fresh(_SEEN.get(key)) or _fresh(_LOADED.get(key)):
+        if _fresh(_KNOWN_TO_EXIST.get(key)) or _fresh(_LOADED_TABLES.get(key)):
             return True
         exists = ask(self._catalog, lambda connection: connection.table_exists(table))
         if exists:
-            _SEEN[key] = (time.monotonic(), None)
+            _KNOWN_TO_EXIST[key] = (time.monotonic(), None)
         return exists
 
     def load(self, table: Name) -> PyTable | None:
@@ -168,7 +168,7 @@ class _ClientReader:
         key = (os.getpid(), self._catalog, table)
         # One thread loads a table; other threads wait for its result.
         with lock_of(key):
-            cached = _LOADED.get(key)
+            cached = _LOADED_TABLES.get(key)
             if cached is not None and _fresh(cached):
                 return cached[1]
             try:
@@ -176,12 +176,12 @@ class _ClientReader:
             except NoSuchTableError:
                 forget(self._catalog, table)
                 return None
-            _LOADED[key] = (time.monotonic(), loaded)
+            _LOADED_TABLES[key] = (time.monotonic(), loaded)
             return loaded
 
 
-_LOADED: dict[tuple[int, Catalog, Name], tuple[float, PyTable]] = {}
-_SEEN: dict[tuple[int, Catalog, Name], tuple[float, None]] = {}
+_LOADED_TABLES: dict[tuple[int, Catalog, Name], tuple[float, PyTable]] = {}
+_KNOWN_TO_EXIST: dict[tuple[int, Catalog, Name], tuple[float, None]] = {}
 
 
 def _fresh(entry: tuple[float, object] | None) -> bool:
@@ -190,23 +190,23 @@ def _fresh(entry: tuple[float, object] | None) -> bool:
 
 def forget(catalog: Catalog, table: Name) -> None:
     """Drops a table from the cache."""
-    for cached_tables in (_LOADED, _SEEN):
+    for cached_tables in (_LOADED_TABLES, _KNOWN_TO_EXIST):
         cached_tables.pop((os.getpid(), catalog, table), None)
 
 
 def forget_all(catalog: Catalog) -> None:
     """Drops all tables of a catalog from the cache, after another client in this process has written some of them."""
-    for cached_tables in (_LOADED, _SEEN):
+    for cached_tables in (_LOADED_TABLES, _KNOWN_TO_EXIST):
         for key in [key for key in tuple(cached_tables) if key[:2] == (os.getpid(), catalog)]:
             cached_tables.pop(key, None)
 
 
-def _below(connection: PyCatalog, namespace: Name) -> Iterator[Name]:
+def _namespaces_below(connection: PyCatalog, namespace: Name) -> Iterator[Name]:
     for child in connection.list_namespaces(namespace):
         yield child
         # A server that lists a namespace under itself must not cause endless recursion.
         if len(child) > len(namespace):
-            yield from _below(connection, child)
+            yield from _namespaces_below(connection, child)
 
 
 # PyIceberg's tables, opened lazily

@@ -81,7 +81,7 @@ def _local_warehouse(catalog: Catalog) -> str:
 
 
 # The same tables that Iceberg's JdbcUtil (schema V1) and PyIceberg's SqlCatalog create.
-_TABLES = (
+_CREATE_TABLES = (
     "CREATE TABLE IF NOT EXISTS iceberg_tables (catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) "
     "NOT NULL, table_name VARCHAR(255) NOT NULL, metadata_location VARCHAR(1000), previous_metadata_location "
     "VARCHAR(1000), iceberg_type VARCHAR(5), PRIMARY KEY (catalog_name, table_namespace, table_name))",
@@ -99,7 +99,7 @@ def _prepare(catalog: Catalog, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(folder / "catalog.db", timeout=BUSY_SECONDS, isolation_level=None)) as db:
             db.execute("BEGIN IMMEDIATE")
-            for statement in _TABLES:
+            for statement in _CREATE_TABLES:
                 db.execute(statement)
             db.execute("COMMIT")
     except (OSError, sqlite3.Error) as error:
@@ -120,7 +120,7 @@ def _mover(folder: Callable[[Catalog], Path]) -> Mover:
             db.execute("BEGIN IMMEDIATE")
             for table in tables:
                 row = (catalog.name, ".".join(table.namespace), table.table, table.before)
-                if db.execute(_MOVE, (table.after, table.before, *row)).rowcount != 1:
+                if db.execute(_REPLACE_METADATA, (table.after, table.before, *row)).rowcount != 1:
                     db.execute("ROLLBACK")
                     return False
             db.execute("COMMIT")
@@ -129,7 +129,7 @@ def _mover(folder: Callable[[Catalog], Path]) -> Mover:
     return move
 
 
-_MOVE = (
+_REPLACE_METADATA = (
     "UPDATE iceberg_tables SET metadata_location = ?, previous_metadata_location = ? WHERE catalog_name = ? AND "
     "table_namespace = ? AND table_name = ? AND metadata_location = ? AND (iceberg_type = 'TABLE' OR iceberg_type IS "
     "NULL)"
@@ -168,7 +168,7 @@ LOCAL = CatalogRow(
     prepare=lambda catalog: _prepare(catalog, _declared_folder(catalog)),
     database=lambda catalog: _declared_folder(catalog) / "catalog.db",
     move=_mover(_declared_folder),
-    placed=True,
+    needs_warehouse=True,
     gaps=(
         "on a cluster, every machine must see the path",
         "a namespace part with a dot is the same as two parts",

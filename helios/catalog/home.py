@@ -37,7 +37,7 @@ def _mentions_helios(project: Path) -> bool:
     return isinstance(tool, dict) and "helios" in tool
 
 
-def home(origin: Origin | None) -> Path:
+def project_folder(origin: Origin | None) -> Path:
     """The folder of a script's configuration file; the working directory if there is none."""
     script = Path(origin.file) if origin else None
     start = script.absolute().parent if script and script.is_file() else Path.cwd()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from helios.catalog.keys import HTTP, Fault, Key, Setting, Settings, Value, conf, insecure
+from helios.catalog.keys import HTTP, Fault, Key, Setting, Settings, Value, as_conf, unencrypted_address
 from helios.catalog.rows import CatalogRow
 from helios.catalog.storages import kind_of
 from helios.model.values import Secret
@@ -36,7 +36,7 @@ def _common(catalog: Catalog) -> dict[str, Setting | None]:
 
 
 def _spark(catalog: Catalog) -> dict[str, Value]:
-    return conf(
+    return as_conf(
         {
             **_common(catalog),
             # A client without keys asks the server for credentials; PyIceberg does so by default.
@@ -65,7 +65,7 @@ def _fault(settings: Settings) -> Fault | None:
     for name in ("oauth2_server_uri", "scope"):
         if settings.get(name) is not None and settings.get("credential") is None:
             return name, f"{name} configures the token request, which needs credential."
-    return insecure(settings, "uri", "oauth2_server_uri")
+    return unencrypted_address(settings, "uri", "oauth2_server_uri")
 
 
 REST = CatalogRow(
@@ -80,7 +80,7 @@ REST = CatalogRow(
         Key("allow_http", "whether credentials may go unencrypted to other machines", flag=True),
     ),
     spark=_spark,
-    pyiceberg=lambda catalog: conf(_common(catalog)),
+    pyiceberg=lambda catalog: as_conf(_common(catalog)),
     warehouse=_warehouse,
     components=("iceberg",),
     storages=("local", "s3", "adls", "gcs"),

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from helios.catalog.storage import Storage
 
 
-def no_fault(settings: Settings) -> Fault | None:
+def no_problem(settings: Settings) -> Fault | None:
     """For rows where every combination of settings is valid."""
     return None
 
 
-def bucketless(uri: SplitResult, storage: Storage | None) -> str | None:
+def bucket_problem(uri: SplitResult, storage: Storage | None) -> str | None:
     """The problem with a URI that needs a bucket; None if there is none."""
     if "@" in uri.netloc:
         return "must not contain a user or a password: it would be shown"
@@ -76,7 +76,7 @@ class CatalogRow(NamedTuple):
         vends_credentials: Whether the server vends the credentials of its storage.
         not_atomic: The reason why several tables cannot change in one commit; "" if they can.
         client: The class of the PyIceberg client as "module:Class"; None for PyIceberg's own.
-        placed: Whether the catalog needs a warehouse, as a URI on its storage.
+        needs_warehouse: Whether the catalog needs a warehouse, as a URI on its storage.
         temporary: Whether the catalog and its pipelines' checkpoints are removed when the process ends.
         extra: The extra of helios-iceberg that installs the Python client.
         gaps: Limitations, for the docs.
@@ -88,7 +88,7 @@ class CatalogRow(NamedTuple):
     warehouse: Callable[[Catalog], str | None]
     components: tuple[str, ...]
     storages: tuple[str, ...] = ()
-    fault: Callable[[Settings], Fault | None] = no_fault
+    fault: Callable[[Settings], Fault | None] = no_problem
     java: Callable[[Catalog], dict[str, Value]] = lambda catalog: {}
     prepare: Callable[[Catalog], None] | None = None
     database: Callable[[Catalog], Path] | None = None
@@ -97,7 +97,7 @@ class CatalogRow(NamedTuple):
     not_atomic: str = ""
     vends_credentials: bool = False
     client: str | None = None
-    placed: bool = False
+    needs_warehouse: bool = False
     temporary: bool = False
     extra: str | None = None
     gaps: tuple[str, ...] = ()
@@ -119,7 +119,7 @@ class StorageRow(NamedTuple):
         example: The form of a warehouse on the storage.
         schemes: The schemes of the storage's URIs, each with Hadoop's name for the scheme.
         no_checkpoint: The reason why Hadoop cannot keep a checkpoint at a location; None if it can.
-        misplaced: The problem with the URI of a warehouse, given the storage's settings; None if there is none.
+        warehouse_problem: The problem with the URI of a warehouse, given the storage's settings; None if there is none.
         warehouse: The default warehouse for catalogs that name none; None if there is no default.
         fault: The problem with a combination of settings; None if there is none.
         components: The jar components that the storage needs.
@@ -135,9 +135,9 @@ class StorageRow(NamedTuple):
     example: str
     schemes: Mapping[str, str]
     no_checkpoint: Callable[[Storage, str], str | None] = lambda storage, location: None
-    misplaced: Callable[[SplitResult, Storage | None], str | None] = bucketless
+    warehouse_problem: Callable[[SplitResult, Storage | None], str | None] = bucket_problem
     warehouse: Callable[[Storage], str | None] = lambda storage: None
-    fault: Callable[[Settings], Fault | None] = no_fault
+    fault: Callable[[Settings], Fault | None] = no_problem
     components: tuple[str, ...] = ()
     checkpoints: tuple[str, ...] = ()
     extra: str | None = None

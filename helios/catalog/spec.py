@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from helios.catalog.catalogs import CATALOGS
 from helios.catalog.checks import check_warehouse, checked_properties, checked_row
-from helios.catalog.home import home
-from helios.catalog.keys import Pairs, Setting, complete
+from helios.catalog.home import project_folder
+from helios.catalog.keys import Pairs, Setting, completed_settings
 from helios.catalog.seam import operations
 from helios.catalog.storage import Storage, without_none
 from helios.errors import Origin
@@ -45,7 +45,9 @@ class Catalog:
 
     def __post_init__(self) -> None:
         row = checked_row(self)
-        options = complete(row.keys, dict(self.options), self.name, Path.cwd(), lambda: home(self.origin))
+        options = completed_settings(
+            row.keys, dict(self.options), self.name, Path.cwd(), lambda: project_folder(self.origin)
+        )
         object.__setattr__(self, "options", options)
         check_warehouse(self, row)
         object.__setattr__(self, "properties", checked_properties(self))

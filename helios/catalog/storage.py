@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from helios.catalog.home import home
-from helios.catalog.keys import Pairs, Setting, complete, problem
+from helios.catalog.home import project_folder
+from helios.catalog.keys import Pairs, Setting, completed_settings, settings_problem
 from helios.catalog.storages import STORAGES
 from helios.errors import DeclarationError, Origin, near_miss
 from helios.model.values import Secret, caller
@@ -29,10 +29,12 @@ class Storage:
             raise DeclarationError(
                 f"storage type {self.type!r} is unknown. {near_miss(self.type, STORAGES)}", where=self.origin
             )
-        wrong = problem(row.keys, dict(self.options)) or row.fault(dict(self.options))
-        if wrong:
-            raise DeclarationError(f"Storage.{self.type}: {wrong[1]}", where=self.origin)
-        options = complete(row.keys, dict(self.options), self.type, Path.cwd(), lambda: home(self.origin))
+        fault = settings_problem(row.keys, dict(self.options)) or row.fault(dict(self.options))
+        if fault:
+            raise DeclarationError(f"Storage.{self.type}: {fault[1]}", where=self.origin)
+        options = completed_settings(
+            row.keys, dict(self.options), self.type, Path.cwd(), lambda: project_folder(self.origin)
+        )
         object.__setattr__(self, "options", options)
 
     def option(self, name: str) -> Setting | None:

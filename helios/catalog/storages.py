@@ -45,7 +45,7 @@ STORAGES: Mapping[str, StorageRow] = {
         hadoop=lambda storage, place: {},
         example="file:///folder",
         schemes={"file": "file"},
-        misplaced=_not_absolute,
+        warehouse_problem=_not_absolute,
         warehouse=lambda storage: file_uri(str(storage.option("path"))),
         gaps=("on a cluster, every machine must see the path",),
     ),

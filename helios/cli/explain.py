@@ -113,9 +113,9 @@ def _plain(markdown: str) -> str:
 
 
 @click.command()
-@click.argument("what", metavar="[CODE|TEXT]", required=False)
+@click.argument("code_or_text", metavar="[CODE|TEXT]", required=False)
 @options.json_option
-def explain(what: str | None, as_json: bool) -> None:
+def explain(code_or_text: str | None, as_json: bool) -> None:
     """Explain an error by its code or its text.
 
     Without an argument, list the codes. TEXT is an error as it was printed,
@@ -126,24 +126,26 @@ def explain(what: str | None, as_json: bool) -> None:
       helios explain H106
       helios explain "another driver is running on checkpoint"
     """
-    if what is None:
+    if code_or_text is None:
         _list(as_json)
         return
-    family = next((f for f in FAMILIES if what.upper() in {f.code, f.error.__name__.upper()}), None)
-    found = entries_of(family, what)
+    family = next((f for f in FAMILIES if code_or_text.upper() in {f.code, f.error.__name__.upper()}), None)
+    matching_entries = entries_of(family, code_or_text)
     if as_json:
-        output.to_json({"code": family.code if family else None, "entries": [vars(entry) for entry in found]})
+        output.print_json(
+            {"code": family.code if family else None, "entries": [vars(entry) for entry in matching_entries]}
+        )
         return
     if family is not None:
         click.echo(f"{family.code}, {family.error.__name__}: {family.meaning}")
         click.echo(f"exit status {family.error.exit_status}; running it again {family.retry}.")
-    for number, entry in enumerate(found):
+    for number, entry in enumerate(matching_entries):
         click.echo(f"{chr(10) if family or number else ''}{' / '.join(entry.says)}")
         for title, text in (("cause", entry.cause), ("remedy", entry.remedy)):
             click.echo(click.wrap_text(text, 100, f"  {title:<8}", " " * 10))
 
 
-def entries_of(family: Family | None, what: str) -> list[Entry]:
+def entries_of(family: Family | None, code_or_text: str) -> list[Entry]:
     """The rows of a family of errors; without a family, the rows that match the text of an error.
 
     Raises:
@@ -151,21 +153,23 @@ def entries_of(family: Family | None, what: str) -> list[Entry]:
     """
     if family is not None:
         return [entry for entry in entries() if entry.section in family.sections]
-    text = " ".join(what.split())
-    found = [entry for entry in entries() if entry.matches(text)]
+    text = " ".join(code_or_text.split())
+    matching_entries = [entry for entry in entries() if entry.matches(text)]
     # The text may also be a few words of an error.
-    found = found or [entry for entry in entries() if any(text.lower() in part.lower() for part in entry.says)]
-    if not found:
+    matching_entries = matching_entries or [
+        entry for entry in entries() if any(text.lower() in part.lower() for part in entry.says)
+    ]
+    if not matching_entries:
         raise NotFound(
-            f"no known error matches {text!r}. {near_miss(what.upper(), [f.code for f in FAMILIES])}",
+            f"no known error matches {text!r}. {near_miss(code_or_text.upper(), [f.code for f in FAMILIES])}",
             fix="give the code in brackets, or the words of the error without names and numbers.",
         )
-    return found
+    return matching_entries
 
 
 def _list(as_json: bool) -> None:
     rows = [(f.code, f.error.__name__, f.error.exit_status, f.meaning) for f in FAMILIES]
     if as_json:
-        output.to_json([dict(zip(("code", "error", "exit_status", "meaning"), row, strict=True)) for row in rows])
+        output.print_json([dict(zip(("code", "error", "exit_status", "meaning"), row, strict=True)) for row in rows])
         return
-    output.table(("CODE", "ERROR", "EXIT STATUS", "MEANING"), [[str(cell) for cell in row] for row in rows])
+    output.print_table(("CODE", "ERROR", "EXIT STATUS", "MEANING"), [[str(cell) for cell in row] for row in rows])

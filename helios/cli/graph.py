@@ -20,7 +20,7 @@ LONGEST_LABEL = 100
 
 
 @dataclass(frozen=True)
-class Box:
+class Node:
     """A box of the graph; `kind` is source, step or sink, and `pipelines` are the indexes of its pipelines."""
 
     id: str
@@ -43,11 +43,11 @@ class Edge:
 class Graph:
     """Boxes and arrows; equal arrows are drawn once."""
 
-    nodes: list[Box] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
 
     def add(self, kind: str, label: str) -> str:
-        self.nodes.append(Box(f"n{len(self.nodes)}", kind, label))
+        self.nodes.append(Node(f"n{len(self.nodes)}", kind, label))
         return self.nodes[-1].id
 
     def connect(self, start: str, end: str, label: str = "", *, dashed: bool = False) -> None:
@@ -73,16 +73,16 @@ class _Drawing:
         self.index = 0  # of the pipeline that is being drawn
         self.sources: list[tuple[Source, str]] = []  # sources with their boxes
         self.steps: dict[tuple[str, int], str] = {}  # the box of each step, by the box before it and the id of the step
-        self.read: list[tuple[str, str]] = []  # names of tables with the boxes of their sources
-        self.written: list[tuple[str, str]] = []  # names of tables with the boxes of their sinks
+        self.read_tables: list[tuple[str, str]] = []  # names of tables with the boxes of their sources
+        self.written_tables: list[tuple[str, str]] = []  # names of tables with the boxes of their sinks
 
     def pipeline(self, pipeline: Pipeline) -> None:
         label = pipeline.sink.label() + (f"\n{pipeline.name}" if pipeline.name else "")
         end = self.flow(pipeline.stream)
-        sink = self.own(self.graph.add("sink", label))
+        sink = self.add_pipeline(self.graph.add("sink", label))
         self.graph.connect(end, sink)
         if (target := pipeline.sink.iceberg) is not None:
-            self.written.append((self.table(target.table, target.catalog, target.origin), sink))
+            self.written_tables.append((self.table(target.table, target.catalog, target.origin), sink))
 
     def flow(self, flow: Flow) -> str:
         """Draws a flow and returns its last box."""
@@ -92,13 +92,13 @@ class _Drawing:
         return last
 
     def source(self, source: Source) -> str:
-        for known, node in self.sources:
-            if known is source or (known.comparable and known == source):
-                return self.own(node)
-        node = self.own(self.graph.add("source", source.label()))
+        for drawn_source, node in self.sources:
+            if drawn_source is source or (drawn_source.comparable and drawn_source == source):
+                return self.add_pipeline(node)
+        node = self.add_pipeline(self.graph.add("source", source.label()))
         self.sources.append((source, node))
         if source.reference is not None:
-            self.read.append((self.table(*source.reference, source.origin), node))
+            self.read_tables.append((self.table(*source.reference, source.origin), node))
         return node
 
     def step(self, before: str, step: Step) -> str:
@@ -117,9 +117,9 @@ class _Drawing:
             self.graph.connect(before, node)
             if isinstance(step, (Join, Union)):
                 self.graph.connect(self.flow(step.other), node, "right" if isinstance(step, Join) else "")
-        return self.own(self.steps[key])
+        return self.add_pipeline(self.steps[key])
 
-    def own(self, node: str) -> str:
+    def add_pipeline(self, node: str) -> str:
         """Adds the current pipeline to the pipelines of a box."""
         indexes = self.graph.nodes[int(node[1:])].pipelines
         if self.index not in indexes:
@@ -133,8 +133,8 @@ class _Drawing:
             return str(name)  # drawn all the same: `helios check` refuses the name
 
     def link_tables(self) -> None:
-        for table, sink in self.written:
-            for name, source in self.read:
+        for table, sink in self.written_tables:
+            for name, source in self.read_tables:
                 of_mirror = table.endswith(".*") and name.startswith(table.removesuffix("*"))
                 if name == table or of_mirror:
                     self.graph.connect(sink, source, dashed=True)

@@ -47,7 +47,7 @@ class Launch:
         with self._lock:
             self._compiling = False
             for text, seconds in self._held_back:
-                self._shown.waits(text, seconds)
+                self._shown.show_wait(text, seconds)
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -87,4 +87,4 @@ class Launch:
             if self._compiling:
                 self._held_back.append((text, seconds))
             else:
-                self._shown.waits(text, seconds)
+                self._shown.show_wait(text, seconds)

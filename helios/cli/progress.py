@@ -15,7 +15,7 @@ from helios.model.values import counted
 if TYPE_CHECKING:
     from helios.spark.run.events import Event
 
-ENDS = ("finished", "stopped", "failed")
+END_STATES = ("finished", "stopped", "failed")
 
 
 class Progress(Protocol):
@@ -27,7 +27,7 @@ class Progress(Protocol):
     def note(self, text: str) -> None:
         """A message that is not an event of a pipeline."""
 
-    def waits(self, text: str, seconds: float | None = None) -> None:
+    def show_wait(self, text: str, seconds: float | None = None) -> None:
         """The start waits: `text` says for what, `seconds` is the usual time of that wait (None if unknown)."""
 
     def hide(self) -> None:
@@ -40,23 +40,23 @@ class Progress(Protocol):
         """The run has ended, with this `Runner.status()`."""
 
 
-def summary(status: dict[str, Any]) -> str:
+def end_text(status: dict[str, Any]) -> str:
     """The end of one pipeline in a few words.
 
     Examples:
-        >>> summary({"state": "finished", "batches": 1, "rows": 20, "rejected": 2, "left": ["3 groups wait"]})
+        >>> end_text({"state": "finished", "batches": 1, "rows": 20, "rejected": 2, "left": ["3 groups wait"]})
         'finished: 1 batch, 20 rows, 2 rejected; 3 groups wait'
     """
-    return "; ".join([f"{status['state']}: {written([status])}", *status["left"]])
+    return "; ".join([f"{status['state']}: {written_text([status])}", *status["left"]])
 
 
-def written(statuses: Sequence[dict[str, Any]]) -> str:
+def written_text(statuses: Sequence[dict[str, Any]]) -> str:
     """The batches and rows that pipelines have written; a batch without rows is not one of them.
 
     Examples:
-        >>> written([{"batches": 2, "rows": 20, "rejected": 0}, {"batches": 0, "rows": 0, "rejected": 1}])
+        >>> written_text([{"batches": 2, "rows": 20, "rejected": 0}, {"batches": 0, "rows": 0, "rejected": 1}])
         '2 batches, 20 rows, 1 rejected'
-        >>> written([{"batches": 0, "rows": 0, "rejected": 0}])
+        >>> written_text([{"batches": 0, "rows": 0, "rejected": 0}])
         'nothing written'
     """
     batches, rows, rejected = (sum(status[name] for status in statuses) for name in ("batches", "rows", "rejected"))
@@ -64,17 +64,17 @@ def written(statuses: Sequence[dict[str, Any]]) -> str:
     return done + (f", {rejected:,} rejected" if rejected else "")
 
 
-def width(names: Sequence[str]) -> int:
+def longest(names: Sequence[str]) -> int:
     return max(map(len, names), default=0)
 
 
-def losses(event: Event) -> str:
+def lost_rows_text(event: Event) -> str:
     """The end of a batch's line: how many rows were rejected or dropped; "" if none were."""
     late = f"; {counted(event.late, 'late row')} dropped by the watermark" if event.late else ""
     return (f"; {counted(event.rejected, 'row')} rejected" if event.rejected else "") + late
 
 
-WITH_MESSAGE = ("maintained", "noted", "resumed")
+MESSAGE_EVENTS = ("maintained", "noted", "resumed")
 """Events of which only the message is shown."""
 
 
@@ -98,7 +98,7 @@ class Lines:
     def note(self, text: str) -> None:
         click.echo(f"{datetime.now():%H:%M:%S} {text}", err=self.err)
 
-    def waits(self, text: str, seconds: float | None = None) -> None:
+    def show_wait(self, text: str, seconds: float | None = None) -> None:
         self.note(text)
 
     def hide(self) -> None:
@@ -106,11 +106,11 @@ class Lines:
 
     def emit(self, event: Event) -> None:
         text = self._text(event)
-        if event.kind == "idle" and event.pipeline in self._idle and not losses(event):
+        if event.kind == "idle" and event.pipeline in self._idle and not lost_rows_text(event):
             return  # a quiet source would fill the log
         (self._idle.add if event.kind == "idle" else self._idle.discard)(event.pipeline)
         if text:
-            self.note(f"{event.pipeline.ljust(width(self._names))}  {text}")
+            self.note(f"{event.pipeline.ljust(longest(self._names))}  {text}")
 
     def _text(self, event: Event) -> str:
         if event.kind == "batch":
@@ -118,24 +118,24 @@ class Lines:
             if event.snapshot is not None:
                 written += f" in {counted(event.files, 'file')}, snapshot {event.snapshot}"
             message = f"; {event.message}" if event.message else ""
-            message += losses(event)
+            message += lost_rows_text(event)
             return f"batch {event.batch}: {written}, {event.seconds:.1f} s{message}"
         if event.kind == "skipped":
-            message = f": {event.message}" if event.message else ""
-            return f"batch {event.batch}: in the table already, by snapshot {event.snapshot}{message}{losses(event)}"
+            message = (f": {event.message}" if event.message else "") + lost_rows_text(event)
+            return f"batch {event.batch}: in the table already, by snapshot {event.snapshot}{message}"
         if event.kind == "idle":
-            return f"batch {event.batch}: no rows{losses(event)}"
+            return f"batch {event.batch}: no rows{lost_rows_text(event)}"
         if event.kind == "waiting":
             return f"waiting: {event.message}"
-        if event.kind in WITH_MESSAGE:
+        if event.kind in MESSAGE_EVENTS:
             return event.message
         if event.kind == "failed" and len(self._names) > 1:
             return f"failed: {event.message}"  # the others go on, perhaps for days
-        return "" if event.kind in ENDS else event.kind
+        return "" if event.kind in END_STATES else event.kind
 
     def close(self, status: Sequence[dict[str, Any]]) -> None:
         for row in status:
-            self.note(f"{row['pipeline'].ljust(width(self._names))}  {summary(row)}")
+            self.note(f"{row['pipeline'].ljust(longest(self._names))}  {end_text(row)}")
 
 
 @dataclass
@@ -154,7 +154,7 @@ class JsonLines:
     def note(self, text: str) -> None:
         self._write({"kind": "note", "message": text})
 
-    def waits(self, text: str, seconds: float | None = None) -> None:
+    def show_wait(self, text: str, seconds: float | None = None) -> None:
         self.note(text)
 
     def hide(self) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from helios.cli import output
-from helios.cli.session import spark_of
+from helios.cli.session import spark_session
 from helios.errors import EngineNeeded
 from helios.model.values import counted
 
@@ -25,7 +25,7 @@ def publish(config: Config, table_name: TableName, table: Table, branch: str, *,
     try:
         done = publications.publish(table, branch)
     except EngineNeeded:
-        with spark_of(config, table_name) as spark:
+        with spark_session(config, table_name) as spark:
             from helios.spark.maintenance.publish import publish as run
 
             done = publications.plan_publication(table, branch)
@@ -33,7 +33,7 @@ def publish(config: Config, table_name: TableName, table: Table, branch: str, *,
     if not as_json:
         _print(table.name, done)
         return
-    output.to_json(
+    output.print_json(
         {
             "table": table.name,
             "branch": branch,

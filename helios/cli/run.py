@@ -108,23 +108,23 @@ def run(
     loaded = _on_master(options.load(target, profile, values), master)
     # A port in use is reported before Spark starts; until then the endpoint shows a healthy run without pipelines.
     observed: list[PipelineRun] = []
-    endpoint = _endpoint(ctx, observed, metrics_port, metrics_host)
-    page = ui_page.of_run(ctx, ui, observed, loaded)
-    shown = _progress(log_format, observed, err=as_json)
+    endpoint = _start_endpoint(ctx, observed, metrics_port, metrics_host)
+    page = ui_page.serve_run(ctx, ui, observed, loaded)
+    shown = _progress_display(log_format, observed, err=as_json)
     run_options: dict[str, Any] = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
     # All names that the script declares: a pipeline whose name is among them was not renamed.
     siblings = (pipeline.name for pipeline in loaded.script.pipelines.values() if pipeline.name is not None)
     run_options |= {"again": again, "fail_fast": fail_fast, "beside": beside, "siblings": tuple(siblings)}
-    confirmations = [*([_confirm_changes] if confirm else []), *([_confirm] if full_refresh else [])]
-    status, exit_status = _carry_out(
+    confirmations = [*([_confirm_changes] if confirm else []), *([_confirm_full_refresh] if full_refresh else [])]
+    status, exit_status = _run_pipelines(
         loaded, shown, run_options, observed, endpoint, page=page, confirmations=confirmations
     )
     if as_json:
-        output.to_json(status)
+        output.print_json(status)
     ctx.exit(exit_status or (REJECTED if fail_on_rejects and any(row["rejected"] for row in status) else 0))
 
 
-def _carry_out(
+def _run_pipelines(
     loaded: Loaded,
     shown: progress.Progress,
     run_options: dict[str, Any],
@@ -136,24 +136,26 @@ def _carry_out(
 ) -> tuple[list[dict[str, Any]], int]:
     """Runs the pipelines until they end; returns their status, and the exit status."""
     signals = Signals(shown)
-    plans, refused, session = _launched(loaded, shown, confirmations=confirmations, fail_fast=run_options["fail_fast"])
+    plans, refused, session = _compile_and_launch(
+        loaded, shown, confirmations=confirmations, fail_fast=run_options["fail_fast"]
+    )
     signals.install()  # again, since SparkContext has installed a handler of SIGINT that kills the running batch
     from helios.spark.run.scheduler import Runner
     from helios.spark.session.session import stop
 
     runner = Runner(plans, session, emit=page.tee(shown.emit) if page is not None else shown.emit, **run_options)
     try:
-        _open(shown, plans, endpoint)
+        _show_start(shown, plans, endpoint)
         if page is not None:
             page.open(plans, refused, runner.stop, shown.note)
         observed += runner.runs
         signals.stop = runner.stop
         runner.run()
     finally:
-        status = runner.status() + [_status(result) for result in refused]
+        status = runner.status() + [_refused_status(result) for result in refused]
         shown.close(status)
         stop(session)
-    exit_status = _conclude(runner, debug=options.settings().debug)
+    exit_status = _report_failures(runner, debug=options.settings().debug)
     return status, 1 if refused else exit_status
 
 
@@ -165,7 +167,7 @@ def _on_master(loaded: Loaded, master: str | None) -> Loaded:
     return replace(loaded, context=replace(loaded.context, config=config))
 
 
-def _launched(
+def _compile_and_launch(
     loaded: Loaded, shown: progress.Progress, *, confirmations: Sequence[Callable[[list[Plan]], None]], fail_fast: bool
 ) -> tuple[list[Plan], list[Compiled], SparkSession]:
     """The plans of a script, compiled while Spark starts; the pipelines with problems; and the session."""
@@ -175,16 +177,16 @@ def _launched(
     try:
         # The pipelines are compiled while the JVM starts, which takes seconds. Problems end the process, and the JVM.
         launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), shown, debug=debug)
-        plans, refused = _compiled(loaded, fail_fast=fail_fast)
-        for ask in confirmations:
-            ask(plans)
+        plans, refused = _compile_runnable(loaded, fail_fast=fail_fast)
+        for confirm in confirmations:
+            confirm(plans)
         return plans, refused, launch.session(plans)
     except BaseException:
         shown.hide()
         raise
 
 
-def _compiled(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], list[Compiled]]:
+def _compile_runnable(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], list[Compiled]]:
     """The plans that can run, and the pipelines with problems, which are reported and do not block the others.
 
     Raises:
@@ -218,7 +220,7 @@ def _compiled(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], list[Comp
     return [result.plan for result in compiled if result.plan is not None], refused
 
 
-def _status(refused: Compiled) -> dict[str, Any]:
+def _refused_status(refused: Compiled) -> dict[str, Any]:
     """The status of a pipeline that was not started, in the form of a run's status."""
     error = "\n".join(map(str, refused.faults))
     counts = {"batches": 0, "rows": 0, "rejected": 0, "left": [], "snapshot": None}
@@ -231,14 +233,16 @@ def _status(refused: Compiled) -> dict[str, Any]:
     }
 
 
-def _open(shown: progress.Progress, plans: list[Plan], endpoint: Endpoint | None) -> None:
+def _show_start(shown: progress.Progress, plans: list[Plan], endpoint: Endpoint | None) -> None:
     """Shows that the run begins, and where its metrics are."""
     shown.open([plan.pipeline for plan in plans])
     if endpoint is not None:
         shown.note(f"metrics at {endpoint.url}/metrics")
 
 
-def _endpoint(ctx: click.Context, observed: list[PipelineRun], port: int | None, host: str | None) -> Endpoint | None:
+def _start_endpoint(
+    ctx: click.Context, observed: list[PipelineRun], port: int | None, host: str | None
+) -> Endpoint | None:
     """Serves the metrics of `observed`, to which runs are added later, until the command ends; None without a port."""
     if port is None and host is not None:
         raise click.UsageError("--metrics-host needs --metrics-port: pass both.")
@@ -249,7 +253,7 @@ def _endpoint(ctx: click.Context, observed: list[PipelineRun], port: int | None,
     return ctx.with_resource(Endpoint(observed, port=port, host=host or LOOPBACK))
 
 
-def _progress(log_format: str, observed: Sequence[PipelineRun], *, err: bool) -> progress.Progress:
+def _progress_display(log_format: str, observed: Sequence[PipelineRun], *, err: bool) -> progress.Progress:
     if log_format == "json":
         return progress.JsonLines(err=err)
     if (sys.stderr if err else sys.stdout).isatty():
@@ -259,14 +263,14 @@ def _progress(log_format: str, observed: Sequence[PipelineRun], *, err: bool) ->
     return progress.Lines(err=err)
 
 
-def _confirm(plans: list[Plan]) -> None:
+def _confirm_full_refresh(plans: list[Plan]) -> None:
     """Asks the user to write the name of every target that will be emptied."""
     for table in (plan.write.table.text for plan in plans):
-        written = click.prompt(f"--full-refresh deletes every row of {table}. Write its name to confirm", err=True)
+        typed_name = click.prompt(f"--full-refresh deletes every row of {table}. Write its name to confirm", err=True)
         if not sys.stdin.isatty():
-            click.echo(written, err=True)  # a pipe echoes nothing
-        if written.strip() != table:
-            raise InputError(f"{written!r} is not {table!r}: nothing was deleted.", fix="write the name as shown.")
+            click.echo(typed_name, err=True)  # a pipe echoes nothing
+        if typed_name.strip() != table:
+            raise InputError(f"{typed_name!r} is not {table!r}: nothing was deleted.", fix="write the name as shown.")
 
 
 def _confirm_changes(plans: list[Plan]) -> None:
@@ -289,7 +293,7 @@ def _confirm_changes(plans: list[Plan]) -> None:
             )
 
 
-def _conclude(runner: Runner, *, debug: bool) -> int:
+def _report_failures(runner: Runner, *, debug: bool) -> int:
     """Reports every failure, and returns the exit status."""
     failures = [run.error for run in runner.runs if run.error is not None]
     reported: set[str] = set()
@@ -332,9 +336,9 @@ class Signals:
 
     def install(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._on)
+            signal.signal(number, self._handle)
 
-    def _on(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.stop is None or self._asked:
             with suppress(OSError):
                 # Not through Python's buffers: the signal may have interrupted a write to them.
@@ -356,8 +360,8 @@ class Signals:
 def end_jvm() -> None:
     """Kills Spark's JVM. Only a JVM that has started notices by itself that Python has closed the pipe to it."""
     # Without Linux's /proc, the JVM ends by itself, seconds later.
-    for listed in Path("/proc/self/task").glob("*/children"):
+    for children_file in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):
-            for child in listed.read_text().split():
+            for child in children_file.read_text().split():
                 if b"spark" in Path(f"/proc/{child}/cmdline").read_bytes():
                     os.kill(int(child), signal.SIGKILL)  # a starting JVM ignores other signals

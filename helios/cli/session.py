@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def spark_of(config: Config, *tables: TableName) -> Iterator[SparkSession]:
+def spark_session(config: Config, *tables: TableName) -> Iterator[SparkSession]:
     """A session with the catalogs of the tables."""
     from helios.catalog.conf import components
     from helios.environment import jars

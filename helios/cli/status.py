@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 @click.command()
 @options.optional_script_argument
 @options.set_option
-@click.option("--all", "every", is_flag=True, help="Also show finished pipelines, which have read their sources once.")
+@click.option(
+    "--all", "show_finished", is_flag=True, help="Also show finished pipelines, which have read their sources once."
+)
 @options.common
 @options.json_option
 @click.pass_context
@@ -35,7 +37,7 @@ def status(
     *,
     target: Target | None,
     values: dict[str, str],
-    every: bool,
+    show_finished: bool,
     profile: str | None,
     as_json: bool,
 ) -> None:
@@ -55,25 +57,27 @@ def status(
     """
     hidden = 0
     if target is not None:
-        statuses, failed = _of_script(target, profile, values)
+        statuses, failed = _statuses_of_script(target, profile, values)
     else:
-        statuses, hidden, failed = _of_catalogs(profile, every or as_json)
+        statuses, hidden, failed = _statuses_of_catalogs(profile, show_finished or as_json)
     if as_json:
-        output.to_json([_as_json(status) for status in statuses])
+        output.print_json([_as_json(status) for status in statuses])
     elif statuses:
         _show(statuses)
     elif not failed:
         click.echo("no pipeline has written anything yet.", err=True)
     if hidden and not as_json:
-        what = "1 finished pipeline is" if hidden == 1 else f"{hidden:,} finished pipelines are"
-        click.echo(f"{what} not shown: helios status --all.", err=True)
+        hidden_text = "1 finished pipeline is" if hidden == 1 else f"{hidden:,} finished pipelines are"
+        click.echo(f"{hidden_text} not shown: helios status --all.", err=True)
     for error in failed:
         output.report(error, output.Settings(debug=options.settings().debug))
     if failed:
         ctx.exit(max(error.exit_status for error in failed))
 
 
-def _of_script(target: Target, profile: str | None, values: dict[str, str]) -> tuple[list[Status], list[HeliosError]]:
+def _statuses_of_script(
+    target: Target, profile: str | None, values: dict[str, str]
+) -> tuple[list[Status], list[HeliosError]]:
     from helios.plan import compile_pipelines
     from helios.plan.compile import NOT_FATAL
 
@@ -84,7 +88,7 @@ def _of_script(target: Target, profile: str | None, values: dict[str, str]) -> t
     statuses: list[Status] = []
     for plan in plans:
         try:
-            statuses += _of_plan(plan, view)
+            statuses += _statuses_of_plan(plan, view)
         except HeliosError as error:
             failed.append(error)
     return statuses, failed
@@ -100,7 +104,7 @@ def view_of(plans: Sequence[Plan], context: Context) -> View:
     catalogs |= {catalog.name: catalog for plan in plans for catalog in plan.catalogs}
     sinks = {plan.pipeline: plan.write.sink.iceberg for plan in plans}
     return View(
-        load=_loader(catalogs),
+        load=_table_loader(catalogs),
         places=warehouses(catalogs.values()),
         checkpoints={plan.pipeline: plan.checkpoint for plan in plans},
         file_sizes={name: sink.bytes_per_file for name, sink in sinks.items() if sink and sink.bytes_per_file},
@@ -113,22 +117,22 @@ def view_of_catalogs(catalogs: dict[str, Catalog]) -> View:
     from helios.table.readers import warehouses
     from helios.table.view import View
 
-    return View(load=_loader(catalogs), places=warehouses(catalogs.values()))
+    return View(load=_table_loader(catalogs), places=warehouses(catalogs.values()))
 
 
-def _of_plan(plan: Plan, view: View) -> list[Status]:
+def _statuses_of_plan(plan: Plan, view: View) -> list[Status]:
     from helios.table.status import Status, statuses
 
     if not plan.write.sink.target.keeps_record:
         note = f"{plan.write.sink.label()} keeps no record of its batches"
         return [Status(pipeline=plan.pipeline, table=plan.write.table.text, notes=(note,))]
     names = [name for name in (plan.pipeline, plan.was) if name]
-    tables = list(targets(plan))
+    tables = list(target_tables(plan))
     written = [status for table in tables for status in statuses(table, view) if status.pipeline in names]
     return written or [Status(pipeline=plan.pipeline, table=plan.write.table.text, notes=("has not run yet",))]
 
 
-def targets(plan: Plan) -> Iterator[Table]:
+def target_tables(plan: Plan) -> Iterator[Table]:
     """The target, or the tables of a routed sink or a mirror, and the quarantine."""
     quarantine = plan.write.quarantine
     if quarantine is not None and quarantine.catalog.exists(quarantine.within):
@@ -144,33 +148,33 @@ def targets(plan: Plan) -> Iterator[Table]:
         yield from (catalog.load(name) for name in catalog.tables(namespace) if name.startswith(prefix))
 
 
-def _of_catalogs(profile: str | None, every: bool) -> tuple[list[Status], int, list[HeliosError]]:
+def _statuses_of_catalogs(profile: str | None, show_finished: bool) -> tuple[list[Status], int, list[HeliosError]]:
     """The pipelines of all tables, the number of finished ones that are hidden, and the tables that cannot be read."""
     from helios.table.status import statuses, unfinished
 
-    catalogs = options.configured(profile).catalogs
+    catalogs = options.load_configuration(profile).catalogs
     view = view_of_catalogs(catalogs)
     shown: list[Status] = []
     failed: list[HeliosError] = []
     hidden = 0
     for catalog in catalogs.values():
         try:
-            for table in tables(catalog):
+            for table in catalog_tables(catalog):
                 of_table = statuses(table, view)
-                kept = of_table if every else unfinished(of_table)
+                kept = of_table if show_finished else unfinished(of_table)
                 shown, hidden = shown + kept, hidden + len(of_table) - len(kept)
         except HeliosError as error:
             failed.append(error)  # an unreachable catalog does not hide the others
     return shown, hidden, failed
 
 
-def tables(catalog: Catalog) -> Iterable[Table]:
+def catalog_tables(catalog: Catalog) -> Iterable[Table]:
     """All tables of a catalog."""
     names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
     return (catalog.load(name) for name in names)
 
 
-def _loader(catalogs: dict[str, Catalog]) -> Callable[[str], Table | None]:
+def _table_loader(catalogs: dict[str, Catalog]) -> Callable[[str], Table | None]:
     """A function that loads a table by its full name, each table once."""
 
     @cache
@@ -194,18 +198,22 @@ COLUMNS = ("pipeline", "table", "batch", "committed", "rows", "behind", "small f
 
 def _show(statuses: Sequence[Status]) -> None:
     """Prints the table without its empty columns; on a terminal, which is narrow, the notes follow the table."""
-    below = sys.stdout.isatty()
+    notes_follow = sys.stdout.isatty()
     rows = [_row(status) for status in statuses]
     columns = list(zip(COLUMNS, zip(*rows, strict=True), strict=True))
-    shown = [(name, cells) for name, cells in columns if any(map(_filled, cells)) and not (below and name == "notes")]
+    shown = [
+        (name, cells)
+        for name, cells in columns
+        if any(map(_has_value, cells)) and not (notes_follow and name == "notes")
+    ]
     lines = list(zip(*(cells for _, cells in shown), strict=True))
-    output.table([name for name, _ in shown], lines, numbers=("batch", "rows"))
-    for status in statuses if below else ():
+    output.print_table([name for name, _ in shown], lines, numbers=("batch", "rows"))
+    for status in statuses if notes_follow else ():
         for note in status.notes:
-            output.paragraphs(f"{status.pipeline}: {note}.")
+            output.print_wrapped(f"{status.pipeline}: {note}.")
 
 
-def _filled(cell: object) -> bool:
+def _has_value(cell: object) -> bool:
     return cell not in (None, "")
 
 

@@ -11,7 +11,7 @@ import click
 
 from helios.cli import options, output
 from helios.cli.history import fields
-from helios.cli.tables import opened, table_argument
+from helios.cli.tables import open_table, table_argument
 from helios.errors import NotFound
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ def why(name: str, condition: str, profile: str | None, as_json: bool) -> None:
     """
     from helios.lineage.why import why as explained
 
-    config, _, table = opened(name, profile)
+    config, _, table = open_table(name, profile)
     answer = explained(table, condition, view_of(config))
     if as_json:
-        output.to_json(_as_json(answer))
+        output.print_json(_as_json(answer))
     else:
         for line in _lines(answer):
             click.echo(line)

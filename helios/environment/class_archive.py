@@ -87,12 +87,12 @@ def _train(archive: Path, java: Java) -> None:
     with tempfile.TemporaryDirectory(prefix="helios-training-") as folder:
         for leftover in archive.parent.glob(f".{archive.name}.*.tmp"):  # of a killed process
             leftover.unlink(missing_ok=True)
-        draft = archive.with_name(f".{archive.name}.{os.getpid()}.tmp")
+        temporary_file = archive.with_name(f".{archive.name}.{os.getpid()}.tmp")
         try:
-            _run([sys.executable, "-m", "helios.spark.run.training", str(draft)], folder, environment(java))
-            os.replace(draft, archive)
+            _run([sys.executable, "-m", "helios.spark.run.training", str(temporary_file)], folder, environment(java))
+            os.replace(temporary_file, archive)
         finally:
-            draft.unlink(missing_ok=True)
+            temporary_file.unlink(missing_ok=True)
 
 
 def _run(command: list[str], folder: str, variables: Mapping[str, str]) -> None:

@@ -120,17 +120,17 @@ def coordinates(spark_minor: str, components: Iterable[str]) -> tuple[str, ...]:
     Raises:
         EnvironmentProblem: No jars are known for this Spark, or for a component on it.
     """
-    row = minor(spark_minor)
-    if row not in COMPONENTS:
+    spark_row = minor(spark_minor)
+    if spark_row not in COMPONENTS:
         raise EnvironmentProblem(
             f"Helios knows no Iceberg jars for Spark {spark_minor}; supported: {', '.join(sorted(COMPONENTS))}.",
             fix=f"{pip_command()}.",
         )
-    known = COMPONENTS[row]
+    known = COMPONENTS[spark_row]
     pinned: dict[str, None] = {}
     for component in components:
         if component not in known:
-            raise _unknown(component, row)
+            raise _unknown(component, spark_row)
         pinned.update(dict.fromkeys(known[component]))
     return tuple(pinned)
 

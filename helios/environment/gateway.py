@@ -59,12 +59,12 @@ def fits(recipe: Recipe, master: str, user_conf: Mapping[str, str], jars: Sequen
         user_conf: The user's conf.
         jars: The jars of the components.
     """
-    for_scripts = [
+    script_variables = [
         name for name in os.environ if name.startswith(READ_BY_SCRIPTS) and name not in (*READ_BY_THE_JVM, CONNECTION)
     ]
     return (
         re.fullmatch(r"local(\[.*\])?", master) is not None
-        and not for_scripts
+        and not script_variables
         and not Path(recipe.folder).with_name("conf").exists()
         and not any(key.startswith(SUBMIT_SETTINGS) for key in user_conf)
         and "-Xmx" not in user_conf.get("spark.driver.extraJavaOptions", "")
@@ -134,8 +134,8 @@ def by_recipe(
         options: More options, in the format of `spark.driver.extraJavaOptions`.
         log: The file for the JVM's error output; None for the error output of this process.
     """
-    path = _class_path(recipe, jars)
-    command = [str(java.path), "-cp", path, f"-Xmx{memory}", *shlex.split(options), *recipe.options, MAIN]
+    class_path = _class_path(recipe, jars)
+    command = [str(java.path), "-cp", class_path, f"-Xmx{memory}", *shlex.split(options), *recipe.options, MAIN]
     # The variables that Spark's scripts set.
     spark_variables = {
         "PYTHONHASHSEED": "0",

@@ -33,9 +33,9 @@ COMMAND = "helios jars"
 STALL_SECONDS = 25.0
 LOCK_SECONDS = 900.0
 _POLL_SECONDS = 0.1
-_TRUE = ("1", "true", "yes", "on")
+_TRUE_VALUES = ("1", "true", "yes", "on")
 
-_SETTINGS = """<ivysettings>
+_IVY_SETTINGS = """<ivysettings>
   <settings defaultResolver="registry"/>
   <timeout-constraints>
     <timeout-constraint name="bounded" connectionTimeout="8000" readTimeout="20000"/>
@@ -47,7 +47,7 @@ _SETTINGS = """<ivysettings>
   </resolvers>
 </ivysettings>
 """
-_MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+_IVY_MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="helios" module="jars"/>
   <dependencies>
 {dependencies}
@@ -55,7 +55,7 @@ _MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven"
 </ivy-module>
 """
 # Patterns that find the cause of a failure in Ivy's log, the most specific first.
-_CAUSES = tuple(
+_CAUSE_PATTERNS = tuple(
     re.compile(pattern, re.MULTILINE)
     for pattern in (
         r"^\s*(Host \S+ not found)\.",
@@ -75,14 +75,14 @@ def installed_spark() -> tuple[str, Path]:
     Raises:
         EnvironmentProblem: pyspark is not installed, or the installed one (pyspark-client) has no jars.
     """
-    spec = importlib.util.find_spec("pyspark")
+    module_spec = importlib.util.find_spec("pyspark")
     try:
         version = importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError:
         version = None
-    if spec is None or version is None or not spec.submodule_search_locations:
+    if module_spec is None or version is None or not module_spec.submodule_search_locations:
         raise EnvironmentProblem("pyspark is not installed in this Python.", fix=f"{pip_command()}.")
-    jars = Path(next(iter(spec.submodule_search_locations)), "jars")
+    jars = Path(next(iter(module_spec.submodule_search_locations)), "jars")
     if not jars.is_dir():
         raise EnvironmentProblem(f"pyspark {version} has no folder of jars at {jars}.", fix=f"{pip_command()}.")
     return version, jars
@@ -130,16 +130,18 @@ def fetch(
     """Like `ensure`, but for coordinates and a folder."""
     missing = missing_jars(wanted, folder)
     if missing:
-        if offline or os.environ.get("HELIOS_OFFLINE", "").strip().lower() in _TRUE:
-            raise _problem(missing, folder, f"fetching is switched off ({'offline' if offline else 'HELIOS_OFFLINE'})")
+        if offline or os.environ.get("HELIOS_OFFLINE", "").strip().lower() in _TRUE_VALUES:
+            raise _missing_jars_problem(
+                missing, folder, f"fetching is switched off ({'offline' if offline else 'HELIOS_OFFLINE'})"
+            )
         _fetch_locked(wanted, folder, progress or (lambda _: None))
-    return [folder / parse(text).file_name for text in wanted]
+    return [folder / parse(coordinate).file_name for coordinate in wanted]
 
 
 def missing_jars(wanted: Sequence[str], folder: Path) -> list[str]:
     """The coordinates whose jars are missing or damaged in a folder."""
     # Only the end of each jar is checked: a jar was read in full before it was moved into the cache.
-    return [text for text in wanted if not zipfile.is_zipfile(folder / parse(text).file_name)]
+    return [coordinate for coordinate in wanted if not zipfile.is_zipfile(folder / parse(coordinate).file_name)]
 
 
 def _fetch_locked(wanted: Sequence[str], folder: Path, progress: Progress) -> None:
@@ -160,7 +162,7 @@ def _fetch_locked(wanted: Sequence[str], folder: Path, progress: Progress) -> No
         finally:
             lock.release()
     except Timeout:
-        raise _problem(
+        raise _missing_jars_problem(
             missing_jars(wanted, folder),
             folder,
             f"another process has held {folder / '.lock'} for {LOCK_SECONDS:.0f} s",
@@ -174,26 +176,26 @@ def _fetch_locked(wanted: Sequence[str], folder: Path, progress: Progress) -> No
 
 def _fetch(missing: Sequence[str], folder: Path, progress: Progress) -> None:
     """Fetches jars into a working folder, and moves the complete ones to the cache; the caller holds the lock."""
-    _sweep(folder)
+    _remove_working_folders(folder)
     progress(f"fetching {len(missing)} jar{'s' if len(missing) > 1 else ''}, once, into {folder}")
     work = Path(tempfile.mkdtemp(prefix=".fetch-", dir=folder))
     try:
         cause = _run_ivy(missing, work, progress)
         damaged = []
-        for text in missing:
-            name = parse(text).file_name
+        for coordinate in missing:
+            name = parse(coordinate).file_name
             if _is_intact(work / "lib" / name):
                 os.replace(work / "lib" / name, folder / name)
             elif (work / "lib" / name).exists():
                 damaged.append(f"{name} arrived damaged")
     finally:
-        _sweep(folder)
+        _remove_working_folders(folder)
     still_missing = missing_jars(missing, folder)
     if still_missing:
-        raise _problem(still_missing, folder, "; ".join(damaged) or cause)
+        raise _missing_jars_problem(still_missing, folder, "; ".join(damaged) or cause)
 
 
-def _sweep(folder: Path) -> None:
+def _remove_working_folders(folder: Path) -> None:
     """Removes all working folders, also those of killed processes: only the holder of the lock has one in use."""
     for leftover in folder.glob(".fetch-*"):
         # The Ivy of a killed process may still write into its folder; the next sweep removes the rest.
@@ -209,8 +211,8 @@ def _run_ivy(missing: Sequence[str], work: Path, progress: Progress) -> str:
         raise EnvironmentProblem(f"There is no Ivy among pyspark's jars in {jars}.", fix=f"{pip_command()}.")
     registry = os.environ.get("HELIOS_MAVEN_URL", "").strip()
     root = f" root={quoteattr(registry.rstrip('/') + '/')}" if registry else ""
-    (work / "settings.xml").write_text(_SETTINGS.format(root=root), encoding="utf-8")
-    (work / "ivy.xml").write_text(_module(missing), encoding="utf-8")
+    (work / "settings.xml").write_text(_IVY_SETTINGS.format(root=root), encoding="utf-8")
+    (work / "ivy.xml").write_text(_ivy_module(missing), encoding="utf-8")
     flags = ["-XX:TieredStopAtLevel=1", f"-Dhelios.fetch={work}", f"-Divy.default.ivy.user.dir={work}"]
     arguments = ["-settings", str(work / "settings.xml"), "-ivy", str(work / "ivy.xml")]
     command = [str(java.path), *flags, "-cp", str(ivy), "org.apache.ivy.Main", *arguments]
@@ -225,16 +227,16 @@ def _run_ivy(missing: Sequence[str], work: Path, progress: Progress) -> str:
             start_new_session=True,  # Ctrl-C reaches only this process, which ends Ivy and then cleans up
         )
         try:
-            stalled = _watch(process, work, log, progress)
+            stalled = _wait_for_ivy(process, work, log, progress)
         finally:
             process.kill()
             process.wait()
     if stalled:
         return f"nothing arrived for {STALL_SECONDS:.0f} s"
-    return _cause(log.read_text(encoding="utf-8", errors="replace"))
+    return _cause_in_log(log.read_text(encoding="utf-8", errors="replace"))
 
 
-def _watch(process: subprocess.Popen[bytes], work: Path, log: Path, progress: Progress) -> bool:
+def _wait_for_ivy(process: subprocess.Popen[bytes], work: Path, log: Path, progress: Progress) -> bool:
     """Waits until Ivy ends (False) or stalls (True)."""
     last_size = -1
     last_progress = time.monotonic()
@@ -266,16 +268,16 @@ def _downloaded(work: Path, log: Path) -> int:
     return total
 
 
-def _module(missing: Sequence[str]) -> str:
-    return _MODULE.format(dependencies="\n".join(map(_dependency, missing)))
+def _ivy_module(missing: Sequence[str]) -> str:
+    return _IVY_MODULE.format(dependencies="\n".join(map(_dependency, missing)))
 
 
-def _dependency(text: str) -> str:
-    coordinate = parse(text)
-    classifier = f" m:classifier={quoteattr(coordinate.classifier)}" if coordinate.classifier else ""
-    name = quoteattr(coordinate.artifact)
+def _dependency(coordinate: str) -> str:
+    jar = parse(coordinate)
+    classifier = f" m:classifier={quoteattr(jar.classifier)}" if jar.classifier else ""
+    name = quoteattr(jar.artifact)
     return (
-        f"    <dependency org={quoteattr(coordinate.group)} name={name} rev={quoteattr(coordinate.version)} "
+        f"    <dependency org={quoteattr(jar.group)} name={name} rev={quoteattr(jar.version)} "
         f'transitive="false"><artifact name={name} type="jar" ext="jar"{classifier}/></dependency>'
     )
 
@@ -289,8 +291,8 @@ def _is_intact(path: Path) -> bool:
         return False
 
 
-def _cause(output: str) -> str:
-    for pattern in _CAUSES:
+def _cause_in_log(output: str) -> str:
+    for pattern in _CAUSE_PATTERNS:
         match = pattern.search(output)
         if match:
             line = re.sub(r"//[^/@\s]+@", "//***@", match.group(1).strip())
@@ -298,7 +300,7 @@ def _cause(output: str) -> str:
     return "Ivy named no reason"
 
 
-def _problem(missing: Sequence[str], folder: Path, cause: str) -> EnvironmentProblem:
+def _missing_jars_problem(missing: Sequence[str], folder: Path, cause: str) -> EnvironmentProblem:
     return EnvironmentProblem(
         f"Missing jar{'s' if len(missing) > 1 else ''} {', '.join(missing)}: not in the cache {folder}, and {cause}.",
         fix=f"run `{COMMAND}` on a machine with network; it fills that folder, which may also be copied here.",

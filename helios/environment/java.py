@@ -60,12 +60,12 @@ class _Candidate:
     """A Java home that was inspected, and the reason why it does not fit; `flaw` is None if it fits."""
 
     origin: str
-    place: Path
+    home: Path
     java: Java | None
     flaw: str | None
 
     def __str__(self) -> str:
-        return f"{self.origin} {self.place} {self.flaw}"
+        return f"{self.origin} {self.home} {self.flaw}"
 
 
 def parse_version(text: str) -> int | None:
@@ -143,9 +143,9 @@ def _homes(well_known: Sequence[str]) -> list[Path]:
     for pattern in expanded:
         if "$" in pattern:  # a variable that is not set
             continue
-        for place in sorted(glob.glob(pattern)):
-            if os.access(Path(place, "bin", _PROGRAM), os.X_OK):
-                homes.setdefault(Path(place).resolve())
+        for folder in sorted(glob.glob(pattern)):
+            if os.access(Path(folder, "bin", _PROGRAM), os.X_OK):
+                homes.setdefault(Path(folder).resolve())
     return list(homes)
 
 
@@ -153,13 +153,13 @@ def _candidate(home: Path, origin: str, program: Path | None = None) -> _Candida
     program = program or home / "bin" / _PROGRAM
     if not program.is_file() or not os.access(program, os.X_OK):
         return _Candidate(origin, home, None, f"has no bin/{_PROGRAM}")
-    text = _release(home)
-    java = _from_release(text, program, home) or _from_run(program, home)
+    release = _release(home)
+    java = _from_release(release, program, home) or _from_run(program, home)
     if java is None:
         return _Candidate(origin, home, None, "does not answer `java -version`")
     if java.version not in SUPPORTED:
         return _Candidate(origin, home, java, f"is Java {java.version}")
-    modules = re.search(r'^MODULES="([^"]*)"', text, re.MULTILINE)
+    modules = re.search(r'^MODULES="([^"]*)"', release, re.MULTILINE)
     if modules and NEEDED_MODULE not in modules.group(1).split():
         return _Candidate(origin, home, java, f"is a Java {java.version} without the module {NEEDED_MODULE}")
     return _Candidate(origin, home, java, None)
@@ -172,9 +172,9 @@ def _release(home: Path) -> str:
         return ""
 
 
-def _from_release(text: str, program: Path, home: Path) -> Java | None:
+def _from_release(release: str, program: Path, home: Path) -> Java | None:
     """The version from the home's `release` file: this takes 0.1 ms, and starting Java takes 50 to 500 ms."""
-    match = re.search(r'^JAVA_VERSION="([^"]+)"', text, re.MULTILINE)
+    match = re.search(r'^JAVA_VERSION="([^"]+)"', release, re.MULTILINE)
     version = parse_version(match.group(1)) if match else None
     return Java(program, version, home) if version is not None else None
 
@@ -182,7 +182,7 @@ def _from_release(text: str, program: Path, home: Path) -> Java | None:
 def _from_run(program: Path, home: Path) -> Java | None:
     """The version that Java prints when it runs; it also prints its home, which a wrapper script hides."""
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [str(program), "-XshowSettings:properties", "-version"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -194,11 +194,11 @@ def _from_run(program: Path, home: Path) -> Java | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = _VERSION.search(done.stdout)
+    match = _VERSION.search(completed.stdout)
     version = parse_version(match.group(1)) if match else None
-    if done.returncode != 0 or version is None:
+    if completed.returncode != 0 or version is None:
         return None
-    reported = _HOME.search(done.stdout)
+    reported = _HOME.search(completed.stdout)
     return Java(program, version, Path(reported.group(1)) if reported else home)
 
 
@@ -212,5 +212,5 @@ def _distinct(candidates: Sequence[_Candidate]) -> list[_Candidate]:
     """The first candidate of each folder: the folder of JAVA_HOME is usually a well-known one too."""
     by_folder: dict[Path, _Candidate] = {}
     for candidate in candidates:
-        by_folder.setdefault(candidate.place.resolve(), candidate)
+        by_folder.setdefault(candidate.home.resolve(), candidate)
     return list(by_folder.values())

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-SHARE = 4
+HEAP_DIVISOR = 4
 """The heap is a quarter of the memory, like the JVM's own default. Spark's default is 1 GB on every machine."""
-LEAST, MOST = 1 << 30, 16 << 30
-UNKNOWN = 2 << 30
+MIN_HEAP, MAX_HEAP = 1 << 30, 16 << 30
+HEAP_IF_UNKNOWN = 2 << 30
 """The heap if the machine's memory is unknown."""
 
 CGROUP = Path("/sys/fs/cgroup")
-LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
+LIMIT_FILES = ("memory.max", "memory/memory.limit_in_bytes")
 """The file with a container's limit: the first for cgroups version 2, the second for version 1."""
 
 
@@ -52,11 +52,11 @@ def local_heap(physical: int | None, limit: int | None) -> Heap:
         ('1024m', '16384m')
     """
     if physical is None and limit is None:
-        return Heap(UNKNOWN, "the memory of this machine is unknown")
+        return Heap(HEAP_IF_UNKNOWN, "the memory of this machine is unknown")
     limited = limit is not None and (physical is None or limit < physical)
     memory = min(size for size in (physical, limit) if size is not None)
-    heap = min(max(memory // SHARE, LEAST), MOST)
-    bound = {LEAST: ", 1 GB at least", MOST: ", 16 GB at most"}.get(heap, "")
+    heap = min(max(memory // HEAP_DIVISOR, MIN_HEAP), MAX_HEAP)
+    bound = {MIN_HEAP: ", 1 GB at least", MAX_HEAP: ", 16 GB at most"}.get(heap, "")
     owner = "this container" if limited else "this machine"
     return Heap(heap, f"a quarter of the {memory / (1 << 30):.3g} GB of {owner}{bound}")
 
@@ -66,7 +66,7 @@ def driver_heap() -> Heap:
     return local_heap(_physical(), container_limit())
 
 
-def shown(master: str, conf: Mapping[str, str]) -> str:
+def driver_memory_text(master: str, conf: Mapping[str, str]) -> str:
     """The size of a driver's heap and its reason, as one line.
 
     Args:
@@ -74,9 +74,9 @@ def shown(master: str, conf: Mapping[str, str]) -> str:
         conf: The user's conf.
 
     Examples:
-        >>> shown("local[*]", {"spark.driver.memory": "3g"})
+        >>> driver_memory_text("local[*]", {"spark.driver.memory": "3g"})
         'driver memory 3g (spark.driver.memory in [spark.conf])'
-        >>> shown("spark://host:7077", {})
+        >>> driver_memory_text("spark://host:7077", {})
         "driver memory 1g (Spark's default on a cluster)"
     """
     declared = conf.get("spark.driver.memory")
@@ -101,7 +101,7 @@ def container_limit(root: Path = CGROUP) -> int | None:
     Args:
         root: The mount point of the control groups; a container sees its own group there.
     """
-    for name in LIMITS:
+    for name in LIMIT_FILES:
         try:
             text = (root / name).read_text().strip()
         except OSError:

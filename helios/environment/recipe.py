@@ -57,10 +57,10 @@ class Recipe:
     class_path: tuple[str, ...]
 
 
-def load(note: Path) -> Recipe | None:
+def load(file: Path) -> Recipe | None:
     """The recipe in a file; None without a file, or if Spark was reinstalled or a jar removed since."""
     try:
-        stored = json.loads(note.read_bytes())
+        stored = json.loads(file.read_bytes())
         recipe = Recipe(stored["folder"], *(tuple(stored[key]) for key in ("files", "options", "class_path")))
         if _files(Path(recipe.folder)) != recipe.files:
             return None
@@ -69,11 +69,11 @@ def load(note: Path) -> Recipe | None:
     return recipe if all(map(os.path.isfile, recipe.class_path)) else None
 
 
-def make(note: Path, copies: Path, java: Java, spark_version: str) -> None:
+def make(file: Path, copies: Path, java: Java, spark_version: str) -> None:
     """Makes the recipe of the installed Spark, and the copies of jars that it needs.
 
     Args:
-        note: The file of the recipe.
+        file: The file of the recipe.
         copies: The folder of the copied jars.
         java: The Java that the recipe starts.
         spark_version: The version of Spark.
@@ -96,9 +96,9 @@ def make(note: Path, copies: Path, java: Java, spark_version: str) -> None:
             str(_compiled(folder, copies, java)),
         ),
     )
-    draft = note.with_name(f".{note.name}.{os.getpid()}.tmp")
-    draft.write_text(json.dumps(asdict(recipe)))
-    os.replace(draft, note)
+    temporary_file = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    temporary_file.write_text(json.dumps(asdict(recipe)))
+    os.replace(temporary_file, file)
 
 
 def _files(folder: Path) -> tuple[str, ...]:
@@ -116,33 +116,39 @@ def _stripped(jar: Path, copies: Path) -> Path:
             left_out.add(PROVIDERS)
         if not left_out:
             return jar
-        draft = copies / f".{jar.name}.{os.getpid()}.tmp"
-        with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as copy:
+        temporary_file = copies / f".{jar.name}.{os.getpid()}.tmp"
+        with zipfile.ZipFile(temporary_file, "w", zipfile.ZIP_DEFLATED) as copy:
             for entry in entries:
                 if entry.filename not in left_out:
                     copy.writestr(entry, original.read(entry))
-    os.replace(draft, copies / jar.name)
+    os.replace(temporary_file, copies / jar.name)
     return copies / jar.name
 
 
 def _compiled(folder: Path, copies: Path, java: Java) -> Path:
     """Compiles LocalFiles.java into a jar."""
-    here, jar = Path(__file__).parent, copies / "helios-local-files.jar"
+    sources, jar = Path(__file__).parent, copies / "helios-local-files.jar"
     compiler = [str(java.path), "-cp", str(folder / "*"), "org.codehaus.janino.SimpleCompiler"]
-    with tempfile.TemporaryDirectory(dir=copies) as out:
+    with tempfile.TemporaryDirectory(dir=copies) as output_folder:
         subprocess.run(
-            [*compiler, str(here / "Compile.java"), "helios.Compile", str(here / "LocalFiles.java"), out],
+            [
+                *compiler,
+                str(sources / "Compile.java"),
+                "helios.Compile",
+                str(sources / "LocalFiles.java"),
+                output_folder,
+            ],
             env={**os.environ, **environment(java)},
             check=True,
             capture_output=True,
             text=True,
             timeout=_COMPILER_SECONDS,
         )
-        draft = Path(out, jar.name)
-        with zipfile.ZipFile(draft, "w") as archive:
-            for path in sorted(Path(out).rglob("*.class")):
-                archive.write(path, path.relative_to(out))
-        os.replace(draft, jar)
+        temporary_file = Path(output_folder, jar.name)
+        with zipfile.ZipFile(temporary_file, "w") as archive:
+            for path in sorted(Path(output_folder).rglob("*.class")):
+                archive.write(path, path.relative_to(output_folder))
+        os.replace(temporary_file, jar)
     return jar
 
 
@@ -171,7 +177,7 @@ def _launcher_options(folder: Path, java: Java) -> tuple[str, ...]:
     ]
     # The user's settings of Spark must not enter the recipe.
     env = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_", "HADOOP_"))}
-    done = subprocess.run(
+    completed = subprocess.run(
         command,
         env={**env, **environment(java), "SPARK_HOME": str(folder.parent), "SPARK_SCALA_VERSION": "2.13"},
         check=True,
@@ -179,7 +185,7 @@ def _launcher_options(folder: Path, java: Java) -> tuple[str, ...]:
         text=True,
         timeout=_LAUNCHER_SECONDS,
     )
-    return launcher_options(done.stdout.split("\0"))
+    return launcher_options(completed.stdout.split("\0"))
 
 
 def launcher_options(printed: Sequence[str]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-LOOKED_BACK = 300.0
+WINDOW_SECONDS = 300.0
 """Seconds from which the end of a backlog is estimated."""
 
 
@@ -18,12 +18,12 @@ class Drain:
         ...     drain.add(second, waits)
         >>> drain.estimate()
         (30.0, False)
-        >>> drain.left(20.0), drain.left(25.0)
+        >>> drain.seconds_left(20.0), drain.seconds_left(25.0)
         (30.0, 25.0)
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[float, int]] = deque()
+        self._samples: deque[tuple[float, int]] = deque()
         self._lock = threading.Lock()
 
     def add(self, now: float, amount: int) -> None:
@@ -34,10 +34,10 @@ class Drain:
             amount: Records, files, bytes or snapshots, always the same unit.
         """
         with self._lock:
-            if not self._waiting or self._waiting[-1][0] < now:
-                self._waiting.append((now, amount))
-            while len(self._waiting) > 2 and self._waiting[1][0] <= now - LOOKED_BACK:
-                self._waiting.popleft()
+            if not self._samples or self._samples[-1][0] < now:
+                self._samples.append((now, amount))
+            while len(self._samples) > 2 and self._samples[1][0] <= now - WINDOW_SECONDS:
+                self._samples.popleft()
 
     def estimate(self) -> tuple[float | None, bool]:
         """Seconds from the last moment until nothing waits, None if that is not known; and whether the backlog grows.
@@ -55,18 +55,18 @@ class Drain:
             (0.0, False)
         """
         with self._lock:
-            waiting = list(self._waiting)
-        if not waiting or waiting[-1][1] == 0:
-            return (0.0 if waiting else None), False
+            samples = list(self._samples)
+        if not samples or samples[-1][1] == 0:
+            return (0.0 if samples else None), False
         # The highest point is where it began to shrink.
-        most = max(range(len(waiting)), key=lambda index: (waiting[index][1], index))
-        since, amount = waiting[most]
-        last, left = waiting[-1]
-        if last > since and amount > left:
-            return left * (last - since) / (amount - left), False
-        return None, left > waiting[0][1]
+        peak = max(range(len(samples)), key=lambda index: (samples[index][1], index))
+        peak_time, peak_amount = samples[peak]
+        last_time, last_amount = samples[-1]
+        if last_time > peak_time and peak_amount > last_amount:
+            return last_amount * (last_time - peak_time) / (peak_amount - last_amount), False
+        return None, last_amount > samples[0][1]
 
-    def left(self, now: float) -> float | None:
+    def seconds_left(self, now: float) -> float | None:
         """The seconds from now until nothing waits; None while nothing waits, or if that is not known."""
         seconds, _grows = self.estimate()
-        return max(0.0, seconds - (now - self._waiting[-1][0])) if seconds else None
+        return max(0.0, seconds - (now - self._samples[-1][0])) if seconds else None

@@ -124,9 +124,9 @@ def _app(answer: Callable[[], Answer]) -> WSGIApplication:
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             respond("405 Method Not Allowed", [("Allow", "GET, HEAD")])
             return []
-        status, kind, text = answer()
+        status, content_type, text = answer()
         body = text.encode()
-        respond(status, [("Content-Type", kind), ("Content-Length", str(len(body)))])
+        respond(status, [("Content-Type", content_type), ("Content-Length", str(len(body)))])
         return [body] if environ["REQUEST_METHOD"] == "GET" else []
 
     return app

@@ -357,10 +357,10 @@ def _extreme_fields(extremes: Sequence[int]) -> dict[str, int]:
     return {"batch_size_min": smallest, "batch_size_max": largest}
 
 
-def _current(name: str) -> property:
+def _snapshot_field(name: str) -> property:
     return property(lambda metrics: getattr(metrics.snapshot(), name))
 
 
 # Each field of `Metrics` is read from a snapshot of the moment.
 for _field in fields(Figures):
-    setattr(Metrics, _field.name, _current(_field.name))
+    setattr(Metrics, _field.name, _snapshot_field(_field.name))

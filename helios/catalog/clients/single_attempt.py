@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyarrow.fs import AwsStandardS3RetryStrategy
 
 
-class Once(AwsStandardS3RetryStrategy):  # type: ignore[misc]
+class SingleAttempt(AwsStandardS3RetryStrategy):  # type: ignore[misc]
     """One attempt."""
 
     def __init__(self) -> None:
