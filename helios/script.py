@@ -1,4 +1,4 @@
-"""Loads a pipeline script and finds the pipelines among its values."""
+"""Loads a pipeline script, and finds the pipelines among its variables."""
 
 from __future__ import annotations
 import __future__
@@ -45,7 +45,11 @@ class Script:
     module: ModuleType
 
     def choose(self, name: str | None) -> list[Pipeline]:
-        """All pipelines, each once; with a name, those of the variable of that name, else those that have the name.
+        """The pipelines to run, each once. Without a name, these are all pipelines of the script.
+
+        Args:
+            name: The name of a variable, whose pipelines are returned. If there is no such variable, it is a name that
+                `.named(...)` has given to pipelines.
 
         Raises:
             ScriptError: There is no pipeline, or no pipeline of that name.
@@ -159,7 +163,10 @@ def _load_python(file: Path) -> ModuleType:
 
 
 def _later_errors(file: Path, values: dict[str, Any], first: HeliosError) -> list[HeliosError]:
-    """The errors of the declarations after the first wrong one; declarations that use a missing name are skipped."""
+    """The errors in the declarations that follow the first wrong one, so that the user sees all errors at once.
+
+    A declaration is skipped if it uses a name that an earlier, wrong declaration would have assigned.
+    """
     body = ast.parse(file.read_bytes()).body
     frames = traceback.extract_tb(first.__traceback__)
     failed_line = next(
@@ -185,12 +192,12 @@ def _later_errors(file: Path, values: dict[str, Any], first: HeliosError) -> lis
             errors.append(error)
             missing |= _assigned_names(node)
         except Exception:
-            break  # a missing name may be the cause
+            break  # the cause may be a missing name, so this error and later ones may be misleading
     return errors
 
 
 def _only_declares(node: ast.stmt, values: Mapping[str, Any]) -> bool:
-    """True if a statement only declares a part of a pipeline or a plain value; other statements are not run."""
+    """True if a statement only declares a part of a pipeline or a plain value, so that it is safe to run."""
     if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
         return False
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -209,10 +216,10 @@ def _is_declaration(call: ast.expr, values: Mapping[str, Any]) -> bool:
 
 
 DECLARATION_MODULES = ("helios.model.", "helios.steps.", "helios.sources.", "helios.iceberg")
-"""The modules of the functions and classes that scripts use to declare values."""
+"""The modules whose functions and classes declare values."""
 
 FUTURE_FLAGS = reduce(or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names))
-"""The compiler's flags of all `from __future__` imports."""
+"""The compiler flags of all `from __future__` imports together."""
 
 
 def _contains_line(node: ast.stmt, line: int | None) -> bool:
@@ -249,7 +256,7 @@ def _hint(error: Exception) -> str:
 
 
 def _without_pythons_hint(error: Exception) -> str:
-    """The text of an error without Python's own near miss, which Python 3.13 adds for arguments."""
+    """The text of an error without Python's own suggestion, which Python 3.13 adds for arguments."""
     return re.sub(r"\. Did you mean '\w+'\?$", "", str(error))
 
 
@@ -265,11 +272,11 @@ ARGUMENTS_OF_OTHER_TOOLS = {
     "order": "order_by",
     "ttl": "tombstones",
 }
-"""Arguments of other tools, each with the argument of Helios, or with a phrase if that has no name."""
+"""Names of arguments that users know from other tools, each with the name in Helios, or a phrase if it has no name."""
 
 
 def _argument_hint(owner: str | None, call: str, name: str) -> str:
-    """A hint about an argument that a call does not have.
+    """A hint about an argument that a function does not have.
 
     Args:
         owner: The name of the method's class; None for a function, or if the error does not name it.
@@ -306,7 +313,7 @@ def _script_line(error: BaseException, file: Path) -> Origin:
 
 
 def _pipelines_of(name: str, value: Any) -> list[tuple[str, Pipeline]]:
-    """The pipelines of a variable: its value, or the items of its list or dict, each with a name."""
+    """The pipelines in a variable, with their names: the value itself, or the items of a list or dict."""
     if isinstance(value, Pipeline):
         return [(name, value)]
     if isinstance(value, (list, tuple)):
@@ -317,7 +324,7 @@ def _pipelines_of(name: str, value: Any) -> list[tuple[str, Pipeline]]:
 
 
 def _refuse_unassigned(file: Path, values: Mapping[str, Any]) -> None:
-    """Refuses a pipeline that is not assigned to a variable: nothing would run it.
+    """Refuses a script with a pipeline that is not assigned to a variable, since nothing would run that pipeline.
 
     Raises:
         ScriptError: There is such a pipeline.
@@ -346,7 +353,7 @@ def _is_pipeline(value: ast.expr, values: Mapping[str, Any]) -> bool:
 
 
 def _first_value(value: ast.expr, values: Mapping[str, Any]) -> Any:
-    """The value of the first name of an expression."""
+    """The value of the leftmost name in an expression: of `Files` in `Files.source("in") >> where("a")`."""
     while not isinstance(value, ast.Name):
         if isinstance(value, ast.BinOp):
             value = value.left
@@ -361,7 +368,7 @@ def _first_value(value: ast.expr, values: Mapping[str, Any]) -> Any:
 
 def note_unrun_pipelines() -> None:
     """Prints a note at the end of `python script.py`, if the script has declared pipelines but run none."""
-    main, file = sys.modules.get("__main__"), sys.argv[0]  # Python has already removed `__file__`
+    main, file = sys.modules.get("__main__"), sys.argv[0]  # Python has already removed the module's `__file__`
     interactive = hasattr(sys, "ps1") or "IPython" in sys.modules
     raised = hasattr(sys, "last_type")
     if main is None or not file.endswith(".py") or interactive or raised:
@@ -376,7 +383,7 @@ def note_unrun_pipelines() -> None:
 
 
 def _refuse_unfinished(file: Path, public: Mapping[str, Any]) -> None:
-    """Refuses a script without a pipeline if a variable is an unfinished one: a stream or steps without a sink.
+    """Refuses a script that declares no pipeline but has a variable with an unfinished one: a stream, or only steps.
 
     Raises:
         ScriptError: A variable is a stream, or steps.

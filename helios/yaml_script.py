@@ -1,4 +1,4 @@
-"""Pipelines declared in a YAML file, with the names and arguments of the Python API."""
+"""Reads pipelines from a YAML file, whose keys are the names and arguments of the Python API."""
 
 from __future__ import annotations
 
@@ -24,14 +24,17 @@ SECTION_KEYS = ("params", "streams", "pipelines")
 STREAM_KEYS = ("source", "steps")
 PIPELINE_KEYS = (*STREAM_KEYS, "sink", "name", "was")
 EXECUTING_METHODS = ("run", "preview", "plan", "check", "schema")
-"""Calls that do more than declare."""
+"""Methods of declared values that do more than declare. A script that is being loaded must not call them."""
 UNQUOTED_VALUES: tuple[tuple[str, Callable[[str], Any]], ...] = (
     (r"|~|null|Null|NULL", lambda text: None),
     (r"true|True|TRUE|false|False|FALSE", lambda text: text.lower() == "true"),
     (r"[-+]?\d+", int),
     (r"[-+]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][-+]?\d+)?", float),
 )
-"""Patterns of plain texts that become other values. They are those of YAML 1.2: `on` and `2026-01-01` stay texts."""
+"""Patterns of unquoted texts, each with the function that converts such a text to a Python value.
+
+The patterns are those of YAML 1.2, in which `on` and `2026-01-01` are texts.
+"""
 
 
 def read_declarations(file: Path) -> dict[str, Any]:
@@ -65,10 +68,10 @@ def read_declarations(file: Path) -> dict[str, Any]:
 
 
 class _YamlFile:
-    """Reads a file.
+    """The declarations of one YAML file.
 
     Args:
-        file: The path, which errors and plans name.
+        file: The path, which errors and plans show.
     """
 
     def __init__(self, file: Path) -> None:
@@ -101,7 +104,7 @@ class _YamlFile:
             raise self._problems[0] if len(self._problems) == 1 else CheckFailed(self._problems)
         return values
 
-    # what a file declares
+    # streams and pipelines
 
     def _stream(self, node: Node) -> Flow:
         return self._flow(node, self._mapping(node, STREAM_KEYS, "a part of a stream"))
@@ -135,7 +138,7 @@ class _YamlFile:
         return flow
 
     def _stream_or_source(self, node: Node) -> Flow:
-        """The stream with a name, or a source."""
+        """The stream that a name refers to, or the source that a mapping declares."""
         if _node_kind(node) != "scalar":
             source: Source = self._chain(node, Source, "a source")
             return source
@@ -144,7 +147,10 @@ class _YamlFile:
         return self._streams[node.value]
 
     def _chain(self, node: Node, expected: type, description: str) -> Any:
-        """The value of chained calls: the first key is a name of Helios, each later one a method of the value."""
+        """The value of a chain of calls.
+
+        The first key is a name that Helios exports. Each later key is a method of the value before it.
+        """
         if _node_kind(node) == "scalar":
             return self._call(self._helios_callable(node), node, None)
         value: Any = None
@@ -186,11 +192,15 @@ class _YamlFile:
     # calls
 
     def _call(self, function: Callable[..., Any], node: Node, arguments: Node | None) -> Any:
-        """The result of a call; errors name the line of the call in the file."""
+        """The result of a call. Errors name the line of the call in the file."""
         positional, named = self._arguments(function, arguments)
         return self._evaluate("f(*a, **k)", node, f=function, a=positional, k=named)
 
     def _evaluate(self, text: str, node: Node, **values: Any) -> Any:
+        """The value of a Python expression, compiled as if it were on the node's line of the file.
+
+        The values and errors of Helios name the line that declared them, so they name a line of the YAML file.
+        """
         line = node.start_mark.line
         code = compile("\n" * line + text, str(self._file), "eval", dont_inherit=True)
         try:
@@ -199,7 +209,7 @@ class _YamlFile:
             raise self._error(node, f"{error}.") from error
 
     def _arguments(self, function: Callable[..., Any], node: Node | None) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments: one value, a list of several, or names and values."""
+        """The positional and keyword arguments of a call. The node is one value, a list, or a mapping with names."""
         if node is None or (
             _node_kind(node) == "scalar" and not node.tag.startswith("!") and self._value(node) is None
         ):
@@ -218,7 +228,7 @@ class _YamlFile:
         if unknown and keyword_rest is None:
             first = next(iter(known.values()), None)
             if len(unknown) == len(named) and first is not None and "Mapping" in str(first.annotation):
-                return [{name: value for name, (_, value) in named.items()}], {}  # the call takes a dict
+                return [{name: value for name, (_, value) in named.items()}], {}  # the function takes a dict
             wrong = unknown[0]
             raise self._error(wrong, f"there is no argument {wrong.value!r}. {near_miss(wrong.value, known)}")
         keywords = {name: value for name, (_, value) in named.items()}
@@ -244,15 +254,15 @@ class _YamlFile:
             return {key.value: self._value(value) for key, value in self._items(node)}
         unquoted, text = getattr(node, "style", None) is None, self._expanded(node)
         if (reference := re.fullmatch(r"\$\{(\w+)\}", node.value)) and reference[1] in self._params:
-            return self._params[reference[1]]  # with the type of its default
+            return self._params[reference[1]]  # a parameter alone keeps the type of its default
         if not unquoted or text != node.value:
             # A quoted text stays text. So does a text with variables: an account number may begin with a zero.
             return text
         return next((convert(text) for pattern, convert in UNQUOTED_VALUES if re.fullmatch(pattern, text)), text)
 
     def _tagged(self, node: Node) -> Any:
-        """A tagged value: `!stream orders` is a stream, `!day ts` calls a function of Helios."""
-        name, node = node.tag[1:], copy(node)  # a copy, since an alias may use the node again
+        """The value of a node with a tag: `!stream orders` is a stream, and `!day ts` calls a function of Helios."""
+        name, node = node.tag[1:], copy(node)  # a copy, since an alias may refer to the same node
         node.tag = ""
         if name == "stream":
             if _node_kind(node) == "mapping" and any(key.value in STREAM_KEYS for key, _ in self._items(node)):
@@ -276,7 +286,7 @@ class _YamlFile:
         return parts
 
     def _items(self, node: Node) -> Iterator[tuple[Node, Node]]:
-        """The keys and values of a mapping, each key once."""
+        """The keys and values of a mapping. A key that occurs twice is an error."""
         if _node_kind(node) != "mapping":
             raise self._error(node, "names with values are expected here.", _LAYOUT_FIX)
         seen: set[str] = set()

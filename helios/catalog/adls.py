@@ -43,7 +43,7 @@ class Account:
         self.host = f"{self.name}.{SUFFIX}"
 
     def connection_string(self) -> Secret | None:
-        """A connection string with the endpoint, for clients without a setting for the endpoint; None without one."""
+        """A connection string that contains the endpoint, for clients without a setting for it; None without one."""
         if not self.endpoint:
             return None
         pairs = {"BlobEndpoint": str(self.endpoint), "AccountName": self.name}
@@ -111,12 +111,12 @@ def _hadoop(storage: Storage, authority: str) -> dict[str, Value]:
             f"fs.azure.account.oauth.provider.type.{host}": _MSI,
         }
     settings |= _endpoint_settings(account, host)
-    # By default the driver retries 30 times, which takes a quarter of an hour.
+    # By default Hadoop's driver retries 30 times, which takes a quarter of an hour.
     return as_conf({**settings, "fs.azure.io.retry.max.retries": "5", "fs.azure.io.retry.max.backoff.interval": "2000"})
 
 
 def _endpoint_settings(account: Account, host: str) -> dict[str, Setting | None]:
-    """Settings of Hadoop's driver for an endpoint of Blob Storage: no emulator speaks the ADLS protocol."""
+    """Settings of Hadoop's driver for the endpoint. They select the Blob protocol: no emulator speaks that of ADLS."""
     if not account.endpoint:
         return {}
     address = urlsplit(str(account.endpoint))

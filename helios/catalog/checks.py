@@ -1,4 +1,4 @@
-"""Checks of a declared catalog: its name, its settings, its storage, its warehouse and its properties."""
+"""Checks a declared catalog: its name, its settings, its storage, its warehouse and its properties."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def name_problem(name: object) -> str | None:
 
 
 def type_hint(kind: object) -> str:
-    """A hint for an unknown catalog type: the nearest type, or that the name is a storage.
+    """A hint for an unknown catalog type: it suggests the nearest type, or says that the name is a type of storage.
 
     Examples:
         >>> type_hint("s3")
@@ -49,7 +49,7 @@ def type_hint(kind: object) -> str:
 
 
 def checked_row(catalog: Catalog) -> CatalogRow:
-    """The row of a catalog's type, once the catalog's name, settings and storage are checked.
+    """Checks a catalog's name, settings and storage. Returns the row of the catalog's type.
 
     Raises:
         DeclarationError: The name, the type, a setting or the storage is invalid.
@@ -117,7 +117,7 @@ def check_warehouse(catalog: Catalog, row: CatalogRow) -> None:
 
 
 def checked_properties(catalog: Catalog) -> Pairs:
-    """The user's properties, sorted, with secrets wrapped; a property that Helios sets itself is refused."""
+    """The user's properties, sorted, with secrets as `Secret`. A property that Helios sets itself is refused."""
     set_by_helios = own_keys(catalog)
     checked: list[tuple[str, Setting]] = []
     for key, value in sorted(dict(catalog.properties).items(), key=lambda pair: str(pair[0])):

@@ -1,4 +1,4 @@
-"""The settings of a catalog for Spark, PyIceberg and the jar cache. Secrets are revealed only here."""
+"""Translates a catalog into settings of Spark, Hadoop and PyIceberg. Secrets are revealed only here."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OVERRIDABLE = (
 
 
 def spark_conf(catalog: Catalog) -> dict[str, str]:
-    """The Spark conf that declares a catalog, with secrets in clear: for the session only, never to be shown.
+    """The Spark conf that declares a catalog. It contains secrets, so it is only for the session and is never shown.
 
     A catalog with several replicas gets the address of the first one; see `replicas`.
 
@@ -46,17 +46,17 @@ def spark_conf(catalog: Catalog) -> dict[str, str]:
 
 
 def shown_spark_conf(catalog: Catalog) -> dict[str, str]:
-    """The conf of `spark_conf` for plans and logs: secrets are `***`."""
+    """The same conf as `spark_conf`, for plans and logs: secrets are shown as `***`."""
     return {key: str(value) for key, value in _spark(catalog).items()}
 
 
 def java_properties(catalog: Catalog) -> dict[str, str]:
-    """Java system properties that a catalog's client needs in the driver, with secrets in clear."""
+    """The Java system properties that a catalog's client needs in the driver. They may contain secrets."""
     return _revealed(CATALOGS[catalog.type].java(catalog))
 
 
 def pyiceberg_properties(catalog: Catalog) -> dict[str, str]:
-    """The properties of PyIceberg's catalog, with secrets in clear: never to be shown."""
+    """The properties for PyIceberg's client of a catalog. They may contain secrets, so they are never shown."""
     first_replica = replicas(catalog)[0]
     merged = {
         **_storage_properties(first_replica),
@@ -67,7 +67,7 @@ def pyiceberg_properties(catalog: Catalog) -> dict[str, str]:
 
 
 def replicas(catalog: Catalog) -> tuple[Catalog, ...]:
-    """The replicas of a catalog, each with one address, in the order of `uri`; the catalog itself if `uri` is no list.
+    """The replicas of a catalog, each with one address of `uri`. Without a list in `uri`, this is the catalog itself.
 
     Examples:
         >>> from helios import Catalog
@@ -81,7 +81,7 @@ def replicas(catalog: Catalog) -> tuple[Catalog, ...]:
 
 
 def storage_of(catalog: Catalog) -> Storage | None:
-    """The storage of a catalog: the declared one, else that of its warehouse with the default credentials."""
+    """The declared storage of a catalog, or the storage of its warehouse's URI with the default credentials."""
     if catalog.storage is not None:
         return catalog.storage
     storage_type = kind_of(warehouse(catalog) or "")
@@ -140,10 +140,10 @@ def default_checkpoint(catalog: Catalog, pipeline: str) -> str:
 
 
 def keys_folder(catalog: Catalog, checkpoint: str | None, id: str) -> str | None:
-    """The folder in which a pipeline stores the keys of its upserts.
+    """The folder in which a pipeline stores the keys of its upserts; None if there is none.
 
-    None if only the server knows the warehouse, or if the checkpoint is in another store than the warehouse: Hadoop
-    has the driver and the credentials of the checkpoint's store only.
+    There is no folder if only the server knows the warehouse. Nor is there one if the checkpoint and the warehouse are
+    in different stores, because Hadoop has the driver and the credentials of the checkpoint's store only.
 
     Args:
         catalog: The catalog of the pipeline's table.
@@ -201,12 +201,13 @@ def object_components(location: str) -> tuple[str, ...]:
 
 
 def hadoop_conf(location: str, catalogs: Iterable[Catalog], storage: Storage | None = None) -> dict[str, str]:
-    """The conf of Hadoop's file system for a checkpoint or a folder of files, with secrets in clear: for the session.
+    """The conf of Hadoop's file system for a checkpoint or a folder of files. It may contain secrets.
 
     Args:
         location: The URI of the checkpoint or folder.
-        catalogs: The pipeline's catalogs. The credentials are those of the catalog whose warehouse is in the same
-            bucket, else of the first catalog on this type of storage, else of the default chain.
+        catalogs: The pipeline's catalogs, from which the credentials come: from the catalog whose warehouse is in the
+            same bucket, or else from the first catalog on this type of storage. If there is no such catalog, the
+            default credential chain is used.
         storage: The storage to use instead of the catalogs' storages.
     """
     storage = storage or _storage_at(location, catalogs)
@@ -215,7 +216,7 @@ def hadoop_conf(location: str, catalogs: Iterable[Catalog], storage: Storage | N
 
 
 def no_checkpoint(location: str, catalogs: Iterable[Catalog]) -> str | None:
-    """The reason why Hadoop's file systems cannot keep a checkpoint at a location; None if they can."""
+    """The reason why a checkpoint cannot be kept at a location with Hadoop's file systems; None if it can."""
     storage = _storage_at(location, catalogs)
     return STORAGES[storage.type].no_checkpoint(storage, location) if storage else None
 

@@ -1,4 +1,4 @@
-"""The contents of a catalog: its namespaces and tables, read from SQLite or through PyIceberg's client."""
+"""Reads the namespaces and tables of a catalog, from its SQLite file or through PyIceberg's client."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CACHE_SECONDS = 5.0
 
 
 class Reader(Protocol):
-    """Reads the names and tables of one catalog; None stands for a missing namespace or table."""
+    """Reads the namespaces and tables of one catalog. A result of None means that the namespace or table is missing."""
 
     def namespaces(self) -> set[Name]: ...
 
@@ -49,13 +49,13 @@ class Reader(Protocol):
 
 
 def reader(catalog: Catalog) -> Reader:
-    """The fastest reader for a catalog: if the catalog is a SQLite file, that file is read directly."""
+    """The fastest reader for a catalog. If the catalog is a SQLite file, the file is read directly."""
     database = CATALOGS[catalog.type].database
     return _SqliteReader(catalog, database(catalog)) if database else _ClientReader(catalog)
 
 
 class _SqliteReader:
-    """Reads a SQLite catalog without SQLAlchemy: importing SQLAlchemy takes half of the time limit of `helios plan`."""
+    """Reads a SQLite catalog without SQLAlchemy, whose import takes half of the time that `helios plan` may take."""
 
     def __init__(self, catalog: Catalog, file: Path) -> None:
         self._catalog = catalog
@@ -73,7 +73,7 @@ class _SqliteReader:
 
     def tables(self, namespace: Name) -> list[str] | None:
         rows = self._tables("table_namespace = ?", ".".join(namespace))
-        # The file stores names dotted: a part with a dot is the same as two parts.
+        # The file stores a namespace as one text with dots, so a part with a dot cannot be told from two parts.
         levels = tuple(".".join(namespace).split("."))
         return [row["table_name"] for row in rows] if rows or levels in self.namespaces() else None
 
@@ -154,7 +154,7 @@ class _ClientReader:
 
     def exists(self, table: Name) -> bool:
         key = (os.getpid(), self._catalog, table)
-        # A missing table is not cached: a pipeline waits for it, and must see it at once.
+        # Only existing tables are cached: a pipeline that waits for a missing table must see it at once.
         if _fresh(_KNOWN_TO_EXIST.get(key)) or _fresh(_LOADED_TABLES.get(key)):
             return True
         exists = ask(self._catalog, lambda connection: connection.table_exists(table))
@@ -209,7 +209,7 @@ def _namespaces_below(connection: PyCatalog, namespace: Name) -> Iterator[Name]:
             yield from _namespaces_below(connection, child)
 
 
-# PyIceberg's tables, opened lazily
+# opening tables lazily
 
 
 @lru_cache(maxsize=64)
@@ -235,7 +235,7 @@ def _open(catalog: Catalog, table: Name, metadata: TableMetadata, location: str)
 
 
 class _Lazy:
-    """A proxy that creates its object when an attribute is first read."""
+    """A proxy for an object that is created when one of its attributes is first read."""
 
     def __init__(self, create: Callable[[], object]) -> None:
         self.__dict__["_object"] = cache(create)

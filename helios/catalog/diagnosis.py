@@ -1,4 +1,4 @@
-"""Diagnoses failed calls of catalogs and storages: a table from symptoms in the error chain to cause and fix."""
+"""Finds the likely cause and the fix of failed calls to catalogs and storages, from symptoms in the error chain."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class Diagnosis(NamedTuple):
     """A symptom with its likely cause and its fix.
 
     Args:
-        name: An identifier, which no message shows.
-        symptom: A regular expression, searched without regard to case in an error's message and class name.
+        name: An identifier for code and tests. Messages do not show it.
+        symptom: A regular expression that is searched in an error's class name and message, regardless of case.
         cause: The likely cause, as the end of a sentence.
         fix: The fix, in the imperative.
-        unreached: Whether the server certainly never received the request, so that another replica may be tried.
+        unreached: Whether the server has certainly not received the request, so that another replica may be tried.
         wrong_settings: Whether the settings are wrong, so that a retry cannot help.
     """
 
@@ -28,7 +28,7 @@ class Diagnosis(NamedTuple):
 
 
 def _status(number: str) -> str:
-    """A pattern of an HTTP status in a message: a number that is not part of a name, an address or a port."""
+    """A pattern for an HTTP status in a message: the number must not be part of a name, an address or a port."""
     return rf"(?:(?<![\w.:/@=-])|status[ =:]|code[ =:])(?:{number})(?![\w@/-])"
 
 
@@ -64,7 +64,7 @@ DIAGNOSES = (
         "a jar is missing in the Spark session",
         "run `helios jars SCRIPT` and `helios doctor`; storage= says which jars are needed",
     ),
-    # Credentials: before the network, since an error chain may have errors of both
+    # Credentials. They come before the network, since an error chain may contain errors of both kinds
     Diagnosis(
         "no credentials",
         r"Unable to locate credentials|NoCredentialsError|Unable to load credentials from any"
@@ -257,7 +257,7 @@ DIAGNOSES = (
         wrong_settings=True,
     ),
 )
-"""The first match wins, so specific symptoms come before vague ones."""
+"""All diagnoses. The first one that matches is used, so specific symptoms come before vague ones."""
 
 
 def diagnose(error: BaseException) -> Diagnosis | None:
@@ -281,7 +281,7 @@ def evidence(error: BaseException) -> str:
 
 
 def _diagnosed(error: BaseException) -> tuple[Diagnosis | None, BaseException]:
-    """The first diagnosis that matches, and the shortest error that shows it; without a match, None and the error."""
+    """The first diagnosis that matches, and the shortest error that shows it. Without a match, None and the error."""
     errors = {f"{type(cause).__name__}: {cause}": cause for cause in chain(error)}
     for diagnosis in DIAGNOSES:
         matching_texts = [text for text in errors if re.search(diagnosis.symptom, text, re.IGNORECASE)]
@@ -307,7 +307,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 def brief(error: BaseException, length: int = 300) -> str:
     """An error's message on one line, with credentials in URLs masked.
 
-    The prefix of the AWS SDK, and an HTML or XML page of a server, are left out.
+    The prefix that the AWS SDK adds is left out. So is an HTML or XML page that a server has sent.
     """
     text = re.sub(r"//[^/@\s]+@", "//***@", " ".join(str(error).split()))
     text = re.sub(r"^When .+?: (?=AWS Error)|Unable to parse ExceptionName: ", "", text)

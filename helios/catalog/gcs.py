@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 _HADOOP_IO = "org.apache.iceberg.hadoop.HadoopFileIO"
 _FSSPEC_IO = "pyiceberg.io.fsspec.FsspecFileIO"
-# The year 2100, in milliseconds since 1970: pyarrow requires an expiry for a token.
+# pyarrow requires an expiry time for each token. This is the year 2100, in milliseconds since 1970.
 _NEVER = "4102444800000"
 
 
 def _emulated(storage: Storage) -> bool:
-    """True if the endpoint is an emulator: only emulators use plain http. They need no credentials."""
+    """True if the endpoint is an emulator, which needs no credentials. Only emulators use plain http."""
     return str(storage.option("endpoint") or "").startswith("http://")
 
 
 def _spark(storage: Storage) -> dict[str, Value]:
     if storage.option("service_account_key"):
-        # GCSFileIO takes a token or the default chain, but no key file. Hadoop's driver takes one, per catalog.
+        # GCSFileIO takes a token or the default chain, but no key file. Hadoop's driver takes a key file per catalog.
         driver = {f"hadoop.{key}": value for key, value in _hadoop(storage, "").items()}
         return {"io-impl": _HADOOP_IO, **driver}
     return as_conf(

@@ -1,4 +1,4 @@
-"""Settings of catalogs and storages: their definitions and their checks."""
+"""Defines, checks and completes the settings of catalogs and storages."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Setting: TypeAlias = str | Secret | bool | tuple[str, ...]
 Pairs: TypeAlias = tuple[tuple[str, Setting], ...]
 Settings: TypeAlias = Mapping[str, object]
 Fault: TypeAlias = tuple[str | None, str]
-"""The key that is wrong (None if no single key is), and a sentence that says why."""
+"""The name of the wrong setting (None if no single one is wrong), and a sentence that says what is wrong."""
 
-# SQLAlchemy, PyIceberg and SQLite's driver cut or decode a path at these characters, each in its own way.
+# SQLAlchemy, PyIceberg and SQLite's driver each cut or decode a path in their own way at these characters.
 UNUSABLE_IN_PATHS = "?#%"
 HTTP = ("http", "https")
 _FLAGS = {"true": True, "false": False}
@@ -55,9 +55,9 @@ def settings_problem(keys: Iterable[Key], settings: Settings, final: bool = True
     """The first problem with the settings; None if there is none.
 
     Args:
-        keys: The row's keys.
-        settings: The settings.
-        final: Whether the settings are complete and final; otherwise they may still contain `${NAME}`.
+        keys: The settings that the type of catalog or storage has.
+        settings: The given settings.
+        final: Whether the settings are complete. If not, some may be missing, and they may still contain `${NAME}`.
 
     Examples:
         >>> settings_problem([Key("path", "a folder")], {"pth": "/data"})
@@ -115,13 +115,13 @@ def _url_problem(text: str, schemes: tuple[str, ...]) -> str | None:
 def completed_settings(
     keys: Iterable[Key], settings: Settings, name: str, base_folder: Path, project_folder: Callable[[], Path]
 ) -> Pairs:
-    """Settings in the row's order, with defaults filled in, paths absolute and secrets wrapped.
+    """Completes settings: adds defaults, makes paths absolute, and wraps secrets. The settings are in the keys' order.
 
     Args:
-        keys: The row's keys.
-        settings: The settings, already checked.
+        keys: The settings that the type of catalog or storage has.
+        settings: The given settings, which are checked already.
         name: The catalog's name, for defaults that contain it.
-        base_folder: The folder that relative paths start from.
+        base_folder: The folder to which relative paths are relative.
         project_folder: Returns the project's folder; called only if a default needs it.
     """
     pairs: list[tuple[str, Setting]] = []
@@ -139,7 +139,7 @@ def _converted(key: Key, value: object, base_folder: Path) -> Setting:
     if key.flag:
         return value if isinstance(value, bool) else _FLAGS[str(value)]
     if isinstance(value, (list, tuple)):
-        # A list of one address becomes that address, so that equal declarations are equal values.
+        # A list with one address becomes that address, so that equal declarations are equal values.
         return tuple(map(str, value)) if len(value) > 1 else str(value[0])
     if isinstance(value, Secret):
         return value
@@ -150,7 +150,7 @@ def _converted(key: Key, value: object, base_folder: Path) -> Setting:
 
 
 def unencrypted_address(settings: Settings, *names: str) -> Fault | None:
-    """The problem with an `http://` address of another machine, unless `allow_http` is set.
+    """The problem with an `http://` address of another machine; None if there is none, or if `allow_http` is set.
 
     Examples:
         >>> unencrypted_address({"uri": "http://catalog:8181"}, "uri")[0]
@@ -185,7 +185,7 @@ def loopback(host: str) -> bool:
 
 
 def as_conf(settings: Mapping[str, Setting | None]) -> dict[str, Value]:
-    """Settings as conf: flags become "true" or "false", lists are joined by commas, and None is left out."""
+    """Settings as texts of a conf: a flag becomes "true" or "false", a list is joined by commas, None is left out."""
     texts: dict[str, Value] = {}
     for key, value in settings.items():
         if isinstance(value, bool):

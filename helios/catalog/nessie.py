@@ -1,4 +1,4 @@
-"""Project Nessie, by its own protocol: its Iceberg REST endpoint shows only one snapshot of each table."""
+"""Project Nessie, through its own protocol. Its Iceberg REST endpoint shows only one snapshot of each table."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _move(catalog: Catalog, tables: Sequence[Moved], connect: Callable[[Catalog]
     from helios.catalog.clients.nessie import NessieCatalog
 
     connection = connect(catalog)
-    assert isinstance(connection, NessieCatalog)  # since `client` of NESSIE names this class
+    assert isinstance(connection, NessieCatalog)  # the field `client` of NESSIE names this class
     return connection.move(tables)
 
 

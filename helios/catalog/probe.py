@@ -1,4 +1,4 @@
-"""Probes of the servers of a catalog and its storage, each with a time limit, and the credentials that they use."""
+"""Checks whether the servers of a catalog and its storage answer, and names the credentials that their clients use."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PROBE_SECONDS = 8.0
-"""The time limit of one probe."""
+"""The time limit of a probe."""
 CONNECT_SECONDS = 3.0
 _SHORT_TIMEOUTS = {
     "s3.request-timeout": "5",
     "s3.retry-strategy-impl": "helios.catalog.clients.single_attempt.SingleAttempt",
 }
 _PORTS = {"http": 80, "https": 443, "thrift": 9083}
-# These do not prove wrong settings: credentials that may write a table need not be allowed to list its bucket.
+# Diagnoses that do not prove wrong settings: credentials may be allowed to write a table, but not to list its bucket.
 _INCONCLUSIVE = ("forbidden", "unauthorized", "no credentials", "no catalog")
 
 
@@ -44,7 +44,7 @@ class TooLong(TimeoutError):
 
 
 def with_time_limit(probe: Callable[[], T], seconds: float = PROBE_SECONDS) -> T:
-    """The result of a probe. The probe runs in a thread of its own, and is abandoned after a time limit.
+    """Runs a probe in a thread of its own, and returns its result. The thread is abandoned after the time limit.
 
     Raises:
         TooLong: The probe took longer.
@@ -77,16 +77,16 @@ def reach(address: str) -> None:
     parts = urlsplit(address)
     host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 443)
     if parts.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host):
-        return  # clients go through the proxy
+        return  # clients connect to the proxy, not to the server
     with socket.create_connection((host, port), CONNECT_SECONDS) as connection:
         if parts.scheme == "https":
-            # The certificate is not checked here: each client has its own certificate authorities.
+            # The certificate is not checked here, because each client has its own certificate authorities.
             context = ssl._create_unverified_context()
             context.wrap_socket(connection, server_hostname=host).close()
 
 
 def storage_addresses(storage: Storage) -> tuple[str, ...]:
-    """The addresses in a storage's settings; empty if the storage has its cloud's own address."""
+    """The addresses of a storage's servers; empty if the client knows the address of the cloud itself."""
     if storage.type == "adls":
         account = Account(storage)
         return (str(account.endpoint or f"https://{account.name}.blob.core.windows.net"),)
@@ -113,7 +113,7 @@ def check_storage_access(catalog: Catalog, location: str) -> None:
     try:
         with_time_limit(ask_storage)
     except (FileNotFoundError, TooLong):
-        return  # the folder is created with the first table, and a timeout may come from a busy machine
+        return  # not a wrong setting: the first table creates the folder, and a busy machine may be slow
     except Exception as error:
         # The clients' libraries have no common base class for errors.
         diagnosis = diagnose(error)
@@ -127,7 +127,7 @@ def vends_credentials(catalog: Catalog) -> bool:
 
 
 def _storage_error(catalog: Catalog, location: str, error: BaseException) -> HeliosError:
-    """The error for a failure of a catalog's storage."""
+    """The error for a failed access to a catalog's storage."""
     storage = storage_of(catalog)
     addresses = ", ".join(storage_addresses(storage)) if storage else ""
     at = f" at {addresses}" if addresses else ""
@@ -143,7 +143,10 @@ def file_io(catalog: Catalog, location: str) -> FileIO:
 
 
 def _list_missing_folder(io: FileIO, location: str) -> None:
-    """Lists a folder that does not exist. A server gives the reason why it refuses a listing, but not for a file."""
+    """Lists a folder that does not exist. An error other than FileNotFoundError shows why the storage refuses access.
+
+    A folder is listed, because servers give no reason when they refuse access to a single file.
+    """
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
     parts = urlsplit(location)
@@ -161,11 +164,11 @@ def _list_missing_folder(io: FileIO, location: str) -> None:
             raise OSError(f"NoSuchBucket: {container} does not exist") from error
 
 
-# The folder of tables, if only the server knows it
+# Folders of tables, also if only the server knows them
 
 
 def table_folder(catalog: Catalog) -> tuple[str, FileIO] | None:
-    """A folder with tables of a catalog, or for new ones, and file access to it; None if the server names no folder.
+    """A folder in which a catalog has tables or creates them, and file access to it; None if the server names none.
 
     Raises:
         RunError: The catalog cannot be reached.
@@ -177,7 +180,7 @@ def table_folder(catalog: Catalog) -> tuple[str, FileIO] | None:
 
 
 def _folder_of_tables(catalog: Catalog, connection: Any, declared: str | None) -> tuple[str, FileIO] | None:
-    """The folder of the first table, else the first known folder for tables, with file access."""
+    """The folder of the first table, or else the first folder for tables that the server names, with file access."""
     namespaces = list(connection.list_namespaces())
     for namespace in namespaces:
         for name in connection.list_tables(namespace):
@@ -189,11 +192,11 @@ def _folder_of_tables(catalog: Catalog, connection: Any, declared: str | None) -
     return (folder, file_io(catalog, folder)) if folder else None
 
 
-# Credentials, never shown
+# Credentials, whose values are never shown
 
 
 def catalog_credentials(catalog: Catalog) -> str | None:
-    """The credentials that a catalog's client uses, and their origin; None if the catalog needs no login."""
+    """A text that names the credentials of a catalog's client, and their origin; None if the catalog needs no login."""
     if catalog.type == "glue":
         profile = catalog.option("profile")
         return f"profile {profile}" if profile else _shown_secrets(catalog.storage) or _aws_chain()
@@ -203,7 +206,7 @@ def catalog_credentials(catalog: Catalog) -> str | None:
 
 
 def storage_credentials(catalog: Catalog) -> str | None:
-    """The credentials that a catalog's storage uses, and their origin; None for local folders."""
+    """A text that names the credentials of a catalog's storage, and their origin; None for local folders."""
     storage = storage_of(catalog)
     if storage is None or storage.type == "local":
         return "those that the server vends" if vends_credentials(catalog) and warehouse(catalog) is None else None

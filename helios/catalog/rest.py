@@ -16,7 +16,7 @@ _DELEGATION = "header.X-Iceberg-Access-Delegation"
 
 
 def _token_uri(catalog: Catalog) -> Setting | None:
-    """The token endpoint. The default is explicit, since Spark and PyIceberg warn when they have to derive it."""
+    """The token endpoint. It is always set, since Spark and PyIceberg print a warning if they have to derive it."""
     declared = catalog.option("oauth2_server_uri")
     if declared or not catalog.option("credential"):
         return declared
@@ -39,11 +39,12 @@ def _spark(catalog: Catalog) -> dict[str, Value]:
     return as_conf(
         {
             **_common(catalog),
-            # A client without keys asks the server for credentials; PyIceberg does so by default.
+            # Without keys, the client asks the server for credentials. PyIceberg does so by default.
             _DELEGATION: None if _has_keys(catalog) else "vended-credentials",
             "rest.client.connection-timeout-ms": "5000",
             "rest.client.socket-timeout-ms": "60000",
-            # With the default of 5, a gateway's 503 is hidden for 31 s. The run retries too, and reports the failure.
+            # By default the client retries 5 times, and hides a gateway's 503 for 31 s. The run retries too, and
+            # reports the failure.
             "rest.client.max-retries": "2",
         }
     )
@@ -54,7 +55,7 @@ def _has_keys(catalog: Catalog) -> bool:
 
 
 def _warehouse(catalog: Catalog) -> str | None:
-    """The declared warehouse if it is a URI; None for the name of a warehouse of the server."""
+    """The declared warehouse if it is a URI; None if it is only a name that the server knows."""
     declared = str(catalog.option("warehouse") or "")
     return declared if kind_of(declared) else None
 

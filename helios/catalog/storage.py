@@ -1,4 +1,4 @@
-"""Storages of warehouses, as values."""
+"""Storages of warehouses as immutable values, declared in a script or in helios.toml."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Storage:
 
 
 def without_none(settings: Mapping[str, Any]) -> Pairs:
-    """The arguments of a factory that are not None."""
+    """The arguments of a factory that are not None, as pairs of name and value."""
     return tuple((name, _plain(value)) for name, value in settings.items() if value is not None)
 
 

@@ -107,7 +107,7 @@ def _run_backfill(loaded: Loaded, ask: Ask, resume_command: str, *, dry_run: boo
     stop_requested = threading.Event()
     components, debug = components_ahead(loaded.pipelines, loaded.context), options.settings().debug
     session = Launch(loaded, components, lines, debug=debug).session([plan])
-    signals.install()  # again, since SparkContext has replaced the handler of SIGINT
+    signals.install()  # a second time, since SparkContext has replaced the handler of SIGINT
     signals.stop = stop_requested.set
     try:
         from helios.spark.backfill.backfill import Backfill
@@ -121,7 +121,7 @@ def _run_backfill(loaded: Loaded, ask: Ask, resume_command: str, *, dry_run: boo
 
 
 def _replacement_source(loaded: Loaded, name: str) -> TableName | str:
-    """The table or folder that `--from` names; a name with a slash, or of an existing file or folder, is a folder.
+    """The table or folder that `--from` names. A name with a slash, or of an existing path, means a folder.
 
     Raises:
         NotFound: Neither exists.
@@ -140,7 +140,10 @@ def _replacement_source(loaded: Loaded, name: str) -> TableName | str:
 
 
 def _note_changed_steps(plan: Plan) -> None:
-    """Notes steps that have changed since the pipeline's last run: until a restart, its batches use the old ones."""
+    """Prints a note for each step that has changed since the pipeline's last run.
+
+    The pipeline may still run with the old steps. Then its new rows are computed with the old steps until it restarts.
+    """
     from helios.plan.changed import changed
 
     difference = changed(plan)

@@ -1,4 +1,8 @@
-"""Progress of a run on a terminal: a bar while it starts, a live table of its pipelines, then the data that waits."""
+"""Shows the progress of a run on a terminal.
+
+While the run starts, it shows a bar. Then it shows a live table with a row for each pipeline. When the run has ended,
+it lists the data that still waits.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +28,11 @@ if TYPE_CHECKING:
 
 COLOURS = {"failed": "red", "finished": "green", "running": "cyan", "stopped": "yellow"}
 STATES_BY_URGENCY = ("failed", "waiting", "running", "started")
-"""States that are shown first if the terminal has too few lines for all pipelines."""
+"""The states whose rows are shown first if the terminal has too few lines for all pipelines."""
 RESERVED_LINES = 6
-"""Lines of the terminal that are reserved for all but the rows of the table."""
-
-
+"""The number of lines on the terminal that are not available for rows of the table."""
 CELL_PADDING = 3
-"""Characters that rich adds to the width of a cell."""
+"""The number of characters that rich adds to the width of a cell."""
 
 
 class _Column(NamedTuple):
@@ -93,7 +95,7 @@ class _Row:
         self.drain.add(time.monotonic(), next((number for number in amounts_by_preference if number is not None), 0))
 
     def cells(self) -> tuple[str, ...]:
-        """The texts of all `COLUMNS` but the name; "" for an unknown value."""
+        """The texts for all `COLUMNS` except the pipeline's name. The text of an unknown value is empty."""
         elapsed = (self.ended or time.monotonic()) - self.began if self.began is not None else None
         seconds_left = self.drain.seconds_left(time.monotonic()) if self.state not in END_STATES else None
         return (
@@ -114,7 +116,7 @@ class Board:
     """A live table on a terminal, one row per pipeline.
 
     Args:
-        observed: The runs, which are added when they start; their metrics have the lag.
+        observed: The runs, whose metrics contain the lag. The caller adds each run when it starts.
         err: Whether to write to standard error.
     """
 
@@ -143,7 +145,7 @@ class Board:
         self._start.show_wait(text, seconds)
 
     def emit(self, event: Event) -> None:
-        failed = event.kind == "failed" and len(self._rows) > 1  # the others go on, perhaps for days
+        failed = event.kind == "failed" and len(self._rows) > 1  # the other pipelines continue, perhaps for days
         if event.message and (failed or event.kind in ("waiting", "skipped", "batch", *MESSAGE_EVENTS)):
             self.note(f"{event.pipeline}: {event.message}")
         if lost_rows_text(event):
@@ -172,7 +174,7 @@ class Board:
         self._live.stop()
 
     def _update_lags(self) -> None:
-        """Reads the lag from the metrics of the runs, at most once a second."""
+        """Updates the lag in the rows from the metrics of the runs, at most once a second."""
         if time.monotonic() - self._lags_read < 1:
             return
         self._lags_read = time.monotonic()
@@ -204,7 +206,7 @@ class Board:
         return table
 
     def _rows_that_fit(self, rows: Sequence[tuple[str, ...]]) -> tuple[Sequence[tuple[str, ...]], str]:
-        """The rows for which the terminal has lines, in the order of the script, and a text that counts the others."""
+        """The rows that fit on the terminal, in the order of the script, and a text that counts the hidden rows."""
         max_rows = max(self._console.height - RESERVED_LINES, 1)
         if len(rows) <= max_rows:
             return rows, ""
@@ -217,7 +219,7 @@ class Board:
 
 
 def visible_columns(rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """The indexes of the `COLUMNS` that are not empty and fit into the width of the terminal.
+    """The indexes of the `COLUMNS` to show: they have a value in some row, and fit into the width of the terminal.
 
     Examples:
         >>> [COLUMNS[index].name for index in visible_columns([("a.b", "running", "3", "12", *[""] * 7)], 30)]
@@ -235,7 +237,7 @@ def visible_columns(rows: Sequence[Sequence[str]], width: int) -> list[int]:
 
 
 class _StartLine:
-    """The line shown while a run starts: what it waits for, and a bar that fills in the usual time of that wait."""
+    """The line that is shown while a run starts: the current wait, and a bar that fills in the wait's usual time."""
 
     def __init__(self, console: Any) -> None:
         from rich.progress import Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -268,7 +270,7 @@ class _StartLine:
 
 
 def clock(seconds: float) -> str:
-    """Minutes and seconds, with hours when there are any.
+    """A duration as minutes and seconds, or as hours, minutes and seconds.
 
     Examples:
         >>> clock(65), clock(3725)

@@ -1,4 +1,4 @@
-"""Completion of commands, options and files in a shell: the scripts are click's own."""
+"""Installs shell completion of commands, options and files, with the scripts that click generates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from helios.errors import InputError
 
 SHELLS = ("bash", "zsh", "fish")
 DETECTED = "detected"
-"""The value of the option without an argument: it stands for the shell in $SHELL."""
+"""The value of `--install-completion` without an argument. It stands for the shell in $SHELL."""
 COMMENT = "# completion of helios"
 SOURCE_LINES = {
     "bash": "source {file}",
@@ -24,14 +24,14 @@ SOURCE_LINES = {
 
 
 def install(command: click.Command, shell: str) -> list[Path]:
-    """Writes the completion script of a shell, and adds a line that sources it to the shell's settings.
+    """Writes the completion script of a shell, and adds a line to the shell's settings that sources the script.
 
     Args:
         command: The command `helios`.
         shell: One of `SHELLS`, or `DETECTED`.
 
     Returns:
-        The files that were written. A second call writes the script again, but no second line.
+        The files that were written. A second call writes the script again, and leaves the settings unchanged.
 
     Raises:
         InputError: The shell is not known, or a file cannot be written.
@@ -62,7 +62,10 @@ def install(command: click.Command, shell: str) -> list[Path]:
 
 
 def _script_and_settings(shell: str) -> tuple[Path, Path | None]:
-    """The file of the script, and the settings file that sources it; None for fish, which reads a whole folder."""
+    """The path of the completion script, and the path of the shell's settings file.
+
+    There is no settings file for fish, which reads all scripts in its folder.
+    """
     if shell == "fish":
         root = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
         return Path(root, "fish", "completions", "helios.fish"), None

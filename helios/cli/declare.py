@@ -1,4 +1,4 @@
-"""The commands that need no JVM: `init`, `check`, `plan` and `graph`."""
+"""The commands `init`, `check`, `plan` and `graph`, which need no JVM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEMPLATE_FILES = {
     "helios.toml": "helios.toml",
     "orders.csv": "data/orders.csv",
 }
-"""Files of the package, each with the file that `helios init` writes from it."""
+"""The files in the folder `template`, each with the path at which `helios init` writes its content."""
 IGNORED_FOLDER = ".helios/"
 DIFFERS = 2
 """The exit status of `helios plan --exit-code` if a plan has changed."""
@@ -57,7 +57,7 @@ def init(folder: Path) -> None:
 
 
 def _add_to_gitignore(file: Path) -> bool:
-    """Adds the catalog's folder to .gitignore. Returns False if .gitignore already has the folder."""
+    """Adds the folder of the embedded catalog to .gitignore. Returns False if .gitignore has it already."""
     text = file.read_text("utf-8") if file.exists() else ""
     if IGNORED_FOLDER in text.splitlines():
         return False

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DIFFERS = 2
 LONGEST_CELL = 40
-"""The largest number of characters of a value in the printed table."""
+"""The number of characters after which a value in the printed table is cut."""
 
 
 @click.command()
@@ -34,7 +34,9 @@ LONGEST_CELL = 40
     metavar="STATE",
     help="A snapshot id, a time, a branch or a tag; by default the commit before --to.",
 )
-@click.option("--to", "after", metavar="STATE", help="Likewise; by default the table as it is now.")
+@click.option(
+    "--to", "after", metavar="STATE", help="The other state, in the same forms; by default the current state."
+)
 @click.option(
     "--key", "keys", multiple=True, metavar="COLUMN", help="A column that identifies a row. Give it for each column."
 )
@@ -91,7 +93,7 @@ def diff(
 def _compare_rows(
     config: Config, old: tuple[TableName, State], new: tuple[TableName, State], keys: Sequence[str], samples: int
 ) -> RowDiff:
-    """The rows that differ, found with Spark."""
+    """Compares the rows of two states with Spark."""
     from helios.table import compared_columns
 
     old_table, before = old

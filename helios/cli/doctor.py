@@ -1,4 +1,4 @@
-"""The commands `doctor` and `jars`: check and prepare this machine and the catalogs for a run."""
+"""The commands `doctor`, which checks this machine and the catalogs, and `jars`, which prepares this machine."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def doctor(
 ) -> None:
     """Check Java, Spark, the jars, the catalogs and the topics.
 
-    It checks the catalogs of the script, else those of helios.toml: their addresses, the credentials that are used
-    (never their values) and their namespaces. It writes a small file to each catalog's storage, reads it and deletes
-    it. For a script's Kafka sources it checks the brokers, the topics with their offsets and the schema registry, and
-    starts Spark for that. No check takes more than 10 s.
+    It checks the catalogs of the script, or without a script those of helios.toml: their addresses, the credentials
+    that are used (their values are not shown) and their namespaces. It writes a small file to each catalog's storage,
+    reads it and deletes it. For a script's Kafka sources it starts Spark, and checks the brokers, the topics with their
+    offsets and the schema registry. No check takes more than 10 s.
 
     \b
     Example:
@@ -87,8 +87,9 @@ def _row(check: Check) -> tuple[str, ...]:
 def jars(target: Target | None, values: dict[str, str], profile: str | None, as_json: bool) -> None:
     """Fetch the jars that a run needs, and prepare a faster start.
 
-    The jars are those of the catalogs of the script, else of helios.toml. The faster start is an archive of Java's
-    classes (some 180 MB beside the jars), made once, by a small pipeline in a temporary folder.
+    The jars are those that the catalogs of the script need, or without a script the catalogs of helios.toml. For the
+    faster start, Java's classes are stored in an archive of some 180 MB beside the jars. A small pipeline in a
+    temporary folder creates it, once.
 
     \b
     Example:
@@ -114,7 +115,7 @@ def jars(target: Target | None, values: dict[str, str], profile: str | None, as_
 
 
 def _catalogs(loaded: Loaded | None, profile: str | None, name: str | None = None) -> list[Catalog]:
-    """The catalogs that the script uses, else those of helios.toml; with a name, the declared catalog of that name."""
+    """The catalogs of the script, or without a script those of helios.toml. A name selects one declared catalog."""
     config = loaded.context.config if loaded else options.load_configuration(profile)
     used = options.catalogs_of(loaded) if loaded else list(config.catalogs.values())
     if name is None:
@@ -216,7 +217,7 @@ def _check_addresses(name: str, addresses: Iterable[str]) -> list[Check]:
 
 
 def _check_credentials(name: str, credentials: Callable[[], str | None]) -> list[Check]:
-    """The check of credentials; empty if none are needed."""
+    """A list with the check of the credentials. It is empty if no credentials are needed."""
     check = run_check(f"{name}: credentials", lambda: credentials() or "")
     return [check] if check.detail else []
 
@@ -230,7 +231,7 @@ def _namespaces_text(catalog: Catalog) -> str:
 
 
 def _check_histories(catalog: Catalog) -> list[Check]:
-    """One check that names the pipelines' tables with a long history; empty if there is none."""
+    """A list with a check that names the tables of pipelines with a long history. It is empty if there are none."""
     from helios.table.growth import growth
     from helios.table.refs import LEDGER
 
@@ -248,7 +249,7 @@ def _check_histories(catalog: Catalog) -> list[Check]:
 
 
 def _check_storage(catalog: Catalog, *, server_answers: bool) -> list[Check]:
-    """The checks of a storage: writes, reads and deletes a small file in the warehouse, through PyIceberg."""
+    """Checks a storage: writes a small file in the warehouse, reads it and deletes it, through PyIceberg."""
     from helios.catalog import probe
     from helios.catalog.conf import storage_of, warehouse
 
@@ -269,7 +270,7 @@ def _check_storage(catalog: Catalog, *, server_answers: bool) -> list[Check]:
         folders.extend([folder] if folder else [])
         return ""
 
-    connected = run_check(name, connect)  # separate, so that the time to connect does not count for the put
+    connected = run_check(name, connect)  # a separate check, so that the time of the put does not include connecting
     if not connected.ok:
         return [*checks, connected]
     if not folders:
@@ -286,7 +287,8 @@ def _round_trip(name: str, folder: str, io: FileIO, remedy: str) -> Iterable[Che
     content = os.urandom(64)
 
     def put() -> str:
-        # overwrite=True skips a check whether the file exists: without rights, that check fails and gives no reason.
+        # With overwrite=True, PyIceberg does not look whether the file exists. Without rights, that look would fail
+        # without a reason.
         with io.new_output(location).create(overwrite=True) as stream:
             stream.write(content)
         return folder

@@ -1,4 +1,4 @@
-"""Checks of `helios doctor`, each with a time limit."""
+"""Runs the checks of `helios doctor`, each with a time limit, and explains their failures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helios.errors import HeliosError
 
 @dataclass(frozen=True)
 class Check:
-    """The result of a check; `ok` is None if the check was not possible."""
+    """The result of a check. `ok` is None if the check could not be made, or does not apply."""
 
     name: str
     ok: bool | None
@@ -25,9 +25,9 @@ def run_check(name: str, check: Callable[[], str], location: str = "", fallback_
 
     Args:
         name: The name of the check.
-        check: The check; it returns the detail to show.
+        check: Makes the check. It returns the detail to show, and raises an error if the check fails.
         location: The address or location that is checked.
-        fallback_fix: The fix for a failure of unknown cause.
+        fallback_fix: The fix to show if the cause of a failure is unknown.
     """
     from helios.catalog.diagnosis import brief, diagnose, evidence
     from helios.catalog.probe import with_time_limit

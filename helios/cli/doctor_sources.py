@@ -1,4 +1,4 @@
-"""The doctor's checks of the services behind a script's sources: brokers, topics, schema registries."""
+"""The checks of `helios doctor` for the services that a script's sources read: brokers, topics, schema registries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_sources(loaded: Loaded) -> list[Check]:
-    """The checks of the services of a script's sources; empty if no source has a service."""
+    """Checks the services that a script's sources read. The list is empty if no source reads from a service."""
     from pkgutil import resolve_name
 
     from helios.sources.kinds import source_kind
@@ -48,7 +48,7 @@ def _jars(source: Source) -> Iterable[str]:
 
 
 def _with_spark(loaded: Loaded, looks: list[Look], jars: list[str]) -> list[Check]:
-    """The results of the checks that need a JVM, since they use Kafka's Java clients."""
+    """Makes the checks that need a JVM, because they use Kafka's Java clients."""
     from helios.spark.session import session
 
     config = replace(loaded.context.config, master="local[1]")

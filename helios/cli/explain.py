@@ -1,4 +1,4 @@
-"""The command `explain`: what a code or the text of an error means, from the page of errors in the documentation."""
+"""The command `explain`: looks up the code or the text of an error in the documentation's page of errors."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Family:
 
     Attributes:
         error: The class of the errors; its docstring says what they mean.
-        retry: Whether a retry helps: the end of a sentence that begins with "running it again".
-        sections: Sections of docs/troubleshooting.md with errors of this code.
+        retry: A phrase that says whether a retry helps. It completes the sentence "running it again ...".
+        sections: The sections of docs/troubleshooting.md that list errors of this code.
     """
 
     error: type[HeliosError]
@@ -60,11 +60,11 @@ FAMILIES = (
 
 @dataclass(frozen=True)
 class Entry:
-    """A row of the page of errors.
+    """A row in the tables of the page of errors.
 
     Attributes:
-        section: The section of the page.
-        says: Parts of the error's text; `...` stands for names and numbers.
+        section: The heading of the table's section.
+        says: Parts of the error's text. In them, `...` stands for names and numbers.
         cause: The cause of the error.
         remedy: How to repair it.
     """
@@ -108,7 +108,7 @@ def _entries(text: str) -> Iterator[Entry]:
 
 
 def _plain(markdown: str) -> str:
-    """A cell of the page as a terminal shows it: the texts of links, and no escapes."""
+    """The text of a Markdown cell for a terminal: links become their text, and escaped characters plain ones."""
     return re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", markdown).replace("\\|", "|")
 
 
@@ -146,7 +146,7 @@ def explain(code_or_text: str | None, as_json: bool) -> None:
 
 
 def entries_of(family: Family | None, code_or_text: str) -> list[Entry]:
-    """The rows of a family of errors; without a family, the rows that match the text of an error.
+    """The rows for a family of errors. Without a family, these are the rows that match the text of an error.
 
     Raises:
         NotFound: No row matches the text.
@@ -155,7 +155,7 @@ def entries_of(family: Family | None, code_or_text: str) -> list[Entry]:
         return [entry for entry in entries() if entry.section in family.sections]
     text = " ".join(code_or_text.split())
     matching_entries = [entry for entry in entries() if entry.matches(text)]
-    # The text may also be a few words of an error.
+    # If no row matches the whole text, it may be a few words from an error.
     matching_entries = matching_entries or [
         entry for entry in entries() if any(text.lower() in part.lower() for part in entry.says)
     ]

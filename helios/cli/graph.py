@@ -21,7 +21,7 @@ LONGEST_LABEL = 100
 
 @dataclass(frozen=True)
 class Node:
-    """A box of the graph; `kind` is source, step or sink, and `pipelines` are the indexes of its pipelines."""
+    """A node of the graph. `kind` is source, step or sink; `pipelines` has the indexes of the node's pipelines."""
 
     id: str
     kind: str
@@ -31,7 +31,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Edge:
-    """An arrow; a dashed arrow links the sink of a table with a source of the same table."""
+    """An arrow from one node to another. A dashed arrow links the sink of a table with a source of the same table."""
 
     start: str
     end: str
@@ -41,7 +41,7 @@ class Edge:
 
 @dataclass
 class Graph:
-    """Boxes and arrows; equal arrows are drawn once."""
+    """The nodes, and the arrows between them. Equal arrows are drawn once."""
 
     nodes: list[Node] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
@@ -67,14 +67,16 @@ def draw(pipelines: Sequence[Pipeline], context: Context) -> Graph:
 
 
 class _Drawing:
+    """Draws one pipeline after the other into a graph. Nodes are referred to by their ids."""
+
     def __init__(self, context: Context) -> None:
         self.graph = Graph()
         self.context = context
         self.index = 0  # of the pipeline that is being drawn
-        self.sources: list[tuple[Source, str]] = []  # sources with their boxes
-        self.steps: dict[tuple[str, int], str] = {}  # the box of each step, by the box before it and the id of the step
-        self.read_tables: list[tuple[str, str]] = []  # names of tables with the boxes of their sources
-        self.written_tables: list[tuple[str, str]] = []  # names of tables with the boxes of their sinks
+        self.sources: list[tuple[Source, str]] = []  # the drawn sources, each with its node
+        self.steps: dict[tuple[str, int], str] = {}  # each step's node, by the node before it and the id of the step
+        self.read_tables: list[tuple[str, str]] = []  # names of tables, each with the node of a source
+        self.written_tables: list[tuple[str, str]] = []  # names of tables, each with the node of a sink
 
     def pipeline(self, pipeline: Pipeline) -> None:
         label = pipeline.sink.label() + (f"\n{pipeline.name}" if pipeline.name else "")
@@ -85,7 +87,7 @@ class _Drawing:
             self.written_tables.append((self.table(target.table, target.catalog, target.origin), sink))
 
     def flow(self, flow: Flow) -> str:
-        """Draws a flow and returns its last box."""
+        """Draws a flow, and returns its last node."""
         last = self.source(flow.source)
         for step in flow.steps:
             last = self.step(last, step)
@@ -102,13 +104,13 @@ class _Drawing:
         return node
 
     def step(self, before: str, step: Step) -> str:
-        # If several pipelines have the same step after the same box, they share a stream.
+        # If several pipelines have the same step object after the same node, they share a stream.
         key = (before, id(step))
         if key not in self.steps:
             from helios.steps.join import Join
             from helios.steps.union import Union
 
-            label = " ".join(step.text().split())  # SQL of several lines on one line
+            label = " ".join(step.text().split())  # put SQL with several lines on one line
             if isinstance(step, Join):
                 label = step.short
             elif isinstance(step, Union):
@@ -120,7 +122,7 @@ class _Drawing:
         return self.add_pipeline(self.steps[key])
 
     def add_pipeline(self, node: str) -> str:
-        """Adds the current pipeline to the pipelines of a box."""
+        """Adds the current pipeline to the pipelines that share a node."""
         indexes = self.graph.nodes[int(node[1:])].pipelines
         if self.index not in indexes:
             indexes.append(self.index)
@@ -130,9 +132,10 @@ class _Drawing:
         try:
             return self.context.resolve(name, catalog, where).text
         except NotFound:
-            return str(name)  # drawn all the same: `helios check` refuses the name
+            return str(name)  # the graph shows the unknown name, which `helios check` refuses
 
     def link_tables(self) -> None:
+        """Draws a dashed arrow from each sink to the sources that read its table, or a table of its mirror."""
         for table, sink in self.written_tables:
             for name, source in self.read_tables:
                 of_mirror = table.endswith(".*") and name.startswith(table.removesuffix("*"))

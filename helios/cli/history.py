@@ -1,4 +1,4 @@
-"""The command `history`: a table's commits, what each batch read, and how the steps changed."""
+"""The command `history`: shows a table's commits, what each batch read, and how the steps changed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def history(name: str, last: int, profile: str | None, as_json: bool) -> None:
 
 
 def _row(commit: Commit) -> tuple[object, ...]:
-    """A commit in the printed table."""
+    """The row of a commit in the printed table."""
     return (
         commit.snapshot,
         f"{commit.committed:%Y-%m-%d %H:%M:%S} UTC",
@@ -89,7 +89,7 @@ def _spans_read(commit: Commit) -> list[str]:
 
 
 def _changed_steps(commit: Commit, older: Sequence[Commit]) -> list[str] | None:
-    """How the steps differ, line by line, from those of the pipeline's previous commit; None if they are the same."""
+    """The lines in which the steps differ from those of the pipeline's previous commit; None if they are the same."""
     previous = next((other for other in older if other.pipeline == commit.pipeline), None)
     if commit.pipeline is None or previous is None or previous.steps == commit.steps:
         return None
@@ -100,7 +100,7 @@ def _changed_steps(commit: Commit, older: Sequence[Commit]) -> list[str] | None:
 
 
 def fields(commit: Commit) -> dict[str, Any]:
-    """A commit in the JSON output."""
+    """The fields of a commit in the JSON output."""
     return {
         "snapshot": commit.snapshot,
         "committed": commit.committed.isoformat(),

@@ -157,7 +157,7 @@ def rollback(name: str, to: str, profile: str | None, as_json: bool) -> None:
 
 
 def _rollback_note(pipeline: str, table: Table, undo: str) -> str:
-    """What a table's rollback means for a pipeline or for replays of its quarantine; `undo` begins the fix."""
+    """The note about what a rollback means for a pipeline, its backfill or its replays. `undo` begins the fix."""
     from helios.table.quarantine import is_quarantine
     from helios.table.refs import BACKFILL, REPLAY
 
@@ -186,7 +186,7 @@ def _rollback_note(pipeline: str, table: Table, undo: str) -> str:
 
 
 def _ref_command(kind: str, help_text: str, *own_options: Callable[[Any], Any]) -> click.Command:
-    """The command `tag` or `branch`: they differ in this word, and in the options that only one of them takes."""
+    """Builds the command `tag` or `branch`. They differ in their texts, and in the options of their own."""
 
     @click.command(kind, help=help_text)
     @table_argument
@@ -347,12 +347,12 @@ def orphans(name: str, older_than: str, dry_run: bool, profile: str | None, as_j
 
 
 def parse_point(text: str) -> Point:
-    """A state as a user writes it: digits alone are a snapshot id."""
+    """Parses a point in a table's history: digits alone are a snapshot id, and other texts a time or a name."""
     return int(text) if text.isdigit() else text
 
 
 def _apply_change(config: Config, table_name: TableName, table: Table, change: RefChange) -> Snapshot:
-    """Makes a change through PyIceberg, or with Spark if PyIceberg cannot make it."""
+    """Changes a branch or tag through PyIceberg, or with Spark if PyIceberg cannot write the table's metadata."""
     from helios.table import refs
 
     try:

@@ -1,4 +1,4 @@
-"""Arguments and options shared by commands, and loading the script that they name."""
+"""Arguments and options that several commands share, and the functions that load what they name."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Splits at the colon that follows an existing file, since paths and names may contain colons."""
+        """Splits the text at the colon after an existing file. Other colons belong to the path or to the name."""
         if Path(text).is_file():
             return cls(text)
         paths = [text[:index] for index in range(len(text) - 1, 0, -1) if text[index] == ":"]
@@ -52,7 +52,7 @@ class Target:
 
 
 def command_line(command: str, target: Target, **options: str | bool | int | Mapping[str, str] | None) -> str:
-    """The command line of a command with these options; None and False are left out.
+    """The text of a command with its options, for messages. Options that are None or False are left out.
 
     Examples:
         >>> print(command_line("backfill", Target("p.py", "orders"), where="id = 'a'", by=None, rows_stay=True))
@@ -71,7 +71,7 @@ def command_line(command: str, target: Target, **options: str | bool | int | Map
 
 
 def _quoted(word: str) -> str:
-    """A word for a shell, in double quotes if it contains single quotes."""
+    """A word, quoted for a shell. A word with single quotes is put in double quotes, which is easier to read."""
     in_double_quotes = "'" in word and not any(character in word for character in '"$`\\!')
     return f'"{word}"' if in_double_quotes else shlex.quote(word)
 
@@ -101,7 +101,7 @@ def load(target: Target, profile: str | None, values: dict[str, str], *, offline
 
 
 def single_plan(loaded: Loaded, command: str) -> Plan:
-    """The plan of the only chosen pipeline, for a command that takes one pipeline.
+    """The plan of the chosen pipeline, for a command that takes exactly one pipeline.
 
     Raises:
         InputError: Several pipelines were chosen.
@@ -138,7 +138,7 @@ def catalogs_of(loaded: Loaded) -> list[Catalog]:
 
 
 def load_configuration(profile: str | None) -> Config:
-    """The configuration of the working directory.
+    """Reads the configuration of the working directory.
 
     Raises:
         ConfigError: The file, the profile or a variable is wrong.
@@ -169,7 +169,7 @@ def _values(ctx: click.Context, param: click.Parameter, texts: Iterable[str]) ->
 
 
 def _store_setting(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
-    # The root context reports the errors of every command, and needs these settings.
+    # The settings are stored in the root context, because `Helios.invoke` reads them to report errors.
     if value:
         setattr(ctx.find_root().ensure_object(Settings), str(param.name).removeprefix("as_"), True)
     return value
@@ -192,7 +192,7 @@ _debug_option = click.option(
 
 
 def common(command: Command) -> Command:
-    """The options that all commands share."""
+    """Adds the options `--profile` and `--debug` to a command."""
     return profile_option(_debug_option(command))
 
 

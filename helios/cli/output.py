@@ -1,4 +1,4 @@
-"""Output of commands: errors as one paragraph, tables for terminals or pipes, JSON."""
+"""Prints the output of commands: errors as paragraphs, tables for terminals or pipes, and JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from helios.errors import CheckFailed, HeliosError, Origin
 
 _CLICK_FOLDER = os.path.dirname(os.path.abspath(click.__file__)) + os.sep
 LABEL_WIDTH = 12
-"""The width of the labels of a plan, in characters."""
+"""The width of the column with the labels of a plan, in characters."""
 _SENTENCE_ENDS = (".", "!", "?", ":", ";")
 
 
@@ -37,7 +37,7 @@ def print_json(value: Any) -> None:
 
 
 def _with_finite_numbers(value: Any) -> Any:
-    """A value in which the texts NaN, Infinity and -Infinity replace the numbers that JSON does not have.
+    """Replaces NaN and the infinities, which JSON does not have, by the texts NaN, Infinity and -Infinity.
 
     Examples:
         >>> _with_finite_numbers({"a": [1.5, float("nan"), float("-inf")]})
@@ -67,7 +67,7 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def paragraph(error: HeliosError) -> str:
-    """An error for the user: where, what, fix.
+    """The text of an error for the user: where it is, what is wrong, and the fix.
 
     Examples:
         >>> paragraph(HeliosError("it broke", where=Origin("a.py", 3), fix="repair it."))
@@ -88,12 +88,12 @@ def _printable(text: str) -> str:
 
 
 def problems_of(error: HeliosError) -> list[HeliosError]:
-    """The error itself, or each problem of a failed check."""
+    """The problems of a failed check; for another error, the error itself."""
     return list(error.problems) if isinstance(error, CheckFailed) else [error]
 
 
 def report(error: HeliosError, settings: Settings) -> None:
-    """Prints an error: on standard error, or as JSON on standard output."""
+    """Prints an error on standard error, or with `--json` as JSON on standard output."""
     if settings.debug:
         show_traceback(error)
     if settings.json:
@@ -152,7 +152,7 @@ def _script_line(where: Origin | None) -> str | None:
 
 
 def print_wrapped(text: str) -> None:
-    """Prints lines of labels and texts; on a terminal, a long text is wrapped and aligned with its first line."""
+    """Prints lines that begin with a label. On a terminal, a long line is wrapped and indented to the text."""
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
         text = "\n".join(wrapped(line, width) for line in text.splitlines())
@@ -160,7 +160,7 @@ def print_wrapped(text: str) -> None:
 
 
 def wrapped(line: str, width: int) -> str:
-    """A line, wrapped to a width without cutting a word.
+    """Wraps a line to a width, without cutting a word.
 
     Examples:
         >>> print(wrapped("  schema    id bigint, name string", 24))
@@ -174,12 +174,12 @@ def wrapped(line: str, width: int) -> str:
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]], numbers: Sequence[str] = ()) -> None:
-    """Prints rows: with rules on a terminal, in plain aligned columns into a pipe.
+    """Prints a table: with lines on a terminal, in plain aligned columns into a pipe or file.
 
     Args:
         headers: The names of the columns.
         rows: The cells.
-        numbers: The columns to align right.
+        numbers: The names of the columns that are aligned right.
     """
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():

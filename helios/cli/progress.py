@@ -1,4 +1,4 @@
-"""Progress of a run as plain lines or JSON; `helios.cli.board` shows it as a table on a terminal."""
+"""Shows the progress of a run as plain lines or JSON. On a terminal, `helios.cli.board` shows it as a table."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ END_STATES = ("finished", "stopped", "failed")
 
 
 class Progress(Protocol):
-    """Receives the events of a run, from its threads."""
+    """Shows the progress of a run. The threads of the run call these methods."""
 
     def open(self, pipelines: Sequence[str]) -> None:
-        """The run starts, with these pipelines."""
+        """Shows that the run begins, with these pipelines."""
 
     def note(self, text: str) -> None:
-        """A message that is not an event of a pipeline."""
+        """Shows a message that is not an event of a pipeline."""
 
     def show_wait(self, text: str, seconds: float | None = None) -> None:
-        """The start waits: `text` says for what, `seconds` is the usual time of that wait (None if unknown)."""
+        """Shows what the start of the run waits for; `seconds` is the usual time of the wait, None if it is unknown."""
 
     def hide(self) -> None:
-        """Restores the terminal if the run does not begin."""
+        """Restores the terminal, for a run that does not begin."""
 
     def emit(self, event: Event) -> None:
-        """An event of a pipeline."""
+        """Shows an event of a pipeline."""
 
     def close(self, status: Sequence[dict[str, Any]]) -> None:
-        """The run has ended, with this `Runner.status()`."""
+        """Shows how the run has ended: `status` is the result of `Runner.status()`."""
 
 
 def end_text(status: dict[str, Any]) -> str:
-    """The end of one pipeline in a few words.
+    """A text that says how a pipeline ended.
 
     Examples:
         >>> end_text({"state": "finished", "batches": 1, "rows": 20, "rejected": 2, "left": ["3 groups wait"]})
@@ -51,7 +51,7 @@ def end_text(status: dict[str, Any]) -> str:
 
 
 def written_text(statuses: Sequence[dict[str, Any]]) -> str:
-    """The batches and rows that pipelines have written; a batch without rows is not one of them.
+    """A text that counts the batches and rows that pipelines have written. Batches without rows are not counted.
 
     Examples:
         >>> written_text([{"batches": 2, "rows": 20, "rejected": 0}, {"batches": 0, "rows": 0, "rejected": 1}])
@@ -65,22 +65,23 @@ def written_text(statuses: Sequence[dict[str, Any]]) -> str:
 
 
 def longest(names: Sequence[str]) -> int:
+    """The length of the longest name."""
     return max(map(len, names), default=0)
 
 
 def lost_rows_text(event: Event) -> str:
-    """The end of a batch's line: how many rows were rejected or dropped; "" if none were."""
+    """A text that counts the rejected and dropped rows of a batch; it is empty if there are none."""
     late = f"; {counted(event.late, 'late row')} dropped by the watermark" if event.late else ""
     return (f"; {counted(event.rejected, 'row')} rejected" if event.rejected else "") + late
 
 
 MESSAGE_EVENTS = ("maintained", "noted", "resumed")
-"""Events of which only the message is shown."""
+"""The kinds of events for which only the message is shown."""
 
 
 @dataclass
 class Lines:
-    """One line per event, with the local time.
+    """Prints one line for each event, with the local time.
 
     Args:
         err: Whether to write to standard error.
@@ -107,7 +108,7 @@ class Lines:
     def emit(self, event: Event) -> None:
         text = self._text(event)
         if event.kind == "idle" and event.pipeline in self._idle and not lost_rows_text(event):
-            return  # a quiet source would fill the log
+            return  # otherwise a quiet source would fill the log
         (self._idle.add if event.kind == "idle" else self._idle.discard)(event.pipeline)
         if text:
             self.note(f"{event.pipeline.ljust(longest(self._names))}  {text}")
@@ -130,7 +131,7 @@ class Lines:
         if event.kind in MESSAGE_EVENTS:
             return event.message
         if event.kind == "failed" and len(self._names) > 1:
-            return f"failed: {event.message}"  # the others go on, perhaps for days
+            return f"failed: {event.message}"  # the other pipelines continue, perhaps for days
         return "" if event.kind in END_STATES else event.kind
 
     def close(self, status: Sequence[dict[str, Any]]) -> None:
@@ -140,7 +141,7 @@ class Lines:
 
 @dataclass
 class JsonLines:
-    """One JSON object per line, with an ISO timestamp in UTC.
+    """Prints one JSON object for each event, with an ISO timestamp in UTC.
 
     Args:
         err: Whether to write to standard error.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def publish(config: Config, table_name: TableName, table: Table, branch: str, *, as_json: bool) -> None:
-    """Publishes a branch, and prints the new state of main and the pipelines that continue in it."""
+    """Publishes a branch. Prints the new state of main, and the pipelines that can continue in main."""
     from helios.table import publish as publications
 
     try:

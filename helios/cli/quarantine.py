@@ -29,7 +29,7 @@ SHOW = "show"
 
 
 class Quarantine(click.Group):
-    """A group whose first word may also be a table: `helios quarantine TABLE` is `helios quarantine show TABLE`."""
+    """A group that reads `helios quarantine TABLE` as `helios quarantine show TABLE`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         first_words = {*self.commands, "-h", "--help"}
@@ -158,7 +158,7 @@ def _set_aside(config: Config, table_name: TableName, table: Table, batch: int, 
 
 
 def _clear_quarantines(config: Config, target: Table, discarded: DiscardedBatch) -> int:
-    """Removes the batch's rows from quarantines of all declared catalogs, and returns their number."""
+    """Removes the rejected rows of a batch from the quarantines of all declared catalogs. Returns their number."""
     from helios.table.quarantine import clear_discarded
 
     removed = 0
@@ -166,7 +166,7 @@ def _clear_quarantines(config: Config, target: Table, discarded: DiscardedBatch)
         try:
             names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
             removed += sum(clear_discarded(target, discarded, catalog.load(name)) for name in names)
-        except HeliosError as error:  # the batch itself is set aside, and the command can be repeated
+        except HeliosError as error:  # only a note: the batch itself is set aside, and the command can be repeated
             problem = output.paragraph(error)
             note = f"rejected rows of the batch stay in the quarantines of catalog {catalog.name}: {problem}"
             output.say("note", note, "yellow")
@@ -285,7 +285,7 @@ def replay(
 def _replay_each(
     plans: list[Plan], session: SparkSession, step: str | None, *, echo: bool
 ) -> tuple[list[Replayed], list[tuple[str, HeliosError]]]:
-    """Replays the quarantine of each pipeline; returns the results and the failures by pipeline."""
+    """Replays the quarantine of each pipeline. Returns the results, and the failures with the pipelines' names."""
     from helios.spark.replay.replay import Replay
 
     results: list[Replayed] = []
@@ -294,7 +294,7 @@ def _replay_each(
         try:
             results.append(Replay(plan, session, step).run())
         except HeliosError as error:
-            failures.append((plan.pipeline, error))  # the other pipelines are independent of this one
+            failures.append((plan.pipeline, error))  # the replays of other pipelines continue
             continue
         if echo:
             click.echo(_summary(results[-1]))
@@ -316,7 +316,7 @@ def _summary(result: Replayed) -> str:
 
 
 def _not_replayed(result: Replayed) -> str:
-    """The end of a summary: the rows that the replay left out, and what to do about them."""
+    """A text about the rows that the replay left out, and how to treat them."""
     parts = []
     if result.waiting:
         rows = counted(result.waiting, "row")
@@ -338,7 +338,7 @@ def _iso(moment: Any) -> str:
 
 
 def _ranges(numbers: tuple[int, ...]) -> str:
-    """Ascending numbers as text, with ranges.
+    """A text of ascending numbers, in which ranges stand for consecutive numbers.
 
     Examples:
         >>> _ranges((1, 2, 3, 7)), _ranges(())

@@ -1,4 +1,4 @@
-"""The command `rehearse`: what a changed script would have made of the last commits."""
+"""The command `rehearse`: shows what a changed script would have written in the last commits."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from helios.table.rehearsal import CommittedBatch, History
 
 DIFFERS = 2
-"""The exit status with `--exit-code` if a commit would have come out differently."""
+"""The exit status with `--exit-code` if a commit would have been different."""
 LAST = 10
+"""The number of commits that are rehearsed by default."""
 
 
 @click.command()
@@ -60,10 +61,10 @@ def rehearse(
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Show what a changed script would have made of past commits.
+    """Show what a changed script would have written in past commits.
 
-    The input of a pipeline's last commits is read again, and the current script writes its output into a temporary
-    folder. Nothing is written to the real lake.
+    The command reads the input of a pipeline's last commits again, and runs the current script on it. The output goes
+    into a temporary folder, and nothing is written to the real tables.
 
     \b
     Example:
@@ -135,7 +136,7 @@ def _check_keys(plan: Plan, keys: Sequence[str]) -> None:
     Raises:
         InputError: Neither has one of the columns.
     """
-    if not keys or plan.schema is None:  # the columns of some scripts are not known before they run
+    if not keys or plan.schema is None:  # some scripts have columns that are known only when they run
         return
     from helios.plan.typing.schema import from_pyiceberg
 
@@ -168,7 +169,7 @@ def _run_rehearsal(
         session = Launch(loaded, components, lines, debug=options.settings().debug).session([plan])
         _install_signal_handlers(
             Path(folder_name), restart_command
-        )  # again, since SparkContext has replaced the handler of SIGINT
+        )  # a second time, since SparkContext has replaced the handler of SIGINT
         try:
             from helios.spark.rehearse.rehearsal import Rehearsal
 
@@ -195,12 +196,12 @@ def _install_signal_handlers(folder: Path, restart_command: str) -> None:
 
     def end_process(number: int, frame: FrameType | None) -> None:
         with suppress(OSError):
-            # Not through Python's buffers: the signal may have interrupted a write to them.
+            # os.write does not use Python's buffers: the signal may have interrupted a write to them.
             message = (
                 f"stopped; nothing was written to the lake, and no result is kept. Start again: {restart_command}\n"
             )
             os.write(sys.stderr.fileno(), message.encode())
-        end_jvm()  # first, since it writes into the folder
+        end_jvm()  # before the folder is deleted, since the JVM writes into it
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(128 + number)
 
@@ -208,7 +209,7 @@ def _install_signal_handlers(folder: Path, restart_command: str) -> None:
         signal.signal(number, end_process)
 
 
-# what is shown
+# output
 
 
 def _print(result: Rehearsed) -> None:

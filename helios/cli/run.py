@@ -1,4 +1,4 @@
-"""`run`: a script's pipelines in one Spark session, until they end or are stopped."""
+"""The command `run`: runs a script's pipelines in one Spark session, until they end or are stopped."""
 
 from __future__ import annotations
 
@@ -106,13 +106,14 @@ def run(
     if new_checkpoint and full_refresh:
         raise click.UsageError("--new-checkpoint keeps the target's rows, --full-refresh deletes them: pass one.")
     loaded = _on_master(options.load(target, profile, values), master)
-    # A port in use is reported before Spark starts; until then the endpoint shows a healthy run without pipelines.
+    # The servers start before Spark, so that a port in use is reported at once. Runs are added to `observed` later:
+    # until then the endpoint shows a healthy run without pipelines.
     observed: list[PipelineRun] = []
     endpoint = _start_endpoint(ctx, observed, metrics_port, metrics_host)
     page = ui_page.serve_run(ctx, ui, observed, loaded)
     shown = _progress_display(log_format, observed, err=as_json)
     run_options: dict[str, Any] = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
-    # All names that the script declares: a pipeline whose name is among them was not renamed.
+    # All names that the script declares: a pipeline whose name is still declared was not renamed.
     siblings = (pipeline.name for pipeline in loaded.script.pipelines.values() if pipeline.name is not None)
     run_options |= {"again": again, "fail_fast": fail_fast, "beside": beside, "siblings": tuple(siblings)}
     confirmations = [*([_confirm_changes] if confirm else []), *([_confirm_full_refresh] if full_refresh else [])]
@@ -134,12 +135,12 @@ def _run_pipelines(
     page: ui_page.Page | None,
     confirmations: Sequence[Callable[[list[Plan]], None]],
 ) -> tuple[list[dict[str, Any]], int]:
-    """Runs the pipelines until they end; returns their status, and the exit status."""
+    """Runs the pipelines until they end. Returns the status of each pipeline, and the exit status."""
     signals = Signals(shown)
     plans, refused, session = _compile_and_launch(
         loaded, shown, confirmations=confirmations, fail_fast=run_options["fail_fast"]
     )
-    signals.install()  # again, since SparkContext has installed a handler of SIGINT that kills the running batch
+    signals.install()  # a second time, since SparkContext has installed a handler of SIGINT that kills the batch
     from helios.spark.run.scheduler import Runner
     from helios.spark.session.session import stop
 
@@ -160,7 +161,7 @@ def _run_pipelines(
 
 
 def _on_master(loaded: Loaded, master: str | None) -> Loaded:
-    """The script with Spark's master from the command line, if one was given."""
+    """The script with the Spark master of `--master`, if the option is given."""
     if master is None:
         return loaded
     config = replace(loaded.context.config, master=master)
@@ -170,12 +171,13 @@ def _on_master(loaded: Loaded, master: str | None) -> Loaded:
 def _compile_and_launch(
     loaded: Loaded, shown: progress.Progress, *, confirmations: Sequence[Callable[[list[Plan]], None]], fail_fast: bool
 ) -> tuple[list[Plan], list[Compiled], SparkSession]:
-    """The plans of a script, compiled while Spark starts; the pipelines with problems; and the session."""
+    """Compiles a script while Spark starts. Returns the plans, the pipelines with problems, and the session."""
     from helios.plan import components_ahead
 
     debug = options.settings().debug
     try:
-        # The pipelines are compiled while the JVM starts, which takes seconds. Problems end the process, and the JVM.
+        # The pipelines are compiled while the JVM starts, which takes seconds. If they have problems, this process
+        # ends, and the JVM with it.
         launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), shown, debug=debug)
         plans, refused = _compile_runnable(loaded, fail_fast=fail_fast)
         for confirm in confirmations:
@@ -187,7 +189,7 @@ def _compile_and_launch(
 
 
 def _compile_runnable(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], list[Compiled]]:
-    """The plans that can run, and the pipelines with problems, which are reported and do not block the others.
+    """The plans that can run, and the pipelines with problems. The problems are reported, and the plans run.
 
     Raises:
         CheckFailed: No pipeline can run; with `fail_fast`, one cannot run.
@@ -211,7 +213,7 @@ def _compile_runnable(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], l
             raise failed
         if not faulty:
             break
-        # The others are compiled again: they may read a table that a faulty pipeline would have created.
+        # The other pipelines are compiled again: they may read a table that a faulty pipeline would have created.
         pipelines = [result.pipeline for result in compiled if not result.faults]
     for problem in problems:
         output.say_error(output.paragraph(problem), problem.code)
@@ -264,11 +266,11 @@ def _progress_display(log_format: str, observed: Sequence[PipelineRun], *, err: 
 
 
 def _confirm_full_refresh(plans: list[Plan]) -> None:
-    """Asks the user to write the name of every target that will be emptied."""
+    """Asks the user to type the name of every target that will be emptied."""
     for table in (plan.write.table.text for plan in plans):
         typed_name = click.prompt(f"--full-refresh deletes every row of {table}. Write its name to confirm", err=True)
         if not sys.stdin.isatty():
-            click.echo(typed_name, err=True)  # a pipe echoes nothing
+            click.echo(typed_name, err=True)  # unlike a terminal, a pipe does not echo the answer
         if typed_name.strip() != table:
             raise InputError(f"{typed_name!r} is not {table!r}: nothing was deleted.", fix="write the name as shown.")
 
@@ -298,7 +300,7 @@ def _report_failures(runner: Runner, *, debug: bool) -> int:
     failures = [run.error for run in runner.runs if run.error is not None]
     reported: set[str] = set()
     for error in failures:
-        # Pipelines that share a source or a service fail with the same error, which is reported once.
+        # Pipelines that share a source or a service may fail with the same error. It is reported only once.
         for problem in output.problems_of(error) if isinstance(error, HeliosError) else [error]:
             text = (
                 output.paragraph(problem)
@@ -322,8 +324,8 @@ class Signals:
     the process.
 
     Args:
-        shown: The progress on the terminal.
-        unit: What the run finishes after the first signal, such as "batch".
+        shown: The progress, which shows a note after the first signal.
+        unit: The unit of work that the run finishes after the first signal, such as "batch".
         ended: The message after the second signal.
     """
 
@@ -341,11 +343,11 @@ class Signals:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.stop is None or self._asked:
             with suppress(OSError):
-                # Not through Python's buffers: the signal may have interrupted a write to them.
+                # os.write does not use Python's buffers: the signal may have interrupted a write to them.
                 os.write(sys.stderr.fileno(), self._final_message().encode())
             if self.stop is None:
                 end_jvm()
-            # A running JVM of Spark ends by itself: the end of Python closes the pipe to it.
+            # A JVM that has started ends by itself, since the end of this process closes the pipe to it.
             os._exit(128 + number)
         self._asked = True
         self._shown.note(f"stopping after the running {self._unit} (again to stop at once)")
@@ -358,8 +360,11 @@ class Signals:
 
 
 def end_jvm() -> None:
-    """Kills Spark's JVM. Only a JVM that has started notices by itself that Python has closed the pipe to it."""
-    # Without Linux's /proc, the JVM ends by itself, seconds later.
+    """Kills Spark's JVM.
+
+    A JVM that is still starting does not notice that Python has closed the pipe to it, and would live on for seconds.
+    """
+    # On systems without /proc, nothing is killed, and the JVM ends by itself some seconds later.
     for children_file in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):
             for child in children_file.read_text().split():

@@ -1,4 +1,4 @@
-"""The command `status`: each pipeline's last commit, its lag, and the small files of its table."""
+"""The command `status`: shows each pipeline's last commit, its lag, and the small files of its table."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ def status(
 ) -> None:
     """Show how far each pipeline has come.
 
-    The pipelines of SCRIPT, or all that have written into the declared catalogs: their last commit, how many snapshots
-    of their sources wait and for how long, the small files of their tables (below half of the target file size),
-    batches that have not passed their audit, and tables that were rolled back. No JVM is started.
+    It shows the pipelines of SCRIPT, or all pipelines that have written into the declared catalogs. For each pipeline
+    it shows the last commit, how many snapshots of the sources wait and for how long, and the small files of the table
+    (below half of the target file size). Notes name batches that have not passed their audit, and tables that were
+    rolled back. No JVM is started.
 
     Without SCRIPT, a pipeline that has read its sources once, such as a repair, is left out if a streaming pipeline has
     written into the table since.
@@ -95,7 +96,7 @@ def _statuses_of_script(
 
 
 def view_of(plans: Sequence[Plan], context: Context) -> View:
-    """The tables, checkpoints and settings from which the status of a script's pipelines is read."""
+    """The view through which the status of a script's pipelines is read: tables, checkpoints and settings."""
     from helios.table.readers import warehouses
     from helios.table.refs import MAIN
     from helios.table.view import View
@@ -113,7 +114,7 @@ def view_of(plans: Sequence[Plan], context: Context) -> View:
 
 
 def view_of_catalogs(catalogs: dict[str, Catalog]) -> View:
-    """The tables from which the status of all pipelines of the catalogs is read."""
+    """The view through which the status of all pipelines in the catalogs is read."""
     from helios.table.readers import warehouses
     from helios.table.view import View
 
@@ -133,7 +134,7 @@ def _statuses_of_plan(plan: Plan, view: View) -> list[Status]:
 
 
 def target_tables(plan: Plan) -> Iterator[Table]:
-    """The target, or the tables of a routed sink or a mirror, and the quarantine."""
+    """The existing tables that a pipeline writes: its quarantine, and the target or targets of its sink."""
     quarantine = plan.write.quarantine
     if quarantine is not None and quarantine.catalog.exists(quarantine.within):
         yield quarantine.catalog.load(quarantine.within)
@@ -149,7 +150,11 @@ def target_tables(plan: Plan) -> Iterator[Table]:
 
 
 def _statuses_of_catalogs(profile: str | None, show_finished: bool) -> tuple[list[Status], int, list[HeliosError]]:
-    """The pipelines of all tables, the number of finished ones that are hidden, and the tables that cannot be read."""
+    """The status of the pipelines in all configured catalogs.
+
+    Returns:
+        The statuses, the number of finished pipelines that are hidden, and the errors of catalogs that cannot be read.
+    """
     from helios.table.status import statuses, unfinished
 
     catalogs = options.load_configuration(profile).catalogs
@@ -175,7 +180,7 @@ def catalog_tables(catalog: Catalog) -> Iterable[Table]:
 
 
 def _table_loader(catalogs: dict[str, Catalog]) -> Callable[[str], Table | None]:
-    """A function that loads a table by its full name, each table once."""
+    """Returns a function that loads a table by its full name. It loads each table only once."""
 
     @cache
     def load(name: str) -> Table | None:
@@ -197,7 +202,7 @@ COLUMNS = ("pipeline", "table", "batch", "committed", "rows", "behind", "small f
 
 
 def _show(statuses: Sequence[Status]) -> None:
-    """Prints the table without its empty columns; on a terminal, which is narrow, the notes follow the table."""
+    """Prints the statuses without empty columns. On a terminal, which is narrow, the notes follow the table."""
     notes_follow = sys.stdout.isatty()
     rows = [_row(status) for status in statuses]
     columns = list(zip(COLUMNS, zip(*rows, strict=True), strict=True))
@@ -233,7 +238,7 @@ def _row(status: Status) -> tuple[object, ...]:
 
 
 def _behind(status: Status) -> str:
-    """How far a pipeline is behind.
+    """A text about the data that waits for a pipeline, and for how long.
 
     Examples:
         >>> from helios.table.status import Status
@@ -254,7 +259,7 @@ def _behind(status: Status) -> str:
 
 
 def _age(seconds: float) -> str:
-    """A duration in its largest unit.
+    """A duration in the largest unit of which there are at least two.
 
     Examples:
         >>> _age(35.2), _age(150), _age(90_000)

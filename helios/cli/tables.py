@@ -176,7 +176,8 @@ def _rows(summary: Mapping[str, str], *, exact: bool) -> str:
 
     Args:
         summary: The summary of the snapshot.
-        exact: Whether the count of deleted rows is exact, as in format v3: each row once, in existing data files only.
+        exact: Whether the count of deleted rows is exact. It is in format v3, which counts each deleted row once, and
+            only in data files that still exist.
 
     Examples:
         >>> _rows({"total-records": "1200", "total-position-deletes": "100"}, exact=True)

@@ -1,4 +1,4 @@
-"""`ui`: the live page of pipelines that run in other processes, or are stopped."""
+"""The command `ui`: serves the live page of pipelines that run in other processes, or are stopped."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def ui(target: Target | None, address: str, values: dict[str, str], profile: str
 
 
 def _watch_script(target: Target, profile: str | None, values: dict[str, str], token: str) -> WatchedLake:
-    """The facts of a script's pipelines; those with problems are reported, and left out."""
+    """The data of the live page for a script's pipelines. Pipelines with problems are reported and left out."""
     from helios.catalog.operations import forget_all
     from helios.plan import compile_pipelines
     from helios.plan.compile import NOT_FATAL
@@ -92,7 +92,7 @@ def _watch_script(target: Target, profile: str | None, values: dict[str, str], t
 
 
 def _watch_catalogs(profile: str | None, token: str) -> WatchedLake:
-    """The facts of all pipelines that have written into the configured catalogs."""
+    """The data of the live page for all pipelines that have written into the configured catalogs."""
     from helios.ui.watch import WatchedLake
 
     catalogs = options.load_configuration(profile).catalogs

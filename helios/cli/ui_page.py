@@ -1,4 +1,4 @@
-"""The live page beside a command: the address, the graph, and the tables that it shows."""
+"""Serves the live page of a command, and collects the graph and the tables that the page shows."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from helios.ui.server import Server
 
 DEFAULT_ADDRESS = ""
-"""`--ui` without a value."""
-MIN_SECONDS_BETWEEN_READS, MAX_SHARE_OF_READS = 5.0, 0.05
-"""The least seconds between two reads of a run's tables, and the largest share of the time that reads take."""
+"""The value of `--ui` without an address. The page then has the default address."""
+MIN_SECONDS_BETWEEN_READS = 5.0
+"""The shortest time between two reads of a run's tables."""
+MAX_SHARE_OF_READS = 0.05
+"""The largest share of the time that reads of the tables may take."""
 
 option = click.option(
     "--ui",
@@ -46,7 +48,7 @@ class Page:
         self._facts, self._server, self._loaded = facts, server, loaded
 
     def tee(self, emit: Callable[[Event], None]) -> Callable[[Event], None]:
-        """An `emit` that passes each event to the page, too."""
+        """A function that passes each event to the page and to `emit`."""
 
         def emit_to_both(event: Event) -> None:
             self._facts.emit(event)
@@ -150,7 +152,7 @@ def named_pipelines(plans: Sequence[Plan]) -> list[tuple[str, Pipeline]]:
 
 
 def graph_json(pipelines: Sequence[tuple[str, Pipeline]], context: Context) -> dict[str, Any]:
-    """The graph of named pipelines as JSON values; each node has the names of its pipelines."""
+    """The graph of named pipelines as JSON values. Each node has the names of its pipelines."""
     drawing = graph.draw([pipeline for _, pipeline in pipelines], context)
     names = [name for name, _ in pipelines]
     nodes = [{**asdict(node), "pipelines": [names[index] for index in node.pipelines]} for node in drawing.nodes]

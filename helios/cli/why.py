@@ -1,4 +1,4 @@
-"""The command `why`: where rows of a table come from."""
+"""The command `why`: shows where rows of a table come from."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def why(name: str, condition: str, profile: str | None, as_json: bool) -> None:
 
 
 def view_of(config: Config) -> View:
-    """The tables and warehouses of the configuration."""
+    """The view of the configuration's tables and warehouses, through which rows are traced."""
     from helios.table.readers import warehouses
     from helios.table.view import View
 
@@ -181,7 +181,7 @@ def _rejected(row: Rejected) -> str:
 
 
 def _read_by(row: Rejected) -> Iterator[str]:
-    """What the batch that rejected a row had read: its sources and positions."""
+    """The sources, with their positions, of the batch that rejected a row."""
     from helios.table.positions import recorded
 
     for entry in recorded(row.position):
@@ -190,7 +190,7 @@ def _read_by(row: Rejected) -> Iterator[str]:
 
 
 def _labelled(label: str, lines: list[str]) -> Iterator[str]:
-    """The lines, indented by a column with the label, which only the first line shows."""
+    """Lines that are indented by a column. The first line shows the label in this column."""
     for index, line in enumerate(lines):
         yield f"  {label if index == 0 else '':<11} {line}"
 

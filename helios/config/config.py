@@ -1,4 +1,4 @@
-"""The configuration of a script: catalogs, storages, Spark and profiles, and how table names resolve."""
+"""Loads the configuration of a script (catalogs, storages, Spark, profiles), and resolves table names."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Config:
     """The configuration of a script.
 
     Args:
-        root: The folder of the file; the working directory without a file.
+        root: The folder of the configuration file, or the working directory if there is no file.
         file: helios.toml or pyproject.toml; None if there is neither.
-        default_catalog: The catalog of table names with two parts.
-        catalogs: The declared catalogs, and always `local`.
+        default_catalog: The catalog of table names that do not name a catalog.
+        catalogs: The declared catalogs, and `local` even if it is not declared.
         storages: The declared storages.
         master: Spark's master.
         spark_conf: Spark's conf.
         profile: The selected profile.
-        native: The use of the columnar engine: "auto" (if it can), "off", or "require".
+        native: When the columnar engine runs: "auto" (whenever it can), "off", or "require".
     """
 
     root: Path
@@ -53,7 +53,7 @@ class Config:
     native: str = DEFAULT_NATIVE
 
     def storage(self, name: str, where: Origin) -> Storage:
-        """The declared storage with a name.
+        """The storage that is declared under a name.
 
         Raises:
             NotFound: No storage of this name is declared.
@@ -89,7 +89,7 @@ def load(start: Path, profile: str | None = None, env: Mapping[str, str] = os.en
             where=document.origin(("profiles",)) if file else None,
             fix=f"declare [profiles.{profile}] in {file.name if file else CONFIG_FILE}.",
         )
-    # All profiles are checked; the variables of those that are not selected need not be set.
+    # All profiles are checked, but only the variables of the selected profile must be set.
     check_catalogs_and_storages(document, base, final=False)
     for name, overrides in profiles.items():
         check_catalogs_and_storages(document.for_profile(name), merge(base, overrides), final=False)

@@ -1,4 +1,4 @@
-"""A configuration file, and the line of each key."""
+"""Reads a configuration file, and finds the line of each key."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Document:
         return Document(self.file, self.tree, self.lines, name)
 
     def origin(self, path: KeyPath) -> Origin | None:
-        """The line of a key in the profile, else in the base, else of the nearest table around the key."""
+        """The line of a key in the selected profile, or else outside of profiles, or else of the nearest table around it."""
         if self.file is None:
             return None
         while path:
@@ -91,14 +91,14 @@ def _display_path(file: Path) -> str:
 
 
 def _lines(text: str, prefix: KeyPath) -> dict[KeyPath, int]:
-    """The line of each table and key. The text is searched line by line, since tomllib returns no positions."""
+    """Finds the line of each table and key. The text is searched line by line, since tomllib returns no positions."""
     positions: dict[KeyPath, int] = {}
     parents: dict[KeyPath, int] = {}
     table: KeyPath = ()
     open_quotes: str | None = None
     for number, line in enumerate(text.splitlines(), start=1):
         if open_quotes is not None:
-            # An odd number of quotes ends a multi-line text.
+            # A line with an odd number of such quotes ends the multi-line text.
             open_quotes = None if line.count(open_quotes) % 2 else open_quotes
             continue
         header = re.match(r"\s*(\[[^\[\]]+\])\s*(?:#.*)?$", line)
@@ -122,7 +122,7 @@ def _lines(text: str, prefix: KeyPath) -> dict[KeyPath, int]:
 
 
 def _key_path(statement: str) -> KeyPath:
-    """The keys of one line of TOML, from the outermost; empty if the line is not TOML."""
+    """The keys in one line of TOML, the outermost first. It is empty if the line is not TOML."""
     import tomllib
 
     try:

@@ -1,4 +1,4 @@
-"""The shape of a configuration: its allowed tables, keys and types of values."""
+"""Checks the shape of a configuration: its tables, its keys and the types of its values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _SECTIONS = ("default_catalog", "catalogs", "storages", "spark")
 
 
 def base_and_profiles(document: Document) -> tuple[Tree, dict[str, Tree]]:
-    """The base and the profiles, with all tables and keys checked, and `properties` and `conf` flattened."""
+    """Checks a document. Returns the settings outside of profiles, and those of each profile.
+
+    The tables `properties` and `conf` are flattened. The catalog `local` is always among the settings.
+    """
     _check_keys(document, (), document.tree, (*_SECTIONS, "profiles"))
     profiles = _as_table(document, ("profiles",), document.tree.get("profiles", {}))
     base_settings = {key: value for key, value in document.tree.items() if key != "profiles"}
@@ -67,7 +70,7 @@ def _sections(document: Document, parent: KeyPath, tree: Tree) -> Tree:
 
 
 def _flattened(document: Document, path: KeyPath, value: object, prefix: str = "") -> Tree:
-    """Nested tables as one table with dotted keys: `spark.sql.x = 1` is nested for TOML, and one key for Spark."""
+    """Flattens nested tables to dotted keys: TOML reads `spark.sql.x = 1` as nested tables, but it is one key of Spark."""
     flat: Tree = {}
     for key, inner in _as_table(document, path, value).items():
         name = f"{prefix}{key}"
@@ -83,7 +86,10 @@ def _flattened(document: Document, path: KeyPath, value: object, prefix: str = "
 
 
 def check_catalogs_and_storages(document: Document, tree: Tree, *, final: bool) -> None:
-    """Checks catalogs and storages by the rows of their types; without `final`, values may contain `${NAME}`."""
+    """Checks that catalogs and storages have the settings of their types.
+
+    If `final` is false, settings may be missing, and values may contain `${NAME}`.
+    """
     rows: tuple[tuple[str, Mapping[str, Any], tuple[str, ...]], ...] = (
         ("catalogs", CATALOGS, ("type", "storage", "properties")),
         ("storages", STORAGES, ("type",)),

@@ -1,8 +1,10 @@
-"""The jars that pipelines need in addition to Spark's: pinned, fetched once, and used from a cache.
+"""Fetches the jars that pipelines need in addition to Spark's jars into a cache, once.
 
-Environment: HELIOS_CACHE (the cache's folder), HELIOS_OFFLINE=1 (never fetch), HELIOS_MAVEN_URL (a mirror of the Maven
-registry). pyspark's Ivy fetches the jars as plain files, without poms. All jars are pinned, so Ivy resolves no
-dependencies, and a half-filled `~/.m2` or `~/.ivy2` cannot interfere.
+Environment variables: HELIOS_CACHE is the folder of the cache. HELIOS_OFFLINE=1 forbids fetching. HELIOS_MAVEN_URL is a
+mirror of the Maven registry.
+
+The jars are fetched by the Ivy that is among pyspark's jars, as plain files without poms. All versions are pinned, so
+Ivy resolves no dependencies. A half-filled `~/.m2` or `~/.ivy2` cannot interfere.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ _IVY_MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/ma
   </dependencies>
 </ivy-module>
 """
-# Patterns that find the cause of a failure in Ivy's log, the most specific first.
+# Patterns that find the cause of a failure in Ivy's log. The most specific patterns come first.
 _CAUSE_PATTERNS = tuple(
     re.compile(pattern, re.MULTILINE)
     for pattern in (
@@ -89,7 +91,7 @@ def installed_spark() -> tuple[str, Path]:
 
 
 def cache_folder(spark_version: str) -> Path:
-    """The folder of the jars of a Spark version: under $HELIOS_CACHE, or the user's cache folder."""
+    """The folder of the jars for a Spark version, in $HELIOS_CACHE or in the user's cache folder."""
     declared = os.environ.get("HELIOS_CACHE", "").strip()
     root = Path(declared).expanduser().absolute() if declared else Path(platformdirs.user_cache_dir("helios"))
     return root / "jars" / minor(spark_version)
@@ -109,10 +111,10 @@ def ensure(
 ) -> list[Path]:
     """The local jars of the components. Jars that the cache does not have are fetched first.
 
-    Two processes may do this at once, and an interrupted fetch leaves only complete jars.
+    Several processes may call this at the same time. An interrupted fetch leaves only complete jars in the cache.
 
     Args:
-        components: Names of rows in `helios.environment.coordinates.COMPONENTS`.
+        components: Names of components in `helios.environment.coordinates.COMPONENTS`.
         spark_version: The Spark that will load them, such as "4.1.4".
         offline: Never fetch; HELIOS_OFFLINE=1 has the same effect.
         progress: Called with a line for each wait and each fetched jar.
@@ -127,7 +129,7 @@ def ensure(
 def fetch(
     wanted: Sequence[str], folder: Path, *, offline: bool = False, progress: Progress | None = None
 ) -> list[Path]:
-    """Like `ensure`, but for coordinates and a folder."""
+    """Like `ensure`, but for the jars of given coordinates, and in a given folder."""
     missing = missing_jars(wanted, folder)
     if missing:
         if offline or os.environ.get("HELIOS_OFFLINE", "").strip().lower() in _TRUE_VALUES:
@@ -140,12 +142,12 @@ def fetch(
 
 def missing_jars(wanted: Sequence[str], folder: Path) -> list[str]:
     """The coordinates whose jars are missing or damaged in a folder."""
-    # Only the end of each jar is checked: a jar was read in full before it was moved into the cache.
+    # is_zipfile reads only the end of each jar. That is enough: a jar was read in full before it entered the cache.
     return [coordinate for coordinate in wanted if not zipfile.is_zipfile(folder / parse(coordinate).file_name)]
 
 
 def _fetch_locked(wanted: Sequence[str], folder: Path, progress: Progress) -> None:
-    from filelock import FileLock, Timeout  # works on Windows, unlike fcntl; imported here because it loads asyncio
+    from filelock import FileLock, Timeout  # imported only here, since it imports asyncio
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -175,7 +177,7 @@ def _fetch_locked(wanted: Sequence[str], folder: Path, progress: Progress) -> No
 
 
 def _fetch(missing: Sequence[str], folder: Path, progress: Progress) -> None:
-    """Fetches jars into a working folder, and moves the complete ones to the cache; the caller holds the lock."""
+    """Fetches jars into a working folder, and moves the complete ones into the cache. The caller holds the lock."""
     _remove_working_folders(folder)
     progress(f"fetching {len(missing)} jar{'s' if len(missing) > 1 else ''}, once, into {folder}")
     work = Path(tempfile.mkdtemp(prefix=".fetch-", dir=folder))
@@ -196,14 +198,14 @@ def _fetch(missing: Sequence[str], folder: Path, progress: Progress) -> None:
 
 
 def _remove_working_folders(folder: Path) -> None:
-    """Removes all working folders, also those of killed processes: only the holder of the lock has one in use."""
+    """Removes all working folders, also those of killed processes. Only the lock's holder uses a working folder."""
     for leftover in folder.glob(".fetch-*"):
-        # The Ivy of a killed process may still write into its folder; the next sweep removes the rest.
+        # The Ivy of a killed process may still write into its folder. A later fetch then removes the rest.
         shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _run_ivy(missing: Sequence[str], work: Path, progress: Progress) -> str:
-    """Runs Ivy until it ends or stalls. Returns the likely cause, which applies if jars are still missing."""
+    """Runs Ivy until it ends or stalls. Returns a likely cause, in case that jars are missing afterwards."""
     java = find_java()
     _, jars = installed_spark()
     ivy = next(iter(sorted(jars.glob("ivy-*.jar"))), None)
@@ -237,7 +239,7 @@ def _run_ivy(missing: Sequence[str], work: Path, progress: Progress) -> str:
 
 
 def _wait_for_ivy(process: subprocess.Popen[bytes], work: Path, log: Path, progress: Progress) -> bool:
-    """Waits until Ivy ends (False) or stalls (True)."""
+    """Waits until Ivy ends or stalls. Returns True if it has stalled."""
     last_size = -1
     last_progress = time.monotonic()
     reported: set[str] = set()
@@ -258,7 +260,7 @@ def _wait_for_ivy(process: subprocess.Popen[bytes], work: Path, log: Path, progr
 
 
 def _downloaded(work: Path, log: Path) -> int:
-    """A number that grows with every file and byte that arrives; the log does not count."""
+    """A number that grows with every file and byte that arrives. The log is not counted."""
     total = 0
     for folder, _, names in os.walk(work):
         for name in names:
@@ -283,7 +285,7 @@ def _dependency(coordinate: str) -> str:
 
 
 def _is_intact(path: Path) -> bool:
-    """True if a jar can be read to its end. This is checked once, before the jar enters the cache."""
+    """True if all entries of a jar can be read. This is checked once, before the jar enters the cache."""
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.testzip() is None

@@ -1,4 +1,4 @@
-"""The heap of a driver on a local master: a share of the memory of the machine, or of its container."""
+"""Chooses the heap of a driver on a local master: a quarter of the memory of the machine, or of its container."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HEAP_DIVISOR = 4
-"""The heap is a quarter of the memory, like the JVM's own default. Spark's default is 1 GB on every machine."""
+"""The heap is the memory divided by this number, like the JVM's own default. Spark's default is always 1 GB."""
 MIN_HEAP, MAX_HEAP = 1 << 30, 16 << 30
 HEAP_IF_UNKNOWN = 2 << 30
 """The heap if the machine's memory is unknown."""
 
 CGROUP = Path("/sys/fs/cgroup")
 LIMIT_FILES = ("memory.max", "memory/memory.limit_in_bytes")
-"""The file with a container's limit: the first for cgroups version 2, the second for version 1."""
+"""The files with a container's memory limit: the first for version 2 of cgroups, the second for version 1."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def driver_heap() -> Heap:
 
 
 def driver_memory_text(master: str, conf: Mapping[str, str]) -> str:
-    """The size of a driver's heap and its reason, as one line.
+    """One line with the size of a driver's heap and the reason for the size.
 
     Args:
         master: Spark's master.
@@ -99,12 +99,12 @@ def container_limit(root: Path = CGROUP) -> int | None:
     """The memory limit of this process's container, in bytes; None without a limit.
 
     Args:
-        root: The mount point of the control groups; a container sees its own group there.
+        root: The mount point of the control groups. A container finds the files of its own group there.
     """
     for name in LIMIT_FILES:
         try:
             text = (root / name).read_text().strip()
         except OSError:
             continue
-        return int(text) if text.isdigit() else None  # the text "max" stands for no limit
+        return int(text) if text.isdigit() else None  # "max" means that there is no limit
     return None

@@ -1,4 +1,4 @@
-"""How long a backlog takes to drain, by the rate at which it shrinks."""
+"""Estimates how long a backlog takes to drain, from the rate at which it shrinks."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import threading
 from collections import deque
 
 WINDOW_SECONDS = 300.0
-"""Seconds from which the end of a backlog is estimated."""
+"""The estimate uses the samples of the last so many seconds."""
 
 
 class Drain:
-    """What waits for a pipeline at some moments, new arrivals included; added by one thread and read by others.
+    """Samples of a pipeline's backlog, and an estimate of the time until it is empty.
+
+    New arrivals count too, since the estimate uses the rate at which the whole backlog shrinks. One thread adds
+    samples, and other threads read the estimate.
 
     Examples:
         >>> drain = Drain()
@@ -27,11 +30,11 @@ class Drain:
         self._lock = threading.Lock()
 
     def add(self, now: float, amount: int) -> None:
-        """Takes how much waits at a moment; a moment that is known already is left out.
+        """Adds a sample: the size of the backlog at a moment. A sample that is not newer than the last one is ignored.
 
         Args:
-            now: The time, in seconds of one clock.
-            amount: Records, files, bytes or snapshots, always the same unit.
+            now: The time in seconds, always of the same clock.
+            amount: The number of records, files, bytes or snapshots that wait, always in the same unit.
         """
         with self._lock:
             if not self._samples or self._samples[-1][0] < now:
@@ -40,7 +43,7 @@ class Drain:
                 self._samples.popleft()
 
     def estimate(self) -> tuple[float | None, bool]:
-        """Seconds from the last moment until nothing waits, None if that is not known; and whether the backlog grows.
+        """The seconds from the last sample until the backlog is empty (None if unknown), and whether the backlog grows.
 
         Examples:
             >>> drain = Drain()
@@ -58,7 +61,7 @@ class Drain:
             samples = list(self._samples)
         if not samples or samples[-1][1] == 0:
             return (0.0 if samples else None), False
-        # The highest point is where it began to shrink.
+        # The backlog has shrunk since its highest sample, so the rate is measured from there.
         peak = max(range(len(samples)), key=lambda index: (samples[index][1], index))
         peak_time, peak_amount = samples[peak]
         last_time, last_amount = samples[-1]
@@ -67,6 +70,6 @@ class Drain:
         return None, last_amount > samples[0][1]
 
     def seconds_left(self, now: float) -> float | None:
-        """The seconds from now until nothing waits; None while nothing waits, or if that is not known."""
+        """The seconds from now until the backlog is empty; None if it is empty already, or if the time is unknown."""
         seconds, _grows = self.estimate()
         return max(0.0, seconds - (now - self._samples[-1][0])) if seconds else None

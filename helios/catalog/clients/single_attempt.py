@@ -1,4 +1,4 @@
-"""The retry strategy of a probe of S3: a single attempt, since an abandoned request would delay later clients."""
+"""The retry strategy for probes of S3. It makes a single attempt, since abandoned retries would delay later clients."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pyarrow.fs import AwsStandardS3RetryStrategy
 
 
 class SingleAttempt(AwsStandardS3RetryStrategy):  # type: ignore[misc]
-    """One attempt."""
+    """A strategy without retries."""
 
     def __init__(self) -> None:
         super().__init__(max_attempts=1)
