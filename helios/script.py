@@ -69,9 +69,9 @@ class Script:
         ]
         chosen = pipelines_of_variable or [pipeline for pipeline in self.pipelines.values() if pipeline.name == name]
         if not chosen:
-            known = [*self.pipelines, *(pipeline.name for pipeline in self.pipelines.values() if pipeline.name)]
+            known_names = [*self.pipelines, *(pipeline.name for pipeline in self.pipelines.values() if pipeline.name)]
             raise ScriptError(
-                f"{self.path} has no pipeline called {name!r}. {near_miss(name, known)}",
+                f"{self.path} has no pipeline called {name!r}. {near_miss(name, known_names)}",
                 where=Origin(str(self.path), 1),
             )
         return _each_once(chosen)
@@ -289,13 +289,17 @@ def _argument_hint(owner: str | None, call: str, name: str) -> str:
     functions = [getattr(value, call, None) for value in classes if owner in (None, value.__name__)]
     if owner is None:
         functions.append(getattr(sys.modules["helios"], call, None))
-    known = [name for function in functions if callable(function) for name in inspect.signature(function).parameters]
+    known_arguments = [
+        name for function in functions if callable(function) for name in inspect.signature(function).parameters
+    ]
     replacement = ARGUMENTS_OF_OTHER_TOOLS.get(name)
-    if replacement in known:
+    if replacement in known_arguments:
         return f"Write {replacement}="
     if replacement is not None and " " in replacement:  # a phrase
         return f"Write {replacement}"
-    return near_miss(name, [parameter for parameter in known if parameter != "self"]) if known else ""
+    return (
+        near_miss(name, [parameter for parameter in known_arguments if parameter != "self"]) if known_arguments else ""
+    )
 
 
 def _classes(module: str) -> list[type]:

@@ -174,14 +174,14 @@ class _YamlFile:
         return self._callable(self._attribute(value, key.value, key), key)
 
     def _attribute(self, value: Any, name: str, node: Node) -> Any:
-        known = [
+        attributes = [
             attribute
             for attribute in dir(value)
             if not attribute.startswith("_") and attribute not in EXECUTING_METHODS
         ]
-        if name not in known:
+        if name not in attributes:
             owner = value.__name__ if isinstance(value, type) else type(value).__name__
-            raise self._error(node, f"{owner} has no {name!r}. {near_miss(name, known)}")
+            raise self._error(node, f"{owner} has no {name!r}. {near_miss(name, attributes)}")
         return getattr(value, name)
 
     def _callable(self, value: Any, node: Node) -> Callable[..., Any]:
@@ -218,29 +218,31 @@ class _YamlFile:
             return [self._value(node)], {}
         if _node_kind(node) == "sequence":
             return [self._value(item) for item in node.value], {}
-        known = inspect.signature(function).parameters
-        varargs = next((name for name, parameter in known.items() if parameter.kind is parameter.VAR_POSITIONAL), None)
-        keyword_rest = next(
-            (name for name, parameter in known.items() if parameter.kind is parameter.VAR_KEYWORD), None
+        parameters = inspect.signature(function).parameters
+        varargs_name = next(
+            (name for name, parameter in parameters.items() if parameter.kind is parameter.VAR_POSITIONAL), None
+        )
+        kwargs_name = next(
+            (name for name, parameter in parameters.items() if parameter.kind is parameter.VAR_KEYWORD), None
         )
         named = {key.value: (key, self._value(value)) for key, value in self._items(node)}
-        unknown = [key for name, (key, _) in named.items() if name not in known or name == keyword_rest]
-        if unknown and keyword_rest is None:
-            first = next(iter(known.values()), None)
+        unknown = [key for name, (key, _) in named.items() if name not in parameters or name == kwargs_name]
+        if unknown and kwargs_name is None:
+            first = next(iter(parameters.values()), None)
             if len(unknown) == len(named) and first is not None and "Mapping" in str(first.annotation):
                 return [{name: value for name, (_, value) in named.items()}], {}  # the function takes a dict
             wrong = unknown[0]
-            raise self._error(wrong, f"there is no argument {wrong.value!r}. {near_miss(wrong.value, known)}")
+            raise self._error(wrong, f"there is no argument {wrong.value!r}. {near_miss(wrong.value, parameters)}")
         keywords = {name: value for name, (_, value) in named.items()}
-        spread = keywords.pop(varargs, []) if varargs is not None else []
+        varargs_value = keywords.pop(varargs_name, []) if varargs_name is not None else []
         positional = [
             name
-            for name, parameter in known.items()
+            for name, parameter in parameters.items()
             if parameter.kind is parameter.POSITIONAL_ONLY and name in keywords
         ]
         return [
             *(keywords.pop(name) for name in positional),
-            *(spread if isinstance(spread, list) else [spread]),
+            *(varargs_value if isinstance(varargs_value, list) else [varargs_value]),
         ], keywords
 
     # values

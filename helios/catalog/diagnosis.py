@@ -276,8 +276,8 @@ def diagnose(error: BaseException) -> Diagnosis | None:
 
 def evidence(error: BaseException) -> str:
     """The shortest error in the chain that shows the cause, on one line."""
-    _, shown = _diagnosed(error)
-    return brief(shown)
+    _, shortest = _diagnosed(error)
+    return brief(shortest)
 
 
 def _diagnosed(error: BaseException) -> tuple[Diagnosis | None, BaseException]:

@@ -165,16 +165,15 @@ def missing_table(catalog: Catalog, table: str, where: Origin) -> NotFound:
 
 def missing_namespace(catalog: Catalog, namespace: Name, where: Origin, what: str = "") -> NotFound:
     """The error for a missing namespace."""
-    shown = _dotted(namespace)
+    name = _dotted(namespace)
     if namespace[0] == catalog.name and len(namespace) > 1:
         fix = f"leave {catalog.name!r} out: names given to a catalog start with the namespace."
     elif what:  # the caller looks for a table in the namespace
         fix = f"list the tables with `helios tables {catalog.name}`."
     else:
-        fix = f'create it with .create_namespace("{shown}").'
+        fix = f'create it with .create_namespace("{name}").'
     return NotFound(
-        f"{what}namespace {shown!r} does not exist in catalog {catalog.name!r}. "
-        f"{near_miss(shown, namespaces(catalog))}",
+        f"{what}namespace {name!r} does not exist in catalog {catalog.name!r}. {near_miss(name, namespaces(catalog))}",
         where=where,
         fix=fix,
     )

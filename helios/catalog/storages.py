@@ -42,7 +42,7 @@ STORAGES: Mapping[str, StorageRow] = {
         keys=(Key("path", "the folder of the warehouse", required=True, path=True),),
         spark=_no_settings,
         pyiceberg=_no_settings,
-        hadoop=lambda storage, place: {},
+        hadoop=lambda storage, bucket: {},
         example="file:///folder",
         schemes={"file": "file"},
         warehouse_problem=_not_absolute,

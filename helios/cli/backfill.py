@@ -158,11 +158,11 @@ def _note_changed_steps(plan: Plan) -> None:
 
 
 def _show_slice(step: Progress) -> None:
-    done = step.done
-    repeated = f", done {done.again + 1} times, as new rows came for it" if done.again else ""
+    result = step.done
+    repeated = f", done {result.again + 1} times, as new rows came for it" if result.again else ""
     time_left = f"; about {_duration(step.seconds)} left" if step.number < step.slices else ""
-    rows = f"{counted(done.before, 'row')} replaced by {done.after:,}" if done.snapshot else "no rows changed"
-    click.echo(f"{step.number} of {step.slices}  {done.slice}: {rows}{repeated}{time_left}", err=True)
+    rows = f"{counted(result.before, 'row')} replaced by {result.after:,}" if result.snapshot else "no rows changed"
+    click.echo(f"{step.number} of {step.slices}  {result.slice}: {rows}{repeated}{time_left}", err=True)
 
 
 def _duration(seconds: float) -> str:

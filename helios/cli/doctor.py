@@ -224,10 +224,10 @@ def _check_credentials(name: str, credentials: Callable[[], str | None]) -> list
 
 def _namespaces_text(catalog: Catalog) -> str:
     names = catalog.namespaces()
-    shown = ", ".join([*names[:5], "..."] if len(names) > 5 else names)
+    listed = ", ".join([*names[:5], "..."] if len(names) > 5 else names)
     if len(names) > 1:
-        return f"{catalog.type}; {len(names)} namespaces: {shown}"
-    return f"{catalog.type}; {shown or 'no namespaces yet'}"
+        return f"{catalog.type}; {len(names)} namespaces: {listed}"
+    return f"{catalog.type}; {listed or 'no namespaces yet'}"
 
 
 def _check_histories(catalog: Catalog) -> list[Check]:

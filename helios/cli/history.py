@@ -37,20 +37,22 @@ def history(name: str, last: int, profile: str | None, as_json: bool) -> None:
 
     config, _, table = open_table(name, profile)
     newest_first = commits(table, warehouses(config.catalogs.values()))
-    shown = newest_first[:last]
+    shown_commits = newest_first[:last]
     changes: dict[int, list[str]] = {}
-    for number, commit in enumerate(shown, start=1):
+    for number, commit in enumerate(shown_commits, start=1):
         changed = _changed_steps(commit, newest_first[number:])
         if changed is not None:
             changes[commit.snapshot] = changed
     if as_json:
-        output.print_json([{**fields(commit), "steps_changed": changes.get(commit.snapshot)} for commit in shown])
-    elif not shown:
+        output.print_json(
+            [{**fields(commit), "steps_changed": changes.get(commit.snapshot)} for commit in shown_commits]
+        )
+    elif not shown_commits:
         click.echo(f"table {table.name} has no commits.", err=True)
     else:
         columns = ("snapshot", "committed", "operation", "pipeline", "batch", "added", "removed", "read")
-        output.print_table(columns, [_row(commit) for commit in shown], numbers=("added", "removed"))
-        for commit in shown:
+        output.print_table(columns, [_row(commit) for commit in shown_commits], numbers=("added", "removed"))
+        for commit in shown_commits:
             if commit.snapshot in changes:
                 version = f"helios {commit.version}"
                 click.echo(f"\n{commit.pipeline} has other steps from snapshot {commit.snapshot} on ({version}):")
@@ -59,7 +61,7 @@ def history(name: str, last: int, profile: str | None, as_json: bool) -> None:
         if never_written(newest_first, table):
             output.say("note", NOT_WRITTEN, "yellow")
         oldest = expired_before(table)
-        if len(shown) == len(newest_first) and oldest is not None:
+        if len(shown_commits) == len(newest_first) and oldest is not None:
             click.echo(f"\nBefore {oldest:%Y-%m-%d %H:%M:%S} UTC: expired.")
 
 

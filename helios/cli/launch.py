@@ -25,14 +25,14 @@ class Launch:
     Args:
         loaded: The script.
         components: The jar components that the session needs.
-        shown: The progress that shows what the start waits for.
+        display: The progress that shows what the start waits for.
         debug: Whether to show Java's tracebacks too.
     """
 
-    def __init__(self, loaded: Loaded, components: Sequence[str], shown: Progress, *, debug: bool) -> None:
+    def __init__(self, loaded: Loaded, components: Sequence[str], display: Progress, *, debug: bool) -> None:
         self._loaded = loaded
         self._components = components
-        self._shown = shown
+        self._display = display
         self._debug = debug
         self._session: SparkSession | None = None
         self._error: BaseException | None = None
@@ -54,7 +54,7 @@ class Launch:
         with self._lock:
             self._compiling = False
             for text, seconds in self._held_back:
-                self._shown.show_wait(text, seconds)
+                self._display.show_wait(text, seconds)
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -86,7 +86,7 @@ class Launch:
         if text == class_archive.PREPARING:
             self._show_wait(text, class_archive.USUAL_SECONDS)
         else:
-            self._shown.note(text)
+            self._display.note(text)
 
     def _show_wait(self, text: str, seconds: float | None = None) -> None:
         """Shows what the start waits for.
@@ -97,4 +97,4 @@ class Launch:
             if self._compiling:
                 self._held_back.append((text, seconds))
             else:
-                self._shown.show_wait(text, seconds)
+                self._display.show_wait(text, seconds)

@@ -75,16 +75,16 @@ def expire(
     config, table_name, table = open_table(name, profile)
     age = older_than or (None if retain_last is not None else EXPIRE_AGE)
     plan = planned_among(table, age, retain_last, readers, warehouses(config.catalogs.values()))
-    done: dict[str, Any] = {}
+    counts: dict[str, Any] = {}
     if plan.snapshots and not dry_run:
         with spark_session(config, table_name) as spark:
             from helios.spark.maintenance import maintain
 
-            done = asdict(maintain.expire(spark, table_name, plan))
+            counts = asdict(maintain.expire(spark, table_name, plan))
     if as_json:
-        output.print_json({"table": table.name, "dry_run": dry_run, **_as_json(plan), **done})
+        output.print_json({"table": table.name, "dry_run": dry_run, **_as_json(plan), **counts})
         return
-    _print_expiry(table.name, plan, done, dry_run=dry_run)
+    _print_expiry(table.name, plan, counts, dry_run=dry_run)
 
 
 def _as_json(plan: Expiry) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _as_json(plan: Expiry) -> dict[str, Any]:
     }
 
 
-def _print_expiry(table: str, plan: Expiry, done: dict[str, Any], *, dry_run: bool) -> None:
+def _print_expiry(table: str, plan: Expiry, counts: dict[str, Any], *, dry_run: bool) -> None:
     if not plan.snapshots:
         click.echo(f"{table}: nothing to expire.")
     elif dry_run:
@@ -104,7 +104,7 @@ def _print_expiry(table: str, plan: Expiry, done: dict[str, Any], *, dry_run: bo
         )
         click.echo(f"{table}: {counted(len(plan.snapshots), 'snapshot')} would expire.")
     else:
-        deleted = ", ".join(counted(done[f"{kind.replace(' ', '_')}s"], kind) for kind in DELETED_KINDS)
+        deleted = ", ".join(counted(counts[f"{kind.replace(' ', '_')}s"], kind) for kind in DELETED_KINDS)
         click.echo(f"{table}: expired {counted(len(plan.snapshots), 'snapshot')}; deleted {deleted}.")
     for held in plan.held:
         click.echo(
@@ -135,24 +135,24 @@ def rollback(name: str, to: str, profile: str | None, as_json: bool) -> None:
     from helios.table import refs
 
     config, table_name, table = open_table(name, profile)
-    change, done = refs.rollback(table, parse_point(to))
+    change, result = refs.rollback(table, parse_point(to))
     if change is not None:
         _apply_change(config, table_name, table, change)
     if as_json:
         output.print_json(
             {
                 "table": table.name,
-                "snapshot": done.snapshot.id,
-                "former": done.former.id,
+                "snapshot": result.snapshot.id,
+                "former": result.former.id,
                 "changed": change is not None,
-                "pipelines": list(done.pipelines),
+                "pipelines": list(result.pipelines),
             }
         )
         return
-    at = f"snapshot {done.snapshot.id} of {_time(done.snapshot.timestamp)}"
-    click.echo(f"{table.name}: main is at {at}{f', and was at {done.former.id}' if change else ' already'}.")
-    undo = f"Take this back with `helios rollback {table.name} {done.former.id}`, or "
-    for pipeline in done.pipelines:
+    target = f"snapshot {result.snapshot.id} of {_time(result.snapshot.timestamp)}"
+    click.echo(f"{table.name}: main is at {target}{f', and was at {result.former.id}' if change else ' already'}.")
+    undo = f"Take this back with `helios rollback {table.name} {result.former.id}`, or "
+    for pipeline in result.pipelines:
         output.say("note", _rollback_note(pipeline, table, undo), "yellow")
 
 
@@ -288,24 +288,25 @@ def compact(
     with spark_session(config, table_name) as spark:
         from helios.spark.maintenance.compact import compact as run_compaction
 
-        done = run_compaction(spark, table_name, target_bytes, branch=branch)
+        result = run_compaction(spark, table_name, target_bytes, branch=branch)
     if as_json:
-        output.print_json(asdict(done))
-    elif done.rewritten or done.deletes or done.manifests:
+        output.print_json(asdict(result))
+    elif result.rewritten or result.deletes or result.manifests:
         more = "".join(
             f", {counted(number, kind)} rewritten"
-            for number, kind in ((done.deletes, "delete file"), (done.manifests, "manifest"))
+            for number, kind in ((result.deletes, "delete file"), (result.manifests, "manifest"))
             if number
         )
         click.echo(
-            f"{done.table}: {counted(done.rewritten, 'file')} ({show_bytes(done.read)}) became {done.added}{more}. "
-            f"It has {counted(done.files, 'file')}, {show_bytes(done.bytes)}; the target is {show_bytes(done.target)}."
+            f"{result.table}: {counted(result.rewritten, 'file')} ({show_bytes(result.read)}) became {result.added}"
+            f"{more}. It has {counted(result.files, 'file')}, {show_bytes(result.bytes)}; "
+            f"the target is {show_bytes(result.target)}."
         )
-    elif done.gave_up is None:
-        click.echo(f"{done.table}: nothing to compact: {counted(done.files, 'file')}, {show_bytes(done.bytes)}.")
-    if done.gave_up is not None:
+    elif result.gave_up is None:
+        click.echo(f"{result.table}: nothing to compact: {counted(result.files, 'file')}, {show_bytes(result.bytes)}.")
+    if result.gave_up is not None:
         if not as_json:
-            error = RunError(f"{done.table}: {done.gave_up}", fix="compact when the table is quieter.")
+            error = RunError(f"{result.table}: {result.gave_up}", fix="compact when the table is quieter.")
             output.report(error, options.settings())
         ctx.exit(RunError.exit_status)
 
@@ -334,13 +335,13 @@ def orphans(name: str, older_than: str, dry_run: bool, profile: str | None, as_j
     with spark_session(config, table_name) as spark:
         from helios.spark.maintenance import maintain
 
-        done = maintain.orphans(spark, table_name, age, dry_run=dry_run)
+        result = maintain.orphans(spark, table_name, age, dry_run=dry_run)
     if as_json:
-        output.print_json(asdict(done))
+        output.print_json(asdict(result))
         return
-    for file in done.files:
+    for file in result.files:
         click.echo(file)
-    click.echo(f"{done.table}: {counted(len(done.files), 'orphan file')}{'' if dry_run else ' deleted'}.", err=True)
+    click.echo(f"{result.table}: {counted(len(result.files), 'orphan file')}{'' if dry_run else ' deleted'}.", err=True)
 
 
 # shared

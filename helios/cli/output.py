@@ -201,9 +201,9 @@ def _rich_table(headers: Sequence[str], cells: Sequence[Sequence[str]], numbers:
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    rich_table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for header in headers:
-        shown.add_column(header, justify="right" if header in numbers else "left", overflow="fold")
+        rich_table.add_column(header, justify="right" if header in numbers else "left", overflow="fold")
     for row in cells:
-        shown.add_row(*(Text(cell) for cell in row))
-    Console().print(shown)
+        rich_table.add_row(*(Text(cell) for cell in row))
+    Console().print(rich_table)

@@ -60,8 +60,8 @@ def written_text(statuses: Sequence[dict[str, Any]]) -> str:
         'nothing written'
     """
     batches, rows, rejected = (sum(status[name] for status in statuses) for name in ("batches", "rows", "rejected"))
-    done = f"{counted(batches, 'batch')}, {counted(rows, 'row')}" if batches else "nothing written"
-    return done + (f", {rejected:,} rejected" if rejected else "")
+    text = f"{counted(batches, 'batch')}, {counted(rows, 'row')}" if batches else "nothing written"
+    return text + (f", {rejected:,} rejected" if rejected else "")
 
 
 def longest(names: Sequence[str]) -> int:

@@ -177,8 +177,10 @@ def _print_set_aside(table: Table, discarded: DiscardedBatch, as_json: bool) -> 
     if as_json:
         output.print_json({"table": table.name, **asdict(discarded)})
         return
-    done = "was set aside before" if discarded.again else f"is set aside ({counted(discarded.rows, 'row')})"
-    click.echo(f"{table.name}: batch {discarded.batch} of {discarded.pipeline} {done}, under the tag {discarded.tag}.")
+    outcome = "was set aside before" if discarded.again else f"is set aside ({counted(discarded.rows, 'row')})"
+    click.echo(
+        f"{table.name}: batch {discarded.batch} of {discarded.pipeline} {outcome}, under the tag {discarded.tag}."
+    )
     if discarded.quarantined:
         rows = counted(discarded.quarantined, "rejected row")
         click.echo(f"{rows} of the batch left the quarantine table, and can be read under the same tag of that table.")
@@ -222,11 +224,11 @@ def clear(
     rows = counted(sum(group.rows for group in rejected), "row")
     if rejected and not yes:
         click.confirm(f"Delete {rows} from {table.name}?", abort=True, err=True)
-    done = delete(table, rejected)
+    deleted = delete(table, rejected)
     if as_json:
-        output.print_json({"table": table.name, "rows": done})
+        output.print_json({"table": table.name, "rows": deleted})
     else:
-        click.echo(f"{table.name}: {f'{rows} deleted' if done else 'has no such rows'}.")
+        click.echo(f"{table.name}: {f'{rows} deleted' if deleted else 'has no such rows'}.")
 
 
 @quarantine.command()

@@ -141,11 +141,11 @@ def _check_keys(plan: Plan, keys: Sequence[str]) -> None:
     from helios.plan.typing.schema import from_pyiceberg
 
     table = plan.write.table.catalog.load(plan.write.table.within)
-    known = from_pyiceberg(table.iceberg.schema()).names
-    names = list(dict.fromkeys([*known, *plan.schema.names]))
+    target_columns = from_pyiceberg(table.iceberg.schema()).names
+    columns = list(dict.fromkeys([*target_columns, *plan.schema.names]))
     for key in keys:
-        if key.lower() not in {name.lower() for name in names}:
-            raise InputError(f"--key {key}: {plan.write.table.text} has no such column. {near_miss(key, names)}")
+        if key.lower() not in {name.lower() for name in columns}:
+            raise InputError(f"--key {key}: {plan.write.table.text} has no such column. {near_miss(key, columns)}")
 
 
 def _run_rehearsal(
@@ -232,17 +232,17 @@ def _differences(result: Rehearsed) -> Iterator[str]:
     yield f"in all: {_counts(result.differs)}"
     yield from (f"  column {line}" for line in result.columns)
     for reject in result.rejects:
-        at_the_time = (
+        rejected_then = (
             f"{reject.before:,} at the time" if reject.before is not None else "the number at the time was not kept"
         )
-        yield f"  rejected by {reject.step}: {reject.now:,} rows now, {at_the_time}"
+        yield f"  rejected by {reject.step}: {reject.now:,} rows now, {rejected_then}"
     for before_row, now in result.changed:
         yield f"  changed  {_change(before_row, now, result.keys)}"
     yield from (f"  missing  {_row(row)}" for row in result.missing)
     yield from (f"  added    {_row(row)}" for row in result.added)
-    shown = (result.changed, result.missing, result.added)
+    printed_rows = (result.changed, result.missing, result.added)
     counts = (result.differs.changed, result.differs.missing, result.differs.added)
-    sections = zip(("changed", "missing", "added"), counts, map(len, shown), strict=True)
+    sections = zip(("changed", "missing", "added"), counts, map(len, printed_rows), strict=True)
     if more := ", ".join(f"{count - printed:,} {what}" for what, count, printed in sections if count > printed):
         yield f"  and more rows: {more}"
     yield from (f"note: {note}." for note in result.notes)

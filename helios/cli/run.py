@@ -111,14 +111,14 @@ def run(
     observed: list[PipelineRun] = []
     endpoint = _start_endpoint(ctx, observed, metrics_port, metrics_host)
     page = ui_page.serve_run(ctx, ui, observed, loaded)
-    shown = _progress_display(log_format, observed, err=as_json)
+    display = _progress_display(log_format, observed, err=as_json)
     run_options: dict[str, Any] = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
     # All names that the script declares: a pipeline whose name is still declared was not renamed.
     siblings = (pipeline.name for pipeline in loaded.script.pipelines.values() if pipeline.name is not None)
     run_options |= {"again": again, "fail_fast": fail_fast, "beside": beside, "siblings": tuple(siblings)}
     confirmations = [*([_confirm_changes] if confirm else []), *([_confirm_full_refresh] if full_refresh else [])]
     status, exit_status = _run_pipelines(
-        loaded, shown, run_options, observed, endpoint, page=page, confirmations=confirmations
+        loaded, display, run_options, observed, endpoint, page=page, confirmations=confirmations
     )
     if as_json:
         output.print_json(status)
@@ -127,7 +127,7 @@ def run(
 
 def _run_pipelines(
     loaded: Loaded,
-    shown: progress.Progress,
+    display: progress.Progress,
     run_options: dict[str, Any],
     observed: list[PipelineRun],
     endpoint: Endpoint | None,
@@ -136,25 +136,25 @@ def _run_pipelines(
     confirmations: Sequence[Callable[[list[Plan]], None]],
 ) -> tuple[list[dict[str, Any]], int]:
     """Runs the pipelines until they end. Returns the status of each pipeline, and the exit status."""
-    signals = Signals(shown)
+    signals = Signals(display)
     plans, refused, session = _compile_and_launch(
-        loaded, shown, confirmations=confirmations, fail_fast=run_options["fail_fast"]
+        loaded, display, confirmations=confirmations, fail_fast=run_options["fail_fast"]
     )
     signals.install()  # a second time, since SparkContext has installed a handler of SIGINT that kills the batch
     from helios.spark.run.scheduler import Runner
     from helios.spark.session.session import stop
 
-    runner = Runner(plans, session, emit=page.tee(shown.emit) if page is not None else shown.emit, **run_options)
+    runner = Runner(plans, session, emit=page.tee(display.emit) if page is not None else display.emit, **run_options)
     try:
-        _show_start(shown, plans, endpoint)
+        _show_start(display, plans, endpoint)
         if page is not None:
-            page.open(plans, refused, runner.stop, shown.note)
+            page.open(plans, refused, runner.stop, display.note)
         observed += runner.runs
         signals.stop = runner.stop
         runner.run()
     finally:
         status = runner.status() + [_refused_status(result) for result in refused]
-        shown.close(status)
+        display.close(status)
         stop(session)
     exit_status = _report_failures(runner, debug=options.settings().debug)
     return status, 1 if refused else exit_status
@@ -169,7 +169,11 @@ def _on_master(loaded: Loaded, master: str | None) -> Loaded:
 
 
 def _compile_and_launch(
-    loaded: Loaded, shown: progress.Progress, *, confirmations: Sequence[Callable[[list[Plan]], None]], fail_fast: bool
+    loaded: Loaded,
+    display: progress.Progress,
+    *,
+    confirmations: Sequence[Callable[[list[Plan]], None]],
+    fail_fast: bool,
 ) -> tuple[list[Plan], list[Compiled], SparkSession]:
     """Compiles a script while Spark starts. Returns the plans, the pipelines with problems, and the session."""
     from helios.plan import components_ahead
@@ -178,13 +182,13 @@ def _compile_and_launch(
     try:
         # The pipelines are compiled while the JVM starts, which takes seconds. If they have problems, this process
         # ends, and the JVM with it.
-        launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), shown, debug=debug)
+        launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), display, debug=debug)
         plans, refused = _compile_runnable(loaded, fail_fast=fail_fast)
         for confirm in confirmations:
             confirm(plans)
         return plans, refused, launch.session(plans)
     except BaseException:
-        shown.hide()
+        display.hide()
         raise
 
 
@@ -235,11 +239,11 @@ def _refused_status(refused: Compiled) -> dict[str, Any]:
     }
 
 
-def _show_start(shown: progress.Progress, plans: list[Plan], endpoint: Endpoint | None) -> None:
+def _show_start(display: progress.Progress, plans: list[Plan], endpoint: Endpoint | None) -> None:
     """Shows that the run begins, and where its metrics are."""
-    shown.open([plan.pipeline for plan in plans])
+    display.open([plan.pipeline for plan in plans])
     if endpoint is not None:
-        shown.note(f"metrics at {endpoint.url}/metrics")
+        display.note(f"metrics at {endpoint.url}/metrics")
 
 
 def _start_endpoint(
@@ -324,15 +328,15 @@ class Signals:
     the process.
 
     Args:
-        shown: The progress, which shows a note after the first signal.
+        display: The progress, which shows a note after the first signal.
         unit: The unit of work that the run finishes after the first signal, such as "batch".
         ended: The message after the second signal.
     """
 
-    def __init__(self, shown: progress.Progress, unit: str = "batch", ended: str = "") -> None:
+    def __init__(self, display: progress.Progress, unit: str = "batch", ended: str = "") -> None:
         self.stop: Callable[[], None] | None = None
         self._unit, self._ended = unit, ended
-        self._shown = shown
+        self._display = display
         self._asked = False
         self.install()
 
@@ -350,7 +354,7 @@ class Signals:
             # A JVM that has started ends by itself, since the end of this process closes the pipe to it.
             os._exit(128 + number)
         self._asked = True
-        self._shown.note(f"stopping after the running {self._unit} (again to stop at once)")
+        self._display.note(f"stopping after the running {self._unit} (again to stop at once)")
         self.stop()
 
     def _final_message(self) -> str:

@@ -206,13 +206,13 @@ def _show(statuses: Sequence[Status]) -> None:
     notes_follow = sys.stdout.isatty()
     rows = [_row(status) for status in statuses]
     columns = list(zip(COLUMNS, zip(*rows, strict=True), strict=True))
-    shown = [
+    shown_columns = [
         (name, cells)
         for name, cells in columns
         if any(map(_has_value, cells)) and not (notes_follow and name == "notes")
     ]
-    lines = list(zip(*(cells for _, cells in shown), strict=True))
-    output.print_table([name for name, _ in shown], lines, numbers=("batch", "rows"))
+    lines = list(zip(*(cells for _, cells in shown_columns), strict=True))
+    output.print_table([name for name, _ in shown_columns], lines, numbers=("batch", "rows"))
     for status in statuses if notes_follow else ():
         for note in status.notes:
             output.print_wrapped(f"{status.pipeline}: {note}.")

@@ -105,13 +105,13 @@ def schema(name: str, profile: str | None, as_json: bool) -> None:
 def _partitioning(table: Table) -> list[str]:
     """The partition fields in the syntax of `partition_by`."""
     columns = table.iceberg.schema()
-    shown = []
+    fields = []
     for field in table.iceberg.spec().fields:
         column = str(columns.find_column_name(field.source_id))
         transform, _, width = str(field.transform).rstrip("]").partition("[")
         arguments = f"{width}, {column}" if width else column
-        shown.append(column if transform == "identity" else f"{transform}({arguments})")
-    return shown
+        fields.append(column if transform == "identity" else f"{transform}({arguments})")
+    return fields
 
 
 @click.command()

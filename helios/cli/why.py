@@ -81,9 +81,9 @@ def view_of(config: Config) -> View:
 
 
 def _lines(answer: Why) -> Iterator[str]:
-    count, shown = answer.matches, len(answer.rows)
+    count, shown_count = answer.matches, len(answer.rows)
     if count:
-        more = f"; the first {shown} are shown" if count > shown else ""
+        more = f"; the first {shown_count} are shown" if count > shown_count else ""
         yield f"{answer.table}: {count:,} {'row matches' if count == 1 else 'rows match'} {answer.condition}{more}."
     else:
         yield f"{answer.table}: no row matches {answer.condition}."

@@ -67,7 +67,7 @@ class Document:
         return Document(self.file, self.tree, self.lines, name)
 
     def origin(self, path: KeyPath) -> Origin | None:
-        """The line of a key in the selected profile, or else outside of profiles, or else of the nearest table around it."""
+        """The line of a key: in the selected profile, else outside of profiles, else of the nearest table around it."""
         if self.file is None:
             return None
         while path:

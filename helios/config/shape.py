@@ -70,7 +70,7 @@ def _sections(document: Document, parent: KeyPath, tree: Tree) -> Tree:
 
 
 def _flattened(document: Document, path: KeyPath, value: object, prefix: str = "") -> Tree:
-    """Flattens nested tables to dotted keys: TOML reads `spark.sql.x = 1` as nested tables, but it is one key of Spark."""
+    """Flattens nested tables to dotted keys: `spark.sql.x = 1` is nested tables in TOML, but one key for Spark."""
     flat: Tree = {}
     for key, inner in _as_table(document, path, value).items():
         name = f"{prefix}{key}"

@@ -25,13 +25,13 @@ def merge(base: Tree, overrides: Tree) -> Tree:
         >>> merge({"spark": {"master": "local[*]", "conf": {"a": "1"}}}, {"spark": {"conf": {"b": "2"}}})
         {'spark': {'master': 'local[*]', 'conf': {'a': '1', 'b': '2'}}}
     """
-    kind = overrides.get("type")
-    if isinstance(kind, str) and base.get("type", kind) != kind:
+    new_type = overrides.get("type")
+    if isinstance(new_type, str) and base.get("type", new_type) != new_type:
         return overrides
     merged = dict(base)
     for key, value in overrides.items():
-        old = merged.get(key)
-        merged[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        base_value = merged.get(key)
+        merged[key] = merge(base_value, value) if isinstance(base_value, dict) and isinstance(value, dict) else value
     return merged
 
 

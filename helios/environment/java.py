@@ -173,7 +173,7 @@ def _release(home: Path) -> str:
 
 
 def _from_release(release: str, program: Path, home: Path) -> Java | None:
-    """The Java with the version in the home's `release` file. Reading it is faster than a start of Java (50 to 500 ms)."""
+    """The Java with the version in the home's `release` file. Reading it is much faster than starting Java."""
     match = re.search(r'^JAVA_VERSION="([^"]+)"', release, re.MULTILINE)
     version = parse_version(match.group(1)) if match else None
     return Java(program, version, home) if version is not None else None

@@ -215,8 +215,10 @@ class NessieCatalog(MetastoreCatalog):
         if content is not None:
             raise TableAlreadyExistsError(f"Table already exists: {'.'.join(name)}")
         self.load_namespace_properties(name[:-1])
-        place = location or "/".join([self.properties["warehouse"].rstrip("/"), *name])
-        staged = self._create_staged_table(name, schema, place, partition_spec, sort_order, {**_DEFAULTS, **properties})
+        table_location = location or "/".join([self.properties["warehouse"].rstrip("/"), *name])
+        staged = self._create_staged_table(
+            name, schema, table_location, partition_spec, sort_order, {**_DEFAULTS, **properties}
+        )
         self._write_metadata(staged.metadata, staged.io, staged.metadata_location)
         self._put(name, staged, {}, head, f"create table {'.'.join(name)}")
         return self.load_table(name)
