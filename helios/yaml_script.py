@@ -99,7 +99,8 @@ class _YamlFile:
                 except HeliosError as error:
                     self._problems += error.problems if isinstance(error, CheckFailed) else [error]
                 else:
-                    self._streams |= {key.value: values[key.value]} if section == "streams" else {}
+                    if section == "streams":
+                        self._streams[key.value] = values[key.value]
         if self._problems:
             raise self._problems[0] if len(self._problems) == 1 else CheckFailed(self._problems)
         return values
@@ -161,6 +162,7 @@ class _YamlFile:
         return value
 
     def _helios_callable(self, node: Node) -> Callable[..., Any]:
+        """The function or class of Helios that a dotted name refers to, such as `where` or `Iceberg.source`."""
         helios = sys.modules["helios"]
         first, *rest = node.value.split(".")
         if first not in helios.__all__:

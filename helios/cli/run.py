@@ -193,7 +193,7 @@ def _compile_and_launch(
 
 
 def _compile_runnable(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], list[Compiled]]:
-    """The plans that can run, and the pipelines with problems. The problems are reported, and the plans run.
+    """Compiles the pipelines. Returns the plans that can run, and the pipelines with problems, which are reported.
 
     Raises:
         CheckFailed: No pipeline can run; with `fail_fast`, one cannot run.

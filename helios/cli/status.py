@@ -169,7 +169,7 @@ def _statuses_of_catalogs(profile: str | None, show_finished: bool) -> tuple[lis
                 kept = of_table if show_finished else unfinished(of_table)
                 shown, hidden = shown + kept, hidden + len(of_table) - len(kept)
         except HeliosError as error:
-            failed.append(error)  # an unreachable catalog does not hide the others
+            failed.append(error)  # the other catalogs are still shown
     return shown, hidden, failed
 
 

@@ -38,6 +38,7 @@ def base_and_profiles(document: Document) -> tuple[Tree, dict[str, Tree]]:
 
 
 def _sections(document: Document, parent: KeyPath, tree: Tree) -> Tree:
+    """Checks the tables and keys of the base or of a profile, whose path is `parent`."""
     checked: Tree = {}
     if "default_catalog" in tree:
         checked["default_catalog"] = _as_text(document, (*parent, "default_catalog"), tree["default_catalog"])

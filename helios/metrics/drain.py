@@ -6,7 +6,7 @@ import threading
 from collections import deque
 
 WINDOW_SECONDS = 300.0
-"""The estimate uses the samples of the last so many seconds."""
+"""The age, in seconds, of the oldest samples from which the time is estimated."""
 
 
 class Drain:
