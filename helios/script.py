@@ -283,9 +283,8 @@ def _argument_hint(owner: str | None, call: str, name: str) -> str:
         call: The name of the method or function.
         name: The name of the argument.
     """
-    classes = [
-        value for module in list(sys.modules) if module.startswith(DECLARATION_MODULES) for value in _classes(module)
-    ]
+    modules = [module for module in list(sys.modules) if module.startswith(DECLARATION_MODULES)]
+    classes = [value for module in modules for value in _classes(module)]
     functions = [getattr(value, call, None) for value in classes if owner in (None, value.__name__)]
     if owner is None:
         functions.append(getattr(sys.modules["helios"], call, None))
@@ -297,9 +296,8 @@ def _argument_hint(owner: str | None, call: str, name: str) -> str:
         return f"Write {replacement}="
     if replacement is not None and " " in replacement:  # a phrase
         return f"Write {replacement}"
-    return (
-        near_miss(name, [parameter for parameter in known_arguments if parameter != "self"]) if known_arguments else ""
-    )
+    others = [argument for argument in known_arguments if argument != "self"]
+    return near_miss(name, others) if known_arguments else ""
 
 
 def _classes(module: str) -> list[type]:
@@ -377,9 +375,8 @@ def note_unrun_pipelines() -> None:
     raised = hasattr(sys, "last_type")
     if main is None or not file.endswith(".py") or interactive or raised:
         return
-    names = [
-        name for key, value in vars(main).items() if not key.startswith("_") for name, _ in _pipelines_of(key, value)
-    ]
+    public = {key: value for key, value in vars(main).items() if not key.startswith("_")}
+    names = [name for key, value in public.items() for name, _ in _pipelines_of(key, value)]
     if names:
         name = os.path.basename(file)
         declared = f"{name} declares {len(names)} pipeline{'s' if len(names) > 1 else ''} and runs none"

@@ -50,7 +50,7 @@ def test_only_wrong_settings_are_the_users_fault() -> None:
     away = diagnose(ConnectionRefusedError(111, "Connection refused"))
     assert settings is not None
     assert away is not None
-    assert (settings.settings, away.settings) == (True, False)
+    assert (settings.wrong_settings, away.wrong_settings) == (True, False)
 
 
 def test_the_evidence_is_the_shortest_error_that_tells_the_cause() -> None:
