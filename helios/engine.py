@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 def context_for(origin_file: str, catalogs: dict[str, Catalog] | None = None, profile: str | None = None) -> Context:
-    """The context of a script, with the configuration of its folder or of the nearest folder above."""
+    """The context in which a script's pipelines are compiled.
+
+    The configuration is that of the script's folder, or of the nearest folder above it that has a configuration file.
+    """
     folder = Path(origin_file).resolve().parent if os.path.exists(origin_file) else Path.cwd()
     return Context(config=load(folder, profile), catalogs=catalogs or {})
 
@@ -33,7 +36,7 @@ def context_for(origin_file: str, catalogs: dict[str, Catalog] | None = None, pr
 def catalogs_in(flow: Flow, sink: IcebergSink | None = None) -> dict[str, Catalog]:
     """The `Catalog` values in the sources and the sink of a pipeline, by name."""
     references = [inner.source.reference for inner in flows(flow)]
-    catalogs = [reference[1] for reference in references if reference is not None]
+    catalogs = [catalog for _, catalog in filter(None, references)]
     if sink is not None:
         catalogs.append(sink.catalog)
     return {catalog.name: catalog for catalog in catalogs if isinstance(catalog, Catalog)}
@@ -50,7 +53,7 @@ def module_catalogs() -> dict[str, Catalog]:
 
 
 def runnable(plans: list[Plan], problems: list[HeliosError]) -> list[Plan]:
-    """The plans, unless a problem makes a run impossible.
+    """Returns the plans, unless a problem makes a run impossible.
 
     Raises:
         CheckFailed: There are such problems.
@@ -62,7 +65,7 @@ def runnable(plans: list[Plan], problems: list[HeliosError]) -> list[Plan]:
 
 
 def other_driver_problems(plan: Plan) -> list[HeliosError]:
-    """A problem if another driver holds the checkpoint; empty otherwise. The search needs no Spark."""
+    """A list with one problem if another driver holds the checkpoint, otherwise an empty list. Spark is not needed."""
     from helios.catalog.conf import pyiceberg_properties
     from helios.table.lease import second_driver
 
@@ -73,7 +76,7 @@ def other_driver_problems(plan: Plan) -> list[HeliosError]:
 
 
 class DefaultEngine:
-    """The engine behind the methods of declared values."""
+    """Implements the methods of declared values that compile or run pipelines, such as `pipeline.run()`."""
 
     def check(self, pipeline: Pipeline) -> None:
         from helios.sources.common.absent import absent

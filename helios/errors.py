@@ -43,7 +43,7 @@ class HeliosError(Exception):
 
     exit_status = 1
     code = "H200"
-    """The code of the family: `helios explain H200`."""
+    """The code that the command line prints, and that `helios explain` takes. Each subclass has its own code."""
 
     def __init__(self, what: str, *, where: Origin | None = None, fix: str | None = None) -> None:
         super().__init__(what)
@@ -126,7 +126,7 @@ class CheckFailed(InputError):
     """All problems of a check at once.
 
     Args:
-        problems: The problems, each an error of its own.
+        problems: The problems. Each of them is an error.
     """
 
     def __init__(self, problems: Sequence[HeliosError]) -> None:
@@ -162,7 +162,7 @@ class LeaseError(RunError):
 
 
 def near_miss(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the nearest known name, else up to twelve known names.
+    """The end of a message about an unknown name: it suggests the nearest known name, or lists up to twelve.
 
     Examples:
         >>> near_miss("oders", ["orders", "users"])

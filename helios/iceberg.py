@@ -58,15 +58,17 @@ class Iceberg:
         atomic: bool = False,
         tombstones: float | str | timedelta = "7d",
     ) -> MirrorSink:
-        """Mirrors the tables of a database, after `Cdc.debezium(...)`: a target for each, with its own columns and key.
+        """A sink that mirrors all tables of a database, for the changes that `Cdc.debezium(...)` reads.
 
-        A table is created with its first change. New columns are added with the first change that has them.
+        Each table of the database has a target table, with its columns and its key. The target table is created with
+        the first change of the table. New columns are added with the first change that has them.
 
         Args:
             namespace: `namespace` in the default catalog, or `catalog.namespace` with a declared catalog.
             catalog: The catalog, or its name; if it is given, `namespace` contains no catalog.
-            names: The pattern of the tables' names, such as `"{schema}_{table}"`, from the database's `{table}`,
-                `{schema}`, `{db}` and `{prefix}` (of Debezium's topics). Two tables with the same name stop the run.
+            names: The pattern of the target tables' names, such as `"{schema}_{table}"`. `{table}`, `{schema}` and
+                `{db}` stand for the names in the database, and `{prefix}` for the prefix of Debezium's topics. The run
+                stops if two tables get the same name.
             atomic: Whether all tables of a batch change in one commit of the catalog.
             tombstones: How long a delete is remembered, so that an older change does not restore the key.
 

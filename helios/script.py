@@ -1,4 +1,4 @@
-"""Loads a pipeline script and finds the pipelines among its values."""
+"""Loads a pipeline script, and finds the pipelines among its variables."""
 
 from __future__ import annotations
 import __future__
@@ -23,8 +23,8 @@ from helios.errors import CheckFailed, DeclarationError, HeliosError, Origin, Sc
 from helios.model import values as parameters
 from helios.model.flow import Flow, Pipeline, Sink, Transform
 
-SCRIPTS = (".py", *yaml_script.SUFFIXES)
-MODULE = "__helios_script__"
+SCRIPT_SUFFIXES = (".py", *yaml_script.SUFFIXES)
+MODULE_NAME = "__helios_script__"
 """The name under which a script is imported, so that its `if __name__ == "__main__"` does not run."""
 
 
@@ -45,7 +45,11 @@ class Script:
     module: ModuleType
 
     def choose(self, name: str | None) -> list[Pipeline]:
-        """All pipelines, each once; with a name, those of the variable of that name, else those that have the name.
+        """The pipelines to run, each once. Without a name, these are all pipelines of the script.
+
+        Args:
+            name: The name of a variable, whose pipelines are returned. If there is no such variable, it is a name that
+                `.named(...)` has given to pipelines.
 
         Raises:
             ScriptError: There is no pipeline, or no pipeline of that name.
@@ -58,16 +62,16 @@ class Script:
             )
         if name is None:
             return _each_once(self.pipelines.values())
-        of_variable = [
+        pipelines_of_variable = [
             pipeline
             for variable, pipeline in self.pipelines.items()
             if variable == name or variable.startswith(f"{name}[")
         ]
-        chosen = of_variable or [pipeline for pipeline in self.pipelines.values() if pipeline.name == name]
+        chosen = pipelines_of_variable or [pipeline for pipeline in self.pipelines.values() if pipeline.name == name]
         if not chosen:
-            known = [*self.pipelines, *(pipeline.name for pipeline in self.pipelines.values() if pipeline.name)]
+            known_names = [*self.pipelines, *(pipeline.name for pipeline in self.pipelines.values() if pipeline.name)]
             raise ScriptError(
-                f"{self.path} has no pipeline called {name!r}. {near_miss(name, known)}",
+                f"{self.path} has no pipeline called {name!r}. {near_miss(name, known_names)}",
                 where=Origin(str(self.path), 1),
             )
         return _each_once(chosen)
@@ -92,14 +96,14 @@ def load_script(path: str | Path, values: Mapping[str, str] | None = None) -> Sc
     if file.is_dir():
         raise ScriptError(f"{file} is a folder, not a script.", fix=f"pass a file in it: {file / 'pipeline.py'}.")
     if not file.is_file():
-        scripts = [other.name for other in file.parent.glob("*") if other.suffix in SCRIPTS]
-        near = near_miss(file.name, scripts) if file.parent.is_dir() else ""
+        scripts = [other.name for other in file.parent.glob("*") if other.suffix in SCRIPT_SUFFIXES]
+        suggestion = near_miss(file.name, scripts) if file.parent.is_dir() else ""
         fix = "pass the path of a Python file, or of a YAML file."
-        raise ScriptError(f"there is no script {file}. {near}".rstrip(), fix=fix)
+        raise ScriptError(f"there is no script {file}. {suggestion}".rstrip(), fix=fix)
     parameters.PARAMETERS.clear()
     parameters.PARAMETERS.update(values or {})
     parameters.USED_PARAMETERS.clear()
-    module = _declared(file) if file.suffix in yaml_script.SUFFIXES else _execute(file)
+    module = _load_yaml(file) if file.suffix in yaml_script.SUFFIXES else _load_python(file)
     unknown = sorted(set(parameters.PARAMETERS) - parameters.USED_PARAMETERS)
     if unknown:
         raise ScriptError(
@@ -107,23 +111,23 @@ def load_script(path: str | Path, values: Mapping[str, str] | None = None) -> Sc
             fix=f'read it in the script: helios.param("{unknown[0]}", default).',
         )
     public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
-    pipelines = {name: pipeline for key, value in public.items() for name, pipeline in _pipelines(key, value)}
+    pipelines = {name: pipeline for key, value in public.items() for name, pipeline in _pipelines_of(key, value)}
     catalogs = {value.name: value for value in public.values() if isinstance(value, Catalog)}
     if not pipelines:
         _refuse_unfinished(file, public)
     return Script(path=file, pipelines=pipelines, catalogs=catalogs, module=module)
 
 
-def _declared(file: Path) -> ModuleType:
+def _load_yaml(file: Path) -> ModuleType:
     """A module with the values that a YAML file declares."""
-    module = ModuleType(MODULE)
+    module = ModuleType(MODULE_NAME)
     module.__file__ = str(file.resolve())
-    sys.modules[MODULE] = module
-    vars(module).update(yaml_script.declared(file))
+    sys.modules[MODULE_NAME] = module
+    vars(module).update(yaml_script.read_declarations(file))
     return module
 
 
-def _execute(file: Path) -> ModuleType:
+def _load_python(file: Path) -> ModuleType:
     try:
         code = compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
     except SyntaxError as error:
@@ -132,9 +136,9 @@ def _execute(file: Path) -> ModuleType:
         ) from error
     except ValueError as error:
         raise ScriptError(f"not a Python script: {error}", where=Origin(str(file), 1)) from error
-    module = ModuleType(MODULE)
+    module = ModuleType(MODULE_NAME)
     module.__file__ = str(file.resolve())
-    sys.modules[MODULE] = module
+    sys.modules[MODULE_NAME] = module
     folder = str(file.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -147,83 +151,84 @@ def _execute(file: Path) -> ModuleType:
         raise
     except SystemExit as error:
         raise ScriptError(
-            f"the script called exit({error.code!r}) while it was loaded.", where=_line(error, file)
+            f"the script called exit({error.code!r}) while it was loaded.", where=_script_line(error, file)
         ) from error
     except Exception as error:
         hint = _hint(error)
-        raised = f"{type(error).__name__}: {_without_hint(error) if hint else error}".rstrip(" .:")
+        raised = f"{type(error).__name__}: {_without_pythons_hint(error) if hint else error}".rstrip(" .:")
         what = f"the script raised {raised}. {hint}".rstrip(" .")
-        raise ScriptError(what, where=_line(error, file)) from error
+        raise ScriptError(what, where=_script_line(error, file)) from error
     _refuse_unassigned(file, vars(module))
     return module
 
 
 def _later_errors(file: Path, values: dict[str, Any], first: HeliosError) -> list[HeliosError]:
-    """The errors of the declarations after the first wrong one; declarations that use a missing name are skipped."""
+    """The errors in the declarations that follow the first wrong one, so that the user sees all errors at once.
+
+    A declaration is skipped if it uses a name that an earlier, wrong declaration would have assigned.
+    """
     body = ast.parse(file.read_bytes()).body
     frames = traceback.extract_tb(first.__traceback__)
-    line = next((frame.lineno for frame in frames if frame.name == "<module>" and frame.filename == str(file)), None)
-    failed = next((number for number, node in enumerate(body) if _spans(node, line)), len(body))
-    flags = compile(file.read_bytes(), str(file), "exec", dont_inherit=True).co_flags & FUTURE
+    failed_line = next(
+        (frame.lineno for frame in frames if frame.name == "<module>" and frame.filename == str(file)), None
+    )
+    failed_index = next((number for number, node in enumerate(body) if _contains_line(node, failed_line)), len(body))
+    flags = compile(file.read_bytes(), str(file), "exec", dont_inherit=True).co_flags & FUTURE_FLAGS
     errors: list[HeliosError] = []
-    missing = _assigned(body[failed]) if failed < len(body) else set()
-    for node in body[failed + 1 :]:
+    missing = _assigned_names(body[failed_index]) if failed_index < len(body) else set()
+    for node in body[failed_index + 1 :]:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
-            missing |= _assigned(node)  # these statements are not run, so their names are missing
+            missing |= _assigned_names(node)  # these statements are not run, so their names are missing
             continue
-        if not _declares(node, values):
+        if not _only_declares(node, values):
             break
-        used = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
+        used = {child.id for child in ast.walk(node) if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load)}
         if used & missing:
-            missing |= _assigned(node)
+            missing |= _assigned_names(node)
             continue
         try:
             exec(compile(ast.Module([node], []), str(file), "exec", flags, dont_inherit=True), values)
         except HeliosError as error:
             errors.append(error)
-            missing |= _assigned(node)
+            missing |= _assigned_names(node)
         except Exception:
-            break  # a missing name may be the cause
+            break  # the cause may be a missing name, so this error and later ones may be misleading
     return errors
 
 
-def _declares(node: ast.stmt, values: Mapping[str, Any]) -> bool:
-    """True if a statement only declares a part of a pipeline or a plain value; other statements are not run."""
+def _only_declares(node: ast.stmt, values: Mapping[str, Any]) -> bool:
+    """True if a statement only declares a part of a pipeline or a plain value, so that it is safe to run."""
     if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
         return False
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     if not all(isinstance(target, ast.Name) for target in targets):
         return False
-    calls = [part.func for part in ast.walk(node.value) if isinstance(part, ast.Call)]
+    calls = [child.func for child in ast.walk(node.value) if isinstance(child, ast.Call)]
     return all(_is_declaration(call, values) for call in calls)
 
 
 def _is_declaration(call: ast.expr, values: Mapping[str, Any]) -> bool:
     """True if a call is a function or method of Helios that only declares a value."""
-    root = _root(call, values)
-    module = getattr(root, "__name__", "") if isinstance(root, ModuleType) else getattr(root, "__module__", None)
-    acts = isinstance(call, ast.Attribute) and call.attr in ACTS
-    return not acts and (module == "helios" or str(module).startswith(LANGUAGE))
+    owner = _first_value(call, values)
+    module = getattr(owner, "__name__", "") if isinstance(owner, ModuleType) else getattr(owner, "__module__", None)
+    executes = isinstance(call, ast.Attribute) and call.attr in yaml_script.EXECUTING_METHODS
+    return not executes and (module == "helios" or str(module).startswith(DECLARATION_MODULES))
 
 
-LANGUAGE = ("helios.model.", "helios.steps.", "helios.sources.", "helios.iceberg")
-"""The modules of the functions and classes that scripts use to declare values."""
+DECLARATION_MODULES = ("helios.model.", "helios.steps.", "helios.sources.", "helios.iceberg")
+"""The modules whose functions and classes declare values."""
 
-ACTS = ("run", "preview", "plan", "check", "schema")
-"""Methods of declared values that do more than declare."""
-
-
-FUTURE = reduce(or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names))
-"""The compiler's flags of all `from __future__` imports."""
+FUTURE_FLAGS = reduce(or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names))
+"""The compiler flags of all `from __future__` imports together."""
 
 
-def _spans(node: ast.stmt, line: int | None) -> bool:
+def _contains_line(node: ast.stmt, line: int | None) -> bool:
     return line is not None and node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
-def _assigned(node: ast.stmt) -> set[str]:
+def _assigned_names(node: ast.stmt) -> set[str]:
     """The names that a statement of a script assigns."""
-    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+    names = {child.id for child in ast.walk(node) if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)}
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         names.add(node.name)
     return names
@@ -238,7 +243,7 @@ def _hint(error: Exception) -> str:
         return near_miss(error.name, helios_names())
     argument = re.match(r"(?:(\w+)\.)?(\w+)\(\) got an unexpected keyword argument '(\w+)'", str(error))
     if isinstance(error, TypeError) and argument is not None:
-        return _argument(*argument.groups())
+        return _argument_hint(*argument.groups())
     if isinstance(error, AttributeError) and error.name and error.obj is not None:
         return near_miss(error.name, [name for name in dir(error.obj) if not name.startswith("_")])
     frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
@@ -250,12 +255,12 @@ def _hint(error: Exception) -> str:
     return ""
 
 
-def _without_hint(error: Exception) -> str:
-    """The text of an error without Python's own near miss, which Python 3.13 adds for arguments."""
+def _without_pythons_hint(error: Exception) -> str:
+    """The text of an error without Python's own suggestion, which Python 3.13 adds for arguments."""
     return re.sub(r"\. Did you mean '\w+'\?$", "", str(error))
 
 
-ARGUMENTS = {
+ARGUMENTS_OF_OTHER_TOOLS = {
     "interval": "poll",
     "every": "poll",
     "trigger": "poll",
@@ -267,28 +272,32 @@ ARGUMENTS = {
     "order": "order_by",
     "ttl": "tombstones",
 }
-"""Arguments of other tools, each with the argument of Helios, or with a phrase if that has no name."""
+"""Names of arguments that users know from other tools, each with the name in Helios, or a phrase if it has no name."""
 
 
-def _argument(owner: str | None, call: str, name: str) -> str:
-    """A hint about an argument that a call does not have.
+def _argument_hint(owner: str | None, call: str, name: str) -> str:
+    """A hint about an argument that a function does not have.
 
     Args:
         owner: The name of the method's class; None for a function, or if the error does not name it.
         call: The name of the method or function.
         name: The name of the argument.
     """
-    classes = [value for module in list(sys.modules) if module.startswith(LANGUAGE) for value in _classes(module)]
+    modules = [module for module in list(sys.modules) if module.startswith(DECLARATION_MODULES)]
+    classes = [value for module in modules for value in _classes(module)]
     functions = [getattr(value, call, None) for value in classes if owner in (None, value.__name__)]
     if owner is None:
         functions.append(getattr(sys.modules["helios"], call, None))
-    known = [name for function in functions if callable(function) for name in inspect.signature(function).parameters]
-    instead = ARGUMENTS.get(name)
-    if instead in known:
-        return f"Write {instead}="
-    if instead is not None and " " in instead:  # a phrase
-        return f"Write {instead}"
-    return near_miss(name, [parameter for parameter in known if parameter != "self"]) if known else ""
+    known_arguments = [
+        name for function in functions if callable(function) for name in inspect.signature(function).parameters
+    ]
+    replacement = ARGUMENTS_OF_OTHER_TOOLS.get(name)
+    if replacement in known_arguments:
+        return f"Write {replacement}="
+    if replacement is not None and " " in replacement:  # a phrase
+        return f"Write {replacement}"
+    others = [argument for argument in known_arguments if argument != "self"]
+    return near_miss(name, others) if known_arguments else ""
 
 
 def _classes(module: str) -> list[type]:
@@ -299,14 +308,14 @@ def helios_names() -> list[str]:
     return list(sys.modules["helios"].__all__)
 
 
-def _line(error: BaseException, file: Path) -> Origin:
+def _script_line(error: BaseException, file: Path) -> Origin:
     """The innermost line of the script in a traceback; line 1 if the traceback has none."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).name == file.name]
     return Origin(str(file), (frames[-1].lineno or 1) if frames else 1)
 
 
-def _pipelines(name: str, value: Any) -> list[tuple[str, Pipeline]]:
-    """The pipelines of a variable: its value, or the items of its list or dict, each with a name."""
+def _pipelines_of(name: str, value: Any) -> list[tuple[str, Pipeline]]:
+    """The pipelines in a variable, with their names: the value itself, or the items of a list or dict."""
     if isinstance(value, Pipeline):
         return [(name, value)]
     if isinstance(value, (list, tuple)):
@@ -317,7 +326,7 @@ def _pipelines(name: str, value: Any) -> list[tuple[str, Pipeline]]:
 
 
 def _refuse_unassigned(file: Path, values: Mapping[str, Any]) -> None:
-    """Refuses a pipeline that is not assigned to a variable: nothing would run it.
+    """Refuses a script with a pipeline that is not assigned to a variable, since nothing would run that pipeline.
 
     Raises:
         ScriptError: There is such a pipeline.
@@ -338,13 +347,15 @@ def _is_pipeline(value: ast.expr, values: Mapping[str, Any]) -> bool:
     if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.RShift):
         return False
     last = value.right
-    sink = isinstance(_root(last, values), Sink) or any(call in ast.unparse(last) for call in (".sink(", ".mirror("))
-    first = _root(value, values)
+    sink = isinstance(_first_value(last, values), Sink) or any(
+        call in ast.unparse(last) for call in (".sink(", ".mirror(")
+    )
+    first = _first_value(value, values)
     return sink and (isinstance(first, Flow) or getattr(first, "__module__", "").startswith("helios."))
 
 
-def _root(value: ast.expr, values: Mapping[str, Any]) -> Any:
-    """The value of the first name of an expression."""
+def _first_value(value: ast.expr, values: Mapping[str, Any]) -> Any:
+    """The value of the leftmost name in an expression: of `Files` in `Files.source("in") >> where("a")`."""
     while not isinstance(value, ast.Name):
         if isinstance(value, ast.BinOp):
             value = value.left
@@ -359,12 +370,13 @@ def _root(value: ast.expr, values: Mapping[str, Any]) -> Any:
 
 def note_unrun_pipelines() -> None:
     """Prints a note at the end of `python script.py`, if the script has declared pipelines but run none."""
-    main, file = sys.modules.get("__main__"), sys.argv[0]  # Python has already removed `__file__`
+    main, file = sys.modules.get("__main__"), sys.argv[0]  # Python has already removed the module's `__file__`
     interactive = hasattr(sys, "ps1") or "IPython" in sys.modules
     raised = hasattr(sys, "last_type")
     if main is None or not file.endswith(".py") or interactive or raised:
         return
-    names = [name for key, value in vars(main).items() if not key.startswith("_") for name, _ in _pipelines(key, value)]
+    public = {key: value for key, value in vars(main).items() if not key.startswith("_")}
+    names = [name for key, value in public.items() for name, _ in _pipelines_of(key, value)]
     if names:
         name = os.path.basename(file)
         declared = f"{name} declares {len(names)} pipeline{'s' if len(names) > 1 else ''} and runs none"
@@ -372,16 +384,16 @@ def note_unrun_pipelines() -> None:
 
 
 def _refuse_unfinished(file: Path, public: Mapping[str, Any]) -> None:
-    """Refuses a script without a pipeline if a variable is an unfinished one: a stream or steps without a sink.
+    """Refuses a script that declares no pipeline but has a variable with an unfinished one: a stream, or only steps.
 
     Raises:
         ScriptError: A variable is a stream, or steps.
     """
     for name, value in public.items():
         if isinstance(value, (Flow, Transform)):
-            kind = "a stream without a sink" if isinstance(value, Flow) else "steps without a source and a sink"
+            description = "a stream without a sink" if isinstance(value, Flow) else "steps without a source and a sink"
             raise ScriptError(
-                f"{file} declares no pipeline: {name!r} is {kind}.",
+                f"{file} declares no pipeline: {name!r} is {description}.",
                 where=value.origin,
                 fix='end it with a sink: ... >> Iceberg.sink("namespace.table").',
             )

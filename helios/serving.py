@@ -1,4 +1,4 @@
-"""An HTTP server, uvicorn, in a thread of this process."""
+"""Runs an HTTP server (uvicorn) in a thread of this process."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing_extensions import override
 
 from helios.errors import RunError
 
-READY = 30.0
+START_SECONDS = 30.0
 """Seconds that a server may take to start."""
 
 
 class _Uvicorn(uvicorn.Server):
-    """A server that installs no signal handlers."""
+    """A server that installs no signal handlers, since the command has its own."""
 
     @override
     @contextmanager
@@ -54,13 +54,13 @@ class ServerThread:
         """Starts the server, and waits until it accepts connections.
 
         Args:
-            what: The name of the server in the error.
+            what: The name of the server, for the error.
 
         Raises:
             RunError: The server did not start.
         """
         self._thread.start()
-        deadline = time.monotonic() + READY
+        deadline = time.monotonic() + START_SECONDS
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > deadline:
                 raise RunError(f"{what} did not start.")
@@ -68,11 +68,11 @@ class ServerThread:
 
     @property
     def serves(self) -> bool:
-        """True until the server has ended."""
+        """True while the server runs."""
         return self._thread.is_alive()
 
     def stop(self, seconds: float | None = None) -> None:
-        """Answers the current requests and ends; waits for at most `seconds`."""
+        """Ends the server after it has answered the current requests. Waits for the end, for at most `seconds`."""
         self._server.should_exit = True
         self._thread.join(seconds)
 
@@ -88,8 +88,8 @@ def listening(host: str, port: int, what: str, fix: str, backlog: int | None = N
         host: An address of this machine, IPv4 or IPv6.
         port: The port; 0 takes a free one.
         what: The beginning of the error, such as "the page cannot be served".
-        fix: The fix in the error.
-        backlog: The number of connections that the kernel queues.
+        fix: The fix that the error shows.
+        backlog: The largest number of connections that the kernel queues.
 
     Raises:
         RunError: The address is in use, or is not an address of this machine.

@@ -1,4 +1,4 @@
-"""Pipelines declared in a YAML file, with the names and arguments of the Python API."""
+"""Reads pipelines from a YAML file, whose keys are the names and arguments of the Python API."""
 
 from __future__ import annotations
 
@@ -20,21 +20,24 @@ if TYPE_CHECKING:
     from yaml import Node
 
 SUFFIXES = (".yaml", ".yml")
-SECTIONS = ("params", "streams", "pipelines")
-STREAM = ("source", "steps")
-PIPELINE = (*STREAM, "sink", "name", "was")
-ACTS = ("run", "preview", "plan", "check", "schema")
-"""Calls that do more than declare."""
-SCALARS: tuple[tuple[str, Callable[[str], Any]], ...] = (
+SECTION_KEYS = ("params", "streams", "pipelines")
+STREAM_KEYS = ("source", "steps")
+PIPELINE_KEYS = (*STREAM_KEYS, "sink", "name", "was")
+EXECUTING_METHODS = ("run", "preview", "plan", "check", "schema")
+"""Methods of declared values that do more than declare. A script that is being loaded must not call them."""
+UNQUOTED_VALUES: tuple[tuple[str, Callable[[str], Any]], ...] = (
     (r"|~|null|Null|NULL", lambda text: None),
     (r"true|True|TRUE|false|False|FALSE", lambda text: text.lower() == "true"),
     (r"[-+]?\d+", int),
     (r"[-+]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][-+]?\d+)?", float),
 )
-"""Patterns of plain texts that become other values. They are those of YAML 1.2: `on` and `2026-01-01` stay texts."""
+"""Patterns of unquoted texts, each with the function that converts such a text to a Python value.
+
+The patterns are those of YAML 1.2, in which `on` and `2026-01-01` are texts.
+"""
 
 
-def declared(file: Path) -> dict[str, Any]:
+def read_declarations(file: Path) -> dict[str, Any]:
     """The streams and pipelines of a file, by their names.
 
     Args:
@@ -59,16 +62,16 @@ def declared(file: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ScriptError(f"not YAML: {' '.join(str(error).split())}.", where=Origin(str(file), 1)) from error
     try:
-        return _File(file).read(root)
+        return _YamlFile(file).read(root)
     except RecursionError as error:
         raise ScriptError(f"{file} has an alias that contains itself.", where=Origin(str(file), 1)) from error
 
 
-class _File:
-    """Reads a file.
+class _YamlFile:
+    """The declarations of one YAML file.
 
     Args:
-        file: The path, which errors and plans name.
+        file: The path, which errors and plans show.
     """
 
     def __init__(self, file: Path) -> None:
@@ -80,8 +83,8 @@ class _File:
 
     def read(self, root: Node | None) -> dict[str, Any]:
         if root is None:
-            raise ScriptError(f"{self._file} is empty.", where=Origin(str(self._file), 1), fix=_shape())
-        sections = self._mapping(root, SECTIONS, "a section")
+            raise ScriptError(f"{self._file} is empty.", where=Origin(str(self._file), 1), fix=_LAYOUT_FIX)
+        sections = self._mapping(root, SECTION_KEYS, "a section")
         if "params" in sections:
             for key, default in self._items(sections["params"]):
                 self._params[key.value] = param(key.value, self._value(default))
@@ -96,63 +99,70 @@ class _File:
                 except HeliosError as error:
                     self._problems += error.problems if isinstance(error, CheckFailed) else [error]
                 else:
-                    self._streams |= {key.value: values[key.value]} if section == "streams" else {}
+                    if section == "streams":
+                        self._streams[key.value] = values[key.value]
         if self._problems:
             raise self._problems[0] if len(self._problems) == 1 else CheckFailed(self._problems)
         return values
 
-    # what a file declares
+    # streams and pipelines
 
     def _stream(self, node: Node) -> Flow:
-        return self._flow(node, self._mapping(node, STREAM, "a part of a stream"))
+        return self._flow(node, self._mapping(node, STREAM_KEYS, "a part of a stream"))
 
     def _pipeline(self, node: Node) -> Any:
-        parts = self._mapping(node, PIPELINE, "a part of a pipeline")
+        parts = self._mapping(node, PIPELINE_KEYS, "a part of a pipeline")
         flow = self._flow(node, parts)
         if "sink" not in parts:
             raise self._error(node, "a pipeline needs a sink.", 'such as `sink: {Iceberg.sink: "sales.orders"}`.')
-        several = _kind(parts["sink"]) == "sequence"
-        sinks = [self._chain(one, Sink, "a sink") for one in (parts["sink"].value if several else [parts["sink"]])]
+        several = _node_kind(parts["sink"]) == "sequence"
+        sinks = [self._chain(item, Sink, "a sink") for item in (parts["sink"].value if several else [parts["sink"]])]
         pipeline = self._evaluate("a >> b", parts["sink"], a=flow, b=sinks if several else sinks[0])
-        named = {key: self._value(parts[key]) for key in ("name", "was") if key in parts}
-        if not named:
+        name_arguments = {key: self._value(parts[key]) for key in ("name", "was") if key in parts}
+        if not name_arguments:
             return pipeline
-        if "name" not in named or not isinstance(pipeline, Pipeline):
+        if "name" not in name_arguments or not isinstance(pipeline, Pipeline):
             raise self._error(parts.get("was", parts["sink"]), "name: is for one pipeline, and was: needs name:.")
-        return self._evaluate("f(*a, **k)", parts["name"], f=pipeline.named, a=[named.pop("name")], k=named)
+        return self._evaluate(
+            "f(*a, **k)", parts["name"], f=pipeline.named, a=[name_arguments.pop("name")], k=name_arguments
+        )
 
     def _flow(self, node: Node, parts: Mapping[str, Node]) -> Flow:
         if "source" not in parts:
             raise self._error(node, "a source is missing.", 'such as `source: {Iceberg.source: "raw.orders"}`.')
-        flow = self._start(parts["source"])
+        flow = self._stream_or_source(parts["source"])
         steps = parts.get("steps")
-        if steps is not None and _kind(steps) != "sequence":
+        if steps is not None and _node_kind(steps) != "sequence":
             raise self._error(steps, "steps must be a list.", "begin each with `- `.")
         for step in steps.value if steps is not None else ():
             flow = self._evaluate("a >> b", step, a=flow, b=self._chain(step, Transform, "a step"))
         return flow
 
-    def _start(self, node: Node) -> Flow:
-        """The stream with a name, or a source."""
-        if _kind(node) != "scalar":
+    def _stream_or_source(self, node: Node) -> Flow:
+        """The stream that a name refers to, or the source that a mapping declares."""
+        if _node_kind(node) != "scalar":
             source: Source = self._chain(node, Source, "a source")
             return source
         if node.value not in self._streams:
             raise self._error(node, f"there is no stream {node.value!r} above. {near_miss(node.value, self._streams)}")
         return self._streams[node.value]
 
-    def _chain(self, node: Node, kind: type, what: str) -> Any:
-        """The value of chained calls: the first key is a name of Helios, each later one a method of the value."""
-        if _kind(node) == "scalar":
-            return self._call(self._public(node), node, None)
+    def _chain(self, node: Node, expected: type, description: str) -> Any:
+        """The value of a chain of calls.
+
+        The first key is a name that Helios exports. Each later key is a method of the value before it.
+        """
+        if _node_kind(node) == "scalar":
+            return self._call(self._helios_callable(node), node, None)
         value: Any = None
         for index, (key, arguments) in enumerate(self._items(node)):
-            value = self._call(self._method(value, key) if index else self._public(key), key, arguments)
-        if not isinstance(value, kind):
-            raise self._error(node, f"{what} is expected here, not {type(value).__name__}.")
+            value = self._call(self._method(value, key) if index else self._helios_callable(key), key, arguments)
+        if not isinstance(value, expected):
+            raise self._error(node, f"{description} is expected here, not {type(value).__name__}.")
         return value
 
-    def _public(self, node: Node) -> Callable[..., Any]:
+    def _helios_callable(self, node: Node) -> Callable[..., Any]:
+        """The function or class of Helios that a dotted name refers to, such as `where` or `Iceberg.source`."""
         helios = sys.modules["helios"]
         first, *rest = node.value.split(".")
         if first not in helios.__all__:
@@ -166,10 +176,14 @@ class _File:
         return self._callable(self._attribute(value, key.value, key), key)
 
     def _attribute(self, value: Any, name: str, node: Node) -> Any:
-        known = [one for one in dir(value) if not one.startswith("_") and one not in ACTS]
-        if name not in known:
-            home = value.__name__ if isinstance(value, type) else type(value).__name__
-            raise self._error(node, f"{home} has no {name!r}. {near_miss(name, known)}")
+        attributes = [
+            attribute
+            for attribute in dir(value)
+            if not attribute.startswith("_") and attribute not in EXECUTING_METHODS
+        ]
+        if name not in attributes:
+            owner = value.__name__ if isinstance(value, type) else type(value).__name__
+            raise self._error(node, f"{owner} has no {name!r}. {near_miss(name, attributes)}")
         return getattr(value, name)
 
     def _callable(self, value: Any, node: Node) -> Callable[..., Any]:
@@ -180,11 +194,15 @@ class _File:
     # calls
 
     def _call(self, function: Callable[..., Any], node: Node, arguments: Node | None) -> Any:
-        """The result of a call; errors name the line of the call in the file."""
+        """The result of a call. Errors name the line of the call in the file."""
         positional, named = self._arguments(function, arguments)
         return self._evaluate("f(*a, **k)", node, f=function, a=positional, k=named)
 
     def _evaluate(self, text: str, node: Node, **values: Any) -> Any:
+        """The value of a Python expression, compiled as if it were on the node's line of the file.
+
+        The values and errors of Helios name the line that declared them, so they name a line of the YAML file.
+        """
         line = node.start_mark.line
         code = compile("\n" * line + text, str(self._file), "eval", dont_inherit=True)
         try:
@@ -193,30 +211,40 @@ class _File:
             raise self._error(node, f"{error}.") from error
 
     def _arguments(self, function: Callable[..., Any], node: Node | None) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments: one value, a list of several, or names and values."""
-        if node is None or (_kind(node) == "scalar" and not node.tag.startswith("!") and self._value(node) is None):
+        """The positional and keyword arguments of a call. The node is one value, a list, or a mapping with names."""
+        if node is None or (
+            _node_kind(node) == "scalar" and not node.tag.startswith("!") and self._value(node) is None
+        ):
             return [], {}
-        if node.tag.startswith("!") or _kind(node) == "scalar":
+        if node.tag.startswith("!") or _node_kind(node) == "scalar":
             return [self._value(node)], {}
-        if _kind(node) == "sequence":
-            return [self._value(one) for one in node.value], {}
-        known = inspect.signature(function).parameters
-        varargs = next((name for name, p in known.items() if p.kind is p.VAR_POSITIONAL), None)
-        rest = next((name for name, p in known.items() if p.kind is p.VAR_KEYWORD), None)
+        if _node_kind(node) == "sequence":
+            return [self._value(item) for item in node.value], {}
+        parameters = inspect.signature(function).parameters
+        varargs_name = next(
+            (name for name, parameter in parameters.items() if parameter.kind is parameter.VAR_POSITIONAL), None
+        )
+        kwargs_name = next(
+            (name for name, parameter in parameters.items() if parameter.kind is parameter.VAR_KEYWORD), None
+        )
         named = {key.value: (key, self._value(value)) for key, value in self._items(node)}
-        unknown = [key for name, (key, _) in named.items() if name not in known or name == rest]
-        if unknown and rest is None:
-            first = next(iter(known.values()), None)
+        unknown = [key for name, (key, _) in named.items() if name not in parameters or name == kwargs_name]
+        if unknown and kwargs_name is None:
+            first = next(iter(parameters.values()), None)
             if len(unknown) == len(named) and first is not None and "Mapping" in str(first.annotation):
-                return [{name: value for name, (_, value) in named.items()}], {}  # the call takes a dict
+                return [{name: value for name, (_, value) in named.items()}], {}  # the function takes a dict
             wrong = unknown[0]
-            raise self._error(wrong, f"there is no argument {wrong.value!r}. {near_miss(wrong.value, known)}")
+            raise self._error(wrong, f"there is no argument {wrong.value!r}. {near_miss(wrong.value, parameters)}")
         keywords = {name: value for name, (_, value) in named.items()}
-        spread = keywords.pop(varargs, []) if varargs is not None else []
-        positional = [name for name, p in known.items() if p.kind is p.POSITIONAL_ONLY and name in keywords]
+        varargs_value = keywords.pop(varargs_name, []) if varargs_name is not None else []
+        positional = [
+            name
+            for name, parameter in parameters.items()
+            if parameter.kind is parameter.POSITIONAL_ONLY and name in keywords
+        ]
         return [
             *(keywords.pop(name) for name in positional),
-            *(spread if isinstance(spread, list) else [spread]),
+            *(varargs_value if isinstance(varargs_value, list) else [varargs_value]),
         ], keywords
 
     # values
@@ -224,49 +252,50 @@ class _File:
     def _value(self, node: Node) -> Any:
         if node.tag.startswith("!"):
             return self._tagged(node)
-        if _kind(node) == "sequence":
-            return [self._value(one) for one in node.value]
-        if _kind(node) == "mapping":
+        if _node_kind(node) == "sequence":
+            return [self._value(item) for item in node.value]
+        if _node_kind(node) == "mapping":
             return {key.value: self._value(value) for key, value in self._items(node)}
-        plain, text = getattr(node, "style", None) is None, self._expanded(node)
-        if (whole := re.fullmatch(r"\$\{(\w+)\}", node.value)) and whole[1] in self._params:
-            return self._params[whole[1]]  # with the type of its default
-        if not plain or text != node.value:
-            return text  # no number even if it looks like one: an account from the environment may begin with a zero
-        return next((read(text) for pattern, read in SCALARS if re.fullmatch(pattern, text)), text)
+        unquoted, text = getattr(node, "style", None) is None, self._expanded(node)
+        if (reference := re.fullmatch(r"\$\{(\w+)\}", node.value)) and reference[1] in self._params:
+            return self._params[reference[1]]  # a parameter alone keeps the type of its default
+        if not unquoted or text != node.value:
+            # A quoted text stays text. So does a text with variables: an account number may begin with a zero.
+            return text
+        return next((convert(text) for pattern, convert in UNQUOTED_VALUES if re.fullmatch(pattern, text)), text)
 
     def _tagged(self, node: Node) -> Any:
-        """A tagged value: `!stream orders` is a stream, `!day ts` calls a function of Helios."""
-        name, node = node.tag[1:], copy(node)  # a copy, since an alias may use the node again
+        """The value of a node with a tag: `!stream orders` is a stream, and `!day ts` calls a function of Helios."""
+        name, node = node.tag[1:], copy(node)  # a copy, since an alias may refer to the same node
         node.tag = ""
         if name == "stream":
-            if _kind(node) == "mapping" and any(key.value in STREAM for key, _ in self._items(node)):
+            if _node_kind(node) == "mapping" and any(key.value in STREAM_KEYS for key, _ in self._items(node)):
                 return self._stream(node)
-            return self._start(node)
-        function = self._public(_named(name, node))
+            return self._stream_or_source(node)
+        function = self._helios_callable(_with_text(name, node))
         return self._call(function, node, node)
 
     def _expanded(self, node: Node) -> str:
-        def wrong(path: object, what: str, fix: str | None = None) -> ConfigError:
+        def variable_error(path: object, what: str, fix: str | None = None) -> ConfigError:
             return ConfigError(what, where=self._origin(node), fix=fix)
 
-        return str(expand(node.value, self._env, wrong))
+        return str(expand(node.value, self._env, variable_error))
 
-    def _mapping(self, node: Node, known: tuple[str, ...], what: str) -> dict[str, Node]:
+    def _mapping(self, node: Node, known: tuple[str, ...], description: str) -> dict[str, Node]:
         parts = {}
         for key, value in self._items(node):
             if key.value not in known:
-                raise self._error(key, f"{key.value!r} is not {what}. {near_miss(key.value, known)}")
+                raise self._error(key, f"{key.value!r} is not {description}. {near_miss(key.value, known)}")
             parts[key.value] = value
         return parts
 
     def _items(self, node: Node) -> Iterator[tuple[Node, Node]]:
-        """The keys and values of a mapping, each key once."""
-        if _kind(node) != "mapping":
-            raise self._error(node, "names with values are expected here.", _shape())
+        """The keys and values of a mapping. A key that occurs twice is an error."""
+        if _node_kind(node) != "mapping":
+            raise self._error(node, "names with values are expected here.", _LAYOUT_FIX)
         seen: set[str] = set()
         for key, value in node.value:
-            if _kind(key) != "scalar" or key.value == "<<":
+            if _node_kind(key) != "scalar" or key.value == "<<":
                 raise self._error(key, "a key must be a name; merge keys (<<) are not supported.")
             if key.value in seen:
                 raise self._error(key, f"{key.value!r} is there twice.", "leave one of them out.")
@@ -280,16 +309,15 @@ class _File:
         return ScriptError(what.rstrip(), where=self._origin(node), fix=fix)
 
 
-def _kind(node: Node) -> str:
+def _node_kind(node: Node) -> str:
     return str(node.id)
 
 
-def _named(name: str, node: Node) -> Node:
+def _with_text(name: str, node: Node) -> Node:
     """A node with another text at the same position."""
     import yaml
 
     return yaml.ScalarNode("", name, node.start_mark, node.end_mark)
 
 
-def _shape() -> str:
-    return "begin with `pipelines:`, and below it a name with `source:`, `steps:` and `sink:`."
+_LAYOUT_FIX = "begin with `pipelines:`, and below it a name with `source:`, `steps:` and `sink:`."

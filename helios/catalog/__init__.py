@@ -1,1 +1,1 @@
-"""Catalogs and storages as data, and catalog operations through PyIceberg, which loads at the first use."""
+"""Catalogs and storages as values, and catalog operations through PyIceberg, which is imported at the first use."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
-from helios.catalog.keys import HTTP, Fault, Key, Setting, Settings, Value, conf
+from helios.catalog.keys import HTTP, Fault, Key, Setting, Settings, Value, as_conf
 from helios.catalog.rows import StorageRow
 from helios.model.values import Secret
 
@@ -31,8 +31,8 @@ class Account:
     """An Azure storage account, from a storage's settings or its connection string."""
 
     def __init__(self, storage: Storage) -> None:
-        string = storage.option("connection_string")
-        settings = string_settings(string.reveal()) if isinstance(string, Secret) else {}
+        connection_string = storage.option("connection_string")
+        settings = string_settings(connection_string.reveal()) if isinstance(connection_string, Secret) else {}
         self.name = str(
             storage.option("account") or settings.get("AccountName") or _account_in(settings.get("BlobEndpoint"))
         )
@@ -43,7 +43,7 @@ class Account:
         self.host = f"{self.name}.{SUFFIX}"
 
     def connection_string(self) -> Secret | None:
-        """A connection string with the endpoint, for clients without a setting for the endpoint; None without one."""
+        """A connection string that contains the endpoint, for clients without a setting for it; None without one."""
         if not self.endpoint:
             return None
         pairs = {"BlobEndpoint": str(self.endpoint), "AccountName": self.name}
@@ -63,7 +63,7 @@ def _account_in(endpoint: str | None) -> str:
     return (urlsplit(endpoint or "").hostname or "").split(".")[0]
 
 
-def _misplaced(uri: SplitResult, storage: Storage | None) -> str | None:
+def _warehouse_problem(uri: SplitResult, storage: Storage | None) -> str | None:
     container, _, host = uri.netloc.partition("@")
     if not container or not host or ":" in container:
         return "names no container@account"
@@ -83,12 +83,12 @@ def _spark(storage: Storage) -> dict[str, Value]:
         # Iceberg's "connection string" is the account's address.
         f"adls.connection-string.{account.host}": account.endpoint,
     }
-    return conf({"io-impl": "org.apache.iceberg.azure.adlsv2.ADLSFileIO", **keys})
+    return as_conf({"io-impl": "org.apache.iceberg.azure.adlsv2.ADLSFileIO", **keys})
 
 
 def _pyiceberg(storage: Storage) -> dict[str, Value]:
     account = Account(storage)
-    return conf(
+    return as_conf(
         {
             "py-io-impl": "helios.catalog.clients.adls.AdlsFileIO",
             "adls.account-name": account.name,
@@ -99,9 +99,9 @@ def _pyiceberg(storage: Storage) -> dict[str, Value]:
     )
 
 
-def _hadoop(storage: Storage, place: str) -> dict[str, Value]:
+def _hadoop(storage: Storage, authority: str) -> dict[str, Value]:
     account = Account(storage)
-    host = place.rpartition("@")[2] or account.host
+    host = authority.rpartition("@")[2] or account.host
     settings: dict[str, Setting | None] = {f"fs.azure.account.key.{host}": account.key}
     if account.sas and not account.key:
         settings = {f"fs.azure.account.auth.type.{host}": "SAS", f"fs.azure.sas.fixed.token.{host}": account.sas}
@@ -111,12 +111,12 @@ def _hadoop(storage: Storage, place: str) -> dict[str, Value]:
             f"fs.azure.account.oauth.provider.type.{host}": _MSI,
         }
     settings |= _endpoint_settings(account, host)
-    # By default the driver retries 30 times, which takes a quarter of an hour.
-    return conf({**settings, "fs.azure.io.retry.max.retries": "5", "fs.azure.io.retry.max.backoff.interval": "2000"})
+    # By default Hadoop's driver retries 30 times, which takes a quarter of an hour.
+    return as_conf({**settings, "fs.azure.io.retry.max.retries": "5", "fs.azure.io.retry.max.backoff.interval": "2000"})
 
 
 def _endpoint_settings(account: Account, host: str) -> dict[str, Setting | None]:
-    """Settings of Hadoop's driver for an endpoint of Blob Storage: no emulator speaks the ADLS protocol."""
+    """Settings of Hadoop's driver for the endpoint. They select the Blob protocol: no emulator speaks that of ADLS."""
     if not account.endpoint:
         return {}
     address = urlsplit(str(account.endpoint))
@@ -143,13 +143,15 @@ def _no_checkpoint(storage: Storage, location: str) -> str | None:
 
 
 def _fault(settings: Settings) -> Fault | None:
-    ways = [name for name in ("account_key", "sas_token", "connection_string") if settings.get(name) is not None]
-    if len(ways) > 1:
-        return ways[1], f"{ways[0]} and {ways[1]} are two ways to say the same: give one of them."
-    string = settings.get("connection_string")
-    if string is None:
+    given = [name for name in ("account_key", "sas_token", "connection_string") if settings.get(name) is not None]
+    if len(given) > 1:
+        return given[1], f"{given[0]} and {given[1]} are two ways to say the same: give one of them."
+    connection_string = settings.get("connection_string")
+    if connection_string is None:
         return None if settings.get("account") else (None, "it needs account, or connection_string.")
-    pairs = string_settings(string.reveal() if isinstance(string, Secret) else str(string))
+    pairs = string_settings(
+        connection_string.reveal() if isinstance(connection_string, Secret) else str(connection_string)
+    )
     if not (pairs.get("AccountName") or pairs.get("BlobEndpoint")):
         return "connection_string", (
             "connection_string names no account: copy it from the portal's access keys "
@@ -173,7 +175,7 @@ ADLS = StorageRow(
     hadoop=_hadoop,
     example="abfss://container@account.dfs.core.windows.net/folder",
     no_checkpoint=_no_checkpoint,
-    misplaced=_misplaced,
+    warehouse_problem=_warehouse_problem,
     schemes={"abfss": "abfss", "abfs": "abfs"},
     fault=_fault,
     components=("azure",),

@@ -1,4 +1,4 @@
-"""The table of catalog types."""
+"""The supported types of catalogs."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ CATALOGS: dict[str, CatalogRow] = {
     "hive": HIVE,
     "nessie": NESSIE,
 }
-"""The row of each type of catalog."""
+"""The row with all that Helios knows about each type of catalog."""

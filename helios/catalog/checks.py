@@ -1,4 +1,4 @@
-"""Checks of a declared catalog: its name, its settings, its storage, its warehouse and its properties."""
+"""Checks a declared catalog: its name, its settings, its storage, its warehouse and its properties."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from helios.catalog.catalogs import CATALOGS
 from helios.catalog.conf import own_keys
-from helios.catalog.keys import Pairs, Setting, problem
+from helios.catalog.keys import Pairs, Setting, settings_problem
 from helios.catalog.storage import Storage
 from helios.catalog.storages import STORAGES, kind_of
 from helios.errors import DeclarationError, near_miss
@@ -37,7 +37,7 @@ def name_problem(name: object) -> str | None:
 
 
 def type_hint(kind: object) -> str:
-    """A hint for an unknown catalog type: the nearest type, or that the name is a storage.
+    """A hint for an unknown catalog type: it suggests the nearest type, or says that the name is a type of storage.
 
     Examples:
         >>> type_hint("s3")
@@ -49,22 +49,22 @@ def type_hint(kind: object) -> str:
 
 
 def checked_row(catalog: Catalog) -> CatalogRow:
-    """The row of a catalog's type, once the catalog's name, settings and storage are checked.
+    """Checks a catalog's name, settings and storage. Returns the row of the catalog's type.
 
     Raises:
         DeclarationError: The name, the type, a setting or the storage is invalid.
     """
-    wrong_name = name_problem(catalog.name)
-    if wrong_name:
-        raise DeclarationError(wrong_name, where=catalog.origin)
+    bad_name = name_problem(catalog.name)
+    if bad_name:
+        raise DeclarationError(bad_name, where=catalog.origin)
     row = CATALOGS.get(catalog.type)
     if row is None:
         raise DeclarationError(
             f"catalog type {catalog.type!r} is unknown. {type_hint(catalog.type)}", where=catalog.origin
         )
-    wrong = problem(row.keys, dict(catalog.options)) or row.fault(dict(catalog.options))
-    if wrong:
-        raise DeclarationError(f"catalog {catalog.name!r}: {wrong[1]}", where=catalog.origin)
+    fault = settings_problem(row.keys, dict(catalog.options)) or row.fault(dict(catalog.options))
+    if fault:
+        raise DeclarationError(f"catalog {catalog.name!r}: {fault[1]}", where=catalog.origin)
     if catalog.storage is not None and not isinstance(catalog.storage, Storage):
         raise DeclarationError(
             f"catalog {catalog.name!r}: storage must be a Storage, not {type(catalog.storage).__name__}.",
@@ -82,41 +82,42 @@ def checked_row(catalog: Catalog) -> CatalogRow:
 
 def check_warehouse(catalog: Catalog, row: CatalogRow) -> None:
     """Refuses a warehouse that is missing, malformed, or not on the catalog's storage."""
-    place, storage = catalog.option("warehouse"), catalog.storage
-    kind = kind_of(str(place)) if place else None
-    if kind is not None:
-        settings = storage if storage is not None and storage.type == kind else None
-        wrong = STORAGES[kind].misplaced(urlsplit(str(place)), settings)
-        if wrong:
-            shown = "" if "password" in wrong else f" {place}"
+    warehouse, storage = catalog.option("warehouse"), catalog.storage
+    storage_type = kind_of(str(warehouse)) if warehouse else None
+    if storage_type is not None:
+        settings = storage if storage is not None and storage.type == storage_type else None
+        problem = STORAGES[storage_type].warehouse_problem(urlsplit(str(warehouse)), settings)
+        if problem:
+            shown_warehouse = "" if "password" in problem else f" {warehouse}"
             raise DeclarationError(
-                f"catalog {catalog.name!r}: its warehouse{shown} {wrong}.",
+                f"catalog {catalog.name!r}: its warehouse{shown_warehouse} {problem}.",
                 where=catalog.origin,
-                fix=f"write it as {STORAGES[kind].example}.",
+                fix=f"write it as {STORAGES[storage_type].example}.",
             )
-    if storage is not None and kind not in (None, storage.type):
+    if storage is not None and storage_type not in (None, storage.type):
         raise DeclarationError(
-            f"catalog {catalog.name!r}: its warehouse {place} is not on its {storage.type} storage.",
+            f"catalog {catalog.name!r}: its warehouse {warehouse} is not on its {storage.type} storage.",
             where=catalog.origin,
             fix=f"give a warehouse on that storage ({STORAGES[storage.type].example}), or another storage.",
         )
-    if row.placed and not row.warehouse(catalog):
+    if row.needs_warehouse and not row.warehouse(catalog):
         example = STORAGES[storage.type if storage else row.storages[0]].example
         raise DeclarationError(
             f"catalog {catalog.name!r}: it needs warehouse.",
             where=catalog.origin,
             fix=f"give a warehouse, such as {example}.",
         )
-    if row.placed and place and kind not in row.storages:
+    if row.needs_warehouse and warehouse and storage_type not in row.storages:
         raise DeclarationError(
-            f"catalog {catalog.name!r}: its warehouse {place} is on no storage that a {catalog.type} catalog takes.",
+            f"catalog {catalog.name!r}: its warehouse {warehouse} is on no storage that a {catalog.type} catalog "
+            "takes.",
             where=catalog.origin,
-            fix=f"write {' or '.join(STORAGES[kind].example for kind in row.storages)}.",
+            fix=f"write {' or '.join(STORAGES[storage_type].example for storage_type in row.storages)}.",
         )
 
 
 def checked_properties(catalog: Catalog) -> Pairs:
-    """The user's properties, sorted, with secrets wrapped; a property that Helios sets itself is refused."""
+    """The user's properties, sorted, with secrets as `Secret`. A property that Helios sets itself is refused."""
     set_by_helios = own_keys(catalog)
     checked: list[tuple[str, Setting]] = []
     for key, value in sorted(dict(catalog.properties).items(), key=lambda pair: str(pair[0])):
@@ -132,6 +133,6 @@ def checked_properties(catalog: Catalog) -> Pairs:
                 where=catalog.origin,
                 fix="leave it out.",
             )
-        secret = isinstance(value, str) and is_secret(key, value)
-        checked.append((key, Secret(value) if secret and isinstance(value, str) else value))
+        is_secret_value = isinstance(value, str) and is_secret(key, value)
+        checked.append((key, Secret(value) if is_secret_value and isinstance(value, str) else value))
     return tuple(checked)

@@ -1,4 +1,4 @@
-"""The settings of a catalog for Spark, PyIceberg and the jar cache. Secrets are revealed only here."""
+"""Translates a catalog into settings of Spark, Hadoop and PyIceberg. Secrets are revealed only here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 # With the cache on, a session does not see the writes of foreachBatch, which runs in a clone of the session.
-_EVERY_CATALOG: dict[str, Value] = {"cache-enabled": "false"}
+_COMMON_SETTINGS: dict[str, Value] = {"cache-enabled": "false"}
 _OVERRIDABLE = (
     "rest.client.",
     "glue.max-retries",
@@ -33,7 +33,7 @@ _OVERRIDABLE = (
 
 
 def spark_conf(catalog: Catalog) -> dict[str, str]:
-    """The Spark conf that declares a catalog, with secrets in clear: for the session only, never to be shown.
+    """The Spark conf that declares a catalog. It contains secrets, so it is only for the session and is never shown.
 
     A catalog with several replicas gets the address of the first one; see `replicas`.
 
@@ -46,24 +46,28 @@ def spark_conf(catalog: Catalog) -> dict[str, str]:
 
 
 def shown_spark_conf(catalog: Catalog) -> dict[str, str]:
-    """The conf of `spark_conf` for plans and logs: secrets are `***`."""
+    """The same conf as `spark_conf`, for plans and logs: secrets are shown as `***`."""
     return {key: str(value) for key, value in _spark(catalog).items()}
 
 
 def java_properties(catalog: Catalog) -> dict[str, str]:
-    """Java system properties that a catalog's client needs in the driver, with secrets in clear."""
+    """The Java system properties that a catalog's client needs in the driver. They may contain secrets."""
     return _revealed(CATALOGS[catalog.type].java(catalog))
 
 
 def pyiceberg_properties(catalog: Catalog) -> dict[str, str]:
-    """The properties of PyIceberg's catalog, with secrets in clear: never to be shown."""
-    first = replicas(catalog)[0]
-    merged = {**_storage_properties(first), **CATALOGS[catalog.type].pyiceberg(first), **_properties(catalog)}
+    """The properties for PyIceberg's client of a catalog. They may contain secrets, so they are never shown."""
+    first_replica = replicas(catalog)[0]
+    merged = {
+        **_storage_properties(first_replica),
+        **CATALOGS[catalog.type].pyiceberg(first_replica),
+        **_properties(catalog),
+    }
     return _revealed(merged)
 
 
 def replicas(catalog: Catalog) -> tuple[Catalog, ...]:
-    """The replicas of a catalog, each with one address, in the order of `uri`; the catalog itself if `uri` is no list.
+    """The replicas of a catalog, each with one address of `uri`. Without a list in `uri`, this is the catalog itself.
 
     Examples:
         >>> from helios import Catalog
@@ -77,15 +81,15 @@ def replicas(catalog: Catalog) -> tuple[Catalog, ...]:
 
 
 def storage_of(catalog: Catalog) -> Storage | None:
-    """The storage of a catalog: the declared one, else that of its warehouse with the default credentials."""
+    """The declared storage of a catalog, or the storage of its warehouse's URI with the default credentials."""
     if catalog.storage is not None:
         return catalog.storage
-    kind = kind_of(warehouse(catalog) or "")
-    if kind in (None, "local"):
+    storage_type = kind_of(warehouse(catalog) or "")
+    if storage_type in (None, "local"):
         return None
     account = urlsplit(warehouse(catalog) or "").hostname or ""
-    options = (("account", account.split(".")[0]),) if kind == "adls" else ()
-    return Storage(kind, options, catalog.origin)
+    options = (("account", account.split(".")[0]),) if storage_type == "adls" else ()
+    return Storage(storage_type, options, catalog.origin)
 
 
 def components(catalog: Catalog) -> tuple[str, ...]:
@@ -115,8 +119,8 @@ def warehouse(catalog: Catalog) -> str | None:
 def own_keys(catalog: Catalog) -> frozenset[str]:
     """The properties that Helios sets itself, and that a user's `properties` cannot change."""
     row = CATALOGS[catalog.type]
-    first = replicas(catalog)[0]
-    keys = {*row.spark(first), *row.pyiceberg(first), *_EVERY_CATALOG}
+    first_replica = replicas(catalog)[0]
+    keys = {*row.spark(first_replica), *row.pyiceberg(first_replica), *_COMMON_SETTINGS}
     return frozenset(key for key in keys if not key.startswith(_OVERRIDABLE))
 
 
@@ -136,10 +140,10 @@ def default_checkpoint(catalog: Catalog, pipeline: str) -> str:
 
 
 def keys_folder(catalog: Catalog, checkpoint: str | None, id: str) -> str | None:
-    """The folder in which a pipeline stores the keys of its upserts.
+    """The folder in which a pipeline stores the keys of its upserts; None if there is none.
 
-    None if only the server knows the warehouse, or if the checkpoint is in another store than the warehouse: Hadoop
-    has the driver and the credentials of the checkpoint's store only.
+    There is no folder if only the server knows the warehouse. Nor is there one if the checkpoint and the warehouse are
+    in different stores, because Hadoop has the driver and the credentials of the checkpoint's store only.
 
     Args:
         catalog: The catalog of the pipeline's table.
@@ -169,8 +173,8 @@ def hadoop_uri(uri: str) -> str:
         >>> hadoop_uri("s3://bucket/lake"), hadoop_uri("/data/lake")
         ('s3a://bucket/lake', '/data/lake')
     """
-    kind, parts = kind_of(uri), urlsplit(uri)
-    scheme = STORAGES[kind].schemes.get(parts.scheme) if kind else None
+    storage_type, parts = kind_of(uri), urlsplit(uri)
+    scheme = STORAGES[storage_type].schemes.get(parts.scheme) if storage_type else None
     return urlunsplit(parts._replace(scheme=scheme)) if scheme and scheme != parts.scheme else uri
 
 
@@ -181,8 +185,8 @@ def checkpoint_components(location: str) -> tuple[str, ...]:
         >>> checkpoint_components("s3a://bucket/progress"), checkpoint_components("/data/progress")
         (('s3a',), ())
     """
-    kind = kind_of(location)
-    return STORAGES[kind].checkpoints if kind else ()
+    storage_type = kind_of(location)
+    return STORAGES[storage_type].checkpoints if storage_type else ()
 
 
 def object_components(location: str) -> tuple[str, ...]:
@@ -192,51 +196,52 @@ def object_components(location: str) -> tuple[str, ...]:
         >>> object_components("s3a://bucket/in"), object_components("/data/in")
         (('aws', 's3a'), ())
     """
-    kind = kind_of(location)
-    return (*STORAGES[kind].components, *STORAGES[kind].checkpoints) if kind else ()
+    storage_type = kind_of(location)
+    return (*STORAGES[storage_type].components, *STORAGES[storage_type].checkpoints) if storage_type else ()
 
 
 def hadoop_conf(location: str, catalogs: Iterable[Catalog], storage: Storage | None = None) -> dict[str, str]:
-    """The conf of Hadoop's file system for a checkpoint or a folder of files, with secrets in clear: for the session.
+    """The conf of Hadoop's file system for a checkpoint or a folder of files. It may contain secrets.
 
     Args:
         location: The URI of the checkpoint or folder.
-        catalogs: The pipeline's catalogs. The credentials are those of the catalog whose warehouse is in the same
-            bucket, else of the first catalog on this type of storage, else of the default chain.
+        catalogs: The pipeline's catalogs, from which the credentials come: from the catalog whose warehouse is in the
+            same bucket, or else from the first catalog on this type of storage. If there is no such catalog, the
+            default credential chain is used.
         storage: The storage to use instead of the catalogs' storages.
     """
     storage = storage or _storage_at(location, catalogs)
-    place = urlsplit(location).netloc
-    return _revealed(STORAGES[storage.type].hadoop(storage, place)) if storage else {}
+    bucket = urlsplit(location).netloc
+    return _revealed(STORAGES[storage.type].hadoop(storage, bucket)) if storage else {}
 
 
 def no_checkpoint(location: str, catalogs: Iterable[Catalog]) -> str | None:
-    """The reason why Hadoop's file systems cannot keep a checkpoint at a location; None if they can."""
+    """The reason why a checkpoint cannot be kept at a location with Hadoop's file systems; None if it can."""
     storage = _storage_at(location, catalogs)
     return STORAGES[storage.type].no_checkpoint(storage, location) if storage else None
 
 
 def _storage_at(location: str, catalogs: Iterable[Catalog]) -> Storage | None:
-    kind = kind_of(location)
-    if kind is None or not STORAGES[kind].checkpoints:
+    storage_type = kind_of(location)
+    if storage_type is None or not STORAGES[storage_type].checkpoints:
         return None
     bucket = urlsplit(location).netloc
     # False sorts before True: the catalogs whose warehouse is in the same bucket come first.
     for catalog in sorted(catalogs, key=lambda catalog: urlsplit(warehouse(catalog) or "").netloc != bucket):
         storage = storage_of(catalog)
-        if storage is not None and storage.type == kind:
+        if storage is not None and storage.type == storage_type:
             return storage
-    account = (("account", bucket.rpartition("@")[2].split(".")[0]),) if kind == "adls" else ()
-    return Storage(kind, account, None)
+    account = (("account", bucket.rpartition("@")[2].split(".")[0]),) if storage_type == "adls" else ()
+    return Storage(storage_type, account, None)
 
 
 def _spark(catalog: Catalog) -> dict[str, Value]:
     prefix = f"spark.sql.catalog.{catalog.name}"
-    first = replicas(catalog)[0]
-    storage = storage_of(first)
+    first_replica = replicas(catalog)[0]
+    storage = storage_of(first_replica)
     storage_conf = STORAGES[storage.type].spark(storage) if storage else {}
-    catalog_conf = CATALOGS[catalog.type].spark(first)
-    merged = {**storage_conf, **catalog_conf, **_EVERY_CATALOG, **_properties(catalog)}
+    catalog_conf = CATALOGS[catalog.type].spark(first_replica)
+    merged = {**storage_conf, **catalog_conf, **_COMMON_SETTINGS, **_properties(catalog)}
     return {prefix: SPARK_CATALOG, **{f"{prefix}.{key}": value for key, value in merged.items()}}
 
 

@@ -1,4 +1,4 @@
-"""Connections to catalogs: one per catalog value and process, with failover between replicas."""
+"""Connects to catalogs. Equal catalogs share a connection in each process, and replicas are tried one after another."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def prepare(catalog: Catalog) -> None:
-    """Creates what a writer needs, such as an embedded catalog's folder; call this before Spark starts.
+    """Creates what a writer needs, such as the folder of an embedded catalog. It is called before Spark starts.
 
     Raises:
         EnvironmentProblem: The folder cannot be created.
@@ -47,12 +47,13 @@ def client(catalog: Catalog) -> PyCatalog:
 def ask(catalog: Catalog, call: Callable[[PyCatalog], T], passing: tuple[type[Exception], ...] = ()) -> T:
     """Runs a call against a catalog: first on the replica that answered last, then on the others.
 
-    Another replica is tried only if the one before certainly never received the request.
+    The next replica is tried only if the previous one has certainly not received the request.
 
     Args:
         catalog: The catalog.
         call: The call, with PyIceberg's client as its argument.
-        passing: Errors to raise unchanged, besides Helios's own and PyIceberg's about missing or existing names.
+        passing: Errors that are raised unchanged. So are errors of Helios, and errors of PyIceberg about names that
+            are missing or exist already.
 
     Raises:
         RunError: No replica answered, or one failed; the message has the likely cause and the fix.
@@ -71,13 +72,13 @@ def ask(catalog: Catalog, call: Callable[[PyCatalog], T], passing: tuple[type[Ex
                 continue
             raise _failed(catalog, error, all_tried=len(ordered) > 1 and tried == len(ordered)) from error
         if len(ordered) > 1:
-            _ANSWERED[os.getpid(), catalog] = replica
+            _LAST_ANSWERED[os.getpid(), catalog] = replica
         return answer
     raise AssertionError("a catalog has at least one address")
 
 
 def _failed(catalog: Catalog, error: BaseException, all_tried: bool) -> ConfigError | RunError:
-    """The error for a failure of a catalog, with its likely cause, the evidence and the fix."""
+    """The error for a failed call of a catalog, with the likely cause, the evidence for it and the fix."""
     mentioned = _mentioned_addresses(catalog, error)
     at = f" at {mentioned}" if mentioned else ""
     replicas_tried = " (all replicas were tried)" if all_tried else ""
@@ -85,40 +86,40 @@ def _failed(catalog: Catalog, error: BaseException, all_tried: bool) -> ConfigEr
 
 
 def failure(catalog: Catalog, what: str, error: BaseException, where: Origin | None = None) -> ConfigError | RunError:
-    """The error for a failure of a catalog or its storage: a ConfigError if the settings are wrong."""
+    """The error for a failed call of a catalog or its storage. It is a ConfigError if the settings are wrong."""
     diagnosis, where = diagnose(error), where or catalog.origin
     if diagnosis is None:
         return RunError(f"{what}: {brief(error)}", where=where, fix=f"run `helios doctor --catalog {catalog.name}`.")
-    kind = ConfigError if diagnosis.settings else RunError
-    return kind(f"{what}: {diagnosis.cause} ({evidence(error)}).", where=where, fix=f"{diagnosis.fix}.")
+    error_class = ConfigError if diagnosis.wrong_settings else RunError
+    return error_class(f"{what}: {diagnosis.cause} ({evidence(error)}).", where=where, fix=f"{diagnosis.fix}.")
 
 
 def lock_of(key: Hashable) -> threading.Lock:
-    """The lock under which one thread creates a shared object."""
+    """The lock for a shared object, which a thread holds while it creates or loads the object."""
     with _LOCK:
         return _LOCKS.setdefault(key, threading.Lock())
 
 
 _LOCK = threading.Lock()
 _LOCKS: dict[Hashable, threading.Lock] = {}
-_POOL: dict[tuple[int, Catalog], PyCatalog] = {}
-_ANSWERED: dict[tuple[int, Catalog], Catalog] = {}
+_CLIENTS: dict[tuple[int, Catalog], PyCatalog] = {}
+_LAST_ANSWERED: dict[tuple[int, Catalog], Catalog] = {}
 
 
 def _last_answered_first(catalog: Catalog) -> list[Catalog]:
-    """The replicas of a catalog, the one that answered last first."""
-    last = _ANSWERED.get((os.getpid(), catalog))
-    return sorted(replicas(catalog), key=lambda replica: replica != last)
+    """The replicas of a catalog. The replica that answered the last call comes first."""
+    last_answered = _LAST_ANSWERED.get((os.getpid(), catalog))
+    return sorted(replicas(catalog), key=lambda replica: replica != last_answered)
 
 
 def _connected(catalog: Catalog) -> PyCatalog:
     # A forked child must not share its parent's sockets.
     key = (os.getpid(), catalog)
     with lock_of(key):
-        if key not in _POOL:
+        if key not in _CLIENTS:
             prepare(catalog)
-            _POOL[key] = _connect(catalog)
-        return _POOL[key]
+            _CLIENTS[key] = _connect(catalog)
+        return _CLIENTS[key]
 
 
 def _connect(catalog: Catalog) -> PyCatalog:
@@ -144,7 +145,7 @@ def _name_errors() -> tuple[type[Exception], ...]:
 
 
 def addresses(catalog: Catalog) -> tuple[str, ...]:
-    """The addresses in a catalog's settings: of its servers and of its token endpoint."""
+    """The addresses in a catalog's settings: those of its servers, and that of its token endpoint."""
     listed: list[str] = []
     for name in ("uri", "endpoint", "oauth2_server_uri"):
         setting = catalog.option(name)

@@ -1,4 +1,4 @@
-"""The contents of a catalog: its namespaces and tables, read from SQLite or through PyIceberg's client."""
+"""Reads the namespaces and tables of a catalog, from its SQLite file or through PyIceberg's client."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CACHE_SECONDS = 5.0
 
 
 class Reader(Protocol):
-    """Reads the names and tables of one catalog; None stands for a missing namespace or table."""
+    """Reads the namespaces and tables of one catalog. A result of None means that the namespace or table is missing."""
 
     def namespaces(self) -> set[Name]: ...
 
@@ -49,13 +49,13 @@ class Reader(Protocol):
 
 
 def reader(catalog: Catalog) -> Reader:
-    """The fastest reader for a catalog: if the catalog is a SQLite file, that file is read directly."""
+    """The fastest reader for a catalog. If the catalog is a SQLite file, the file is read directly."""
     database = CATALOGS[catalog.type].database
     return _SqliteReader(catalog, database(catalog)) if database else _ClientReader(catalog)
 
 
 class _SqliteReader:
-    """Reads a SQLite catalog without SQLAlchemy: importing SQLAlchemy takes half of the time limit of `helios plan`."""
+    """Reads a SQLite catalog without SQLAlchemy, whose import takes half of the time that `helios plan` may take."""
 
     def __init__(self, catalog: Catalog, file: Path) -> None:
         self._catalog = catalog
@@ -73,7 +73,7 @@ class _SqliteReader:
 
     def tables(self, namespace: Name) -> list[str] | None:
         rows = self._tables("table_namespace = ?", ".".join(namespace))
-        # The file stores names dotted: a part with a dot is the same as two parts.
+        # The file stores a namespace as one text with dots, so a part with a dot cannot be told from two parts.
         levels = tuple(".".join(namespace).split("."))
         return [row["table_name"] for row in rows] if rows or levels in self.namespaces() else None
 
@@ -142,7 +142,7 @@ class _ClientReader:
         self._catalog = catalog
 
     def namespaces(self) -> set[Name]:
-        return ask(self._catalog, lambda connection: set(_below(connection, ())))
+        return ask(self._catalog, lambda connection: set(_namespaces_below(connection, ())))
 
     def tables(self, namespace: Name) -> list[str] | None:
         from pyiceberg.exceptions import NoSuchNamespaceError
@@ -154,12 +154,12 @@ class _ClientReader:
 
     def exists(self, table: Name) -> bool:
         key = (os.getpid(), self._catalog, table)
-        # A missing table is not cached: a pipeline waits for it, and must see it at once.
-        if _fresh(_SEEN.get(key)) or _fresh(_LOADED.get(key)):
+        # Only existing tables are cached: a pipeline that waits for a missing table must see it at once.
+        if _fresh(_KNOWN_TO_EXIST.get(key)) or _fresh(_LOADED_TABLES.get(key)):
             return True
         exists = ask(self._catalog, lambda connection: connection.table_exists(table))
         if exists:
-            _SEEN[key] = (time.monotonic(), None)
+            _KNOWN_TO_EXIST[key] = (time.monotonic(), None)
         return exists
 
     def load(self, table: Name) -> PyTable | None:
@@ -168,7 +168,7 @@ class _ClientReader:
         key = (os.getpid(), self._catalog, table)
         # One thread loads a table; other threads wait for its result.
         with lock_of(key):
-            cached = _LOADED.get(key)
+            cached = _LOADED_TABLES.get(key)
             if cached is not None and _fresh(cached):
                 return cached[1]
             try:
@@ -176,12 +176,12 @@ class _ClientReader:
             except NoSuchTableError:
                 forget(self._catalog, table)
                 return None
-            _LOADED[key] = (time.monotonic(), loaded)
+            _LOADED_TABLES[key] = (time.monotonic(), loaded)
             return loaded
 
 
-_LOADED: dict[tuple[int, Catalog, Name], tuple[float, PyTable]] = {}
-_SEEN: dict[tuple[int, Catalog, Name], tuple[float, None]] = {}
+_LOADED_TABLES: dict[tuple[int, Catalog, Name], tuple[float, PyTable]] = {}
+_KNOWN_TO_EXIST: dict[tuple[int, Catalog, Name], tuple[float, None]] = {}
 
 
 def _fresh(entry: tuple[float, object] | None) -> bool:
@@ -190,26 +190,26 @@ def _fresh(entry: tuple[float, object] | None) -> bool:
 
 def forget(catalog: Catalog, table: Name) -> None:
     """Drops a table from the cache."""
-    for cached_tables in (_LOADED, _SEEN):
+    for cached_tables in (_LOADED_TABLES, _KNOWN_TO_EXIST):
         cached_tables.pop((os.getpid(), catalog, table), None)
 
 
 def forget_all(catalog: Catalog) -> None:
     """Drops all tables of a catalog from the cache, after another client in this process has written some of them."""
-    for cached_tables in (_LOADED, _SEEN):
+    for cached_tables in (_LOADED_TABLES, _KNOWN_TO_EXIST):
         for key in [key for key in tuple(cached_tables) if key[:2] == (os.getpid(), catalog)]:
             cached_tables.pop(key, None)
 
 
-def _below(connection: PyCatalog, namespace: Name) -> Iterator[Name]:
+def _namespaces_below(connection: PyCatalog, namespace: Name) -> Iterator[Name]:
     for child in connection.list_namespaces(namespace):
         yield child
         # A server that lists a namespace under itself must not cause endless recursion.
         if len(child) > len(namespace):
-            yield from _below(connection, child)
+            yield from _namespaces_below(connection, child)
 
 
-# PyIceberg's tables, opened lazily
+# opening tables lazily
 
 
 @lru_cache(maxsize=64)
@@ -235,7 +235,7 @@ def _open(catalog: Catalog, table: Name, metadata: TableMetadata, location: str)
 
 
 class _Lazy:
-    """A proxy that creates its object when an attribute is first read."""
+    """A proxy for an object that is created when one of its attributes is first read."""
 
     def __init__(self, create: Callable[[], object]) -> None:
         self.__dict__["_object"] = cache(create)

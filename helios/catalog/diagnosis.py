@@ -1,4 +1,4 @@
-"""Diagnoses failed calls of catalogs and storages: a table from symptoms in the error chain to cause and fix."""
+"""Finds the likely cause and the fix of failed calls to catalogs and storages, from symptoms in the error chain."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ class Diagnosis(NamedTuple):
     """A symptom with its likely cause and its fix.
 
     Args:
-        name: An identifier, which no message shows.
-        symptom: A regular expression, searched without regard to case in an error's message and class name.
+        name: An identifier for code and tests. Messages do not show it.
+        symptom: A regular expression that is searched in an error's class name and message, regardless of case.
         cause: The likely cause, as the end of a sentence.
         fix: The fix, in the imperative.
-        unreached: Whether the server certainly never received the request, so that another replica may be tried.
-        settings: Whether the settings are wrong, so that a retry cannot help.
+        unreached: Whether the server has certainly not received the request, so that another replica may be tried.
+        wrong_settings: Whether the settings are wrong, so that a retry cannot help.
     """
 
     name: str
@@ -24,11 +24,11 @@ class Diagnosis(NamedTuple):
     cause: str
     fix: str
     unreached: bool = False
-    settings: bool = False
+    wrong_settings: bool = False
 
 
 def _status(number: str) -> str:
-    """A pattern of an HTTP status in a message: a number that is not part of a name, an address or a port."""
+    """A pattern for an HTTP status in a message: the number must not be part of a name, an address or a port."""
     return rf"(?:(?<![\w.:/@=-])|status[ =:]|code[ =:])(?:{number})(?![\w@/-])"
 
 
@@ -64,7 +64,7 @@ DIAGNOSES = (
         "a jar is missing in the Spark session",
         "run `helios jars SCRIPT` and `helios doctor`; storage= says which jars are needed",
     ),
-    # Credentials: before the network, since an error chain may have errors of both
+    # Credentials. They come before the network, since an error chain may contain errors of both kinds
     Diagnosis(
         "no credentials",
         r"Unable to locate credentials|NoCredentialsError|Unable to load credentials from any"
@@ -73,7 +73,7 @@ DIAGNOSES = (
         r"|config profile .* could not be found",
         "no credentials were given and the default chain of the cloud has none",
         "give the keys in its storage, or set up the chain (environment variables, a profile, an instance role)",
-        settings=True,
+        wrong_settings=True,
     ),
     Diagnosis(
         "expired token",
@@ -82,7 +82,7 @@ DIAGNOSES = (
         + r"|RequestExpired|signature (is|has) expired|security token included in the request is expired",
         "its token has expired, or the server does not know it",
         "get a new one, or give `credential`, which renews tokens",
-        settings=True,
+        wrong_settings=True,
     ),
     Diagnosis(
         "clock",
@@ -98,21 +98,21 @@ DIAGNOSES = (
         r"|credential should be scoped to a valid region",
         "the bucket is in another region",
         "set region= of the storage to the bucket's region",
-        settings=True,
+        wrong_settings=True,
     ),
     Diagnosis(
         "unknown key",
         r"InvalidAccessKeyId|UnrecognizedClient|InvalidClientTokenId|access key id you provided does not exist",
         "its server does not know the access key",
         "check access_key_id, and that it belongs to this server or account",
-        settings=True,
+        wrong_settings=True,
     ),
     Diagnosis(
         "wrong session",
         r"InvalidToken\b|InvalidTokenId|security token included in the request is invalid",
         "the session token does not belong to these keys",
         "give the access key, its secret and the session token that were issued together, or leave session_token out",
-        settings=True,
+        wrong_settings=True,
     ),
     Diagnosis(
         "wrong secret",
@@ -120,28 +120,28 @@ DIAGNOSES = (
         r"|AuthenticationFailed|Server failed to authenticate the request|invalid_grant",
         "the secret does not match the key",
         "check the secret key, token or connection string of its storage",
-        settings=True,
+        wrong_settings=True,
     ),
     Diagnosis(
         "wrong scope",
         r"invalid_scope",
         "the token server does not grant the scope",
         "check `scope`",
-        settings=True,
+        wrong_settings=True,
     ),
     Diagnosis(
         "wrong client",
         r"invalid_client|OAuthError|Credentials given were invalid|unauthorized_client",
         "the token server refuses the client credentials",
         "check `credential` (client_id:secret) and `oauth2_server_uri`",
-        settings=True,
+        wrong_settings=True,
     ),
     Diagnosis(
         "unauthorized",
         r"UnauthorizedError|NotAuthorizedException|" + _status("401") + r"|Not authorized|Unauthorized",
         "its server does not know these credentials (401)",
         "check `credential` or `token`, and the keys of its storage",
-        settings=True,
+        wrong_settings=True,
     ),
     Diagnosis(
         "forbidden",
@@ -149,7 +149,7 @@ DIAGNOSES = (
         r"|AuthorizationPermissionMismatch|not authorized to perform|PermissionDenied",
         "the credentials are wrong, or may not do this (403)",
         "check the keys and their rights",
-        settings=True,
+        wrong_settings=True,
     ),
     # Missing on the server
     Diagnosis(
@@ -159,21 +159,21 @@ DIAGNOSES = (
         r"|bucket.{0,80}not found",
         "the bucket (or container) of its warehouse does not exist",
         "create it, or check the warehouse; a server other than Amazon's may need path_style=True",
-        settings=True,
+        wrong_settings=True,
     ),
     Diagnosis(
         "no warehouse",
         r"NoSuchWarehouse|warehouse .{0,80}(not found|does not exist|unknown)",
         "its server knows no such warehouse",
         "check `warehouse`",
-        settings=True,
+        wrong_settings=True,
     ),
     Diagnosis(
         "no branch",
         r"NessieReferenceNotFound|Named reference .* not found|REFERENCE_NOT_FOUND",
         "Nessie has no such branch or tag",
         "check `ref`, or create the branch",
-        settings=True,
+        wrong_settings=True,
     ),
     Diagnosis(
         "no locks",
@@ -181,7 +181,7 @@ DIAGNOSES = (
         r"|HiveTable.*lock|Error updating transaction database",
         "this metastore has no lock tables",
         "create them with Hive's schematool, or give lock=False if it supports compare-and-set (2.3.10, 4.0 and later)",
-        settings=True,
+        wrong_settings=True,
     ),
     # The network
     Diagnosis(
@@ -254,10 +254,10 @@ DIAGNOSES = (
         r"ValidationError|JSONDecodeError|" + _status("404") + r"|Not Found|RESTError|No route for request",
         "the server at its address is not a catalog of this type",
         "check the path of `uri`: it is the part before /v1",
-        settings=True,
+        wrong_settings=True,
     ),
 )
-"""The first match wins, so specific symptoms come before vague ones."""
+"""All diagnoses. The first one that matches is used, so specific symptoms come before vague ones."""
 
 
 def diagnose(error: BaseException) -> Diagnosis | None:
@@ -276,17 +276,17 @@ def diagnose(error: BaseException) -> Diagnosis | None:
 
 def evidence(error: BaseException) -> str:
     """The shortest error in the chain that shows the cause, on one line."""
-    _, shown = _diagnosed(error)
-    return brief(shown)
+    _, shortest = _diagnosed(error)
+    return brief(shortest)
 
 
 def _diagnosed(error: BaseException) -> tuple[Diagnosis | None, BaseException]:
-    """The first diagnosis that matches, and the shortest error that shows it; without a match, None and the error."""
+    """The first diagnosis that matches, and the shortest error that shows it. Without a match, None and the error."""
     errors = {f"{type(cause).__name__}: {cause}": cause for cause in chain(error)}
     for diagnosis in DIAGNOSES:
-        matching = [text for text in errors if re.search(diagnosis.symptom, text, re.IGNORECASE)]
-        if matching:
-            return diagnosis, errors[min(matching, key=len)]
+        matching_texts = [text for text in errors if re.search(diagnosis.symptom, text, re.IGNORECASE)]
+        if matching_texts:
+            return diagnosis, errors[min(matching_texts, key=len)]
     return None, error
 
 
@@ -307,7 +307,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 def brief(error: BaseException, length: int = 300) -> str:
     """An error's message on one line, with credentials in URLs masked.
 
-    The prefix of the AWS SDK, and an HTML or XML page of a server, are left out.
+    The prefix that the AWS SDK adds is left out. So is an HTML or XML page that a server has sent.
     """
     text = re.sub(r"//[^/@\s]+@", "//***@", " ".join(str(error).split()))
     text = re.sub(r"^When .+?: (?=AWS Error)|Unable to parse ExceptionName: ", "", text)

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from helios.catalog.spec import Catalog
 
 BUSY_SECONDS = 60
-"""How long a commit to a SQLite catalog waits for others. The default of 3 s is too short for several pipelines."""
+"""The seconds that a commit waits for other commits. SQLite's default of 3 s is too short for several pipelines."""
 
 
 def _default_folder(name: str, project: Path) -> str:
-    # Each catalog has its own folder: in a shared one, tables with equal names would share files.
+    # Each catalog has its own folder: in a shared folder, tables with equal names would share files.
     return str(project / STATE_FOLDER if name == "local" else project / STATE_FOLDER / "catalogs" / name)
 
 
@@ -47,7 +47,7 @@ def _memory_folder(catalog: Catalog) -> Path:
 
 
 def _settings(folder: Callable[[Catalog], Path]) -> dict[str, Callable[[Catalog], dict[str, Value]]]:
-    """The functions `spark` and `pyiceberg` for the row of a SQLite catalog."""
+    """The functions `spark` and `pyiceberg` in the row of a SQLite catalog, whose files are in the given folder."""
 
     def warehouse(catalog: Catalog) -> str:
         declared, storage = catalog.option("warehouse"), catalog.storage
@@ -80,8 +80,8 @@ def _local_warehouse(catalog: Catalog) -> str:
     return str(_LOCAL["spark"](catalog)["warehouse"])
 
 
-# The same tables that Iceberg's JdbcUtil (schema V1) and PyIceberg's SqlCatalog create.
-_TABLES = (
+# These are the tables that Iceberg's JdbcUtil (schema V1) and PyIceberg's SqlCatalog create.
+_CREATE_TABLES = (
     "CREATE TABLE IF NOT EXISTS iceberg_tables (catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) "
     "NOT NULL, table_name VARCHAR(255) NOT NULL, metadata_location VARCHAR(1000), previous_metadata_location "
     "VARCHAR(1000), iceberg_type VARCHAR(5), PRIMARY KEY (catalog_name, table_namespace, table_name))",
@@ -94,12 +94,13 @@ _TABLES = (
 def _prepare(catalog: Catalog, folder: Path) -> None:
     import sqlite3
 
-    # No driver creates the folder. If two Spark sessions create the tables at once, the second ALTER TABLE fails.
+    # The SQLite drivers do not create the folder. The tables are created here too: if two Spark sessions created them
+    # at the same time, the ALTER TABLE of the second one would fail.
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(folder / "catalog.db", timeout=BUSY_SECONDS, isolation_level=None)) as db:
             db.execute("BEGIN IMMEDIATE")
-            for statement in _TABLES:
+            for statement in _CREATE_TABLES:
                 db.execute(statement)
             db.execute("COMMIT")
     except (OSError, sqlite3.Error) as error:
@@ -111,7 +112,10 @@ def _prepare(catalog: Catalog, folder: Path) -> None:
 
 
 def _mover(folder: Callable[[Catalog], Path]) -> Mover:
-    """A function that moves several tables in one transaction, each by the conditional update that Iceberg uses."""
+    """Returns a function that replaces the metadata files of several tables in one transaction.
+
+    Each table is changed by the same conditional update that Iceberg's JDBC catalog uses.
+    """
 
     def move(catalog: Catalog, tables: Sequence[Moved], connect: Callable[[Catalog], PyCatalog]) -> bool:
         import sqlite3
@@ -120,7 +124,7 @@ def _mover(folder: Callable[[Catalog], Path]) -> Mover:
             db.execute("BEGIN IMMEDIATE")
             for table in tables:
                 row = (catalog.name, ".".join(table.namespace), table.table, table.before)
-                if db.execute(_MOVE, (table.after, table.before, *row)).rowcount != 1:
+                if db.execute(_REPLACE_METADATA, (table.after, table.before, *row)).rowcount != 1:
                     db.execute("ROLLBACK")
                     return False
             db.execute("COMMIT")
@@ -129,7 +133,7 @@ def _mover(folder: Callable[[Catalog], Path]) -> Mover:
     return move
 
 
-_MOVE = (
+_REPLACE_METADATA = (
     "UPDATE iceberg_tables SET metadata_location = ?, previous_metadata_location = ? WHERE catalog_name = ? AND "
     "table_namespace = ? AND table_name = ? AND metadata_location = ? AND (iceberg_type = 'TABLE' OR iceberg_type IS "
     "NULL)"
@@ -168,7 +172,7 @@ LOCAL = CatalogRow(
     prepare=lambda catalog: _prepare(catalog, _declared_folder(catalog)),
     database=lambda catalog: _declared_folder(catalog) / "catalog.db",
     move=_mover(_declared_folder),
-    placed=True,
+    needs_warehouse=True,
     gaps=(
         "on a cluster, every machine must see the path",
         "a namespace part with a dot is the same as two parts",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helios.catalog.keys import HTTP, Key, Setting, Value, conf
+from helios.catalog.keys import HTTP, Key, Setting, Value, as_conf
 from helios.catalog.rows import StorageRow
 from helios.errors import ConfigError
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 _HADOOP_IO = "org.apache.iceberg.hadoop.HadoopFileIO"
 _FSSPEC_IO = "pyiceberg.io.fsspec.FsspecFileIO"
-# The year 2100, in milliseconds since 1970: pyarrow requires an expiry for a token.
+# pyarrow requires an expiry time for each token. This is the year 2100, in milliseconds since 1970.
 _NEVER = "4102444800000"
 
 
 def _emulated(storage: Storage) -> bool:
-    """True if the endpoint is an emulator: only emulators use plain http. They need no credentials."""
+    """True if the endpoint is an emulator, which needs no credentials. Only emulators use plain http."""
     return str(storage.option("endpoint") or "").startswith("http://")
 
 
 def _spark(storage: Storage) -> dict[str, Value]:
     if storage.option("service_account_key"):
-        # GCSFileIO takes a token or the default chain, but no key file. Hadoop's driver takes one, per catalog.
+        # GCSFileIO takes a token or the default chain, but no key file. Hadoop's driver takes a key file per catalog.
         driver = {f"hadoop.{key}": value for key, value in _hadoop(storage, "").items()}
         return {"io-impl": _HADOOP_IO, **driver}
-    return conf(
+    return as_conf(
         {
             "io-impl": "org.apache.iceberg.gcp.gcs.GCSFileIO",
             "gcs.project-id": storage.option("project_id"),
@@ -47,7 +47,7 @@ def _pyiceberg(storage: Storage) -> dict[str, Value]:
             where=storage.origin,
             fix="check its path, or leave it out to use Google's credential chain.",
         )
-    return conf(
+    return as_conf(
         {
             # gcsfs takes a key file as its token setting, and renews tokens with it; pyarrow takes no key file.
             "py-io-impl": _FSSPEC_IO if key else "helios.catalog.clients.gcs.GcsFileIO",
@@ -70,7 +70,7 @@ def _hadoop(storage: Storage, bucket: str) -> dict[str, Value]:
         "fs.gs.auth.null.enable": True if _emulated(storage) else None,
         "fs.gs.auth.service.account.json.keyfile": key,
     }
-    return conf(settings)
+    return as_conf(settings)
 
 
 GCS = StorageRow(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from helios.catalog.keys import HTTP, Fault, Key, Setting, Settings, Value, conf, insecure
+from helios.catalog.keys import HTTP, Fault, Key, Setting, Settings, Value, as_conf, unencrypted_address
 from helios.catalog.rows import CatalogRow
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def _storage_key(catalog: Catalog, name: str) -> Setting | None:
 
 
 def _spark(catalog: Catalog) -> dict[str, Value]:
-    return conf(
+    return as_conf(
         {
             "type": "glue",
             "warehouse": catalog.option("warehouse"),
@@ -36,7 +36,7 @@ def _spark(catalog: Catalog) -> dict[str, Value]:
 
 
 def _pyiceberg(catalog: Catalog) -> dict[str, Value]:
-    return conf(
+    return as_conf(
         {
             "type": "glue",
             "warehouse": catalog.option("warehouse"),
@@ -55,7 +55,7 @@ def _pyiceberg(catalog: Catalog) -> dict[str, Value]:
 
 
 def _java(catalog: Catalog) -> dict[str, Value]:
-    return conf(
+    return as_conf(
         {
             "aws.profile": catalog.option("profile"),
             "aws.accessKeyId": _storage_key(catalog, "access_key_id"),
@@ -69,7 +69,7 @@ def _fault(settings: Settings) -> Fault | None:
     account = settings.get("catalog_id")
     if isinstance(account, str) and "${" not in account and not account.isdigit():
         return "catalog_id", f"catalog_id {account!r} is not the number of an AWS account."
-    return insecure(settings, "endpoint")
+    return unencrypted_address(settings, "endpoint")
 
 
 GLUE = CatalogRow(
@@ -88,7 +88,7 @@ GLUE = CatalogRow(
     storages=("s3",),
     fault=_fault,
     java=_java,
-    placed=True,
+    needs_warehouse=True,
     not_atomic="Glue changes one table at a time",
     client="helios.catalog.clients.glue:GlueCatalog",
     extra="glue",

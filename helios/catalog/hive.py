@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from helios.catalog.keys import Key, Setting, Value, conf
+from helios.catalog.keys import Key, Setting, Value, as_conf
 from helios.catalog.rows import CatalogRow
 from helios.catalog.storages import warehouse_of
 
@@ -17,7 +17,7 @@ def _common(catalog: Catalog) -> dict[str, Setting | None]:
 
 
 def _spark(catalog: Catalog) -> dict[str, Value]:
-    return conf(
+    return as_conf(
         {
             **_common(catalog),
             "hadoop.iceberg.engine.hive.lock-enabled": catalog.option("lock"),
@@ -29,7 +29,7 @@ def _spark(catalog: Catalog) -> dict[str, Value]:
 
 def _pyiceberg(catalog: Catalog) -> dict[str, Value]:
     # Spark's client is that of Hive 2, so PyIceberg's client must also use the type names of Hive 2.
-    return conf({**_common(catalog), "helios.hive.lock": catalog.option("lock"), "hive.hive2-compatible": "true"})
+    return as_conf({**_common(catalog), "helios.hive.lock": catalog.option("lock"), "hive.hive2-compatible": "true"})
 
 
 HIVE = CatalogRow(
@@ -48,7 +48,7 @@ HIVE = CatalogRow(
     warehouse=warehouse_of,
     components=("iceberg",),
     storages=("local", "s3", "adls", "gcs"),
-    placed=True,
+    needs_warehouse=True,
     not_atomic="a metastore changes one table at a time",
     client="helios.catalog.clients.hive:HiveCatalog",
     extra="hive",

@@ -12,7 +12,10 @@ STATE_FOLDER = ".helios"
 
 
 def find_config(start: Path) -> Path | None:
-    """The nearest helios.toml, or pyproject.toml with `[tool.helios]`, in a folder or above it; None without one."""
+    """The nearest configuration file in a folder or above it; None if there is none.
+
+    A configuration file is helios.toml, or a pyproject.toml that has a table `[tool.helios]`.
+    """
     for folder in (start, *start.parents):
         if (folder / CONFIG_FILE).is_file():
             return folder / CONFIG_FILE
@@ -24,7 +27,7 @@ def find_config(start: Path) -> Path | None:
 
 def _mentions_helios(project: Path) -> bool:
     text = project.read_bytes().decode("utf-8-sig", errors="replace")
-    # Most files only list helios as a dependency: a file without `tool.helios` or a table `tool` is not parsed.
+    # Most files only list helios as a dependency. To save time, only a file that may have the table is parsed.
     if "helios" not in text or re.search(r"""\btool["']?\s*(?:\.\s*["']?helios\b|[\]=])""", text) is None:
         return False
     import tomllib
@@ -32,12 +35,12 @@ def _mentions_helios(project: Path) -> bool:
     try:
         tool = tomllib.loads(text).get("tool")
     except tomllib.TOMLDecodeError:
-        # An invalid file with a table [tool.helios] counts: when it is loaded, the error says what is wrong.
+        # An invalid file with a table [tool.helios] is a configuration file too: its error appears when it is loaded.
         return re.search(r"^\s*\[\s*tool\s*\.\s*helios\b", text, re.MULTILINE) is not None
     return isinstance(tool, dict) and "helios" in tool
 
 
-def home(origin: Origin | None) -> Path:
+def project_folder(origin: Origin | None) -> Path:
     """The folder of a script's configuration file; the working directory if there is none."""
     script = Path(origin.file) if origin else None
     start = script.absolute().parent if script and script.is_file() else Path.cwd()

@@ -1,4 +1,4 @@
-"""Settings of catalogs and storages: their definitions and their checks."""
+"""Defines, checks and completes the settings of catalogs and storages."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Setting: TypeAlias = str | Secret | bool | tuple[str, ...]
 Pairs: TypeAlias = tuple[tuple[str, Setting], ...]
 Settings: TypeAlias = Mapping[str, object]
 Fault: TypeAlias = tuple[str | None, str]
-"""The key that is wrong (None if no single key is), and a sentence that says why."""
+"""The name of the wrong setting (None if no single one is wrong), and a sentence that says what is wrong."""
 
-# SQLAlchemy, PyIceberg and SQLite's driver cut or decode a path at these characters, each in its own way.
+# SQLAlchemy, PyIceberg and SQLite's driver each cut or decode a path in their own way at these characters.
 UNUSABLE_IN_PATHS = "?#%"
 HTTP = ("http", "https")
 _FLAGS = {"true": True, "false": False}
@@ -51,27 +51,27 @@ class Key(NamedTuple):
     default: Callable[[str, Path], str] | None = None
 
 
-def problem(keys: Iterable[Key], settings: Settings, required: bool = True) -> Fault | None:
+def settings_problem(keys: Iterable[Key], settings: Settings, final: bool = True) -> Fault | None:
     """The first problem with the settings; None if there is none.
 
     Args:
-        keys: The row's keys.
-        settings: The settings.
-        required: Whether the settings are complete and final; otherwise they may still contain `${NAME}`.
+        keys: The settings that the type of catalog or storage has.
+        settings: The given settings.
+        final: Whether the settings are complete. If not, some may be missing, and they may still contain `${NAME}`.
 
     Examples:
-        >>> problem([Key("path", "a folder")], {"pth": "/data"})
+        >>> settings_problem([Key("path", "a folder")], {"pth": "/data"})
         ('pth', "unknown key 'pth'. Did you mean 'path'?")
     """
     known = {key.name: key for key in keys}
     for name, value in settings.items():
         if name not in known:
             return name, f"unknown key {name!r}. {near_miss(name, known)}"
-        wrong = _value_problem(known[name], value, required)
-        if wrong:
-            return name, f"{name} {wrong}"
+        value_problem = _value_problem(known[name], value, final)
+        if value_problem:
+            return name, f"{name} {value_problem}"
     missing = next((key.name for key in known.values() if key.required and key.name not in settings), None)
-    return (None, f"it needs {missing}.") if required and missing else None
+    return (None, f"it needs {missing}.") if final and missing else None
 
 
 def _value_problem(key: Key, value: object, final: bool) -> str | None:
@@ -104,23 +104,25 @@ def _url_problem(text: str, schemes: tuple[str, ...]) -> str | None:
         _ = parts.port  # raises ValueError if the port is invalid
     except ValueError as error:
         return "is not a URL." if "@" in text else f"is not a URL: {error}."
-    wrong = parts.scheme not in schemes or not host
-    if user is not None or (wrong and "@" in text):
+    wrong_scheme = parts.scheme not in schemes or not host
+    if user is not None or (wrong_scheme and "@" in text):
         return "must not contain a user or a password: it would be shown. Give them in their own settings."
-    if wrong:
+    if wrong_scheme:
         return f"{text!r} is not a URL that begins with {' or '.join(f'{scheme}://' for scheme in schemes)}."
     return None
 
 
-def complete(keys: Iterable[Key], settings: Settings, name: str, here: Path, home: Callable[[], Path]) -> Pairs:
-    """Settings in the row's order, with defaults filled in, paths absolute and secrets wrapped.
+def completed_settings(
+    keys: Iterable[Key], settings: Settings, name: str, base_folder: Path, project_folder: Callable[[], Path]
+) -> Pairs:
+    """Completes settings: adds defaults, makes paths absolute, and wraps secrets. The settings are in the keys' order.
 
     Args:
-        keys: The row's keys.
-        settings: The settings, already checked.
+        keys: The settings that the type of catalog or storage has.
+        settings: The given settings, which are checked already.
         name: The catalog's name, for defaults that contain it.
-        here: The folder that relative paths start from.
-        home: Returns the project's folder; called only if a default needs it.
+        base_folder: The folder to which relative paths are relative.
+        project_folder: Returns the project's folder; called only if a default needs it.
     """
     pairs: list[tuple[str, Setting]] = []
     for key in keys:
@@ -128,32 +130,32 @@ def complete(keys: Iterable[Key], settings: Settings, name: str, here: Path, hom
         if value is None:
             if key.default is None:
                 continue
-            value = key.default(name, home())
-        pairs.append((key.name, _converted(key, value, here)))
+            value = key.default(name, project_folder())
+        pairs.append((key.name, _converted(key, value, base_folder)))
     return tuple(pairs)
 
 
-def _converted(key: Key, value: object, here: Path) -> Setting:
+def _converted(key: Key, value: object, base_folder: Path) -> Setting:
     if key.flag:
         return value if isinstance(value, bool) else _FLAGS[str(value)]
     if isinstance(value, (list, tuple)):
-        # A list of one address becomes that address, so that equal declarations are equal values.
+        # A list with one address becomes that address, so that equal declarations are equal values.
         return tuple(map(str, value)) if len(value) > 1 else str(value[0])
     if isinstance(value, Secret):
         return value
     text = str(value)
     if key.path:
-        text = os.path.abspath(here / Path(text).expanduser())
+        text = os.path.abspath(base_folder / Path(text).expanduser())
     return Secret(text) if key.secret else text
 
 
-def insecure(settings: Settings, *names: str) -> Fault | None:
-    """The problem with an `http://` address of another machine, unless `allow_http` is set.
+def unencrypted_address(settings: Settings, *names: str) -> Fault | None:
+    """The problem with an `http://` address of another machine; None if there is none, or if `allow_http` is set.
 
     Examples:
-        >>> insecure({"uri": "http://catalog:8181"}, "uri")[0]
+        >>> unencrypted_address({"uri": "http://catalog:8181"}, "uri")[0]
         'uri'
-        >>> insecure({"uri": "http://127.0.0.1:8181"}, "uri")
+        >>> unencrypted_address({"uri": "http://127.0.0.1:8181"}, "uri")
     """
     if settings.get("allow_http") in (True, "true"):
         return None
@@ -182,8 +184,8 @@ def loopback(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def conf(settings: Mapping[str, Setting | None]) -> dict[str, Value]:
-    """Settings as conf: flags become "true" or "false", lists are joined by commas, and None is left out."""
+def as_conf(settings: Mapping[str, Setting | None]) -> dict[str, Value]:
+    """Settings as texts of a conf: a flag becomes "true" or "false", a list is joined by commas, None is left out."""
     texts: dict[str, Value] = {}
     for key, value in settings.items():
         if isinstance(value, bool):

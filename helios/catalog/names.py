@@ -1,4 +1,4 @@
-"""Names of tables in their catalogs."""
+"""The names of tables and other targets, each with its catalog."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TableName:
-    """A table in its catalog.
+    """The name of a table, with the table's catalog.
 
     Examples:
         >>> from helios import Catalog
@@ -33,12 +33,12 @@ class TableName:
 
     @property
     def prefix(self) -> str:
-        """The prefix of the names of routed tables, if this name is their declared target."""
+        """The prefix of the names of the tables that a routed sink writes, if its declared target has this name."""
         return f"{self.text}_"
 
     @property
     def within(self) -> str:
-        """ "namespace.table", as the catalog's own operations take it."""
+        """The name without the catalog, "namespace.table", as the catalog's methods take it."""
         return str(Identifier((*self.namespace, self.table)))
 
     @property
@@ -54,7 +54,7 @@ class TableName:
 
 @dataclass(frozen=True)
 class OutputName(TableName):
-    """The name of a target that is not a table. Its namespace is the kind of target; its catalog stores the progress.
+    """The name of a target that is not a table. The namespace is the kind of target; the catalog stores the progress.
 
     Examples:
         >>> from helios import Catalog
@@ -69,7 +69,7 @@ class OutputName(TableName):
 
 @dataclass(frozen=True)
 class Namespace(TableName):
-    """The tables of a namespace, as one target; the field `table` is ignored.
+    """The name of all tables in a namespace as one target. The field `table` is ignored.
 
     Examples:
         >>> from helios import Catalog
@@ -92,11 +92,11 @@ class Namespace(TableName):
 
 
 def file_name(text: str, also: str = "") -> str:
-    """A table's or pipeline's name as the name of a file or folder; other characters become `_`.
+    """Makes the name of a file or folder from the name of a table or pipeline. Unsuitable characters become `_`.
 
     Args:
         text: The name.
-        also: Characters that stay, besides letters, digits and `_-.`.
+        also: Characters that are kept, in addition to letters, digits and `_-.`.
 
     Examples:
         >>> file_name("local.a.my table@b"), file_name("local.a.t@b", also="@")

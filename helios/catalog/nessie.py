@@ -1,4 +1,4 @@
-"""Project Nessie, by its own protocol: its Iceberg REST endpoint shows only one snapshot of each table."""
+"""Project Nessie, through its own protocol. Its Iceberg REST endpoint shows only one snapshot of each table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from helios.catalog.keys import HTTP, Fault, Key, Setting, Settings, Value, conf, insecure
+from helios.catalog.keys import HTTP, Fault, Key, Setting, Settings, Value, as_conf, unencrypted_address
 from helios.catalog.rows import CatalogRow, Moved
 from helios.catalog.storages import warehouse_of
 
@@ -26,7 +26,7 @@ def _api(catalog: Catalog) -> Setting:
 
 def _spark(catalog: Catalog) -> dict[str, Value]:
     token = catalog.option("token")
-    return conf(
+    return as_conf(
         {
             "type": "nessie",
             "uri": _api(catalog),
@@ -41,7 +41,7 @@ def _spark(catalog: Catalog) -> dict[str, Value]:
 
 
 def _pyiceberg(catalog: Catalog) -> dict[str, Value]:
-    return conf(
+    return as_conf(
         {
             "py-catalog-impl": "helios.catalog.clients.nessie.NessieCatalog",
             "uri": _api(catalog),
@@ -56,7 +56,7 @@ def _move(catalog: Catalog, tables: Sequence[Moved], connect: Callable[[Catalog]
     from helios.catalog.clients.nessie import NessieCatalog
 
     connection = connect(catalog)
-    assert isinstance(connection, NessieCatalog)  # since `client` of NESSIE names this class
+    assert isinstance(connection, NessieCatalog)  # the field `client` of NESSIE names this class
     return connection.move(tables)
 
 
@@ -64,7 +64,7 @@ def _fault(settings: Settings) -> Fault | None:
     ref = settings.get("ref")
     if isinstance(ref, str) and not _REF.fullmatch(ref):
         return "ref", f"ref {ref!r} is not the name of a branch or tag of Nessie."
-    return insecure(settings, "uri")
+    return unencrypted_address(settings, "uri")
 
 
 NESSIE = CatalogRow(
@@ -87,7 +87,7 @@ NESSIE = CatalogRow(
     components=("iceberg",),
     storages=("local", "s3", "adls", "gcs"),
     fault=_fault,
-    placed=True,
+    needs_warehouse=True,
     move=_move,
     client="helios.catalog.clients.nessie:NessieCatalog",
     gaps=(

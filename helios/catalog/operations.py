@@ -37,12 +37,12 @@ __all__ = [
 
 
 def namespaces(catalog: Catalog) -> list[str]:
-    """All namespaces, sorted; nested ones with dots."""
+    """The names of all namespaces, sorted. The parts of a nested namespace are joined by dots."""
     return sorted(_dotted(name) for name in reader(catalog).namespaces())
 
 
 def tables(catalog: Catalog, namespace: str) -> list[str]:
-    """The tables of a namespace as "namespace.table", sorted.
+    """The names of the tables in a namespace, in the form "namespace.table", sorted.
 
     Raises:
         NotFound: The namespace does not exist.
@@ -113,7 +113,7 @@ def create_table(
     if exists(catalog, table):
         raise already_exists
     try:
-        # The partition spec needs field ids. Only this private method gives ids to a schema of pyarrow.
+        # The partition spec needs field ids. PyIceberg adds them to a pyarrow schema only in this private method.
         columns = assign_fresh_schema_ids(client(catalog)._convert_schema_if_needed(schema))
         spec = partition_spec(table, columns, partition_by)
         ask(catalog, lambda connection: connection.create_table(name, columns, partition_spec=spec))
@@ -150,7 +150,7 @@ def drop_table(catalog: Catalog, table: str) -> None:
 
 
 def missing_table(catalog: Catalog, table: str, where: Origin) -> NotFound:
-    """The error for a missing table: it names the nearest table, or says that the namespace is missing too."""
+    """The error for a missing table. It names the nearest table, or says that the namespace is missing too."""
     name = Identifier.parse(table, where).parts
     names = reader(catalog).tables(name[:-1])
     if names is None:
@@ -165,16 +165,15 @@ def missing_table(catalog: Catalog, table: str, where: Origin) -> NotFound:
 
 def missing_namespace(catalog: Catalog, namespace: Name, where: Origin, what: str = "") -> NotFound:
     """The error for a missing namespace."""
-    shown = _dotted(namespace)
+    name = _dotted(namespace)
     if namespace[0] == catalog.name and len(namespace) > 1:
         fix = f"leave {catalog.name!r} out: names given to a catalog start with the namespace."
     elif what:  # the caller looks for a table in the namespace
         fix = f"list the tables with `helios tables {catalog.name}`."
     else:
-        fix = f'create it with .create_namespace("{shown}").'
+        fix = f'create it with .create_namespace("{name}").'
     return NotFound(
-        f"{what}namespace {shown!r} does not exist in catalog {catalog.name!r}. "
-        f"{near_miss(shown, namespaces(catalog))}",
+        f"{what}namespace {name!r} does not exist in catalog {catalog.name!r}. {near_miss(name, namespaces(catalog))}",
         where=where,
         fix=fix,
     )

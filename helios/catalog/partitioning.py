@@ -1,4 +1,4 @@
-"""The PyIceberg partition spec of declared partition fields."""
+"""Builds PyIceberg's partition spec from declared partition fields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def partition_spec(table: str, schema: Schema, fields: Sequence[PartitionField | str]) -> PartitionSpec:
-    """The PyIceberg spec of declared partition fields.
+    """The PyIceberg partition spec for declared partition fields.
 
     Args:
         table: The table's name, for messages.

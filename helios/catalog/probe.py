@@ -1,4 +1,4 @@
-"""Probes of the servers of a catalog and its storage, each with a time limit, and the credentials that they use."""
+"""Checks whether the servers of a catalog and its storage answer, and names the credentials that their clients use."""
 
 from __future__ import annotations
 
@@ -27,21 +27,24 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LOOK_SECONDS = 8.0
-"""The time limit of one probe."""
+PROBE_SECONDS = 8.0
+"""The time limit of a probe."""
 CONNECT_SECONDS = 3.0
-_SHORT_TIMEOUTS = {"s3.request-timeout": "5", "s3.retry-strategy-impl": "helios.catalog.clients.look.Once"}
+_SHORT_TIMEOUTS = {
+    "s3.request-timeout": "5",
+    "s3.retry-strategy-impl": "helios.catalog.clients.single_attempt.SingleAttempt",
+}
 _PORTS = {"http": 80, "https": 443, "thrift": 9083}
-# These do not prove wrong settings: credentials that may write a table need not be allowed to list its bucket.
-_NO_PROOF = ("forbidden", "unauthorized", "no credentials", "no catalog")
+# Diagnoses that do not prove wrong settings: credentials may be allowed to write a table, but not to list its bucket.
+_INCONCLUSIVE = ("forbidden", "unauthorized", "no credentials", "no catalog")
 
 
 class TooLong(TimeoutError):
     """A probe took longer than its limit."""
 
 
-def bounded(probe: Callable[[], T], seconds: float = LOOK_SECONDS) -> T:
-    """The result of a probe. The probe runs in a thread of its own, and is abandoned after a time limit.
+def with_time_limit(probe: Callable[[], T], seconds: float = PROBE_SECONDS) -> T:
+    """Runs a probe in a thread of its own, and returns its result. The thread is abandoned after the time limit.
 
     Raises:
         TooLong: The probe took longer.
@@ -74,16 +77,16 @@ def reach(address: str) -> None:
     parts = urlsplit(address)
     host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 443)
     if parts.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host):
-        return  # clients go through the proxy
+        return  # clients connect to the proxy, not to the server
     with socket.create_connection((host, port), CONNECT_SECONDS) as connection:
         if parts.scheme == "https":
-            # The certificate is not checked here: each client has its own certificate authorities.
+            # The certificate is not checked here, because each client has its own certificate authorities.
             context = ssl._create_unverified_context()
             context.wrap_socket(connection, server_hostname=host).close()
 
 
 def storage_addresses(storage: Storage) -> tuple[str, ...]:
-    """The addresses in a storage's settings; empty if the storage has its cloud's own address."""
+    """The addresses of a storage's servers; empty if the client knows the address of the cloud itself."""
     if storage.type == "adls":
         account = Account(storage)
         return (str(account.endpoint or f"https://{account.name}.blob.core.windows.net"),)
@@ -91,7 +94,7 @@ def storage_addresses(storage: Storage) -> tuple[str, ...]:
     return (str(endpoint),) if endpoint else ()
 
 
-def look(catalog: Catalog, place: str) -> None:
+def check_storage_access(catalog: Catalog, location: str) -> None:
     """Checks that the credentials of a catalog's storage can list a location, without writing.
 
     Raises:
@@ -99,51 +102,54 @@ def look(catalog: Catalog, place: str) -> None:
         RunError: The storage cannot be reached.
     """
     storage = storage_of(catalog)
-    if storage is None or storage.type != kind_of(place) or storage.type == "local" or vends_credentials(catalog):
+    if storage is None or storage.type != kind_of(location) or storage.type == "local" or vends_credentials(catalog):
         return
 
     def ask_storage() -> None:
         for address in storage_addresses(storage):
             reach(address)
-        _list(file_io(catalog, place), place)
+        _list_missing_folder(file_io(catalog, location), location)
 
     try:
-        bounded(ask_storage)
+        with_time_limit(ask_storage)
     except (FileNotFoundError, TooLong):
-        return  # the folder is created with the first table, and a timeout may come from a busy machine
+        return  # not a wrong setting: the first table creates the folder, and a busy machine may be slow
     except Exception as error:
         # The clients' libraries have no common base class for errors.
         diagnosis = diagnose(error)
-        if diagnosis is not None and diagnosis.name not in _NO_PROOF:
-            raise _storage_failed(catalog, place, error) from error
+        if diagnosis is not None and diagnosis.name not in _INCONCLUSIVE:
+            raise _storage_error(catalog, location, error) from error
 
 
 def vends_credentials(catalog: Catalog) -> bool:
     """True if the catalog's server vends the credentials of its storage."""
-    return CATALOGS[catalog.type].vends_credentials and not (catalog.storage and _secrets(catalog.storage))
+    return CATALOGS[catalog.type].vends_credentials and not (catalog.storage and _secret_names(catalog.storage))
 
 
-def _storage_failed(catalog: Catalog, place: str, error: BaseException) -> HeliosError:
-    """The error for a failure of a catalog's storage."""
+def _storage_error(catalog: Catalog, location: str, error: BaseException) -> HeliosError:
+    """The error for a failed access to a catalog's storage."""
     storage = storage_of(catalog)
     addresses = ", ".join(storage_addresses(storage)) if storage else ""
     at = f" at {addresses}" if addresses else ""
-    what = f"catalog {catalog.name!r}: its storage {place}{at} failed"
+    what = f"catalog {catalog.name!r}: its storage {location}{at} failed"
     return failure(catalog, what, error, storage.origin if storage else None)
 
 
-def file_io(catalog: Catalog, place: str) -> FileIO:
+def file_io(catalog: Catalog, location: str) -> FileIO:
     """PyIceberg's file access to a location, with short timeouts."""
     from pyiceberg.io import load_file_io
 
-    return load_file_io({**pyiceberg_properties(catalog), **_SHORT_TIMEOUTS}, place)
+    return load_file_io({**pyiceberg_properties(catalog), **_SHORT_TIMEOUTS}, location)
 
 
-def _list(io: FileIO, place: str) -> None:
-    """Lists a folder that does not exist. A server gives the reason why it refuses a listing, but not for a file."""
+def _list_missing_folder(io: FileIO, location: str) -> None:
+    """Lists a folder that does not exist. An error other than FileNotFoundError shows why the storage refuses access.
+
+    A folder is listed, because servers give no reason when they refuse access to a single file.
+    """
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
-    parts = urlsplit(place)
+    parts = urlsplit(location)
     if isinstance(io, PyArrowFileIO):
         from pyarrow.fs import FileSelector
 
@@ -158,11 +164,11 @@ def _list(io: FileIO, place: str) -> None:
             raise OSError(f"NoSuchBucket: {container} does not exist") from error
 
 
-# The folder of tables, if only the server knows it
+# Folders of tables, also if only the server knows them
 
 
-def place_of(catalog: Catalog) -> tuple[str, FileIO] | None:
-    """A folder with tables of a catalog, or for new ones, and file access to it; None if the server names no folder.
+def table_folder(catalog: Catalog) -> tuple[str, FileIO] | None:
+    """A folder in which a catalog has tables or creates them, and file access to it; None if the server names none.
 
     Raises:
         RunError: The catalog cannot be reached.
@@ -170,11 +176,11 @@ def place_of(catalog: Catalog) -> tuple[str, FileIO] | None:
     declared = warehouse(catalog)
     if declared is not None and not vends_credentials(catalog):
         return declared, file_io(catalog, declared)
-    return ask(catalog, lambda connection: _place_from(catalog, connection, declared))
+    return ask(catalog, lambda connection: _folder_of_tables(catalog, connection, declared))
 
 
-def _place_from(catalog: Catalog, connection: Any, declared: str | None) -> tuple[str, FileIO] | None:
-    """The folder of the first table, else the first known folder for tables, with file access."""
+def _folder_of_tables(catalog: Catalog, connection: Any, declared: str | None) -> tuple[str, FileIO] | None:
+    """The folder of the first table, or else the first folder for tables that the server names, with file access."""
     namespaces = list(connection.list_namespaces())
     for namespace in namespaces:
         for name in connection.list_tables(namespace):
@@ -182,15 +188,15 @@ def _place_from(catalog: Catalog, connection: Any, declared: str | None) -> tupl
             return table.location(), table.io
     candidates = [declared, connection.properties.get("warehouse"), connection.properties.get("default-base-location")]
     candidates += [connection.load_namespace_properties(namespace).get("location") for namespace in namespaces]
-    place = next((str(location) for location in candidates if location and kind_of(str(location))), None)
-    return (place, file_io(catalog, place)) if place else None
+    folder = next((str(candidate) for candidate in candidates if candidate and kind_of(str(candidate))), None)
+    return (folder, file_io(catalog, folder)) if folder else None
 
 
-# Credentials, never shown
+# Credentials, whose values are never shown
 
 
 def catalog_credentials(catalog: Catalog) -> str | None:
-    """The credentials that a catalog's client uses, and their origin; None if the catalog needs no login."""
+    """A text that names the credentials of a catalog's client, and their origin; None if the catalog needs no login."""
     if catalog.type == "glue":
         profile = catalog.option("profile")
         return f"profile {profile}" if profile else _shown_secrets(catalog.storage) or _aws_chain()
@@ -200,7 +206,7 @@ def catalog_credentials(catalog: Catalog) -> str | None:
 
 
 def storage_credentials(catalog: Catalog) -> str | None:
-    """The credentials that a catalog's storage uses, and their origin; None for local folders."""
+    """A text that names the credentials of a catalog's storage, and their origin; None for local folders."""
     storage = storage_of(catalog)
     if storage is None or storage.type == "local":
         return "those that the server vends" if vends_credentials(catalog) and warehouse(catalog) is None else None
@@ -210,13 +216,13 @@ def storage_credentials(catalog: Catalog) -> str | None:
     return _shown_secrets(storage) or f"{chain}{_CHAINS[storage.type]()}"
 
 
-def _secrets(declared: Catalog | Storage) -> list[str]:
+def _secret_names(declared: Catalog | Storage) -> list[str]:
     return [name for name, value in declared.options if isinstance(value, Secret) or name == "service_account_key"]
 
 
 def _shown_secrets(declared: Catalog | Storage | None) -> str | None:
     """The names of the declared secrets, and where they are declared; None if there is none."""
-    names = _secrets(declared) if declared else []
+    names = _secret_names(declared) if declared else []
     if declared is None or not names:
         return None
     where = f" at {declared.origin}" if declared.origin else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from helios.catalog.keys import HTTP, Fault, Key, Setting, Settings, Value, conf, insecure
+from helios.catalog.keys import HTTP, Fault, Key, Setting, Settings, Value, as_conf, unencrypted_address
 from helios.catalog.rows import CatalogRow
 from helios.catalog.storages import kind_of
 from helios.model.values import Secret
@@ -16,7 +16,7 @@ _DELEGATION = "header.X-Iceberg-Access-Delegation"
 
 
 def _token_uri(catalog: Catalog) -> Setting | None:
-    """The token endpoint. The default is explicit, since Spark and PyIceberg warn when they have to derive it."""
+    """The token endpoint. It is always set, since Spark and PyIceberg print a warning if they have to derive it."""
     declared = catalog.option("oauth2_server_uri")
     if declared or not catalog.option("credential"):
         return declared
@@ -36,14 +36,15 @@ def _common(catalog: Catalog) -> dict[str, Setting | None]:
 
 
 def _spark(catalog: Catalog) -> dict[str, Value]:
-    return conf(
+    return as_conf(
         {
             **_common(catalog),
-            # A client without keys asks the server for credentials; PyIceberg does so by default.
+            # Without keys, the client asks the server for credentials. PyIceberg does so by default.
             _DELEGATION: None if _has_keys(catalog) else "vended-credentials",
             "rest.client.connection-timeout-ms": "5000",
             "rest.client.socket-timeout-ms": "60000",
-            # With the default of 5, a gateway's 503 is hidden for 31 s. The run retries too, and reports the failure.
+            # By default the client retries 5 times, and hides a gateway's 503 for 31 s. The run retries too, and
+            # reports the failure.
             "rest.client.max-retries": "2",
         }
     )
@@ -54,7 +55,7 @@ def _has_keys(catalog: Catalog) -> bool:
 
 
 def _warehouse(catalog: Catalog) -> str | None:
-    """The declared warehouse if it is a URI; None for the name of a warehouse of the server."""
+    """The declared warehouse if it is a URI; None if it is only a name that the server knows."""
     declared = str(catalog.option("warehouse") or "")
     return declared if kind_of(declared) else None
 
@@ -65,7 +66,7 @@ def _fault(settings: Settings) -> Fault | None:
     for name in ("oauth2_server_uri", "scope"):
         if settings.get(name) is not None and settings.get("credential") is None:
             return name, f"{name} configures the token request, which needs credential."
-    return insecure(settings, "uri", "oauth2_server_uri")
+    return unencrypted_address(settings, "uri", "oauth2_server_uri")
 
 
 REST = CatalogRow(
@@ -80,7 +81,7 @@ REST = CatalogRow(
         Key("allow_http", "whether credentials may go unencrypted to other machines", flag=True),
     ),
     spark=_spark,
-    pyiceberg=lambda catalog: conf(_common(catalog)),
+    pyiceberg=lambda catalog: as_conf(_common(catalog)),
     warehouse=_warehouse,
     components=("iceberg",),
     storages=("local", "s3", "adls", "gcs"),

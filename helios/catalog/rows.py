@@ -1,4 +1,4 @@
-"""The types of the rows of catalogs and storages."""
+"""The classes `CatalogRow` and `StorageRow`, whose instances describe one type of catalog or storage each."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from helios.catalog.storage import Storage
 
 
-def no_fault(settings: Settings) -> Fault | None:
-    """For rows where every combination of settings is valid."""
+def no_problem(settings: Settings) -> Fault | None:
+    """Finds no problem: the `fault` of rows for which every combination of settings is valid."""
     return None
 
 
-def bucketless(uri: SplitResult, storage: Storage | None) -> str | None:
+def bucket_problem(uri: SplitResult, storage: Storage | None) -> str | None:
     """The problem with a URI that needs a bucket; None if there is none."""
     if "@" in uri.netloc:
         return "must not contain a user or a password: it would be shown"
@@ -29,7 +29,7 @@ def bucketless(uri: SplitResult, storage: Storage | None) -> str | None:
 
 
 class Moved(NamedTuple):
-    """A table whose metadata file is replaced.
+    """A change of a table in its catalog: the catalog replaces the location of the table's metadata file.
 
     Attributes:
         namespace: The parts of the table's namespace.
@@ -68,15 +68,15 @@ class CatalogRow(NamedTuple):
         fault: The problem with a combination of settings; None if there is none.
         java: Java system properties of the driver, for clients that take no other setting.
         prepare: Creates what a writer needs, such as a folder; idempotent.
-        database: The SQLite file, whose table `iceberg_tables` can be read without SQLAlchemy.
-        move: Replaces the metadata of several tables, all or none. Its last argument connects to the catalog. It
-            returns False, and moves none, if a table's metadata file is not `before`. After an error it is
-            unknown whether the tables were moved. `move` is None if the catalog cannot do this.
-        transacts: Whether the server takes a transaction of several tables, and writes their metadata itself.
+        database: The SQLite file of an embedded catalog, which can be read without SQLAlchemy.
+        move: Replaces the metadata files of several tables, all or none. Its last argument connects to the catalog. It
+            returns False, and changes no table, if the current metadata file of a table is not `before`. After an
+            error it is unknown whether the tables were changed. `move` is None if the catalog cannot do this.
+        transacts: Whether the server takes a transaction over several tables, and writes their metadata files itself.
         vends_credentials: Whether the server vends the credentials of its storage.
         not_atomic: The reason why several tables cannot change in one commit; "" if they can.
         client: The class of the PyIceberg client as "module:Class"; None for PyIceberg's own.
-        placed: Whether the catalog needs a warehouse, as a URI on its storage.
+        needs_warehouse: Whether a warehouse must be given, as a URI on the catalog's storage.
         temporary: Whether the catalog and its pipelines' checkpoints are removed when the process ends.
         extra: The extra of helios-iceberg that installs the Python client.
         gaps: Limitations, for the docs.
@@ -88,7 +88,7 @@ class CatalogRow(NamedTuple):
     warehouse: Callable[[Catalog], str | None]
     components: tuple[str, ...]
     storages: tuple[str, ...] = ()
-    fault: Callable[[Settings], Fault | None] = no_fault
+    fault: Callable[[Settings], Fault | None] = no_problem
     java: Callable[[Catalog], dict[str, Value]] = lambda catalog: {}
     prepare: Callable[[Catalog], None] | None = None
     database: Callable[[Catalog], Path] | None = None
@@ -97,7 +97,7 @@ class CatalogRow(NamedTuple):
     not_atomic: str = ""
     vends_credentials: bool = False
     client: str | None = None
-    placed: bool = False
+    needs_warehouse: bool = False
     temporary: bool = False
     extra: str | None = None
     gaps: tuple[str, ...] = ()
@@ -115,11 +115,11 @@ class StorageRow(NamedTuple):
         keys: The settings.
         spark: The Spark conf, with keys relative to the catalog's prefix.
         pyiceberg: The PyIceberg properties.
-        hadoop: The conf of Hadoop's file system for a bucket (or container@account), for checkpoints.
+        hadoop: The conf of Hadoop's file system for a bucket (or container@account), where checkpoints are kept.
         example: The form of a warehouse on the storage.
         schemes: The schemes of the storage's URIs, each with Hadoop's name for the scheme.
         no_checkpoint: The reason why Hadoop cannot keep a checkpoint at a location; None if it can.
-        misplaced: The problem with the URI of a warehouse, given the storage's settings; None if there is none.
+        warehouse_problem: The problem with the URI of a warehouse, for the storage's settings; None if there is none.
         warehouse: The default warehouse for catalogs that name none; None if there is no default.
         fault: The problem with a combination of settings; None if there is none.
         components: The jar components that the storage needs.
@@ -135,9 +135,9 @@ class StorageRow(NamedTuple):
     example: str
     schemes: Mapping[str, str]
     no_checkpoint: Callable[[Storage, str], str | None] = lambda storage, location: None
-    misplaced: Callable[[SplitResult, Storage | None], str | None] = bucketless
+    warehouse_problem: Callable[[SplitResult, Storage | None], str | None] = bucket_problem
     warehouse: Callable[[Storage], str | None] = lambda storage: None
-    fault: Callable[[Settings], Fault | None] = no_fault
+    fault: Callable[[Settings], Fault | None] = no_problem
     components: tuple[str, ...] = ()
     checkpoints: tuple[str, ...] = ()
     extra: str | None = None

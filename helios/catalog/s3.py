@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from helios.catalog.keys import HTTP, Fault, Key, Setting, Settings, Value, conf
+from helios.catalog.keys import HTTP, Fault, Key, Setting, Settings, Value, as_conf
 from helios.catalog.rows import StorageRow
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def _keys(storage: Storage, prefix: str = "s3.") -> dict[str, Setting | None]:
 
 
 def _spark(storage: Storage) -> dict[str, Value]:
-    return conf(
+    return as_conf(
         {
             "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
             "s3.endpoint": storage.option("endpoint"),
@@ -48,7 +48,7 @@ def _spark(storage: Storage) -> dict[str, Value]:
 
 def _pyiceberg(storage: Storage) -> dict[str, Value]:
     path_style = _path_style(storage)
-    return conf(
+    return as_conf(
         {
             "s3.endpoint": storage.option("endpoint"),
             "s3.region": _region(storage),
@@ -81,7 +81,7 @@ def _hadoop(storage: Storage, bucket: str) -> dict[str, Value]:
         "attempts.maximum": "3",
         "connection.establish.timeout": "5s",
     }
-    return conf({f"fs.s3a.bucket.{bucket}.{key}": value for key, value in settings.items()})
+    return as_conf({f"fs.s3a.bucket.{bucket}.{key}": value for key, value in settings.items()})
 
 
 def _fault(settings: Settings) -> Fault | None:

@@ -1,4 +1,7 @@
-"""The interface through which a `Catalog` value calls its operations, which belong to a higher layer."""
+"""The interface through which a `Catalog` value calls its operations.
+
+The operations are in a higher layer, which this layer must not import: `helios/__init__.py` provides a loader.
+"""
 
 from __future__ import annotations
 

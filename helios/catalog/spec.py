@@ -1,4 +1,4 @@
-"""Catalogs as frozen values, declared in a script or in helios.toml; they connect at the first use."""
+"""Catalogs as immutable values, declared in a script or in helios.toml. They connect at the first use."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from helios.catalog.catalogs import CATALOGS
 from helios.catalog.checks import check_warehouse, checked_properties, checked_row
-from helios.catalog.home import home
-from helios.catalog.keys import Pairs, Setting, complete
+from helios.catalog.home import project_folder
+from helios.catalog.keys import Pairs, Setting, completed_settings
 from helios.catalog.seam import operations
 from helios.catalog.storage import Storage, without_none
 from helios.errors import Origin
@@ -45,7 +45,9 @@ class Catalog:
 
     def __post_init__(self) -> None:
         row = checked_row(self)
-        options = complete(row.keys, dict(self.options), self.name, Path.cwd(), lambda: home(self.origin))
+        options = completed_settings(
+            row.keys, dict(self.options), self.name, Path.cwd(), lambda: project_folder(self.origin)
+        )
         object.__setattr__(self, "options", options)
         check_warehouse(self, row)
         object.__setattr__(self, "properties", checked_properties(self))
@@ -67,8 +69,9 @@ class Catalog:
 
         Args:
             name: The catalog's name in table names.
-            path: The folder of `catalog.db` and `warehouse/`. By default `.helios` (for another name than "local",
-                `.helios/catalogs/NAME`) beside the configuration file, or in the working directory if there is none.
+            path: The folder of `catalog.db` and `warehouse/`. By default it is `.helios` beside the configuration file,
+                or in the working directory if there is none. For another name than "local", it is
+                `.helios/catalogs/NAME` there.
             properties: Passed through to Iceberg.
             storage: The storage of a warehouse that is not in the folder.
             warehouse: The URI of that warehouse, such as "s3://bucket/lake".
@@ -234,11 +237,11 @@ class Catalog:
     # Operations, without a JVM
 
     def namespaces(self) -> list[str]:
-        """All namespaces, sorted; nested ones with dots."""
+        """The names of all namespaces, sorted. The parts of a nested namespace are joined by dots."""
         return operations().namespaces(self)
 
     def tables(self, namespace: str) -> list[str]:
-        """The tables of a namespace as "namespace.table", sorted.
+        """The names of the tables in a namespace, in the form "namespace.table", sorted.
 
         Raises:
             NotFound: The namespace does not exist.
@@ -307,5 +310,5 @@ def _pairs(properties: Mapping[str, str] | None) -> Pairs:
 
 
 def _settings(arguments: Mapping[str, Any], row: CatalogRow) -> dict[str, Any]:
-    """The arguments of a factory that are settings of the row; a setting without an argument is None."""
+    """The arguments of a factory that are settings of the row. A setting without an argument is None."""
     return {key.name: arguments.get(key.name) for key in row.keys}

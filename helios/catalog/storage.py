@@ -1,4 +1,4 @@
-"""Storages of warehouses, as values."""
+"""Storages of warehouses as immutable values, declared in a script or in helios.toml."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from helios.catalog.home import home
-from helios.catalog.keys import Pairs, Setting, complete, problem
+from helios.catalog.home import project_folder
+from helios.catalog.keys import Pairs, Setting, completed_settings, settings_problem
 from helios.catalog.storages import STORAGES
 from helios.errors import DeclarationError, Origin, near_miss
 from helios.model.values import Secret, caller
@@ -29,10 +29,12 @@ class Storage:
             raise DeclarationError(
                 f"storage type {self.type!r} is unknown. {near_miss(self.type, STORAGES)}", where=self.origin
             )
-        wrong = problem(row.keys, dict(self.options)) or row.fault(dict(self.options))
-        if wrong:
-            raise DeclarationError(f"Storage.{self.type}: {wrong[1]}", where=self.origin)
-        options = complete(row.keys, dict(self.options), self.type, Path.cwd(), lambda: home(self.origin))
+        fault = settings_problem(row.keys, dict(self.options)) or row.fault(dict(self.options))
+        if fault:
+            raise DeclarationError(f"Storage.{self.type}: {fault[1]}", where=self.origin)
+        options = completed_settings(
+            row.keys, dict(self.options), self.type, Path.cwd(), lambda: project_folder(self.origin)
+        )
         object.__setattr__(self, "options", options)
 
     def option(self, name: str) -> Setting | None:
@@ -130,7 +132,7 @@ class Storage:
 
 
 def without_none(settings: Mapping[str, Any]) -> Pairs:
-    """The arguments of a factory that are not None."""
+    """The arguments of a factory that are not None, as pairs of name and value."""
     return tuple((name, _plain(value)) for name, value in settings.items() if value is not None)
 
 

@@ -1,4 +1,4 @@
-"""The table of storage types."""
+"""The supported types of storages, and functions that find the storage of a URI."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def file_uri(path: str | Path) -> str:
-    """An absolute path as a file URI, not percent-encoded: Spark and PyIceberg both take it literally.
+    """An absolute path as a file URI. It is not percent-encoded, because Spark and PyIceberg take it literally.
 
     Examples:
         >>> file_uri("/data/my lake")
@@ -42,10 +42,10 @@ STORAGES: Mapping[str, StorageRow] = {
         keys=(Key("path", "the folder of the warehouse", required=True, path=True),),
         spark=_no_settings,
         pyiceberg=_no_settings,
-        hadoop=lambda storage, place: {},
+        hadoop=lambda storage, bucket: {},
         example="file:///folder",
         schemes={"file": "file"},
-        misplaced=_not_absolute,
+        warehouse_problem=_not_absolute,
         warehouse=lambda storage: file_uri(str(storage.option("path"))),
         gaps=("on a cluster, every machine must see the path",),
     ),
@@ -53,14 +53,14 @@ STORAGES: Mapping[str, StorageRow] = {
     "adls": ADLS,
     "gcs": GCS,
 }
-"""The row of each type of storage."""
+"""The row with all that Helios knows about each type of storage."""
 
 SPARKS_OWN_SCHEMES = ("file", "hdfs", "viewfs")
-"""Schemes of file systems that pyspark's own jars can write, and on which Spark can keep a checkpoint."""
+"""The schemes of file systems for which pyspark's own jars have a driver, so that Spark can keep checkpoints there."""
 
 
 def warehouse_of(catalog: Catalog) -> str | None:
-    """The warehouse that a catalog names, else the default warehouse of its storage; None if there is neither."""
+    """The declared warehouse of a catalog, or the default warehouse of its storage; None if there is neither."""
     declared = catalog.option("warehouse")
     if declared:
         return str(declared)
@@ -68,7 +68,7 @@ def warehouse_of(catalog: Catalog) -> str | None:
 
 
 def kind_of(uri: str) -> str | None:
-    """The type of the storage that a URI is on; None for a name that is not a URI, and for other file systems.
+    """The type of storage that a URI is on; None if the text is not a URI, or the file system is not a storage type.
 
     Examples:
         >>> kind_of("s3://bucket/lake"), kind_of("/data/lake"), kind_of("prod")
@@ -79,6 +79,6 @@ def kind_of(uri: str) -> str | None:
 
 
 def checkpoint_schemes() -> tuple[str, ...]:
-    """The schemes on which Spark can keep a checkpoint, with its own jars or those of a storage's row."""
+    """The schemes of URIs at which Spark can keep a checkpoint, with its own jars or with those of a storage."""
     of_storages = (scheme for row in STORAGES.values() for scheme in row.schemes.values())
     return tuple(dict.fromkeys((*SPARKS_OWN_SCHEMES, *of_storages)))

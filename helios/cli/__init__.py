@@ -1,4 +1,4 @@
-"""The command line. Engines, PyIceberg and rich are imported only when a command runs: `--help` needs none of them."""
+"""The command line. Spark, PyIceberg and rich are imported only when a command needs them, so `--help` is fast."""
 
 from __future__ import annotations
 

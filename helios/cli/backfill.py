@@ -72,75 +72,83 @@ def backfill(
     if where is not None and not where.strip():
         raise InputError("--where is empty.", fix="name columns of the target: --where \"day >= '2026-01-05'\".")
     ask = Ask(where=where or "", commits=commits, by=by, other=other, trusts_expired=trust_expired, rows_stay=rows_stay)
-    typed = {"where": where, "commits": commits, "by": by, "from": other, "trust_expired": trust_expired}
-    resume = options.as_typed("backfill", target, **typed, rows_stay=rows_stay, set=values, profile=profile)
-    result = _backfilled(options.load(target, profile, values), ask, resume, dry_run=dry_run)
+    given_options = {"where": where, "commits": commits, "by": by, "from": other, "trust_expired": trust_expired}
+    resume_command = options.command_line(
+        "backfill", target, **given_options, rows_stay=rows_stay, set=values, profile=profile
+    )
+    result = _run_backfill(options.load(target, profile, values), ask, resume_command, dry_run=dry_run)
     if as_json:
-        output.to_json(asdict(result))
+        output.print_json(asdict(result))
     else:
-        _print(result, resume)
+        _print(result, resume_command)
 
 
-def _backfilled(loaded: Loaded, ask: Ask, resume: str, *, dry_run: bool) -> Backfilled:
-    """Starts Spark and runs the backfill; `resume` is the command that continues a stopped one."""
+def _run_backfill(loaded: Loaded, ask: Ask, resume_command: str, *, dry_run: bool) -> Backfilled:
+    """Starts Spark and runs the backfill; `resume_command` is the command that continues a stopped one."""
     from helios.cli.launch import Launch
     from helios.cli.run import Signals
     from helios.plan import components_ahead
     from helios.plan.backfills import refuse_ask, refuse_backfill, refuse_other_source
 
-    plan = options.only_plan(loaded, "backfill")
+    plan = options.single_plan(loaded, "backfill")
     refuse_backfill(plan)
     source = None
     if ask.other is not None:
         refuse_other_source(plan)
-        source = _other(loaded, ask.other)
+        source = _replacement_source(loaded, ask.other)
         if not isinstance(source, str):
             plan = replace(plan, catalogs=tuple(dict.fromkeys((*plan.catalogs, source.catalog))))
     refuse_ask(plan, ask)
     _note_changed_steps(plan)
-    shown = progress.Lines(err=True)
-    kept = f"the slices before the running one are repaired, and stay so. Continue with the next one: {resume}"
-    signals = Signals(shown, "slice", "stopped; nothing was written.\n" if dry_run else f"stopped; {kept}\n")
-    ending = threading.Event()
+    lines = progress.Lines(err=True)
+    kept_slices = "the slices before the running one are repaired, and stay so"
+    stopped = "nothing was written." if dry_run else f"{kept_slices}. Continue with the next one: {resume_command}"
+    signals = Signals(lines, "slice", f"stopped; {stopped}\n")
+    stop_requested = threading.Event()
     components, debug = components_ahead(loaded.pipelines, loaded.context), options.settings().debug
-    session = Launch(loaded, components, shown, debug=debug).session([plan])
-    signals.install()  # again, since SparkContext has replaced the handler of SIGINT
-    signals.stop = ending.set
+    session = Launch(loaded, components, lines, debug=debug).session([plan])
+    signals.install()  # a second time, since SparkContext has replaced the handler of SIGINT
+    signals.stop = stop_requested.set
     try:
         from helios.spark.backfill.backfill import Backfill
 
-        repair = Backfill(plan, session, ask, other=source, tell=_show_slice, note=shown.note, stopping=ending.is_set)
+        repair = Backfill(
+            plan, session, ask, other=source, tell=_show_slice, note=lines.note, stopping=stop_requested.is_set
+        )
         return repair.run(dry_run=dry_run)
     finally:
         session.stop()
 
 
-def _other(loaded: Loaded, other: str) -> TableName | str:
-    """The table or folder that `--from` names; a name with a slash, or of an existing file or folder, is a folder.
+def _replacement_source(loaded: Loaded, name: str) -> TableName | str:
+    """The table or folder that `--from` names. A name with a slash, or of an existing path, means a folder.
 
     Raises:
         NotFound: Neither exists.
     """
     from helios.model.values import Identifier, caller
 
-    if "/" in other or os.path.exists(other):
-        return other
-    table = loaded.context.resolve(Identifier.parse(other), None, caller())
+    if "/" in name or os.path.exists(name):
+        return name
+    table = loaded.context.resolve(Identifier.parse(name), None, caller())
     if not table.catalog.exists(table.within):
         raise NotFound(
-            f"--from {other}: there is neither a table {table.text} nor such a folder.",
+            f"--from {name}: there is neither a table {table.text} nor such a folder.",
             fix="name a table, or write the path of a folder with a slash: ./old.",
         )
     return table
 
 
 def _note_changed_steps(plan: Plan) -> None:
-    """Notes steps that have changed since the pipeline's last run: until a restart, its batches use the old ones."""
+    """Prints a note for each step that has changed since the pipeline's last run.
+
+    The pipeline may still run with the old steps. Then its new rows are computed with the old steps until it restarts.
+    """
     from helios.plan.changed import changed
 
     difference = changed(plan)
-    steps = [change for change in difference.changes if change.part == "step"] if difference is not None else []
-    for change in steps:
+    changed_steps = [change for change in difference.changes if change.part == "step"] if difference is not None else []
+    for change in changed_steps:
         lines = "\n".join(f"  {line}" for line in change.lines)
         output.say(
             "note",
@@ -150,11 +158,11 @@ def _note_changed_steps(plan: Plan) -> None:
 
 
 def _show_slice(step: Progress) -> None:
-    done = step.done
-    repeated = f", done {done.again + 1} times, as new rows came for it" if done.again else ""
-    left = f"; about {_duration(step.seconds)} left" if step.number < step.slices else ""
-    rows = f"{counted(done.before, 'row')} replaced by {done.after:,}" if done.snapshot else "no rows changed"
-    click.echo(f"{step.number} of {step.slices}  {done.slice}: {rows}{repeated}{left}", err=True)
+    result = step.done
+    repeated = f", done {result.again + 1} times, as new rows came for it" if result.again else ""
+    time_left = f"; about {_duration(step.seconds)} left" if step.number < step.slices else ""
+    rows = f"{counted(result.before, 'row')} replaced by {result.after:,}" if result.snapshot else "no rows changed"
+    click.echo(f"{step.number} of {step.slices}  {result.slice}: {rows}{repeated}{time_left}", err=True)
 
 
 def _duration(seconds: float) -> str:
@@ -169,27 +177,27 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def _print(done: Backfilled, resume: str) -> None:
-    before, after = sum(one.before for one in done.slices), sum(one.after for one in done.slices)
-    slices, rows = counted(len(done.slices), "slice"), counted(before, "row")
-    if done.dry_run:
-        output.table(
+def _print(result: Backfilled, resume_command: str) -> None:
+    before, after = sum(part.before for part in result.slices), sum(part.after for part in result.slices)
+    slices, rows = counted(len(result.slices), "slice"), counted(before, "row")
+    if result.dry_run:
+        output.print_table(
             ("slice", "rows now", "rows after"),
-            [(one.slice, f"{one.before:,}", f"{one.after:,}") for one in done.slices],
+            [(part.slice, f"{part.before:,}", f"{part.after:,}") for part in result.slices],
             numbers=("rows now", "rows after"),
         )
-        size = f" in {done.bytes:,} bytes of files" if done.bytes is not None else ""
-        click.echo(f"{done.table}: {slices} would be written; {rows}{size} would be replaced by {after:,}.")
+        size = f" in {result.bytes:,} bytes of files" if result.bytes is not None else ""
+        click.echo(f"{result.table}: {slices} would be written; {rows}{size} would be replaced by {after:,}.")
         return
-    if done.left:
-        count = done.resumed + len(done.slices)
+    if result.left:
+        count = result.resumed + len(result.slices)
         click.echo(
-            f"{done.table}: stopped; {count:,} of {count + done.left:,} slices are repaired, and "
-            f"{counted(done.left, 'slice')} left. Continue with the next one: {resume}"
+            f"{result.table}: stopped; {count:,} of {count + result.left:,} slices are repaired, and "
+            f"{counted(result.left, 'slice')} left. Continue with the next one: {resume_command}"
         )
         return
-    earlier = f", {done.resumed:,} more before it was stopped" if done.resumed else ""
-    if not done.slices and not done.resumed:
-        click.echo(f"{done.table}: neither the table nor the source has such rows; nothing was written.")
+    earlier = f", {result.resumed:,} more before it was stopped" if result.resumed else ""
+    if not result.slices and not result.resumed:
+        click.echo(f"{result.table}: neither the table nor the source has such rows; nothing was written.")
     else:
-        click.echo(f"{done.table}: {slices} repaired{earlier}; {rows} replaced by {after:,}.")
+        click.echo(f"{result.table}: {slices} repaired{earlier}; {rows} replaced by {after:,}.")

@@ -1,4 +1,8 @@
-"""Progress of a run on a terminal: a bar while it starts, a live table of its pipelines, then the data that waits."""
+"""Shows the progress of a run on a terminal.
+
+While the run starts, it shows a bar. Then it shows a live table with a row for each pipeline. When the run has ended,
+it lists the data that still waits.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from helios.cli.progress import ENDS, WITH_MESSAGE, losses, summary, width, written
+from helios.cli.progress import END_STATES, MESSAGE_EVENTS, end_text, longest, lost_rows_text, written_text
 from helios.metrics.drain import Drain
 from helios.model.values import counted
 
@@ -23,14 +27,12 @@ if TYPE_CHECKING:
     from helios.spark.run.events import Event
 
 COLOURS = {"failed": "red", "finished": "green", "running": "cyan", "stopped": "yellow"}
-URGENT = ("failed", "waiting", "running", "started")
-"""States that are shown first if the terminal has too few lines for all pipelines."""
-AROUND = 6
-"""Lines of the terminal that are reserved for all but the rows of the table."""
-
-
-AROUND_CELL = 3
-"""Characters that rich adds to the width of a cell."""
+STATES_BY_URGENCY = ("failed", "waiting", "running", "started")
+"""The states whose rows are shown first if the terminal has too few lines for all pipelines."""
+RESERVED_LINES = 6
+"""The number of lines on the terminal that are not available for rows of the table."""
+CELL_PADDING = 3
+"""The number of characters that rich adds to the width of a cell."""
 
 
 class _Column(NamedTuple):
@@ -66,7 +68,7 @@ class _Row:
     def update(self, event: Event) -> None:
         """Updates the row after an event of the pipeline."""
         self.began = self.began if self.began is not None else time.monotonic()
-        if event.kind in ENDS:
+        if event.kind in END_STATES:
             self.state, self.ended = event.kind, time.monotonic()
         else:
             self.state = event.kind if event.kind in ("idle", "waiting") else "running"
@@ -85,17 +87,17 @@ class _Row:
             "file": figures.source_lag_files,
             "snapshot": figures.source_lag_snapshots,
         }
-        known = {what: number for what, number in amounts.items() if number is not None}
+        known = {unit: number for unit, number in amounts.items() if number is not None}
         if not known:
             return
-        self.behind = ", ".join(counted(number, what) for what, number in known.items() if number) or "no"
-        weighed = figures.source_lag_records, figures.source_lag_bytes, figures.source_lag_snapshots
-        self.drain.add(time.monotonic(), next((number for number in weighed if number is not None), 0))
+        self.behind = ", ".join(counted(number, unit) for unit, number in known.items() if number) or "no"
+        amounts_by_preference = figures.source_lag_records, figures.source_lag_bytes, figures.source_lag_snapshots
+        self.drain.add(time.monotonic(), next((number for number in amounts_by_preference if number is not None), 0))
 
     def cells(self) -> tuple[str, ...]:
-        """The texts of all `COLUMNS` but the name; "" for an unknown value."""
+        """The texts for all `COLUMNS` except the pipeline's name. The text of an unknown value is empty."""
         elapsed = (self.ended or time.monotonic()) - self.began if self.began is not None else None
-        left = self.drain.left(time.monotonic()) if self.state not in ENDS else None
+        seconds_left = self.drain.seconds_left(time.monotonic()) if self.state not in END_STATES else None
         return (
             self.state,
             "" if self.batch is None else str(self.batch),
@@ -103,7 +105,7 @@ class _Row:
             f"{self.rejected:,}" if self.rejected else "",
             "" if self.rate is None else f"{self.rate:,.0f}" if self.rate >= 10 else f"{self.rate:.1f}",
             self.behind,
-            "" if left is None else f"~{clock(left)}",
+            "" if seconds_left is None else f"~{clock(seconds_left)}",
             "" if self.snapshot is None else str(self.snapshot),
             "" if self.committed is None else f"{self.committed:%H:%M:%S}",
             "" if elapsed is None else clock(elapsed),
@@ -114,7 +116,7 @@ class Board:
     """A live table on a terminal, one row per pipeline.
 
     Args:
-        observed: The runs, which are added when they start; their metrics have the lag.
+        observed: The runs, whose metrics contain the lag. The caller adds each run when it starts.
         err: Whether to write to standard error.
     """
 
@@ -129,7 +131,7 @@ class Board:
         self._lags_read = 0.0
         self._ended = False
         self._live = Live(get_renderable=self._table, console=self._console, refresh_per_second=4)
-        self._start = _Start(self._console)
+        self._start = _StartLine(self._console)
 
     def open(self, pipelines: Sequence[str]) -> None:
         self._start.end()
@@ -139,15 +141,15 @@ class Board:
     def note(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False)
 
-    def waits(self, text: str, seconds: float | None = None) -> None:
-        self._start.waits(text, seconds)
+    def show_wait(self, text: str, seconds: float | None = None) -> None:
+        self._start.show_wait(text, seconds)
 
     def emit(self, event: Event) -> None:
-        failed = event.kind == "failed" and len(self._rows) > 1  # the others go on, perhaps for days
-        if event.message and (failed or event.kind in ("waiting", "skipped", "batch", *WITH_MESSAGE)):
+        failed = event.kind == "failed" and len(self._rows) > 1  # the other pipelines continue, perhaps for days
+        if event.message and (failed or event.kind in ("waiting", "skipped", "batch", *MESSAGE_EVENTS)):
             self.note(f"{event.pipeline}: {event.message}")
-        if losses(event):
-            self.note(f"{event.pipeline}: batch {event.batch}{losses(event)}")
+        if lost_rows_text(event):
+            self.note(f"{event.pipeline}: batch {event.batch}{lost_rows_text(event)}")
         with self._lock:
             self._rows[event.pipeline].update(event)
 
@@ -155,16 +157,16 @@ class Board:
         self._lags_read, self._ended = 0.0, True
         self.hide()
         if len(status) == 1:
-            self.note(f"{status[0]['pipeline']}  {summary(status[0])}")
+            self.note(f"{status[0]['pipeline']}  {end_text(status[0])}")
             return
         states = Counter(str(row["state"]) for row in status)
         ended = ", ".join(f"{number} {state}" for state, number in states.items())
-        self.note(f"{counted(len(status), 'pipeline')}: {ended}; {written(status)}")
+        self.note(f"{counted(len(status), 'pipeline')}: {ended}; {written_text(status)}")
         waiting = [(row["pipeline"], text) for row in status for text in row["left"]]
         if waiting:
             self.note("still waiting:")
         for name, text in waiting:
-            self.note(f"  {name.ljust(width([name for name, _ in waiting]))}  {text}")
+            self.note(f"  {name.ljust(longest([name for name, _ in waiting]))}  {text}")
 
     def hide(self) -> None:
         """Restores the terminal."""
@@ -172,7 +174,7 @@ class Board:
         self._live.stop()
 
     def _update_lags(self) -> None:
-        """Reads the lag from the metrics of the runs, at most once a second."""
+        """Updates the lag in the rows from the metrics of the runs, at most once a second."""
         if time.monotonic() - self._lags_read < 1:
             return
         self._lags_read = time.monotonic()
@@ -190,50 +192,52 @@ class Board:
         self._update_lags()
         with self._lock:
             rows = [(name, *row.cells()) for name, row in self._rows.items()]
-        shown, more = (rows, "") if self._ended else self._fitting(rows)
-        places = columns_of(rows, self._console.width)
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=more or None, caption_justify="left")
-        for place in places:
-            column = COLUMNS[place]
+        shown_rows, hidden_text = (rows, "") if self._ended else self._rows_that_fit(rows)
+        indexes = visible_columns(rows, self._console.width)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=hidden_text or None, caption_justify="left")
+        for index in indexes:
+            column = COLUMNS[index]
             table.add_column(column.name, justify="right" if column.number else "left", overflow="fold")
-        for row in shown:
+        for row in shown_rows:
             style = COLOURS.get(row[1], "")
             table.add_row(
-                *(Text(row[place], style=style if COLUMNS[place].name == "state" else "") for place in places)
+                *(Text(row[index], style=style if COLUMNS[index].name == "state" else "") for index in indexes)
             )
         return table
 
-    def _fitting(self, rows: Sequence[tuple[str, ...]]) -> tuple[Sequence[tuple[str, ...]], str]:
-        """The rows for which the terminal has lines, in the order of the script, and a text that counts the others."""
-        most = max(self._console.height - AROUND, 1)
-        if len(rows) <= most:
+    def _rows_that_fit(self, rows: Sequence[tuple[str, ...]]) -> tuple[Sequence[tuple[str, ...]], str]:
+        """The rows that fit on the terminal, in the order of the script, and a text that counts the hidden rows."""
+        max_rows = max(self._console.height - RESERVED_LINES, 1)
+        if len(rows) <= max_rows:
             return rows, ""
-        order = sorted(
-            range(len(rows)), key=lambda at: URGENT.index(rows[at][1]) if rows[at][1] in URGENT else len(URGENT)
-        )
-        others = Counter(rows[at][1] for at in order[most:])
-        more = f"and {len(rows) - most:,} more: {', '.join(f'{number} {state}' for state, number in others.items())}"
-        return [rows[at] for at in sorted(order[:most])], more
+        urgency = {state: rank for rank, state in enumerate(STATES_BY_URGENCY)}
+        order = sorted(range(len(rows)), key=lambda index: urgency.get(rows[index][1], len(urgency)))
+        hidden_states = Counter(rows[index][1] for index in order[max_rows:])
+        counts = ", ".join(f"{number} {state}" for state, number in hidden_states.items())
+        hidden_text = f"and {len(rows) - max_rows:,} more: {counts}"
+        return [rows[index] for index in sorted(order[:max_rows])], hidden_text
 
 
-def columns_of(rows: Sequence[Sequence[str]], room: int) -> list[int]:
-    """The indexes of the `COLUMNS` that are not empty and fit into the width of the terminal.
+def visible_columns(rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """The indexes of the `COLUMNS` to show: they have a value in some row, and fit into the width of the terminal.
 
     Examples:
-        >>> [COLUMNS[place].name for place in columns_of([("a.b", "running", "3", "12", *[""] * 7)], 30)]
+        >>> [COLUMNS[index].name for index in visible_columns([("a.b", "running", "3", "12", *[""] * 7)], 30)]
         ['pipeline', 'state', 'rows']
     """
-    places = [place for place in range(len(COLUMNS)) if any(row[place] for row in rows) or COLUMNS[place].priority > 90]
+    indexes = [
+        index for index in range(len(COLUMNS)) if any(row[index] for row in rows) or COLUMNS[index].priority > 90
+    ]
     widths = (
-        {place: max(len(COLUMNS[place].name), *(len(row[place]) for row in rows)) for place in places} if rows else {}
+        {index: max(len(COLUMNS[index].name), *(len(row[index]) for row in rows)) for index in indexes} if rows else {}
     )
-    while len(places) > 2 and sum(widths[place] + AROUND_CELL for place in places) > room:
-        places.remove(min(places, key=lambda place: COLUMNS[place].priority))
-    return places
+    while len(indexes) > 2 and sum(widths[index] + CELL_PADDING for index in indexes) > width:
+        indexes.remove(min(indexes, key=lambda index: COLUMNS[index].priority))
+    return indexes
 
 
-class _Start:
-    """The line shown while a run starts: what it waits for, and a bar that fills in the usual time of that wait."""
+class _StartLine:
+    """The line that is shown while a run starts: the current wait, and a bar that fills in the wait's usual time."""
 
     def __init__(self, console: Any) -> None:
         from rich.progress import Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -241,18 +245,20 @@ class _Start:
 
         class Bar(ProgressColumn):
             def render(self, task: Task) -> RenderableType:
-                usual, elapsed = task.fields["usual"], task.elapsed or 0.0
-                known = usual is not None and elapsed < usual
-                return ProgressBar(total=usual or 1, completed=elapsed if known else 0, width=20, pulse=not known)
+                usual_seconds, elapsed = task.fields["usual_seconds"], task.elapsed or 0.0
+                known = usual_seconds is not None and elapsed < usual_seconds
+                return ProgressBar(
+                    total=usual_seconds or 1, completed=elapsed if known else 0, width=20, pulse=not known
+                )
 
         text = TextColumn("{task.description}", markup=False)
         self._bars = Progress(SpinnerColumn(), Bar(), TimeElapsedColumn(), text, console=console, transient=True)
         self._shown = False
 
-    def waits(self, text: str, seconds: float | None) -> None:
+    def show_wait(self, text: str, seconds: float | None) -> None:
         for task in self._bars.tasks:
             self._bars.remove_task(task.id)
-        self._bars.add_task(text, total=None, usual=seconds)
+        self._bars.add_task(text, total=None, usual_seconds=seconds)
         if not self._shown:
             self._shown = True
             self._bars.start()
@@ -264,7 +270,7 @@ class _Start:
 
 
 def clock(seconds: float) -> str:
-    """Minutes and seconds, with hours when there are any.
+    """A duration as minutes and seconds, or as hours, minutes and seconds.
 
     Examples:
         >>> clock(65), clock(3725)

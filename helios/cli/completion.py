@@ -1,4 +1,4 @@
-"""Completion of commands, options and files in a shell: the scripts are click's own."""
+"""Installs shell completion of commands, options and files, with the scripts that click generates."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from helios.errors import InputError
 
 SHELLS = ("bash", "zsh", "fish")
 DETECTED = "detected"
-"""The value of the option without an argument: it stands for the shell in $SHELL."""
-NOTE = "# completion of helios"
-SOURCE = {
+"""The value of `--install-completion` without an argument. It stands for the shell in $SHELL."""
+COMMENT = "# completion of helios"
+SOURCE_LINES = {
     "bash": "source {file}",
     # zsh completes only once compinit has run.
     "zsh": "(( $+functions[compdef] )) || {{ autoload -Uz compinit && compinit; }}; source {file}",
@@ -24,45 +24,48 @@ SOURCE = {
 
 
 def install(command: click.Command, shell: str) -> list[Path]:
-    """Writes the completion script of a shell, and adds a line that sources it to the shell's settings.
+    """Writes the completion script of a shell, and adds a line to the shell's settings that sources the script.
 
     Args:
         command: The command `helios`.
         shell: One of `SHELLS`, or `DETECTED`.
 
     Returns:
-        The files that were written. A second call writes the script again, but no second line.
+        The files that were written. A second call writes the script again, and leaves the settings unchanged.
 
     Raises:
         InputError: The shell is not known, or a file cannot be written.
     """
     name = Path(os.environ.get("SHELL", "")).name if shell == DETECTED else shell
-    kind = get_completion_class(name) if name in SHELLS else None
-    if kind is None:
+    completion_class = get_completion_class(name) if name in SHELLS else None
+    if completion_class is None:
         raise InputError(
             f"$SHELL is {os.environ.get('SHELL')!r}, for which there is no completion.",
             fix=f"name a shell: helios --install-completion {'|'.join(SHELLS)}.",
         )
-    script, settings = _places(name)
+    script, settings = _script_and_settings(name)
     try:
         script.parent.mkdir(parents=True, exist_ok=True)
-        script.write_text(f"{kind(command, {}, 'helios', '_HELIOS_COMPLETE').source()}\n", "utf-8")
+        script.write_text(f"{completion_class(command, {}, 'helios', '_HELIOS_COMPLETE').source()}\n", "utf-8")
         if settings is None:
             return [script]
-        line = SOURCE[name].format(file=shlex.quote(str(script)))
+        line = SOURCE_LINES[name].format(file=shlex.quote(str(script)))
         text = settings.read_text("utf-8") if settings.exists() else ""
         if line in text.splitlines():
             return [script]
-        gap = "" if not text or text.endswith("\n") else "\n"
+        separator = "" if not text or text.endswith("\n") else "\n"
         with settings.open("a", encoding="utf-8") as stream:
-            stream.write(f"{gap}\n{NOTE}\n{line}\n")
+            stream.write(f"{separator}\n{COMMENT}\n{line}\n")
     except OSError as error:
         raise InputError(f"{error.filename}: {error.strerror}.", fix="make it writable, and try again.") from error
     return [script, settings]
 
 
-def _places(shell: str) -> tuple[Path, Path | None]:
-    """The file of the script, and the settings file that sources it; None for fish, which reads a whole folder."""
+def _script_and_settings(shell: str) -> tuple[Path, Path | None]:
+    """The path of the completion script, and the path of the shell's settings file.
+
+    There is no settings file for fish, which reads all scripts in its folder.
+    """
     if shell == "fish":
         root = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
         return Path(root, "fish", "completions", "helios.fish"), None

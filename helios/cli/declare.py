@@ -1,4 +1,4 @@
-"""The commands that need no JVM: `init`, `check`, `plan` and `graph`."""
+"""The commands `init`, `check`, `plan` and `graph`, which need no JVM."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from helios.cli import options, output
 from helios.cli.options import Target
 from helios.errors import CheckFailed, InputError
 
-TEMPLATE = {
+TEMPLATE_FILES = {
     "pipeline.txt": "pipeline.py",
     "test_pipeline.txt": "test_pipeline.py",
     "helios.toml": "helios.toml",
     "orders.csv": "data/orders.csv",
 }
-"""Files of the package, each with the file that `helios init` writes from it."""
-IGNORED = ".helios/"
+"""The files in the folder `template`, each with the path at which `helios init` writes its content."""
+IGNORED_FOLDER = ".helios/"
 DIFFERS = 2
 """The exit status of `helios plan --exit-code` if a plan has changed."""
 
@@ -35,19 +35,19 @@ def init(folder: Path) -> None:
     """
     from importlib import resources
 
-    existing = [name for name in TEMPLATE.values() if (folder / name).exists()]
+    existing = [name for name in TEMPLATE_FILES.values() if (folder / name).exists()]
     if existing:
         raise InputError(
             f"{folder / existing[0]} exists already; nothing was written.",
             fix="choose another folder: helios init DIR.",
         )
     try:
-        for source, name in TEMPLATE.items():
+        for source, name in TEMPLATE_FILES.items():
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(resources.files("helios.cli").joinpath("template", source).read_text("utf-8"), "utf-8")
             click.echo(f"wrote {target}")
-        if _ignore(folder / ".gitignore"):
+        if _add_to_gitignore(folder / ".gitignore"):
             click.echo(f"wrote {folder / '.gitignore'}")
     except OSError as error:
         raise InputError(
@@ -56,14 +56,14 @@ def init(folder: Path) -> None:
     click.echo(f"\nNext: helios run {folder / 'pipeline.py'} --once")
 
 
-def _ignore(file: Path) -> bool:
-    """Adds the catalog's folder to .gitignore. Returns False if .gitignore already has the folder."""
+def _add_to_gitignore(file: Path) -> bool:
+    """Adds the folder of the embedded catalog to .gitignore. Returns False if .gitignore has it already."""
     text = file.read_text("utf-8") if file.exists() else ""
-    if IGNORED in text.splitlines():
+    if IGNORED_FOLDER in text.splitlines():
         return False
-    gap = "" if not text or text.endswith("\n") else "\n"
+    separator = "" if not text or text.endswith("\n") else "\n"
     with file.open("a", encoding="utf-8") as stream:
-        stream.write(f"{gap}# the embedded catalog, its tables and its checkpoints\n{IGNORED}\n")
+        stream.write(f"{separator}# the embedded catalog, its tables and its checkpoints\n{IGNORED_FOLDER}\n")
     return True
 
 
@@ -89,17 +89,17 @@ def check(target: Target, offline: bool, values: dict[str, str], profile: str | 
     loaded = options.load(target, profile, values, offline=offline)
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context)
     problems += [] if offline else absent(plans)
-    noted = [with_notes(plan, plans) for plan in plans]
-    problems += [problem for _, problems in noted for problem in problems]
+    noted_plans = [with_notes(plan, plans) for plan in plans]
+    problems += [problem for _, problems in noted_plans for problem in problems]
     if problems:
         raise CheckFailed(problems)
-    notes = {plan.pipeline: plan.write.notes for plan, _ in noted}
+    notes = {plan.pipeline: plan.write.notes for plan, _ in noted_plans}
     names = list(notes)
     if as_json:
-        output.to_json({"pipelines": names, "problems": [], "notes": {name: list(notes[name]) for name in names}})
+        output.print_json({"pipelines": names, "problems": [], "notes": {name: list(notes[name]) for name in names}})
     else:
-        unread = " (catalogs were not read)" if offline else ""
-        click.echo(f"{target.path}: no problems{unread}: {', '.join(names)}")
+        offline_text = " (catalogs were not read)" if offline else ""
+        click.echo(f"{target.path}: no problems{offline_text}: {', '.join(names)}")
         for name in names:
             for note in notes[name]:
                 click.echo(f"note: {name}: {note}.")
@@ -125,7 +125,7 @@ def plan(
     Example:
       helios plan pipeline.py:orders
     """
-    from helios.environment.memory import shown
+    from helios.environment.memory import driver_memory_text
     from helios.plan import changed, compile_pipelines
     from helios.plan.backlog import looked_ahead
     from helios.plan.notes import with_notes
@@ -135,20 +135,20 @@ def plan(
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context)
     if problems:
         raise CheckFailed(problems)
-    noted = [with_notes(looked_ahead(compiled), plans) for compiled in plans]
-    plans = [compiled for compiled, _ in noted]
-    refused = [problem for _, problems in noted for problem in problems]
+    noted_plans = [with_notes(looked_ahead(compiled), plans) for compiled in plans]
+    plans = [compiled for compiled, _ in noted_plans]
+    refusals = [problem for _, problems in noted_plans for problem in problems]
     changes = [None if offline else changed.changed(compiled) for compiled in plans]
     if as_json:
         with_changes = zip(plans, map(changed.as_json, changes), strict=True)
-        output.to_json([{**compiled.as_json(), "changed": change} for compiled, change in with_changes])
+        output.print_json([{**compiled.as_json(), "changed": change} for compiled, change in with_changes])
     else:
         config = loaded.context.config
         common, texts = render_all(plans)
         texts = ["\n".join(filter(None, parts)) for parts in zip(texts, map(changed.as_text, changes), strict=True)]
-        spark = f"spark {config.master}: {shown(config.master, config.spark_conf)}"
-        output.paragraphs("\n\n".join(filter(None, [common, *texts, spark])))
-    for problem in refused:
+        spark = f"spark {config.master}: {driver_memory_text(config.master, config.spark_conf)}"
+        output.print_wrapped("\n\n".join(filter(None, [common, *texts, spark])))
+    for problem in refusals:
         output.say("note", f"a run is refused: {output.paragraph(problem)}", "yellow")
     if exit_code and any(change is not None and change.changes for change in changes):
         click.get_current_context().exit(DIFFERS)
@@ -156,10 +156,10 @@ def plan(
 
 @click.command()
 @options.script_argument
-@click.option("--format", "form", type=click.Choice(["mermaid", "dot"]), default="mermaid", show_default=True)
+@click.option("--format", "output_format", type=click.Choice(["mermaid", "dot"]), default="mermaid", show_default=True)
 @options.set_option
 @options.common
-def graph(target: Target, form: str, values: dict[str, str], profile: str | None) -> None:
+def graph(target: Target, output_format: str, values: dict[str, str], profile: str | None) -> None:
     """Draw the pipelines of a script.
 
     \b
@@ -170,4 +170,4 @@ def graph(target: Target, form: str, values: dict[str, str], profile: str | None
     loaded = options.load(target, profile, values, offline=True)
     from helios.cli import graph as drawing
 
-    click.echo(drawing.FORMATS[form](drawing.draw(loaded.pipelines, loaded.context)))
+    click.echo(drawing.FORMATS[output_format](drawing.draw(loaded.pipelines, loaded.context)))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from helios.cli import options, output
-from helios.cli.maintain import point
-from helios.cli.session import spark_of
-from helios.cli.tables import opened, table_argument
+from helios.cli.maintain import parse_point
+from helios.cli.session import spark_session
+from helios.cli.tables import open_table, table_argument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from helios.table.states import RowDiff, State
 
 DIFFERS = 2
-CELL = 40
-"""The largest number of characters of a value in the printed table."""
+LONGEST_CELL = 40
+"""The number of characters after which a value in the printed table is cut."""
 
 
 @click.command()
@@ -34,7 +34,9 @@ CELL = 40
     metavar="STATE",
     help="A snapshot id, a time, a branch or a tag; by default the commit before --to.",
 )
-@click.option("--to", "after", metavar="STATE", help="Likewise; by default the table as it is now.")
+@click.option(
+    "--to", "after", metavar="STATE", help="The other state, in the same forms; by default the current state."
+)
 @click.option(
     "--key", "keys", multiple=True, metavar="COLUMN", help="A column that identifies a row. Give it for each column."
 )
@@ -67,41 +69,41 @@ def diff(
     """
     from helios.table import compared_columns, states
 
-    config, old_name, table = opened(name, profile)
-    _, new_name, new_table = opened(other, profile) if other is not None else (config, old_name, table)
-    new = states.state_at(new_table, point(after) if after is not None else None)
+    config, old_name, table = open_table(name, profile)
+    _, new_name, new_table = open_table(other, profile) if other is not None else (config, old_name, table)
+    new = states.state_at(new_table, parse_point(after) if after is not None else None)
     if before is not None or other is not None:
-        old = states.state_at(table, point(before) if before is not None else None)
+        old = states.state_at(table, parse_point(before) if before is not None else None)
     elif new.branch:  # a branch is compared with the table as it is now
         old = states.state_at(table, None)
     else:
         old = states.state_before(new)
-    columns, by = compared_columns.column_changes(old, new), states.keys_between(old, new, keys)
+    columns, row_keys = compared_columns.column_changes(old, new), states.keys_between(old, new, keys)
     rows_differ = states.RowDiff()
     if not (old.same_table(new) and states.same_files(old, new)):
-        rows_differ = _compared(config, (old_name, old), (new_name, new), by, rows)
+        rows_differ = _compare_rows(config, (old_name, old), (new_name, new), row_keys, rows)
     if as_json:
-        output.to_json(_fields(old, new, columns, by, rows_differ))
+        output.print_json(_fields(old, new, columns, row_keys, rows_differ))
     else:
-        _print(old, new, columns, by, rows_differ)
+        _print(old, new, columns, row_keys, rows_differ)
     if exit_code and (columns or rows_differ.differs):
         ctx.exit(DIFFERS)
 
 
-def _compared(
+def _compare_rows(
     config: Config, old: tuple[TableName, State], new: tuple[TableName, State], keys: Sequence[str], samples: int
 ) -> RowDiff:
-    """The rows that differ, found with Spark."""
+    """Compares the rows of two states with Spark."""
     from helios.table import compared_columns
 
     old_table, before = old
     new_table, after = new
     fields = compared_columns.read_fields(before, after)
-    with spark_of(config, old_table, new_table) as spark:
+    with spark_session(config, old_table, new_table) as spark:
         from helios.spark.diff.rows import Compared, Side, compare_rows
 
-        how = Compared(columns=fields, keys=keys, same=before.same_table(after), samples=samples)
-        return compare_rows(spark, Side(old_table, before.snapshot), Side(new_table, after.snapshot), how)
+        comparison = Compared(columns=fields, keys=keys, same=before.same_table(after), samples=samples)
+        return compare_rows(spark, Side(old_table, before.snapshot), Side(new_table, after.snapshot), comparison)
 
 
 def _fields(
@@ -111,8 +113,8 @@ def _fields(
 
     return {
         **{
-            end: {"table": state.table.name, "state": state.text, "snapshot": state.snapshot}
-            for end, state in (("from", old), ("to", new))
+            side: {"table": state.table.name, "state": state.text, "snapshot": state.snapshot}
+            for side, state in (("from", old), ("to", new))
         },
         "columns": [asdict(change) for change in columns],
         "compared": compared_columns(old, new),
@@ -137,19 +139,19 @@ def _print(old: State, new: State, columns: Sequence[ColumnChange], keys: Sequen
     excluded = not_compared(old, new) if not old.same_table(new) else []
     if excluded:
         click.echo(f"rows are compared without {', '.join(excluded)}: the types differ.")
-    by = f", by {', '.join(keys)}" if keys else ""
+    by_keys = f", by {', '.join(keys)}" if keys else ""
     counts = [(rows.added, "added"), (rows.removed, "removed"), *([(rows.changed, "changed")] if keys else [])]
     if not rows.differs:
-        click.echo(f"rows: no difference{by}.")
+        click.echo(f"rows: no difference{by_keys}.")
         return
-    click.echo(f"rows: {', '.join(f'{count:,} {what}' for count, what in counts)}{by}.")
+    click.echo(f"rows: {', '.join(f'{count:,} {kind}' for count, kind in counts)}{by_keys}.")
     lines = [["+", *map(_cell, row.values())] for row in rows.sample_added]
     lines += [["-", *map(_cell, row.values())] for row in rows.sample_removed]
     lines += [["~", *(_change(before[name], after[name]) for name in after)] for before, after in rows.sample_changed]
     if lines:
         samples = [*rows.sample_added, *rows.sample_removed, *(after for _, after in rows.sample_changed)]
         click.echo()
-        output.table(("", *samples[0]), lines)
+        output.print_table(("", *samples[0]), lines)
     more = rows.added + rows.removed + rows.changed - len(lines)
     if more and lines:
         click.echo(f"\n{more:,} more; --rows N shows N of each kind.")
@@ -161,4 +163,4 @@ def _change(before: object, after: object) -> str:
 
 def _cell(value: object) -> str:
     text = "null" if value is None else str(value)
-    return text if len(text) <= CELL else f"{text[: CELL - 3]}..."
+    return text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 3]}..."

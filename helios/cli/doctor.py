@@ -1,4 +1,4 @@
-"""The commands `doctor` and `jars`: check and prepare this machine and the catalogs for a run."""
+"""The commands `doctor`, which checks this machine and the catalogs, and `jars`, which prepares this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 
 from helios.catalog.catalogs import CATALOGS
 from helios.cli import options, output
-from helios.cli.looks import Check, timed
+from helios.cli.doctor_checks import Check, run_check
 from helios.cli.options import Target
 from helios.errors import EnvironmentProblem, HeliosError, NotFound, near_miss
 
@@ -43,10 +43,10 @@ def doctor(
 ) -> None:
     """Check Java, Spark, the jars, the catalogs and the topics.
 
-    It checks the catalogs of the script, else those of helios.toml: their addresses, the credentials that are used
-    (never their values) and their namespaces. It writes a small file to each catalog's storage, reads it and deletes
-    it. For a script's Kafka sources it checks the brokers, the topics with their offsets and the schema registry, and
-    starts Spark for that. No check takes more than 10 s.
+    It checks the catalogs of the script, or without a script those of helios.toml: their addresses, the credentials
+    that are used (their values are not shown) and their namespaces. It writes a small file to each catalog's storage,
+    reads it and deletes it. For a script's Kafka sources it starts Spark, and checks the brokers, the topics with their
+    offsets and the schema registry. No check takes more than 10 s.
 
     \b
     Example:
@@ -55,18 +55,18 @@ def doctor(
     """
     loaded = options.load(target, profile, values, offline=True) if target is not None else None
     catalogs = _catalogs(loaded, profile, name)
-    checks = [_java(), *_spark(catalogs), _memory(target, profile)]
+    checks = [_check_java(), *_check_spark(catalogs), _check_memory(target, profile)]
     for catalog in catalogs:
-        checks += _catalog(catalog)
+        checks += _check_catalog(catalog)
     if loaded is not None and name is None:
-        from helios.cli.doctor_sources import look_at_sources
+        from helios.cli.doctor_sources import check_sources
 
-        checks += look_at_sources(loaded)
+        checks += check_sources(loaded)
     failed = [check for check in checks if check.ok is False]
     if as_json:
-        output.to_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
+        output.print_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
     else:
-        output.table(("check", "result", "time", "detail"), [_row(check) for check in checks], numbers=("time",))
+        output.print_table(("check", "result", "time", "detail"), [_row(check) for check in checks], numbers=("time",))
         for check in failed:
             output.say_error(output.paragraph(HeliosError(f"{check.name}: {check.detail}", fix=check.fix)))
     ctx.exit(1 if failed else 0)
@@ -87,8 +87,9 @@ def _row(check: Check) -> tuple[str, ...]:
 def jars(target: Target | None, values: dict[str, str], profile: str | None, as_json: bool) -> None:
     """Fetch the jars that a run needs, and prepare a faster start.
 
-    The jars are those of the catalogs of the script, else of helios.toml. The faster start is an archive of Java's
-    classes (some 180 MB beside the jars), made once, by a small pipeline in a temporary folder.
+    The jars are those that the catalogs of the script need, or without a script the catalogs of helios.toml. For the
+    faster start, Java's classes are stored in an archive of some 180 MB beside the jars. A small pipeline in a
+    temporary folder creates it, once.
 
     \b
     Example:
@@ -107,15 +108,15 @@ def jars(target: Target | None, values: dict[str, str], profile: str | None, as_
     paths = ensure(needed, spark_version=version, progress=say)
     class_archive.ensure(java.find_java(), version, say)
     if as_json:
-        output.to_json({"spark": version, "components": needed, "jars": [str(path) for path in paths]})
+        output.print_json({"spark": version, "components": needed, "jars": [str(path) for path in paths]})
     else:
         for path in paths:
             click.echo(path)
 
 
 def _catalogs(loaded: Loaded | None, profile: str | None, name: str | None = None) -> list[Catalog]:
-    """The catalogs that the script uses, else those of helios.toml; with a name, the declared catalog of that name."""
-    config = loaded.context.config if loaded else options.configured(profile)
+    """The catalogs of the script, or without a script those of helios.toml. A name selects one declared catalog."""
+    config = loaded.context.config if loaded else options.load_configuration(profile)
     used = options.catalogs_of(loaded) if loaded else list(config.catalogs.values())
     if name is None:
         return used
@@ -136,17 +137,17 @@ def _components(catalogs: Iterable[Catalog]) -> list[str]:
     return list(dict.fromkeys(chain.from_iterable(needed)))
 
 
-def _java() -> Check:
+def _check_java() -> Check:
     from helios.environment.java import find_java
 
     def shown(java: Java) -> str:
         notice = f" ({java.notice})" if java.notice else ""
         return f"{java.version} at {java.path}{notice}"
 
-    return timed("java", lambda: shown(find_java()))
+    return run_check("java", lambda: shown(find_java()))
 
 
-def _spark(catalogs: list[Catalog]) -> list[Check]:
+def _check_spark(catalogs: list[Catalog]) -> list[Check]:
     from helios.environment.jars import cache_folder, installed_spark, missing_components
 
     versions: list[str] = []
@@ -158,138 +159,139 @@ def _spark(catalogs: list[Catalog]) -> list[Check]:
 
     def jars() -> str:
         needed = _components(catalogs)
-        absent = missing_components(needed, spark_version=versions[0])
-        if absent:
+        missing = missing_components(needed, spark_version=versions[0])
+        if missing:
             raise EnvironmentProblem(
-                f"missing in {cache_folder(versions[0])}: {', '.join(absent)}.",
+                f"missing in {cache_folder(versions[0])}: {', '.join(missing)}.",
                 fix="run `helios jars` on a machine with network; `helios run` also fetches them.",
             )
         return f"{', '.join(needed)} in {cache_folder(versions[0])}"
 
-    spark_check = timed("spark", spark)
+    spark_check = run_check("spark", spark)
     if spark_check.ok:
-        return [spark_check, timed("jars", jars)]
+        return [spark_check, run_check("jars", jars)]
     return [spark_check, Check("jars", None, "not checked: the needed jars depend on Spark's version")]
 
 
-def _memory(target: Target | None, profile: str | None) -> Check:
+def _check_memory(target: Target | None, profile: str | None) -> Check:
     from helios.config import load
-    from helios.environment.memory import shown
+    from helios.environment.memory import driver_memory_text
 
-    def look() -> str:
-        config = load(Path(target.path), profile) if target is not None else options.configured(profile)
-        return f"{shown(config.master, config.spark_conf)}, on {config.master}"
+    def describe() -> str:
+        config = load(Path(target.path), profile) if target is not None else options.load_configuration(profile)
+        return f"{driver_memory_text(config.master, config.spark_conf)}, on {config.master}"
 
-    return timed("memory", look)
+    return run_check("memory", describe)
 
 
-def _catalog(catalog: Catalog) -> list[Check]:
+def _check_catalog(catalog: Catalog) -> list[Check]:
     from helios.catalog import probe
     from helios.catalog.connections import addresses
 
     name = f"catalog {catalog.name}"
-    reached = _addresses(name, addresses(catalog))
-    checks = [*reached, *_credentials(name, lambda: probe.catalog_credentials(catalog))]
-    failed = [check for check in reached if not check.ok]
+    address_checks = _check_addresses(name, addresses(catalog))
+    checks = [*address_checks, *_check_credentials(name, lambda: probe.catalog_credentials(catalog))]
+    unreachable = [check for check in address_checks if not check.ok]
     has_replicas = isinstance(catalog.option("uri"), tuple)
     # One reachable replica is enough.
-    if failed and (len(failed) == len(reached) or not has_replicas):
-        listed = Check(name, None, "not checked: its address does not answer")
+    if unreachable and (len(unreachable) == len(address_checks) or not has_replicas):
+        listing = Check(name, None, "not checked: its address does not answer")
     else:
         remedy = f"check the settings of [catalogs.{catalog.name}], and that its server is up."
-        listed = timed(name, lambda: _namespaces(catalog), otherwise=remedy)
-    histories = _histories(catalog) if listed.ok else []
-    return [*checks, listed, *histories, *_storage(catalog, listed=listed.ok is True)]
+        listing = run_check(name, lambda: _namespaces_text(catalog), fallback_fix=remedy)
+    histories = _check_histories(catalog) if listing.ok else []
+    return [*checks, listing, *histories, *_check_storage(catalog, server_answers=listing.ok is True)]
 
 
-def _addresses(name: str, addresses: Iterable[str]) -> list[Check]:
+def _check_addresses(name: str, addresses: Iterable[str]) -> list[Check]:
     from helios.catalog.probe import reach
 
-    def look(address: str) -> Check:
+    def check_address(address: str) -> Check:
         def connect() -> str:
             reach(address)
             return address
 
-        return timed(f"{name}: address", connect, address)
+        return run_check(f"{name}: address", connect, address)
 
-    return [look(address) for address in addresses]
+    return [check_address(address) for address in addresses]
 
 
-def _credentials(name: str, credentials: Callable[[], str | None]) -> list[Check]:
-    """The check of credentials; empty if none are needed."""
-    check = timed(f"{name}: credentials", lambda: credentials() or "")
+def _check_credentials(name: str, credentials: Callable[[], str | None]) -> list[Check]:
+    """A list with the check of the credentials. It is empty if no credentials are needed."""
+    check = run_check(f"{name}: credentials", lambda: credentials() or "")
     return [check] if check.detail else []
 
 
-def _namespaces(catalog: Catalog) -> str:
+def _namespaces_text(catalog: Catalog) -> str:
     names = catalog.namespaces()
-    shown = ", ".join([*names[:5], "..."] if len(names) > 5 else names)
+    listed = ", ".join([*names[:5], "..."] if len(names) > 5 else names)
     if len(names) > 1:
-        return f"{catalog.type}; {len(names)} namespaces: {shown}"
-    return f"{catalog.type}; {shown or 'no namespaces yet'}"
+        return f"{catalog.type}; {len(names)} namespaces: {listed}"
+    return f"{catalog.type}; {listed or 'no namespaces yet'}"
 
 
-def _histories(catalog: Catalog) -> list[Check]:
-    """One check that names the pipelines' tables with a long history; empty if there is none."""
+def _check_histories(catalog: Catalog) -> list[Check]:
+    """A list with a check that names the tables of pipelines with a long history. It is empty if there are none."""
     from helios.table.growth import growth
     from helios.table.refs import LEDGER
 
-    def look() -> str:
+    def describe() -> str:
         names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
         tables = [catalog.load(name) for name in names]
         written = [table for table in tables if any(key.startswith(LEDGER) for key in table.iceberg.properties)]
         advised = [(table.name, growth(table.iceberg).advice()) for table in written]
         return "; ".join(f"{name} has {advice}" for name, advice in advised if advice is not None)
 
-    check = timed(f"history of {catalog.name}", look)
+    check = run_check(f"history of {catalog.name}", describe)
     if check.ok is False:
         return [replace(check, ok=None, detail=f"not checked: {check.detail}")]
     return [replace(check, ok=None)] if check.detail else []
 
 
-def _storage(catalog: Catalog, *, listed: bool) -> list[Check]:
-    """The checks of a storage: writes, reads and deletes a small file in the warehouse, through PyIceberg."""
+def _check_storage(catalog: Catalog, *, server_answers: bool) -> list[Check]:
+    """Checks a storage: writes a small file in the warehouse, reads it and deletes it, through PyIceberg."""
     from helios.catalog import probe
     from helios.catalog.conf import storage_of, warehouse
 
     name = f"storage of {catalog.name}"
     if CATALOGS[catalog.type].temporary:
         return [Check(name, None, "temporary")]
-    if not listed and (warehouse(catalog) is None or probe.vends_credentials(catalog)):
+    if not server_answers and (warehouse(catalog) is None or probe.vends_credentials(catalog)):
         return [Check(name, None, "not checked: only the catalog's server knows where it is")]
     declared = storage_of(catalog)
-    checks = _addresses(name, probe.storage_addresses(declared) if declared else ())
-    checks += _credentials(name, lambda: probe.storage_credentials(catalog))
+    checks = _check_addresses(name, probe.storage_addresses(declared) if declared else ())
+    checks += _check_credentials(name, lambda: probe.storage_credentials(catalog))
     if any(check.ok is False for check in checks):
         return checks
-    places: list[tuple[str, FileIO]] = []
+    folders: list[tuple[str, FileIO]] = []
 
     def connect() -> str:
-        place = probe.place_of(catalog)
-        places.extend([place] if place else [])
+        folder = probe.table_folder(catalog)
+        folders.extend([folder] if folder else [])
         return ""
 
-    connected = timed(name, connect)  # separate, so that the time to connect does not count for the put
+    connected = run_check(name, connect)  # a separate check, so that the time of the put does not include connecting
     if not connected.ok:
         return [*checks, connected]
-    if not places:
+    if not folders:
         return [
             *checks,
             Check(name, None, "the server names no folder for tables: create a table, then run this again"),
         ]
     remedy = f"check the address, the keys and the rights of the storage of [catalogs.{catalog.name}]."
-    return [*checks, *_round_trip(name, *places[0], remedy)]
+    return [*checks, *_round_trip(name, *folders[0], remedy)]
 
 
-def _round_trip(name: str, place: str, io: FileIO, remedy: str) -> Iterable[Check]:
-    location = f"{place.rstrip('/')}/.helios-doctor-{os.urandom(8).hex()}"
+def _round_trip(name: str, folder: str, io: FileIO, remedy: str) -> Iterable[Check]:
+    location = f"{folder.rstrip('/')}/.helios-doctor-{os.urandom(8).hex()}"
     content = os.urandom(64)
 
     def put() -> str:
-        # overwrite=True skips a check whether the file exists: without rights, that check fails and gives no reason.
+        # With overwrite=True, PyIceberg does not look whether the file exists. Without rights, that look would fail
+        # without a reason.
         with io.new_output(location).create(overwrite=True) as stream:
             stream.write(content)
-        return place
+        return folder
 
     def get() -> str:
         with io.new_input(location).open() as stream:
@@ -301,8 +303,8 @@ def _round_trip(name: str, place: str, io: FileIO, remedy: str) -> Iterable[Chec
         io.delete(location)
         return "removed"
 
-    first = timed(f"{name}: put", put, place, remedy)
-    yield first
-    if first.ok:
-        yield timed(f"{name}: get", get, place, remedy)
-        yield timed(f"{name}: delete", delete, place, remedy)
+    put_check = run_check(f"{name}: put", put, folder, remedy)
+    yield put_check
+    if put_check.ok:
+        yield run_check(f"{name}: get", get, folder, remedy)
+        yield run_check(f"{name}: delete", delete, folder, remedy)

@@ -1,4 +1,4 @@
-"""The doctor's checks of the services behind a script's sources: brokers, topics, schema registries."""
+"""The checks of `helios doctor` for the services that a script's sources read: brokers, topics, schema registries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from helios.cli.looks import Check, timed
+from helios.cli.doctor_checks import Check, run_check
 from helios.errors import HeliosError
 from helios.model.flow import Source, flows
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from helios.sources.common.look import Look
 
 
-def look_at_sources(loaded: Loaded) -> list[Check]:
-    """The checks of the services of a script's sources; empty if no source has a service."""
+def check_sources(loaded: Loaded) -> list[Check]:
+    """Checks the services that a script's sources read. The list is empty if no source reads from a service."""
     from pkgutil import resolve_name
 
     from helios.sources.kinds import source_kind
@@ -25,19 +25,19 @@ def look_at_sources(loaded: Loaded) -> list[Check]:
     sources = {str(source.origin) + source.label(): source for source in declared if source_kind(source).looks}
     looks = [(source, resolve_name(str(source_kind(source).looks))(source)) for source in sources.values()]
     checks: list[Check] = []
-    pending: list[Look] = []
+    spark_looks: list[Look] = []
     jars: list[str] = []
     for source, (without_spark, with_spark) in looks:
-        done = [timed(look.name, look.what, look.where, look.remedy) for look in without_spark]
-        checks += done
-        needed = [check for check, look in zip(done, without_spark, strict=True) if look.needed]
+        results = [run_check(look.name, look.what, look.where, look.remedy) for look in without_spark]
+        checks += results
+        needed = [check for check, look in zip(results, without_spark, strict=True) if look.needed]
         if needed and not any(check.ok for check in needed):
             checks += [Check(look.name, None, f"not checked: {needed[0].name} does not answer") for look in with_spark]
         else:
-            pending += with_spark
+            spark_looks += with_spark
             jars += _jars(source)
-    if pending:
-        checks += _with_spark(loaded, pending, jars)
+    if spark_looks:
+        checks += _with_spark(loaded, spark_looks, jars)
     return checks
 
 
@@ -48,7 +48,7 @@ def _jars(source: Source) -> Iterable[str]:
 
 
 def _with_spark(loaded: Loaded, looks: list[Look], jars: list[str]) -> list[Check]:
-    """The results of the checks that need a JVM, since they use Kafka's Java clients."""
+    """Makes the checks that need a JVM, because they use Kafka's Java clients."""
     from helios.spark.session import session
 
     config = replace(loaded.context.config, master="local[1]")
@@ -57,6 +57,6 @@ def _with_spark(loaded: Loaded, looks: list[Look], jars: list[str]) -> list[Chec
     except HeliosError as error:
         return [Check(look.name, False, error.what, fix=error.fix) for look in looks]
     try:
-        return [timed(look.name, look.what, look.where, look.remedy) for look in looks]
+        return [run_check(look.name, look.what, look.where, look.remedy) for look in looks]
     finally:
         spark.stop()

@@ -1,4 +1,4 @@
-"""The command `explain`: what a code or the text of an error means, from the page of errors in the documentation."""
+"""The command `explain`: looks up the code or the text of an error in the documentation's page of errors."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Family:
 
     Attributes:
         error: The class of the errors; its docstring says what they mean.
-        retry: Whether a retry helps: the end of a sentence that begins with "running it again".
-        sections: Sections of docs/troubleshooting.md with errors of this code.
+        retry: A phrase that says whether a retry helps. It completes the sentence "running it again ...".
+        sections: The sections of docs/troubleshooting.md that list errors of this code.
     """
 
     error: type[HeliosError]
@@ -60,11 +60,11 @@ FAMILIES = (
 
 @dataclass(frozen=True)
 class Entry:
-    """A row of the page of errors.
+    """A row in the tables of the page of errors.
 
     Attributes:
-        section: The section of the page.
-        says: Parts of the error's text; `...` stands for names and numbers.
+        section: The heading of the table's section.
+        says: Parts of the error's text. In them, `...` stands for names and numbers.
         cause: The cause of the error.
         remedy: How to repair it.
     """
@@ -108,14 +108,14 @@ def _entries(text: str) -> Iterator[Entry]:
 
 
 def _plain(markdown: str) -> str:
-    """A cell of the page as a terminal shows it: the texts of links, and no escapes."""
+    """The text of a Markdown cell for a terminal: links become their text, and escaped characters plain ones."""
     return re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", markdown).replace("\\|", "|")
 
 
 @click.command()
-@click.argument("what", metavar="[CODE|TEXT]", required=False)
+@click.argument("code_or_text", metavar="[CODE|TEXT]", required=False)
 @options.json_option
-def explain(what: str | None, as_json: bool) -> None:
+def explain(code_or_text: str | None, as_json: bool) -> None:
     """Explain an error by its code or its text.
 
     Without an argument, list the codes. TEXT is an error as it was printed,
@@ -126,46 +126,50 @@ def explain(what: str | None, as_json: bool) -> None:
       helios explain H106
       helios explain "another driver is running on checkpoint"
     """
-    if what is None:
+    if code_or_text is None:
         _list(as_json)
         return
-    family = next((f for f in FAMILIES if what.upper() in {f.code, f.error.__name__.upper()}), None)
-    found = entries_of(family, what)
+    family = next((f for f in FAMILIES if code_or_text.upper() in {f.code, f.error.__name__.upper()}), None)
+    matching_entries = entries_of(family, code_or_text)
     if as_json:
-        output.to_json({"code": family.code if family else None, "entries": [vars(entry) for entry in found]})
+        output.print_json(
+            {"code": family.code if family else None, "entries": [vars(entry) for entry in matching_entries]}
+        )
         return
     if family is not None:
         click.echo(f"{family.code}, {family.error.__name__}: {family.meaning}")
         click.echo(f"exit status {family.error.exit_status}; running it again {family.retry}.")
-    for number, entry in enumerate(found):
+    for number, entry in enumerate(matching_entries):
         click.echo(f"{chr(10) if family or number else ''}{' / '.join(entry.says)}")
         for title, text in (("cause", entry.cause), ("remedy", entry.remedy)):
             click.echo(click.wrap_text(text, 100, f"  {title:<8}", " " * 10))
 
 
-def entries_of(family: Family | None, what: str) -> list[Entry]:
-    """The rows of a family of errors; without a family, the rows that match the text of an error.
+def entries_of(family: Family | None, code_or_text: str) -> list[Entry]:
+    """The rows for a family of errors. Without a family, these are the rows that match the text of an error.
 
     Raises:
         NotFound: No row matches the text.
     """
     if family is not None:
         return [entry for entry in entries() if entry.section in family.sections]
-    text = " ".join(what.split())
-    found = [entry for entry in entries() if entry.matches(text)]
-    # The text may also be a few words of an error.
-    found = found or [entry for entry in entries() if any(text.lower() in part.lower() for part in entry.says)]
-    if not found:
+    text = " ".join(code_or_text.split())
+    matching_entries = [entry for entry in entries() if entry.matches(text)]
+    # If no row matches the whole text, it may be a few words from an error.
+    matching_entries = matching_entries or [
+        entry for entry in entries() if any(text.lower() in part.lower() for part in entry.says)
+    ]
+    if not matching_entries:
         raise NotFound(
-            f"no known error matches {text!r}. {near_miss(what.upper(), [f.code for f in FAMILIES])}",
+            f"no known error matches {text!r}. {near_miss(code_or_text.upper(), [f.code for f in FAMILIES])}",
             fix="give the code in brackets, or the words of the error without names and numbers.",
         )
-    return found
+    return matching_entries
 
 
 def _list(as_json: bool) -> None:
     rows = [(f.code, f.error.__name__, f.error.exit_status, f.meaning) for f in FAMILIES]
     if as_json:
-        output.to_json([dict(zip(("code", "error", "exit_status", "meaning"), row, strict=True)) for row in rows])
+        output.print_json([dict(zip(("code", "error", "exit_status", "meaning"), row, strict=True)) for row in rows])
         return
-    output.table(("CODE", "ERROR", "EXIT STATUS", "MEANING"), [[str(cell) for cell in row] for row in rows])
+    output.print_table(("CODE", "ERROR", "EXIT STATUS", "MEANING"), [[str(cell) for cell in row] for row in rows])

@@ -20,8 +20,8 @@ LONGEST_LABEL = 100
 
 
 @dataclass(frozen=True)
-class Box:
-    """A box of the graph; `kind` is source, step or sink, and `pipelines` are the indexes of its pipelines."""
+class Node:
+    """A node of the graph. `kind` is source, step or sink; `pipelines` has the indexes of the node's pipelines."""
 
     id: str
     kind: str
@@ -31,7 +31,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Edge:
-    """An arrow; a dashed arrow links the sink of a table with a source of the same table."""
+    """An arrow from one node to another. A dashed arrow links the sink of a table with a source of the same table."""
 
     start: str
     end: str
@@ -41,13 +41,13 @@ class Edge:
 
 @dataclass
 class Graph:
-    """Boxes and arrows; equal arrows are drawn once."""
+    """The nodes, and the arrows between them. Equal arrows are drawn once."""
 
-    nodes: list[Box] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
 
     def add(self, kind: str, label: str) -> str:
-        self.nodes.append(Box(f"n{len(self.nodes)}", kind, label))
+        self.nodes.append(Node(f"n{len(self.nodes)}", kind, label))
         return self.nodes[-1].id
 
     def connect(self, start: str, end: str, label: str = "", *, dashed: bool = False) -> None:
@@ -67,48 +67,50 @@ def draw(pipelines: Sequence[Pipeline], context: Context) -> Graph:
 
 
 class _Drawing:
+    """Draws one pipeline after the other into a graph. Nodes are referred to by their ids."""
+
     def __init__(self, context: Context) -> None:
         self.graph = Graph()
         self.context = context
         self.index = 0  # of the pipeline that is being drawn
-        self.sources: list[tuple[Source, str]] = []  # sources with their boxes
-        self.steps: dict[tuple[str, int], str] = {}  # the box of each step, by the box before it and the id of the step
-        self.read: list[tuple[str, str]] = []  # names of tables with the boxes of their sources
-        self.written: list[tuple[str, str]] = []  # names of tables with the boxes of their sinks
+        self.sources: list[tuple[Source, str]] = []  # the drawn sources, each with its node
+        self.steps: dict[tuple[str, int], str] = {}  # each step's node, by the node before it and the id of the step
+        self.read_tables: list[tuple[str, str]] = []  # names of tables, each with the node of a source
+        self.written_tables: list[tuple[str, str]] = []  # names of tables, each with the node of a sink
 
     def pipeline(self, pipeline: Pipeline) -> None:
         label = pipeline.sink.label() + (f"\n{pipeline.name}" if pipeline.name else "")
         end = self.flow(pipeline.stream)
-        sink = self.own(self.graph.add("sink", label))
+        sink = self.add_pipeline(self.graph.add("sink", label))
         self.graph.connect(end, sink)
         if (target := pipeline.sink.iceberg) is not None:
-            self.written.append((self.table(target.table, target.catalog, target.origin), sink))
+            self.written_tables.append((self.table(target.table, target.catalog, target.origin), sink))
 
     def flow(self, flow: Flow) -> str:
-        """Draws a flow and returns its last box."""
+        """Draws a flow, and returns its last node."""
         last = self.source(flow.source)
         for step in flow.steps:
             last = self.step(last, step)
         return last
 
     def source(self, source: Source) -> str:
-        for known, node in self.sources:
-            if known is source or (known.comparable and known == source):
-                return self.own(node)
-        node = self.own(self.graph.add("source", source.label()))
+        for drawn_source, node in self.sources:
+            if drawn_source is source or (drawn_source.comparable and drawn_source == source):
+                return self.add_pipeline(node)
+        node = self.add_pipeline(self.graph.add("source", source.label()))
         self.sources.append((source, node))
         if source.reference is not None:
-            self.read.append((self.table(*source.reference, source.origin), node))
+            self.read_tables.append((self.table(*source.reference, source.origin), node))
         return node
 
     def step(self, before: str, step: Step) -> str:
-        # If several pipelines have the same step after the same box, they share a stream.
+        # If several pipelines have the same step object after the same node, they share a stream.
         key = (before, id(step))
         if key not in self.steps:
             from helios.steps.join import Join
             from helios.steps.union import Union
 
-            label = " ".join(step.text().split())  # SQL of several lines on one line
+            label = " ".join(step.text().split())  # put SQL with several lines on one line
             if isinstance(step, Join):
                 label = step.short
             elif isinstance(step, Union):
@@ -117,10 +119,10 @@ class _Drawing:
             self.graph.connect(before, node)
             if isinstance(step, (Join, Union)):
                 self.graph.connect(self.flow(step.other), node, "right" if isinstance(step, Join) else "")
-        return self.own(self.steps[key])
+        return self.add_pipeline(self.steps[key])
 
-    def own(self, node: str) -> str:
-        """Adds the current pipeline to the pipelines of a box."""
+    def add_pipeline(self, node: str) -> str:
+        """Adds the current pipeline to the pipelines that share a node."""
         indexes = self.graph.nodes[int(node[1:])].pipelines
         if self.index not in indexes:
             indexes.append(self.index)
@@ -130,11 +132,12 @@ class _Drawing:
         try:
             return self.context.resolve(name, catalog, where).text
         except NotFound:
-            return str(name)  # drawn all the same: `helios check` refuses the name
+            return str(name)  # the graph shows the unknown name, which `helios check` refuses
 
     def link_tables(self) -> None:
-        for table, sink in self.written:
-            for name, source in self.read:
+        """Draws a dashed arrow from each sink to the sources that read its table, or a table of its mirror."""
+        for table, sink in self.written_tables:
+            for name, source in self.read_tables:
                 of_mirror = table.endswith(".*") and name.startswith(table.removesuffix("*"))
                 if name == table or of_mirror:
                     self.graph.connect(sink, source, dashed=True)

@@ -1,4 +1,4 @@
-"""The command `history`: a table's commits, what each batch read, and how the steps changed."""
+"""The command `history`: shows a table's commits, what each batch read, and how the steps changed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from helios.cli import options, output
-from helios.cli.tables import opened, table_argument
+from helios.cli.tables import open_table, table_argument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,22 +35,24 @@ def history(name: str, last: int, profile: str | None, as_json: bool) -> None:
     from helios.table.commits import NOT_WRITTEN, commits, expired_before, never_written
     from helios.table.readers import warehouses
 
-    config, _, table = opened(name, profile)
+    config, _, table = open_table(name, profile)
     newest_first = commits(table, warehouses(config.catalogs.values()))
-    shown = newest_first[:last]
+    shown_commits = newest_first[:last]
     changes: dict[int, list[str]] = {}
-    for number, commit in enumerate(shown, start=1):
+    for number, commit in enumerate(shown_commits, start=1):
         changed = _changed_steps(commit, newest_first[number:])
         if changed is not None:
             changes[commit.snapshot] = changed
     if as_json:
-        output.to_json([{**fields(commit), "steps_changed": changes.get(commit.snapshot)} for commit in shown])
-    elif not shown:
+        output.print_json(
+            [{**fields(commit), "steps_changed": changes.get(commit.snapshot)} for commit in shown_commits]
+        )
+    elif not shown_commits:
         click.echo(f"table {table.name} has no commits.", err=True)
     else:
         columns = ("snapshot", "committed", "operation", "pipeline", "batch", "added", "removed", "read")
-        output.table(columns, [_row(commit) for commit in shown], numbers=("added", "removed"))
-        for commit in shown:
+        output.print_table(columns, [_row(commit) for commit in shown_commits], numbers=("added", "removed"))
+        for commit in shown_commits:
             if commit.snapshot in changes:
                 version = f"helios {commit.version}"
                 click.echo(f"\n{commit.pipeline} has other steps from snapshot {commit.snapshot} on ({version}):")
@@ -59,12 +61,12 @@ def history(name: str, last: int, profile: str | None, as_json: bool) -> None:
         if never_written(newest_first, table):
             output.say("note", NOT_WRITTEN, "yellow")
         oldest = expired_before(table)
-        if len(shown) == len(newest_first) and oldest is not None:
+        if len(shown_commits) == len(newest_first) and oldest is not None:
             click.echo(f"\nBefore {oldest:%Y-%m-%d %H:%M:%S} UTC: expired.")
 
 
 def _row(commit: Commit) -> tuple[object, ...]:
-    """A commit in the printed table."""
+    """The row of a commit in the printed table."""
     return (
         commit.snapshot,
         f"{commit.committed:%Y-%m-%d %H:%M:%S} UTC",
@@ -73,7 +75,7 @@ def _row(commit: Commit) -> tuple[object, ...]:
         commit.batch if commit.batch is not None else "",
         _row_count(commit, commit.added),
         _row_count(commit, commit.removed),
-        f"(moved {commit.moved:,} rows)" if commit.moved else "; ".join(_read(commit)),
+        f"(moved {commit.moved:,} rows)" if commit.moved else "; ".join(_spans_read(commit)),
     )
 
 
@@ -82,25 +84,25 @@ def _row_count(commit: Commit, rows: int) -> str:
     return f"{'' if commit.exact else '~'}{rows:,}"
 
 
-def _read(commit: Commit) -> list[str]:
+def _spans_read(commit: Commit) -> list[str]:
     """The span that a commit read from each source, as text."""
     texts = zip(commit.reads, commit.read_texts, strict=True)
     return [f"{entry.source}: {text}" if text else entry.source for entry, text in texts]
 
 
 def _changed_steps(commit: Commit, older: Sequence[Commit]) -> list[str] | None:
-    """How the steps differ, line by line, from those of the pipeline's previous commit; None if they are the same."""
-    before = next((other for other in older if other.pipeline == commit.pipeline), None)
-    if commit.pipeline is None or before is None or before.steps == commit.steps:
+    """The lines in which the steps differ from those of the pipeline's previous commit; None if they are the same."""
+    previous = next((other for other in older if other.pipeline == commit.pipeline), None)
+    if commit.pipeline is None or previous is None or previous.steps == commit.steps:
         return None
-    if commit.plan is None or before.plan is None:
+    if commit.plan is None or previous.plan is None:
         return ["(the steps are unknown: no checkpoint still has the plan)"]
-    lines = ndiff(before.plan.plan["steps"], commit.plan.plan["steps"])
+    lines = ndiff(previous.plan.plan["steps"], commit.plan.plan["steps"])
     return [line for line in lines if not line.startswith("?")]
 
 
 def fields(commit: Commit) -> dict[str, Any]:
-    """A commit in the JSON output."""
+    """The fields of a commit in the JSON output."""
     return {
         "snapshot": commit.snapshot,
         "committed": commit.committed.isoformat(),

@@ -1,4 +1,4 @@
-"""The Spark session of a script, which starts while its pipelines are compiled."""
+"""Starts the Spark session of a script in the background, while the script's pipelines are compiled."""
 
 from __future__ import annotations
 
@@ -16,16 +16,23 @@ if TYPE_CHECKING:
     from helios.plan import Plan
 
 SPARK_SECONDS = 6.0
-"""The usual time in which Spark starts with the class archive."""
+"""The usual time that Spark takes to start with the class archive."""
 
 
 class Launch:
-    """Starts a Spark session in a thread of its own."""
+    """Starts a Spark session in a thread of its own.
 
-    def __init__(self, loaded: Loaded, components: Sequence[str], shown: Progress, *, debug: bool) -> None:
+    Args:
+        loaded: The script.
+        components: The jar components that the session needs.
+        display: The progress that shows what the start waits for.
+        debug: Whether to show Java's tracebacks too.
+    """
+
+    def __init__(self, loaded: Loaded, components: Sequence[str], display: Progress, *, debug: bool) -> None:
         self._loaded = loaded
         self._components = components
-        self._shown = shown
+        self._display = display
         self._debug = debug
         self._session: SparkSession | None = None
         self._error: BaseException | None = None
@@ -47,7 +54,7 @@ class Launch:
         with self._lock:
             self._compiling = False
             for text, seconds in self._held_back:
-                self._shown.waits(text, seconds)
+                self._display.show_wait(text, seconds)
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -79,12 +86,15 @@ class Launch:
         if text == class_archive.PREPARING:
             self._show_wait(text, class_archive.USUAL_SECONDS)
         else:
-            self._shown.note(text)
+            self._display.note(text)
 
     def _show_wait(self, text: str, seconds: float | None = None) -> None:
-        """Shows what the start waits for; held back until the pipelines have compiled, as they may have problems."""
+        """Shows what the start waits for.
+
+        The text is held back until the pipelines have compiled: if they have problems, only the problems are shown.
+        """
         with self._lock:
             if self._compiling:
                 self._held_back.append((text, seconds))
             else:
-                self._shown.waits(text, seconds)
+                self._display.show_wait(text, seconds)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from helios.cli import options, output
-from helios.cli.session import spark_of
-from helios.cli.tables import opened, table_argument
+from helios.cli.session import spark_session
+from helios.cli.tables import open_table, table_argument
 from helios.errors import EngineNeeded, RunError
 from helios.model.values import counted
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 EXPIRE_AGE = "7d"
 ORPHAN_AGE = "3d"
-DELETED = ("data file", "delete file", "manifest", "manifest list")
+DELETED_KINDS = ("data file", "delete file", "manifest", "manifest list")
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 snapshot_option = click.option(
@@ -72,19 +72,19 @@ def expire(
     from helios.table.maintenance import planned_among
     from helios.table.readers import warehouses
 
-    config, table_name, table = opened(name, profile)
+    config, table_name, table = open_table(name, profile)
     age = older_than or (None if retain_last is not None else EXPIRE_AGE)
     plan = planned_among(table, age, retain_last, readers, warehouses(config.catalogs.values()))
-    done: dict[str, Any] = {}
+    counts: dict[str, Any] = {}
     if plan.snapshots and not dry_run:
-        with spark_of(config, table_name) as spark:
+        with spark_session(config, table_name) as spark:
             from helios.spark.maintenance import maintain
 
-            done = asdict(maintain.expire(spark, table_name, plan))
+            counts = asdict(maintain.expire(spark, table_name, plan))
     if as_json:
-        output.to_json({"table": table.name, "dry_run": dry_run, **_as_json(plan), **done})
+        output.print_json({"table": table.name, "dry_run": dry_run, **_as_json(plan), **counts})
         return
-    _print_expiry(table.name, plan, done, dry_run=dry_run)
+    _print_expiry(table.name, plan, counts, dry_run=dry_run)
 
 
 def _as_json(plan: Expiry) -> dict[str, Any]:
@@ -95,16 +95,16 @@ def _as_json(plan: Expiry) -> dict[str, Any]:
     }
 
 
-def _print_expiry(table: str, plan: Expiry, done: dict[str, Any], *, dry_run: bool) -> None:
+def _print_expiry(table: str, plan: Expiry, counts: dict[str, Any], *, dry_run: bool) -> None:
     if not plan.snapshots:
         click.echo(f"{table}: nothing to expire.")
     elif dry_run:
-        output.table(
+        output.print_table(
             ("snapshot", "committed", "operation"), [(s.id, _time(s.timestamp), s.operation) for s in plan.snapshots]
         )
         click.echo(f"{table}: {counted(len(plan.snapshots), 'snapshot')} would expire.")
     else:
-        deleted = ", ".join(counted(done[f"{what.replace(' ', '_')}s"], what) for what in DELETED)
+        deleted = ", ".join(counted(counts[f"{kind.replace(' ', '_')}s"], kind) for kind in DELETED_KINDS)
         click.echo(f"{table}: expired {counted(len(plan.snapshots), 'snapshot')}; deleted {deleted}.")
     for held in plan.held:
         click.echo(
@@ -134,30 +134,30 @@ def rollback(name: str, to: str, profile: str | None, as_json: bool) -> None:
     """
     from helios.table import refs
 
-    config, table_name, table = opened(name, profile)
-    change, done = refs.rollback(table, point(to))
+    config, table_name, table = open_table(name, profile)
+    change, result = refs.rollback(table, parse_point(to))
     if change is not None:
-        _change(config, table_name, table, change)
+        _apply_change(config, table_name, table, change)
     if as_json:
-        output.to_json(
+        output.print_json(
             {
                 "table": table.name,
-                "snapshot": done.snapshot.id,
-                "former": done.former.id,
+                "snapshot": result.snapshot.id,
+                "former": result.former.id,
                 "changed": change is not None,
-                "pipelines": list(done.pipelines),
+                "pipelines": list(result.pipelines),
             }
         )
         return
-    at = f"snapshot {done.snapshot.id} of {_time(done.snapshot.timestamp)}"
-    click.echo(f"{table.name}: main is at {at}{f', and was at {done.former.id}' if change else ' already'}.")
-    undo = f"Take this back with `helios rollback {table.name} {done.former.id}`, or "
-    for pipeline in done.pipelines:
+    target = f"snapshot {result.snapshot.id} of {_time(result.snapshot.timestamp)}"
+    click.echo(f"{table.name}: main is at {target}{f', and was at {result.former.id}' if change else ' already'}.")
+    undo = f"Take this back with `helios rollback {table.name} {result.former.id}`, or "
+    for pipeline in result.pipelines:
         output.say("note", _rollback_note(pipeline, table, undo), "yellow")
 
 
 def _rollback_note(pipeline: str, table: Table, undo: str) -> str:
-    """What a table's rollback means for a pipeline or for replays of its quarantine; `undo` begins the fix."""
+    """The note about what a rollback means for a pipeline, its backfill or its replays. `undo` begins the fix."""
     from helios.table.quarantine import is_quarantine
     from helios.table.refs import BACKFILL, REPLAY
 
@@ -185,10 +185,10 @@ def _rollback_note(pipeline: str, table: Table, undo: str) -> str:
     )
 
 
-def _ref_command(kind: str, about: str, *own_options: Callable[[Any], Any]) -> click.Command:
-    """The command `tag` or `branch`: they differ in this word, and in the options that only one of them takes."""
+def _ref_command(kind: str, help_text: str, *own_options: Callable[[Any], Any]) -> click.Command:
+    """Builds the command `tag` or `branch`. They differ in their texts, and in the options of their own."""
 
-    @click.command(kind, help=about)
+    @click.command(kind, help=help_text)
     @table_argument
     @click.argument("ref", metavar="[NAME]", required=False)
     @snapshot_option
@@ -211,25 +211,25 @@ def _ref_command(kind: str, about: str, *own_options: Callable[[Any], Any]) -> c
             raise click.UsageError("--publish takes a NAME, no --snapshot and no --delete.")
         if delete and (snapshot is not None or ref is None):
             raise click.UsageError("--delete takes a NAME, and no --snapshot.")
-        config, table_name, table = opened(name, profile)
+        config, table_name, table = open_table(name, profile)
         if ref is None:
             _list_refs(kind, table, as_json)
             return
         if publish:
-            from helios.cli.publish import publish as run
+            from helios.cli.publish import publish as publish_branch
 
-            run(config, table_name, table, ref, as_json=as_json)
+            publish_branch(config, table_name, table, ref, as_json=as_json)
             return
-        at = point(snapshot) if snapshot is not None else None
+        point = parse_point(snapshot) if snapshot is not None else None
         change = (
-            refs.removal(table, f"remove_{kind}", ref) if delete else refs.creation(table, f"create_{kind}", ref, at)
+            refs.removal(table, f"remove_{kind}", ref) if delete else refs.creation(table, f"create_{kind}", ref, point)
         )
-        named = _change(config, table_name, table, change)
+        target = _apply_change(config, table_name, table, change)
         if as_json:
-            output.to_json({"table": table.name, kind: ref, "snapshot": named.id, "deleted": delete})
+            output.print_json({"table": table.name, kind: ref, "snapshot": target.id, "deleted": delete})
             return
-        where = f"snapshot {named.id} of {_time(named.timestamp)}"
-        click.echo(f"{table.name}: {kind} {ref} {'removed; it was' if delete else 'is'} at {where}.")
+        location = f"snapshot {target.id} of {_time(target.timestamp)}"
+        click.echo(f"{table.name}: {kind} {ref} {'removed; it was' if delete else 'is'} at {location}.")
 
     for option in own_options:
         command = option(command)
@@ -253,11 +253,11 @@ branch = _ref_command(
 
 
 def _list_refs(kind: str, table: Table, as_json: bool) -> None:
-    known = table.tags() if kind == "tag" else table.branches()
+    refs = table.tags() if kind == "tag" else table.branches()
     if as_json:
-        output.to_json([{kind: name, "snapshot": snapshot} for name, snapshot in known.items()])
-    elif known:
-        output.table((kind, "snapshot"), list(known.items()))
+        output.print_json([{kind: name, "snapshot": snapshot} for name, snapshot in refs.items()])
+    elif refs:
+        output.print_table((kind, "snapshot"), list(refs.items()))
     else:
         click.echo(f"table {table.name} has no {'tags' if kind == 'tag' else 'branches'}.", err=True)
 
@@ -284,28 +284,29 @@ def compact(
     from helios.plan.text import show_bytes
 
     target_bytes = size(target_size, "--target-size") if target_size is not None else 0
-    config, table_name, _ = opened(name, profile)
-    with spark_of(config, table_name) as spark:
-        from helios.spark.maintenance.compact import compact as run
+    config, table_name, _ = open_table(name, profile)
+    with spark_session(config, table_name) as spark:
+        from helios.spark.maintenance.compact import compact as run_compaction
 
-        done = run(spark, table_name, target_bytes, branch=branch)
+        result = run_compaction(spark, table_name, target_bytes, branch=branch)
     if as_json:
-        output.to_json(asdict(done))
-    elif done.rewritten or done.deletes or done.manifests:
+        output.print_json(asdict(result))
+    elif result.rewritten or result.deletes or result.manifests:
         more = "".join(
-            f", {counted(number, what)} rewritten"
-            for number, what in ((done.deletes, "delete file"), (done.manifests, "manifest"))
+            f", {counted(number, kind)} rewritten"
+            for number, kind in ((result.deletes, "delete file"), (result.manifests, "manifest"))
             if number
         )
         click.echo(
-            f"{done.table}: {counted(done.rewritten, 'file')} ({show_bytes(done.read)}) became {done.added}{more}. "
-            f"It has {counted(done.files, 'file')}, {show_bytes(done.bytes)}; the target is {show_bytes(done.target)}."
+            f"{result.table}: {counted(result.rewritten, 'file')} ({show_bytes(result.read)}) became {result.added}"
+            f"{more}. It has {counted(result.files, 'file')}, {show_bytes(result.bytes)}; "
+            f"the target is {show_bytes(result.target)}."
         )
-    elif done.gave_up is None:
-        click.echo(f"{done.table}: nothing to compact: {counted(done.files, 'file')}, {show_bytes(done.bytes)}.")
-    if done.gave_up is not None:
+    elif result.gave_up is None:
+        click.echo(f"{result.table}: nothing to compact: {counted(result.files, 'file')}, {show_bytes(result.bytes)}.")
+    if result.gave_up is not None:
         if not as_json:
-            error = RunError(f"{done.table}: {done.gave_up}", fix="compact when the table is quieter.")
+            error = RunError(f"{result.table}: {result.gave_up}", fix="compact when the table is quieter.")
             output.report(error, options.settings())
         ctx.exit(RunError.exit_status)
 
@@ -330,35 +331,35 @@ def orphans(name: str, older_than: str, dry_run: bool, profile: str | None, as_j
     from helios.model.maintenance import orphan_age
 
     age = orphan_age(older_than, "--older-than")
-    config, table_name, _ = opened(name, profile)
-    with spark_of(config, table_name) as spark:
+    config, table_name, _ = open_table(name, profile)
+    with spark_session(config, table_name) as spark:
         from helios.spark.maintenance import maintain
 
-        done = maintain.orphans(spark, table_name, age, dry_run=dry_run)
+        result = maintain.orphans(spark, table_name, age, dry_run=dry_run)
     if as_json:
-        output.to_json(asdict(done))
+        output.print_json(asdict(result))
         return
-    for file in done.files:
+    for file in result.files:
         click.echo(file)
-    click.echo(f"{done.table}: {counted(len(done.files), 'orphan file')}{'' if dry_run else ' deleted'}.", err=True)
+    click.echo(f"{result.table}: {counted(len(result.files), 'orphan file')}{'' if dry_run else ' deleted'}.", err=True)
 
 
 # shared
 
 
-def point(text: str) -> Point:
-    """A state as a user writes it: digits alone are a snapshot id."""
+def parse_point(text: str) -> Point:
+    """Parses a point in a table's history: digits alone are a snapshot id, and other texts a time or a name."""
     return int(text) if text.isdigit() else text
 
 
-def _change(config: Config, table_name: TableName, table: Table, change: RefChange) -> Snapshot:
-    """Makes a change through PyIceberg, or with Spark if PyIceberg cannot make it."""
+def _apply_change(config: Config, table_name: TableName, table: Table, change: RefChange) -> Snapshot:
+    """Changes a branch or tag through PyIceberg, or with Spark if PyIceberg cannot write the table's metadata."""
     from helios.table import refs
 
     try:
         return refs.apply(table, change)
     except EngineNeeded:
-        with spark_of(config, table_name) as spark:
+        with spark_session(config, table_name) as spark:
             from helios.spark.maintenance import maintain
 
             maintain.change_ref(spark, table_name, change)

@@ -1,4 +1,4 @@
-"""Arguments and options shared by commands, and loading the script that they name."""
+"""Arguments and options that several commands share, and the functions that load what they name."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Splits at the colon that follows an existing file, since paths and names may contain colons."""
+        """Splits the text at the colon after an existing file. Other colons belong to the path or to the name."""
         if Path(text).is_file():
             return cls(text)
-        paths = [text[:at] for at in range(len(text) - 1, 0, -1) if text[at] == ":"]
+        paths = [text[:index] for index in range(len(text) - 1, 0, -1) if text[index] == ":"]
         existing = [path for path in paths if Path(path).is_file()]
         # A missing script is split too, so that the error names the file without the pipeline.
         scripts = existing or [path for path in paths if path.endswith((".py", ".yaml", ".yml"))]
@@ -51,15 +51,15 @@ class Target:
         return cls(scripts[0], text.removeprefix(f"{scripts[0]}:"))
 
 
-def as_typed(command: str, target: Target, **typed: str | bool | int | Mapping[str, str] | None) -> str:
-    """The command line of a command with these options; None and False are left out.
+def command_line(command: str, target: Target, **options: str | bool | int | Mapping[str, str] | None) -> str:
+    """The text of a command with its options, for messages. Options that are None or False are left out.
 
     Examples:
-        >>> print(as_typed("backfill", Target("p.py", "orders"), where="day = '2026-01-05'", by=None, rows_stay=True))
-        helios backfill p.py:orders --where "day = '2026-01-05'" --rows-stay
+        >>> print(command_line("backfill", Target("p.py", "orders"), where="id = 'a'", by=None, rows_stay=True))
+        helios backfill p.py:orders --where "id = 'a'" --rows-stay
     """
     words = ["helios", command, f"{target.path}:{target.name}" if target.name is not None else target.path]
-    for name, value in typed.items():
+    for name, value in options.items():
         option = f"--{name.replace('_', '-')}"
         if isinstance(value, Mapping):
             words += [word for key, text in value.items() for word in (option, f"{key}={text}")]
@@ -71,9 +71,9 @@ def as_typed(command: str, target: Target, **typed: str | bool | int | Mapping[s
 
 
 def _quoted(word: str) -> str:
-    """A word for a shell, in double quotes if it contains single quotes."""
-    plain = "'" in word and not any(sign in word for sign in '"$`\\!')
-    return f'"{word}"' if plain else shlex.quote(word)
+    """A word, quoted for a shell. A word with single quotes is put in double quotes, which is easier to read."""
+    in_double_quotes = "'" in word and not any(character in word for character in '"$`\\!')
+    return f'"{word}"' if in_double_quotes else shlex.quote(word)
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ def load(target: Target, profile: str | None, values: dict[str, str], *, offline
     return Loaded(script, pipelines, replace(context, offline=offline))
 
 
-def only_plan(loaded: Loaded, command: str) -> Plan:
-    """The plan of the only chosen pipeline, for a command that takes one pipeline.
+def single_plan(loaded: Loaded, command: str) -> Plan:
+    """The plan of the chosen pipeline, for a command that takes exactly one pipeline.
 
     Raises:
         InputError: Several pipelines were chosen.
@@ -137,8 +137,8 @@ def catalogs_of(loaded: Loaded) -> list[Catalog]:
     return list(catalogs.values())
 
 
-def configured(profile: str | None) -> Config:
-    """The configuration of the working directory.
+def load_configuration(profile: str | None) -> Config:
+    """Reads the configuration of the working directory.
 
     Raises:
         ConfigError: The file, the profile or a variable is wrong.
@@ -168,31 +168,31 @@ def _values(ctx: click.Context, param: click.Parameter, texts: Iterable[str]) ->
     return values
 
 
-def _remember(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
-    # The root context reports the errors of every command, and needs these settings.
+def _store_setting(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    # The settings are stored in the root context, because `Helios.invoke` reads them to report errors.
     if value:
         setattr(ctx.find_root().ensure_object(Settings), str(param.name).removeprefix("as_"), True)
     return value
 
 
-TARGET = _TargetType()
-script_argument = click.argument("target", type=TARGET, metavar="SCRIPT[:name]")
-optional_script_argument = click.argument("target", type=TARGET, metavar="[SCRIPT[:name]]", required=False)
+TARGET_TYPE = _TargetType()
+script_argument = click.argument("target", type=TARGET_TYPE, metavar="SCRIPT[:name]")
+optional_script_argument = click.argument("target", type=TARGET_TYPE, metavar="[SCRIPT[:name]]", required=False)
 profile_option = click.option("--profile", metavar="NAME", help="Profile of helios.toml; by default $HELIOS_PROFILE.")
 set_option = click.option(
     "--set", "values", multiple=True, metavar="NAME=VALUE", callback=_values, help="A value for helios.param(NAME)."
 )
 offline_option = click.option("--offline", is_flag=True, help="Do not read catalogs.")
 json_option = click.option(
-    "--json", "as_json", is_flag=True, callback=_remember, help="Print JSON on standard output, also for errors."
+    "--json", "as_json", is_flag=True, callback=_store_setting, help="Print JSON on standard output, also for errors."
 )
 _debug_option = click.option(
-    "--debug", is_flag=True, callback=_remember, expose_value=False, help="Show tracebacks, also those of Java."
+    "--debug", is_flag=True, callback=_store_setting, expose_value=False, help="Show tracebacks, also those of Java."
 )
 
 
 def common(command: Command) -> Command:
-    """The options that all commands share."""
+    """Adds the options `--profile` and `--debug` to a command."""
     return profile_option(_debug_option(command))
 
 

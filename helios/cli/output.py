@@ -1,4 +1,4 @@
-"""Output of commands: errors as one paragraph, tables for terminals or pipes, JSON."""
+"""Prints the output of commands: errors as paragraphs, tables for terminals or pipes, and JSON."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import click
 
 from helios.errors import CheckFailed, HeliosError, Origin
 
-_CLICK = os.path.dirname(os.path.abspath(click.__file__)) + os.sep
-LABELS = 12
-"""The width of the labels of a plan, in characters."""
+_CLICK_FOLDER = os.path.dirname(os.path.abspath(click.__file__)) + os.sep
+LABEL_WIDTH = 12
+"""The width of the column with the labels of a plan, in characters."""
 _SENTENCE_ENDS = (".", "!", "?", ":", ";")
 
 
@@ -31,13 +31,13 @@ class Settings:
     debug: bool = False
 
 
-def to_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """Prints a value as JSON; values without a JSON type, such as NaN, are printed as text."""
     click.echo(json.dumps(_with_finite_numbers(value), indent=2, default=str, ensure_ascii=False, allow_nan=False))
 
 
 def _with_finite_numbers(value: Any) -> Any:
-    """A value in which the texts NaN, Infinity and -Infinity replace the numbers that JSON does not have.
+    """Replaces NaN and the infinities, which JSON does not have, by the texts NaN, Infinity and -Infinity.
 
     Examples:
         >>> _with_finite_numbers({"a": [1.5, float("nan"), float("-inf")]})
@@ -67,13 +67,13 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def paragraph(error: HeliosError) -> str:
-    """An error for the user: where, what, fix.
+    """The text of an error for the user: where it is, what is wrong, and the fix.
 
     Examples:
         >>> paragraph(HeliosError("it broke", where=Origin("a.py", 3), fix="repair it."))
         'a.py:3: it broke. Fix: repair it.'
     """
-    where = _place(error.where)
+    where = _script_line(error.where)
     what = error.what.rstrip()
     if error.fix and not what.endswith(_SENTENCE_ENDS):
         what += "."
@@ -82,20 +82,22 @@ def paragraph(error: HeliosError) -> str:
 
 def _printable(text: str) -> str:
     # Text from a script or a server may contain terminal control codes.
-    return "".join(sign if sign.isprintable() or sign == "\n" else "\N{REPLACEMENT CHARACTER}" for sign in text)
+    return "".join(
+        character if character.isprintable() or character == "\n" else "\N{REPLACEMENT CHARACTER}" for character in text
+    )
 
 
 def problems_of(error: HeliosError) -> list[HeliosError]:
-    """The error itself, or each problem of a failed check."""
+    """The problems of a failed check; for another error, the error itself."""
     return list(error.problems) if isinstance(error, CheckFailed) else [error]
 
 
 def report(error: HeliosError, settings: Settings) -> None:
-    """Prints an error: on standard error, or as JSON on standard output."""
+    """Prints an error on standard error, or with `--json` as JSON on standard output."""
     if settings.debug:
         show_traceback(error)
     if settings.json:
-        to_json(as_json(error))
+        print_json(as_json(error))
         return
     for problem in problems_of(error):
         say_error(paragraph(problem), problem.code)
@@ -104,7 +106,7 @@ def report(error: HeliosError, settings: Settings) -> None:
 def as_json(error: HeliosError) -> dict[str, Any]:
     if isinstance(error, CheckFailed):
         return {**error.as_json(), "problems": [as_json(problem) for problem in error.problems]}
-    return {**error.as_json(), "where": _place(error.where)}
+    return {**error.as_json(), "where": _script_line(error.where)}
 
 
 def report_bug(error: Exception, settings: Settings) -> None:
@@ -116,7 +118,7 @@ def report_bug(error: Exception, settings: Settings) -> None:
         show_traceback(error)
         fix = "this is a bug in Helios; report it with the traceback."
     if settings.json:
-        to_json({"error": type(error).__name__, "what": message, "where": None, "fix": fix})
+        print_json({"error": type(error).__name__, "what": message, "where": None, "fix": fix})
     else:
         say_error(f"{what}. {fix[0].upper()}{fix[1:]}")
 
@@ -142,51 +144,54 @@ def _coloured() -> bool:
     return not os.environ.get("NO_COLOR")
 
 
-def _place(where: Origin | None) -> str | None:
+def _script_line(where: Origin | None) -> str | None:
     # The origin of a command-line argument is click's code, not a line of a script.
-    if where is None or os.path.abspath(where.file).startswith(_CLICK):
+    if where is None or os.path.abspath(where.file).startswith(_CLICK_FOLDER):
         return None
     return str(where)
 
 
-def paragraphs(text: str) -> None:
-    """Prints lines of labels and texts; on a terminal, a long text is wrapped and aligned with its first line."""
+def print_wrapped(text: str) -> None:
+    """Prints lines that begin with a label. On a terminal, a long line is wrapped and indented to the text."""
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
-        text = "\n".join(folded(line, width) for line in text.splitlines())
+        text = "\n".join(wrapped(line, width) for line in text.splitlines())
     click.echo(text)
 
 
-def folded(line: str, width: int) -> str:
-    """A line, wrapped to a width without cutting a word.
+def wrapped(line: str, width: int) -> str:
+    """Wraps a line to a width, without cutting a word.
 
     Examples:
-        >>> print(folded("  schema    id bigint, name string", 24))
+        >>> print(wrapped("  schema    id bigint, name string", 24))
           schema    id bigint,
                     name string
     """
     margin = len(line) - len(line.lstrip())
-    indent = " " * (LABELS if 0 < margin <= LABELS else margin)
+    indent = " " * (LABEL_WIDTH if 0 < margin <= LABEL_WIDTH else margin)
     lines = textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines)
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[object]], numbers: Sequence[str] = ()) -> None:
-    """Prints rows: with rules on a terminal, in plain aligned columns into a pipe.
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]], numbers: Sequence[str] = ()) -> None:
+    """Prints a table: with lines on a terminal, in plain aligned columns into a pipe or file.
 
     Args:
         headers: The names of the columns.
         rows: The cells.
-        numbers: The columns to align right.
+        numbers: The names of the columns that are aligned right.
     """
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _rich_table(headers, cells, numbers)
         return
     widths = [max(len(row[i]) for row in [list(headers), *cells]) for i in range(len(headers))]
-    right = [header in numbers for header in headers]
+    right_aligned = [header in numbers for header in headers]
     for row in [[header.upper() for header in headers], *cells]:
-        padded = [cell.rjust(w) if r else cell.ljust(w) for cell, w, r in zip(row, widths, right, strict=True)]
+        padded = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, right_aligned, strict=True)
+        ]
         click.echo("  ".join(padded).rstrip())
 
 
@@ -196,9 +201,9 @@ def _rich_table(headers: Sequence[str], cells: Sequence[Sequence[str]], numbers:
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    rich_table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for header in headers:
-        shown.add_column(header, justify="right" if header in numbers else "left", overflow="fold")
+        rich_table.add_column(header, justify="right" if header in numbers else "left", overflow="fold")
     for row in cells:
-        shown.add_row(*(Text(cell) for cell in row))
-    Console().print(shown)
+        rich_table.add_row(*(Text(cell) for cell in row))
+    Console().print(rich_table)

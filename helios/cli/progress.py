@@ -1,4 +1,4 @@
-"""Progress of a run as plain lines or JSON; `helios.cli.board` shows it as a table on a terminal."""
+"""Shows the progress of a run as plain lines or JSON. On a terminal, `helios.cli.board` shows it as a table."""
 
 from __future__ import annotations
 
@@ -15,72 +15,73 @@ from helios.model.values import counted
 if TYPE_CHECKING:
     from helios.spark.run.events import Event
 
-ENDS = ("finished", "stopped", "failed")
+END_STATES = ("finished", "stopped", "failed")
 
 
 class Progress(Protocol):
-    """Receives the events of a run, from its threads."""
+    """Shows the progress of a run. The threads of the run call these methods."""
 
     def open(self, pipelines: Sequence[str]) -> None:
-        """The run starts, with these pipelines."""
+        """Shows that the run begins, with these pipelines."""
 
     def note(self, text: str) -> None:
-        """A message that is not an event of a pipeline."""
+        """Shows a message that is not an event of a pipeline."""
 
-    def waits(self, text: str, seconds: float | None = None) -> None:
-        """The start waits: `text` says for what, `seconds` is the usual time of that wait (None if unknown)."""
+    def show_wait(self, text: str, seconds: float | None = None) -> None:
+        """Shows what the start of the run waits for; `seconds` is the usual time of the wait, None if it is unknown."""
 
     def hide(self) -> None:
-        """Restores the terminal if the run does not begin."""
+        """Restores the terminal, for a run that does not begin."""
 
     def emit(self, event: Event) -> None:
-        """An event of a pipeline."""
+        """Shows an event of a pipeline."""
 
     def close(self, status: Sequence[dict[str, Any]]) -> None:
-        """The run has ended, with this `Runner.status()`."""
+        """Shows how the run has ended: `status` is the result of `Runner.status()`."""
 
 
-def summary(status: dict[str, Any]) -> str:
-    """The end of one pipeline in a few words.
+def end_text(status: dict[str, Any]) -> str:
+    """A text that says how a pipeline ended.
 
     Examples:
-        >>> summary({"state": "finished", "batches": 1, "rows": 20, "rejected": 2, "left": ["3 groups wait"]})
+        >>> end_text({"state": "finished", "batches": 1, "rows": 20, "rejected": 2, "left": ["3 groups wait"]})
         'finished: 1 batch, 20 rows, 2 rejected; 3 groups wait'
     """
-    return "; ".join([f"{status['state']}: {written([status])}", *status["left"]])
+    return "; ".join([f"{status['state']}: {written_text([status])}", *status["left"]])
 
 
-def written(statuses: Sequence[dict[str, Any]]) -> str:
-    """The batches and rows that pipelines have written; a batch without rows is not one of them.
+def written_text(statuses: Sequence[dict[str, Any]]) -> str:
+    """A text that counts the batches and rows that pipelines have written. Batches without rows are not counted.
 
     Examples:
-        >>> written([{"batches": 2, "rows": 20, "rejected": 0}, {"batches": 0, "rows": 0, "rejected": 1}])
+        >>> written_text([{"batches": 2, "rows": 20, "rejected": 0}, {"batches": 0, "rows": 0, "rejected": 1}])
         '2 batches, 20 rows, 1 rejected'
-        >>> written([{"batches": 0, "rows": 0, "rejected": 0}])
+        >>> written_text([{"batches": 0, "rows": 0, "rejected": 0}])
         'nothing written'
     """
     batches, rows, rejected = (sum(status[name] for status in statuses) for name in ("batches", "rows", "rejected"))
-    done = f"{counted(batches, 'batch')}, {counted(rows, 'row')}" if batches else "nothing written"
-    return done + (f", {rejected:,} rejected" if rejected else "")
+    text = f"{counted(batches, 'batch')}, {counted(rows, 'row')}" if batches else "nothing written"
+    return text + (f", {rejected:,} rejected" if rejected else "")
 
 
-def width(names: Sequence[str]) -> int:
+def longest(names: Sequence[str]) -> int:
+    """The length of the longest name."""
     return max(map(len, names), default=0)
 
 
-def losses(event: Event) -> str:
-    """The end of a batch's line: how many rows were rejected or dropped; "" if none were."""
+def lost_rows_text(event: Event) -> str:
+    """A text that counts the rejected and dropped rows of a batch; it is empty if there are none."""
     late = f"; {counted(event.late, 'late row')} dropped by the watermark" if event.late else ""
     return (f"; {counted(event.rejected, 'row')} rejected" if event.rejected else "") + late
 
 
-WITH_MESSAGE = ("maintained", "noted", "resumed")
-"""Events of which only the message is shown."""
+MESSAGE_EVENTS = ("maintained", "noted", "resumed")
+"""The kinds of events for which only the message is shown."""
 
 
 @dataclass
 class Lines:
-    """One line per event, with the local time.
+    """Prints one line for each event, with the local time.
 
     Args:
         err: Whether to write to standard error.
@@ -98,7 +99,7 @@ class Lines:
     def note(self, text: str) -> None:
         click.echo(f"{datetime.now():%H:%M:%S} {text}", err=self.err)
 
-    def waits(self, text: str, seconds: float | None = None) -> None:
+    def show_wait(self, text: str, seconds: float | None = None) -> None:
         self.note(text)
 
     def hide(self) -> None:
@@ -106,11 +107,11 @@ class Lines:
 
     def emit(self, event: Event) -> None:
         text = self._text(event)
-        if event.kind == "idle" and event.pipeline in self._idle and not losses(event):
-            return  # a quiet source would fill the log
+        if event.kind == "idle" and event.pipeline in self._idle and not lost_rows_text(event):
+            return  # otherwise a quiet source would fill the log
         (self._idle.add if event.kind == "idle" else self._idle.discard)(event.pipeline)
         if text:
-            self.note(f"{event.pipeline.ljust(width(self._names))}  {text}")
+            self.note(f"{event.pipeline.ljust(longest(self._names))}  {text}")
 
     def _text(self, event: Event) -> str:
         if event.kind == "batch":
@@ -118,29 +119,29 @@ class Lines:
             if event.snapshot is not None:
                 written += f" in {counted(event.files, 'file')}, snapshot {event.snapshot}"
             message = f"; {event.message}" if event.message else ""
-            message += losses(event)
+            message += lost_rows_text(event)
             return f"batch {event.batch}: {written}, {event.seconds:.1f} s{message}"
         if event.kind == "skipped":
-            message = f": {event.message}" if event.message else ""
-            return f"batch {event.batch}: in the table already, by snapshot {event.snapshot}{message}{losses(event)}"
+            message = (f": {event.message}" if event.message else "") + lost_rows_text(event)
+            return f"batch {event.batch}: in the table already, by snapshot {event.snapshot}{message}"
         if event.kind == "idle":
-            return f"batch {event.batch}: no rows{losses(event)}"
+            return f"batch {event.batch}: no rows{lost_rows_text(event)}"
         if event.kind == "waiting":
             return f"waiting: {event.message}"
-        if event.kind in WITH_MESSAGE:
+        if event.kind in MESSAGE_EVENTS:
             return event.message
         if event.kind == "failed" and len(self._names) > 1:
-            return f"failed: {event.message}"  # the others go on, perhaps for days
-        return "" if event.kind in ENDS else event.kind
+            return f"failed: {event.message}"  # the other pipelines continue, perhaps for days
+        return "" if event.kind in END_STATES else event.kind
 
     def close(self, status: Sequence[dict[str, Any]]) -> None:
         for row in status:
-            self.note(f"{row['pipeline'].ljust(width(self._names))}  {summary(row)}")
+            self.note(f"{row['pipeline'].ljust(longest(self._names))}  {end_text(row)}")
 
 
 @dataclass
 class JsonLines:
-    """One JSON object per line, with an ISO timestamp in UTC.
+    """Prints one JSON object for each event, with an ISO timestamp in UTC.
 
     Args:
         err: Whether to write to standard error.
@@ -154,7 +155,7 @@ class JsonLines:
     def note(self, text: str) -> None:
         self._write({"kind": "note", "message": text})
 
-    def waits(self, text: str, seconds: float | None = None) -> None:
+    def show_wait(self, text: str, seconds: float | None = None) -> None:
         self.note(text)
 
     def hide(self) -> None:

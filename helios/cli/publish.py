@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from helios.cli import output
-from helios.cli.session import spark_of
+from helios.cli.session import spark_session
 from helios.errors import EngineNeeded
 from helios.model.values import counted
 
@@ -19,50 +19,55 @@ if TYPE_CHECKING:
 
 
 def publish(config: Config, table_name: TableName, table: Table, branch: str, *, as_json: bool) -> None:
-    """Publishes a branch, and prints the new state of main and the pipelines that continue in it."""
+    """Publishes a branch. Prints the new state of main, and the pipelines that can continue in main."""
     from helios.table import publish as publications
 
     try:
-        done = publications.publish(table, branch)
+        publication = publications.publish(table, branch)
     except EngineNeeded:
-        with spark_of(config, table_name) as spark:
-            from helios.spark.maintenance.publish import publish as run
+        with spark_session(config, table_name) as spark:
+            from helios.spark.maintenance.publish import publish as run_publication
 
-            done = publications.plan_publication(table, branch)
-            run(spark, table_name, done)
+            publication = publications.plan_publication(table, branch)
+            run_publication(spark, table_name, publication)
     if not as_json:
-        _print(table.name, done)
+        _print(table.name, publication)
         return
-    output.to_json(
+    output.print_json(
         {
             "table": table.name,
             "branch": branch,
-            "snapshot": done.snapshot,
-            "former": done.former,
-            "commits": done.commits,
-            "pipelines": list(done.pipelines),
-            "changed": done.changes,
+            "snapshot": publication.snapshot,
+            "former": publication.former,
+            "commits": publication.commits,
+            "pipelines": list(publication.pipelines),
+            "changed": publication.changes,
         }
     )
 
 
-def _print(table: str, done: Publication) -> None:
-    if not done.changes:
-        click.echo(f"{table}: main has all commits of {done.branch} already.")
-    elif not done.moves:
-        click.echo(f"{table}: main has all commits of {done.branch} already, and now the records of its pipelines too.")
-    else:
-        before = f"was at {done.former}" if done.former is not None else "was empty"
-        commits = counted(done.commits, "commit")
+def _print(table: str, publication: Publication) -> None:
+    if not publication.changes:
+        click.echo(f"{table}: main has all commits of {publication.branch} already.")
+    elif not publication.moves:
         click.echo(
-            f"{table}: {done.branch} is published with {commits}. Main is at snapshot {done.snapshot}, and {before}."
+            f"{table}: main has all commits of {publication.branch} already, and now the records of its pipelines too."
         )
-    for pipeline in done.pipelines:
-        click.echo(f"{pipeline} continues in main after these commits if the script has no .branch({done.branch!r}).")
-    for pipeline in done.stateful:
+    else:
+        before = f"was at {publication.former}" if publication.former is not None else "was empty"
+        commits = counted(publication.commits, "commit")
+        click.echo(
+            f"{table}: {publication.branch} is published with {commits}. "
+            f"Main is at snapshot {publication.snapshot}, and {before}."
+        )
+    for pipeline in publication.pipelines:
+        click.echo(
+            f"{pipeline} continues in main after these commits if the script has no .branch({publication.branch!r})."
+        )
+    for pipeline in publication.stateful:
         output.say(
             "note",
-            f"{pipeline} has state in its checkpoint. To continue in main, replace .branch({done.branch!r}) in the "
-            f"script by .named(NAME, was={pipeline!r}).",
+            f"{pipeline} has state in its checkpoint. To continue in main, replace .branch({publication.branch!r}) in "
+            f"the script by .named(NAME, was={pipeline!r}).",
             "yellow",
         )

@@ -10,8 +10,8 @@ import click
 
 from helios.cli import options, output, progress
 from helios.cli.options import Target
-from helios.cli.session import spark_of
-from helios.cli.tables import opened, table_argument
+from helios.cli.session import spark_session
+from helios.cli.tables import open_table, table_argument
 from helios.errors import EngineNeeded, HeliosError, InputError
 from helios.model.values import counted
 
@@ -29,11 +29,11 @@ SHOW = "show"
 
 
 class Quarantine(click.Group):
-    """A group whose first word may also be a table: `helios quarantine TABLE` is `helios quarantine show TABLE`."""
+    """A group that reads `helios quarantine TABLE` as `helios quarantine show TABLE`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        words = {*self.commands, "-h", "--help"}
-        if args and args[0] not in words:
+        first_words = {*self.commands, "-h", "--help"}
+        if args and args[0] not in first_words:
             args = [SHOW, *args]
         return super().parse_args(ctx, args)
 
@@ -87,7 +87,7 @@ def show(
         raise click.UsageError("--batch sets a batch of a target aside, and --rows shows a quarantine: pass one.")
     if pipeline is not None and batch is None:
         raise click.UsageError("--pipeline goes with --batch.")
-    config, table_name, table = opened(name, profile)
+    config, table_name, table = open_table(name, profile)
     if batch is not None:
         discarded = _set_aside(config, table_name, table, batch, pipeline)
         quarantined = _clear_quarantines(config, table, discarded)
@@ -103,11 +103,11 @@ def _print_groups(table: Table, as_json: bool) -> None:
 
     rejected = groups(table)
     if as_json:
-        output.to_json([{**asdict(group), "newest": _iso(group.newest)} for group in rejected])
+        output.print_json([{**asdict(group), "newest": _iso(group.newest)} for group in rejected])
     elif not rejected:
         click.echo(f"{table.name} has no rows.", err=True)
     else:
-        output.table(
+        output.print_table(
             ("pipeline", "reason", "rows", "batches", "newest", "step"),
             [
                 (
@@ -129,11 +129,11 @@ def _print_rows(table: Table, count: int, as_json: bool) -> None:
 
     rejected = rows(table, count)
     if as_json:
-        output.to_json([{**row, "at": _iso(row["at"])} for row in rejected])
+        output.print_json([{**row, "at": _iso(row["at"])} for row in rejected])
     elif not rejected:
         click.echo(f"{table.name} has no rows.", err=True)
     else:
-        output.table(
+        output.print_table(
             ("pipeline", "batch", "reason", "at", "payload"),
             [
                 (row["pipeline"], row["batch"], row["reason"], shown_time(row["at"]), json.dumps(row["payload"]))
@@ -150,7 +150,7 @@ def _set_aside(config: Config, table_name: TableName, table: Table, batch: int, 
         return discard_batch(table, batch, pipeline)
     except EngineNeeded:
         discarded, record = plan_discard(table, batch, pipeline)
-        with spark_of(config, table_name) as spark:
+        with spark_session(config, table_name) as spark:
             from helios.spark.replay.discard import commit
 
             commit(spark, table_name, discarded, record)
@@ -158,7 +158,7 @@ def _set_aside(config: Config, table_name: TableName, table: Table, batch: int, 
 
 
 def _clear_quarantines(config: Config, target: Table, discarded: DiscardedBatch) -> int:
-    """Removes the batch's rows from quarantines of all declared catalogs, and returns their number."""
+    """Removes the rejected rows of a batch from the quarantines of all declared catalogs. Returns their number."""
     from helios.table.quarantine import clear_discarded
 
     removed = 0
@@ -166,7 +166,7 @@ def _clear_quarantines(config: Config, target: Table, discarded: DiscardedBatch)
         try:
             names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
             removed += sum(clear_discarded(target, discarded, catalog.load(name)) for name in names)
-        except HeliosError as error:  # the batch itself is set aside, and the command can be repeated
+        except HeliosError as error:  # only a note: the batch itself is set aside, and the command can be repeated
             problem = output.paragraph(error)
             note = f"rejected rows of the batch stay in the quarantines of catalog {catalog.name}: {problem}"
             output.say("note", note, "yellow")
@@ -175,10 +175,12 @@ def _clear_quarantines(config: Config, target: Table, discarded: DiscardedBatch)
 
 def _print_set_aside(table: Table, discarded: DiscardedBatch, as_json: bool) -> None:
     if as_json:
-        output.to_json({"table": table.name, **asdict(discarded)})
+        output.print_json({"table": table.name, **asdict(discarded)})
         return
-    done = "was set aside before" if discarded.again else f"is set aside ({counted(discarded.rows, 'row')})"
-    click.echo(f"{table.name}: batch {discarded.batch} of {discarded.pipeline} {done}, under the tag {discarded.tag}.")
+    outcome = "was set aside before" if discarded.again else f"is set aside ({counted(discarded.rows, 'row')})"
+    click.echo(
+        f"{table.name}: batch {discarded.batch} of {discarded.pipeline} {outcome}, under the tag {discarded.tag}."
+    )
     if discarded.quarantined:
         rows = counted(discarded.quarantined, "rejected row")
         click.echo(f"{rows} of the batch left the quarantine table, and can be read under the same tag of that table.")
@@ -217,16 +219,16 @@ def clear(
     from helios.table.quarantine import clear as delete
     from helios.table.quarantine import matching
 
-    _, _, table = opened(name, profile)
+    _, _, table = open_table(name, profile)
     rejected = matching(table, pipeline, step, reason)
     rows = counted(sum(group.rows for group in rejected), "row")
     if rejected and not yes:
         click.confirm(f"Delete {rows} from {table.name}?", abort=True, err=True)
-    done = delete(table, rejected)
+    deleted = delete(table, rejected)
     if as_json:
-        output.to_json({"table": table.name, "rows": done})
+        output.print_json({"table": table.name, "rows": deleted})
     else:
-        click.echo(f"{table.name}: {f'{rows} deleted' if done else 'has no such rows'}.")
+        click.echo(f"{table.name}: {f'{rows} deleted' if deleted else 'has no such rows'}.")
 
 
 @quarantine.command()
@@ -268,59 +270,61 @@ def replay(
     plans = runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))
     session = launch.session(plans)
     try:
-        done, failed = _replay_each(plans, session, step, echo=not as_json)
+        results, failures = _replay_each(plans, session, step, echo=not as_json)
     finally:
         session.stop()
     if as_json:
-        output.to_json([*map(asdict, done), *({"pipeline": name, **output.as_json(error)} for name, error in failed)])
+        output.print_json(
+            [*map(asdict, results), *({"pipeline": name, **output.as_json(error)} for name, error in failures)]
+        )
     if debug or not as_json:
-        for _, failure in failed:
+        for _, failure in failures:
             output.report(failure, output.Settings(debug=debug))
-    if failed:
-        ctx.exit(min(failure.exit_status for _, failure in failed))
+    if failures:
+        ctx.exit(min(failure.exit_status for _, failure in failures))
 
 
 def _replay_each(
     plans: list[Plan], session: SparkSession, step: str | None, *, echo: bool
 ) -> tuple[list[Replayed], list[tuple[str, HeliosError]]]:
-    """Replays the quarantine of each pipeline; returns the results and the failures by pipeline."""
+    """Replays the quarantine of each pipeline. Returns the results, and the failures with the pipelines' names."""
     from helios.spark.replay.replay import Replay
 
-    done: list[Replayed] = []
-    failed: list[tuple[str, HeliosError]] = []
+    results: list[Replayed] = []
+    failures: list[tuple[str, HeliosError]] = []
     for plan in (plan for plan in plans if plan.write.quarantine is not None):
         try:
-            done.append(Replay(plan, session, step).run())
+            results.append(Replay(plan, session, step).run())
         except HeliosError as error:
-            failed.append((plan.pipeline, error))  # the other pipelines are independent of this one
+            failures.append((plan.pipeline, error))  # the replays of other pipelines continue
             continue
         if echo:
-            click.echo(_summary(done[-1]))
-    return done, failed
+            click.echo(_summary(results[-1]))
+    return results, failures
 
 
-def _summary(done: Replayed) -> str:
-    if not done.taken and not done.stayed:
-        return f"{done.pipeline}: {done.quarantine} has nothing to replay{_not_replayed(done)}."
-    resumed = " (an interrupted replay was finished)" if done.resumed else ""
-    where = f", snapshot {done.snapshot}" if done.snapshot is not None else ""
-    rows = counted(done.taken - done.moved, "row")
-    parts = [f"{done.pipeline}: {rows} replayed into {done.target}{resumed}{where}"]
-    if done.moved:
-        parts.append(f"{counted(done.moved, 'row')} rejected by another step now")
-    if done.stayed:
-        parts.append(f"{counted(done.stayed, 'row')} of {done.quarantine} would fail again")
-    return f"{'; '.join(parts)}{_not_replayed(done)}."
+def _summary(result: Replayed) -> str:
+    if not result.taken and not result.stayed:
+        return f"{result.pipeline}: {result.quarantine} has nothing to replay{_not_replayed(result)}."
+    resumed = " (an interrupted replay was finished)" if result.resumed else ""
+    snapshot_text = f", snapshot {result.snapshot}" if result.snapshot is not None else ""
+    rows = counted(result.taken - result.moved, "row")
+    parts = [f"{result.pipeline}: {rows} replayed into {result.target}{resumed}{snapshot_text}"]
+    if result.moved:
+        parts.append(f"{counted(result.moved, 'row')} rejected by another step now")
+    if result.stayed:
+        parts.append(f"{counted(result.stayed, 'row')} of {result.quarantine} would fail again")
+    return f"{'; '.join(parts)}{_not_replayed(result)}."
 
 
-def _not_replayed(done: Replayed) -> str:
-    """The end of a summary: the rows that the replay left out, and what to do about them."""
+def _not_replayed(result: Replayed) -> str:
+    """A text about the rows that the replay left out, and how to treat them."""
     parts = []
-    if done.waiting:
-        rows = counted(done.waiting, "row")
+    if result.waiting:
+        rows = counted(result.waiting, "row")
         parts.append(f"; {rows} of an unfinished batch wait: run the pipeline first, which repeats the batch")
-    if done.of_sources:
-        rows = counted(done.of_sources, "row")
+    if result.of_sources:
+        rows = counted(result.of_sources, "row")
         parts.append(
             f"; {rows} that its source rejected stay: repair them at their origin, and delete them here with "
             "`helios quarantine clear`"
@@ -336,7 +340,7 @@ def _iso(moment: Any) -> str:
 
 
 def _ranges(numbers: tuple[int, ...]) -> str:
-    """Ascending numbers as text, with ranges.
+    """A text of ascending numbers, in which ranges stand for consecutive numbers.
 
     Examples:
         >>> _ranges((1, 2, 3, 7)), _ranges(())

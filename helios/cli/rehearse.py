@@ -1,4 +1,4 @@
-"""The command `rehearse`: what a changed script would have made of the last commits."""
+"""The command `rehearse`: shows what a changed script would have written in the last commits."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from helios.table.rehearsal import CommittedBatch, History
 
 DIFFERS = 2
-"""The exit status with `--exit-code` if a commit would have come out differently."""
+"""The exit status with `--exit-code` if a commit would have been different."""
 LAST = 10
+"""The number of commits that are rehearsed by default."""
 
 
 @click.command()
@@ -60,10 +61,10 @@ def rehearse(
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Show what a changed script would have made of past commits.
+    """Show what a changed script would have written in past commits.
 
-    The input of a pipeline's last commits is read again, and the current script writes its output into a temporary
-    folder. Nothing is written to the real lake.
+    The command reads the input of a pipeline's last commits again, and runs the current script on it. The output goes
+    into a temporary folder, and nothing is written to the real tables.
 
     \b
     Example:
@@ -76,14 +77,14 @@ def rehearse(
     loaded = options.load(target, profile, values)
     plan = _plan(loaded)
     history = committed(plan)
-    commits = _chosen(history, last, since)
+    commits = _chosen_commits(history, last, since)
     key_columns = [name.strip() for name in (keys or "").split(",") if name.strip()]
     _check_keys(plan, key_columns)
-    typed = {"last": last, "since": since, "rows": rows, "key": keys, "set": values, "profile": profile}
-    restart = options.as_typed("rehearse", target, **typed)
-    result = _rehearsed(loaded, plan, history, commits, restart, rows=rows, keys=key_columns)
+    given_options = {"last": last, "since": since, "rows": rows, "key": keys, "set": values, "profile": profile}
+    restart_command = options.command_line("rehearse", target, **given_options)
+    result = _run_rehearsal(loaded, plan, history, commits, restart_command, rows=rows, keys=key_columns)
     if as_json:
-        output.to_json(result.as_json())
+        output.print_json(result.as_json())
     else:
         _print(result)
     if last is not None and last > len(history.batches):
@@ -102,14 +103,14 @@ def _plan(loaded: Loaded) -> Plan:
     """
     from helios.plan.checks.rehearsal import refused
 
-    plan = options.only_plan(loaded, "rehearse")
+    plan = options.single_plan(loaded, "rehearse")
     problem = refused(plan)
     if problem is not None:
         raise problem
     return plan
 
 
-def _chosen(history: History, last: int | None, since: str | None) -> Sequence[CommittedBatch]:
+def _chosen_commits(history: History, last: int | None, since: str | None) -> Sequence[CommittedBatch]:
     """The commits to rehearse, oldest first.
 
     Raises:
@@ -135,67 +136,80 @@ def _check_keys(plan: Plan, keys: Sequence[str]) -> None:
     Raises:
         InputError: Neither has one of the columns.
     """
-    if not keys or plan.schema is None:  # the columns of some scripts are not known before they run
+    if not keys or plan.schema is None:  # some scripts have columns that are known only when they run
         return
     from helios.plan.typing.schema import from_pyiceberg
 
     table = plan.write.table.catalog.load(plan.write.table.within)
-    known = from_pyiceberg(table.iceberg.schema()).names
-    names = list(dict.fromkeys([*known, *plan.schema.names]))
+    target_columns = from_pyiceberg(table.iceberg.schema()).names
+    columns = list(dict.fromkeys([*target_columns, *plan.schema.names]))
     for key in keys:
-        if key.lower() not in {name.lower() for name in names}:
-            raise InputError(f"--key {key}: {plan.write.table.text} has no such column. {near_miss(key, names)}")
+        if key.lower() not in {name.lower() for name in columns}:
+            raise InputError(f"--key {key}: {plan.write.table.text} has no such column. {near_miss(key, columns)}")
 
 
-def _rehearsed(
+def _run_rehearsal(
     loaded: Loaded,
     plan: Plan,
     history: History,
     commits: Sequence[CommittedBatch],
-    restart: str,
+    restart_command: str,
     *,
     rows: int,
     keys: Sequence[str],
 ) -> Rehearsed:
-    """Starts Spark and rehearses the commits; `restart` is the command that starts it again."""
+    """Starts Spark and rehearses the commits; `restart_command` is the command that starts it again."""
     from helios.cli.launch import Launch
     from helios.spark.session.session import stop
 
-    with tempfile.TemporaryDirectory(prefix="helios-rehearsal-") as name:
-        _end_cleanly(Path(name), restart)
-        shown = progress.Lines(err=True)
+    with tempfile.TemporaryDirectory(prefix="helios-rehearsal-") as folder_name:
+        _install_signal_handlers(Path(folder_name), restart_command)
+        lines = progress.Lines(err=True)
         components = tuple(dict.fromkeys((*plan.components, "iceberg", "sqlite")))
-        session = Launch(loaded, components, shown, debug=options.settings().debug).session([plan])
-        _end_cleanly(Path(name), restart)  # again, since SparkContext has replaced the handler of SIGINT
+        session = Launch(loaded, components, lines, debug=options.settings().debug).session([plan])
+        _install_signal_handlers(
+            Path(folder_name), restart_command
+        )  # a second time, since SparkContext has replaced the handler of SIGINT
         try:
             from helios.spark.rehearse.rehearsal import Rehearsal
 
-            shown.note(f"rehearsing {counted(len(commits), 'commit')} of {plan.pipeline} ...")
+            lines.note(f"rehearsing {counted(len(commits), 'commit')} of {plan.pipeline} ...")
             return Rehearsal(
-                plan=plan, spark=session, history=history, commits=commits, keys=keys, most=rows, folder=Path(name)
+                plan=plan,
+                spark=session,
+                history=history,
+                commits=commits,
+                keys=keys,
+                most=rows,
+                folder=Path(folder_name),
             ).run()
         finally:
             stop(session)
 
 
-def _end_cleanly(folder: Path, restart: str) -> None:
-    """Makes SIGINT and SIGTERM delete the folder and end the process at once, with `restart` in the last message."""
+def _install_signal_handlers(folder: Path, restart_command: str) -> None:
+    """Makes SIGINT and SIGTERM delete the folder and end the process at once.
+
+    The last message then names `restart_command`, which starts the rehearsal again.
+    """
     from helios.cli.run import end_jvm
 
-    def end(number: int, frame: FrameType | None) -> None:
+    def end_process(number: int, frame: FrameType | None) -> None:
         with suppress(OSError):
-            # Not through Python's buffers: the signal may have interrupted a write to them.
-            words = f"stopped; nothing was written to the lake, and no result is kept. Start again: {restart}\n"
-            os.write(sys.stderr.fileno(), words.encode())
-        end_jvm()  # first, since it writes into the folder
+            # os.write does not use Python's buffers: the signal may have interrupted a write to them.
+            message = (
+                f"stopped; nothing was written to the lake, and no result is kept. Start again: {restart_command}\n"
+            )
+            os.write(sys.stderr.fileno(), message.encode())
+        end_jvm()  # before the folder is deleted, since the JVM writes into it
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(128 + number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
+        signal.signal(number, end_process)
 
 
-# what is shown
+# output
 
 
 def _print(result: Rehearsed) -> None:
@@ -210,23 +224,25 @@ def _print(result: Rehearsed) -> None:
 
 
 def _differences(result: Rehearsed) -> Iterator[str]:
-    failed = [one for one in result.commits if one.failed]
-    for text in dict.fromkeys(one.failed for one in failed):
-        same = [one for one in failed if one.failed == text]
-        more = f" and {len(same) - 1} more" if len(same) > 1 else ""
-        yield f"fails on {_name(same[0])}{more}: {text}"
+    failed = [commit for commit in result.commits if commit.failed]
+    for text in dict.fromkeys(commit.failed for commit in failed):
+        with_same_error = [commit for commit in failed if commit.failed == text]
+        more = f" and {len(with_same_error) - 1} more" if len(with_same_error) > 1 else ""
+        yield f"fails on {_name(with_same_error[0])}{more}: {text}"
     yield f"in all: {_counts(result.differs)}"
     yield from (f"  column {line}" for line in result.columns)
-    for one in result.rejects:
-        at_the_time = f"{one.before:,} at the time" if one.before is not None else "the number at the time was not kept"
-        yield f"  rejected by {one.step}: {one.now:,} rows now, {at_the_time}"
+    for reject in result.rejects:
+        rejected_then = (
+            f"{reject.before:,} at the time" if reject.before is not None else "the number at the time was not kept"
+        )
+        yield f"  rejected by {reject.step}: {reject.now:,} rows now, {rejected_then}"
     for before_row, now in result.changed:
         yield f"  changed  {_change(before_row, now, result.keys)}"
     yield from (f"  missing  {_row(row)}" for row in result.missing)
     yield from (f"  added    {_row(row)}" for row in result.added)
-    shown = (result.changed, result.missing, result.added)
+    printed_rows = (result.changed, result.missing, result.added)
     counts = (result.differs.changed, result.differs.missing, result.differs.added)
-    sections = zip(("changed", "missing", "added"), counts, map(len, shown), strict=True)
+    sections = zip(("changed", "missing", "added"), counts, map(len, printed_rows), strict=True)
     if more := ", ".join(f"{count - printed:,} {what}" for what, count, printed in sections if count > printed):
         yield f"  and more rows: {more}"
     yield from (f"note: {note}." for note in result.notes)
@@ -237,24 +253,26 @@ def _differences(result: Rehearsed) -> Iterator[str]:
 def _print_table(result: Rehearsed) -> None:
     rows = [
         (
-            _name(one),
-            f"{one.committed:%Y-%m-%d %H:%M:%S} UTC" if one.committed is not None else "",
-            one.batch if one.batch is not None else "",
-            f"{one.before:,}",
-            f"{one.now:,}",
-            f"not rehearsed: {one.unread}"
-            if one.unread
+            _name(commit),
+            f"{commit.committed:%Y-%m-%d %H:%M:%S} UTC" if commit.committed is not None else "",
+            commit.batch if commit.batch is not None else "",
+            f"{commit.before:,}",
+            f"{commit.now:,}",
+            f"not rehearsed: {commit.unread}"
+            if commit.unread
             else "fails, see below"
-            if one.failed
-            else _counts(one.differs),
+            if commit.failed
+            else _counts(commit.differs),
         )
-        for one in result.commits
+        for commit in result.commits
     ]
-    output.table(("snapshot", "committed", "batch", "rows", "rows now", "differs"), rows, numbers=("rows", "rows now"))
+    output.print_table(
+        ("snapshot", "committed", "batch", "rows", "rows now", "differs"), rows, numbers=("rows", "rows now")
+    )
 
 
-def _name(one: RehearsedCommit) -> str:
-    return str(one.snapshot) if one.snapshot is not None else "(after the last)"
+def _name(commit: RehearsedCommit) -> str:
+    return str(commit.snapshot) if commit.snapshot is not None else "(after the last)"
 
 
 def _counts(counts: Counts) -> str:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from helios.cli import options, output
-from helios.cli.session import spark_of
+from helios.cli.session import spark_session
 from helios.errors import InputError
 
 
@@ -30,7 +30,7 @@ def rename(old: str, new: str, *, profile: str | None, as_json: bool) -> None:
     from helios.config import resolve
     from helios.model.values import Identifier, caller
 
-    config = options.configured(profile)
+    config = options.load_configuration(profile)
     before, after = (resolve(Identifier.parse(name), None, {}, config, caller()) for name in (old, new))
     catalog = before.catalog
     if after.catalog != catalog:
@@ -42,16 +42,18 @@ def rename(old: str, new: str, *, profile: str | None, as_json: bool) -> None:
         catalog.load(before.within)  # raises an error that names the nearest table
     names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
     others = [resolve(Identifier.parse(f"{catalog.name}.{name}"), None, {}, config, caller()) for name in names]
-    with spark_of(config, before) as spark:
-        from helios.spark.run.rename_table import rename as run
+    with spark_session(config, before) as spark:
+        from helios.spark.run.rename_table import rename as run_rename
 
-        done = run(spark, before, after, [other for other in others if other.text not in (before.text, after.text)])
+        result = run_rename(
+            spark, before, after, [other for other in others if other.text not in (before.text, after.text)]
+        )
     if as_json:
-        output.to_json(asdict(done))
+        output.print_json(asdict(result))
         return
-    click.echo(f"{done.table} is {done.to} now.")
-    for location in done.checkpoints:
+    click.echo(f"{result.table} is {result.to} now.")
+    for location in result.checkpoints:
         click.echo(f"its checkpoint is {location}.")
-    for name in done.quarantines:
+    for name in result.quarantines:
         click.echo(f"rejected rows in {name} have its new name.")
     click.echo(f"Write {after.within} in the scripts that read and write the table; they continue where they stopped.")

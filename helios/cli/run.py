@@ -1,4 +1,4 @@
-"""`run`: a script's pipelines in one Spark session, until they end or are stopped."""
+"""The command `run`: runs a script's pipelines in one Spark session, until they end or are stopped."""
 
 from __future__ import annotations
 
@@ -106,27 +106,28 @@ def run(
     if new_checkpoint and full_refresh:
         raise click.UsageError("--new-checkpoint keeps the target's rows, --full-refresh deletes them: pass one.")
     loaded = _on_master(options.load(target, profile, values), master)
-    # A port in use is reported before Spark starts; until then the endpoint shows a healthy run without pipelines.
+    # The servers start before Spark, so that a port in use is reported at once. Runs are added to `observed` later:
+    # until then the endpoint shows a healthy run without pipelines.
     observed: list[PipelineRun] = []
-    endpoint = _endpoint(ctx, observed, metrics_port, metrics_host)
-    page = ui_page.of_run(ctx, ui, observed, loaded)
-    shown = _progress(log_format, observed, err=as_json)
+    endpoint = _start_endpoint(ctx, observed, metrics_port, metrics_host)
+    page = ui_page.serve_run(ctx, ui, observed, loaded)
+    display = _progress_display(log_format, observed, err=as_json)
     run_options: dict[str, Any] = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
-    # All names that the script declares: a pipeline whose name is among them was not renamed.
+    # All names that the script declares: a pipeline whose name is still declared was not renamed.
     siblings = (pipeline.name for pipeline in loaded.script.pipelines.values() if pipeline.name is not None)
     run_options |= {"again": again, "fail_fast": fail_fast, "beside": beside, "siblings": tuple(siblings)}
-    confirmations = [*([_confirm_changes] if confirm else []), *([_confirm] if full_refresh else [])]
-    status, exit_status = _carry_out(
-        loaded, shown, run_options, observed, endpoint, page=page, confirmations=confirmations
+    confirmations = [*([_confirm_changes] if confirm else []), *([_confirm_full_refresh] if full_refresh else [])]
+    status, exit_status = _run_pipelines(
+        loaded, display, run_options, observed, endpoint, page=page, confirmations=confirmations
     )
     if as_json:
-        output.to_json(status)
+        output.print_json(status)
     ctx.exit(exit_status or (REJECTED if fail_on_rejects and any(row["rejected"] for row in status) else 0))
 
 
-def _carry_out(
+def _run_pipelines(
     loaded: Loaded,
-    shown: progress.Progress,
+    display: progress.Progress,
     run_options: dict[str, Any],
     observed: list[PipelineRun],
     endpoint: Endpoint | None,
@@ -134,58 +135,65 @@ def _carry_out(
     page: ui_page.Page | None,
     confirmations: Sequence[Callable[[list[Plan]], None]],
 ) -> tuple[list[dict[str, Any]], int]:
-    """Runs the pipelines until they end; returns their status, and the exit status."""
-    signals = Signals(shown)
-    plans, refused, session = _launched(loaded, shown, confirmations=confirmations, fail_fast=run_options["fail_fast"])
-    signals.install()  # again, since SparkContext has installed a handler of SIGINT that kills the running batch
+    """Runs the pipelines until they end. Returns the status of each pipeline, and the exit status."""
+    signals = Signals(display)
+    plans, refused, session = _compile_and_launch(
+        loaded, display, confirmations=confirmations, fail_fast=run_options["fail_fast"]
+    )
+    signals.install()  # a second time, since SparkContext has installed a handler of SIGINT that kills the batch
     from helios.spark.run.scheduler import Runner
     from helios.spark.session.session import stop
 
-    runner = Runner(plans, session, emit=page.tee(shown.emit) if page is not None else shown.emit, **run_options)
+    runner = Runner(plans, session, emit=page.tee(display.emit) if page is not None else display.emit, **run_options)
     try:
-        _open(shown, plans, endpoint)
+        _show_start(display, plans, endpoint)
         if page is not None:
-            page.open(plans, refused, runner.stop, shown.note)
+            page.open(plans, refused, runner.stop, display.note)
         observed += runner.runs
         signals.stop = runner.stop
         runner.run()
     finally:
-        status = runner.status() + [_status(result) for result in refused]
-        shown.close(status)
+        status = runner.status() + [_refused_status(result) for result in refused]
+        display.close(status)
         stop(session)
-    exit_status = _conclude(runner, debug=options.settings().debug)
+    exit_status = _report_failures(runner, debug=options.settings().debug)
     return status, 1 if refused else exit_status
 
 
 def _on_master(loaded: Loaded, master: str | None) -> Loaded:
-    """The script with Spark's master from the command line, if one was given."""
+    """The script with the Spark master of `--master`, if the option is given."""
     if master is None:
         return loaded
     config = replace(loaded.context.config, master=master)
     return replace(loaded, context=replace(loaded.context, config=config))
 
 
-def _launched(
-    loaded: Loaded, shown: progress.Progress, *, confirmations: Sequence[Callable[[list[Plan]], None]], fail_fast: bool
+def _compile_and_launch(
+    loaded: Loaded,
+    display: progress.Progress,
+    *,
+    confirmations: Sequence[Callable[[list[Plan]], None]],
+    fail_fast: bool,
 ) -> tuple[list[Plan], list[Compiled], SparkSession]:
-    """The plans of a script, compiled while Spark starts; the pipelines with problems; and the session."""
+    """Compiles a script while Spark starts. Returns the plans, the pipelines with problems, and the session."""
     from helios.plan import components_ahead
 
     debug = options.settings().debug
     try:
-        # The pipelines are compiled while the JVM starts, which takes seconds. Problems end the process, and the JVM.
-        launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), shown, debug=debug)
-        plans, refused = _compiled(loaded, fail_fast=fail_fast)
-        for ask in confirmations:
-            ask(plans)
+        # The pipelines are compiled while the JVM starts, which takes seconds. If they have problems, this process
+        # ends, and the JVM with it.
+        launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), display, debug=debug)
+        plans, refused = _compile_runnable(loaded, fail_fast=fail_fast)
+        for confirm in confirmations:
+            confirm(plans)
         return plans, refused, launch.session(plans)
     except BaseException:
-        shown.hide()
+        display.hide()
         raise
 
 
-def _compiled(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], list[Compiled]]:
-    """The plans that can run, and the pipelines with problems, which are reported and do not block the others.
+def _compile_runnable(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], list[Compiled]]:
+    """Compiles the pipelines. Returns the plans that can run, and the pipelines with problems, which are reported.
 
     Raises:
         CheckFailed: No pipeline can run; with `fail_fast`, one cannot run.
@@ -209,7 +217,7 @@ def _compiled(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], list[Comp
             raise failed
         if not faulty:
             break
-        # The others are compiled again: they may read a table that a faulty pipeline would have created.
+        # The other pipelines are compiled again: they may read a table that a faulty pipeline would have created.
         pipelines = [result.pipeline for result in compiled if not result.faults]
     for problem in problems:
         output.say_error(output.paragraph(problem), problem.code)
@@ -218,7 +226,7 @@ def _compiled(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], list[Comp
     return [result.plan for result in compiled if result.plan is not None], refused
 
 
-def _status(refused: Compiled) -> dict[str, Any]:
+def _refused_status(refused: Compiled) -> dict[str, Any]:
     """The status of a pipeline that was not started, in the form of a run's status."""
     error = "\n".join(map(str, refused.faults))
     counts = {"batches": 0, "rows": 0, "rejected": 0, "left": [], "snapshot": None}
@@ -231,14 +239,16 @@ def _status(refused: Compiled) -> dict[str, Any]:
     }
 
 
-def _open(shown: progress.Progress, plans: list[Plan], endpoint: Endpoint | None) -> None:
+def _show_start(display: progress.Progress, plans: list[Plan], endpoint: Endpoint | None) -> None:
     """Shows that the run begins, and where its metrics are."""
-    shown.open([plan.pipeline for plan in plans])
+    display.open([plan.pipeline for plan in plans])
     if endpoint is not None:
-        shown.note(f"metrics at {endpoint.url}/metrics")
+        display.note(f"metrics at {endpoint.url}/metrics")
 
 
-def _endpoint(ctx: click.Context, observed: list[PipelineRun], port: int | None, host: str | None) -> Endpoint | None:
+def _start_endpoint(
+    ctx: click.Context, observed: list[PipelineRun], port: int | None, host: str | None
+) -> Endpoint | None:
     """Serves the metrics of `observed`, to which runs are added later, until the command ends; None without a port."""
     if port is None and host is not None:
         raise click.UsageError("--metrics-host needs --metrics-port: pass both.")
@@ -249,7 +259,7 @@ def _endpoint(ctx: click.Context, observed: list[PipelineRun], port: int | None,
     return ctx.with_resource(Endpoint(observed, port=port, host=host or LOOPBACK))
 
 
-def _progress(log_format: str, observed: Sequence[PipelineRun], *, err: bool) -> progress.Progress:
+def _progress_display(log_format: str, observed: Sequence[PipelineRun], *, err: bool) -> progress.Progress:
     if log_format == "json":
         return progress.JsonLines(err=err)
     if (sys.stderr if err else sys.stdout).isatty():
@@ -259,14 +269,14 @@ def _progress(log_format: str, observed: Sequence[PipelineRun], *, err: bool) ->
     return progress.Lines(err=err)
 
 
-def _confirm(plans: list[Plan]) -> None:
-    """Asks the user to write the name of every target that will be emptied."""
+def _confirm_full_refresh(plans: list[Plan]) -> None:
+    """Asks the user to type the name of every target that will be emptied."""
     for table in (plan.write.table.text for plan in plans):
-        written = click.prompt(f"--full-refresh deletes every row of {table}. Write its name to confirm", err=True)
+        typed_name = click.prompt(f"--full-refresh deletes every row of {table}. Write its name to confirm", err=True)
         if not sys.stdin.isatty():
-            click.echo(written, err=True)  # a pipe echoes nothing
-        if written.strip() != table:
-            raise InputError(f"{written!r} is not {table!r}: nothing was deleted.", fix="write the name as shown.")
+            click.echo(typed_name, err=True)  # unlike a terminal, a pipe does not echo the answer
+        if typed_name.strip() != table:
+            raise InputError(f"{typed_name!r} is not {table!r}: nothing was deleted.", fix="write the name as shown.")
 
 
 def _confirm_changes(plans: list[Plan]) -> None:
@@ -289,12 +299,12 @@ def _confirm_changes(plans: list[Plan]) -> None:
             )
 
 
-def _conclude(runner: Runner, *, debug: bool) -> int:
+def _report_failures(runner: Runner, *, debug: bool) -> int:
     """Reports every failure, and returns the exit status."""
     failures = [run.error for run in runner.runs if run.error is not None]
     reported: set[str] = set()
     for error in failures:
-        # Pipelines that share a source or a service fail with the same error, which is reported once.
+        # Pipelines that share a source or a service may fail with the same error. It is reported only once.
         for problem in output.problems_of(error) if isinstance(error, HeliosError) else [error]:
             text = (
                 output.paragraph(problem)
@@ -318,33 +328,33 @@ class Signals:
     the process.
 
     Args:
-        shown: The progress on the terminal.
-        unit: What the run finishes after the first signal, such as "batch".
+        display: The progress, which shows a note after the first signal.
+        unit: The unit of work that the run finishes after the first signal, such as "batch".
         ended: The message after the second signal.
     """
 
-    def __init__(self, shown: progress.Progress, unit: str = "batch", ended: str = "") -> None:
+    def __init__(self, display: progress.Progress, unit: str = "batch", ended: str = "") -> None:
         self.stop: Callable[[], None] | None = None
         self._unit, self._ended = unit, ended
-        self._shown = shown
+        self._display = display
         self._asked = False
         self.install()
 
     def install(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._on)
+            signal.signal(number, self._handle)
 
-    def _on(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.stop is None or self._asked:
             with suppress(OSError):
-                # Not through Python's buffers: the signal may have interrupted a write to them.
+                # os.write does not use Python's buffers: the signal may have interrupted a write to them.
                 os.write(sys.stderr.fileno(), self._final_message().encode())
             if self.stop is None:
                 end_jvm()
-            # A running JVM of Spark ends by itself: the end of Python closes the pipe to it.
+            # A JVM that has started ends by itself, since the end of this process closes the pipe to it.
             os._exit(128 + number)
         self._asked = True
-        self._shown.note(f"stopping after the running {self._unit} (again to stop at once)")
+        self._display.note(f"stopping after the running {self._unit} (again to stop at once)")
         self.stop()
 
     def _final_message(self) -> str:
@@ -354,10 +364,13 @@ class Signals:
 
 
 def end_jvm() -> None:
-    """Kills Spark's JVM. Only a JVM that has started notices by itself that Python has closed the pipe to it."""
-    # Without Linux's /proc, the JVM ends by itself, seconds later.
-    for listed in Path("/proc/self/task").glob("*/children"):
+    """Kills Spark's JVM.
+
+    A JVM that is still starting does not notice that Python has closed the pipe to it, and would live on for seconds.
+    """
+    # On systems without /proc, nothing is killed, and the JVM ends by itself some seconds later.
+    for children_file in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):
-            for child in listed.read_text().split():
+            for child in children_file.read_text().split():
                 if b"spark" in Path(f"/proc/{child}/cmdline").read_bytes():
                     os.kill(int(child), signal.SIGKILL)  # a starting JVM ignores other signals

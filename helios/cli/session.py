@@ -1,4 +1,4 @@
-"""The Spark session of a command, with the catalogs of the command's tables."""
+"""Opens a Spark session for a command, with the catalogs of the tables that the command names."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def spark_of(config: Config, *tables: TableName) -> Iterator[SparkSession]:
-    """A session with the catalogs of the tables."""
+def spark_session(config: Config, *tables: TableName) -> Iterator[SparkSession]:
+    """Opens a session with the catalogs of the tables, and stops it at the end of the `with` block."""
     from helios.catalog.conf import components
     from helios.environment import jars
     from helios.spark.maintenance import maintain

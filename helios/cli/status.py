@@ -1,4 +1,4 @@
-"""The command `status`: each pipeline's last commit, its lag, and the small files of its table."""
+"""The command `status`: shows each pipeline's last commit, its lag, and the small files of its table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 @click.command()
 @options.optional_script_argument
 @options.set_option
-@click.option("--all", "every", is_flag=True, help="Also show finished pipelines, which have read their sources once.")
+@click.option(
+    "--all", "show_finished", is_flag=True, help="Also show finished pipelines, which have read their sources once."
+)
 @options.common
 @options.json_option
 @click.pass_context
@@ -35,15 +37,16 @@ def status(
     *,
     target: Target | None,
     values: dict[str, str],
-    every: bool,
+    show_finished: bool,
     profile: str | None,
     as_json: bool,
 ) -> None:
     """Show how far each pipeline has come.
 
-    The pipelines of SCRIPT, or all that have written into the declared catalogs: their last commit, how many snapshots
-    of their sources wait and for how long, the small files of their tables (below half of the target file size),
-    batches that have not passed their audit, and tables that were rolled back. No JVM is started.
+    It shows the pipelines of SCRIPT, or all pipelines that have written into the declared catalogs. For each pipeline
+    it shows the last commit, how many snapshots of the sources wait and for how long, and the small files of the table
+    (below half of the target file size). Notes name batches that have not passed their audit, and tables that were
+    rolled back. No JVM is started.
 
     Without SCRIPT, a pipeline that has read its sources once, such as a repair, is left out if a streaming pipeline has
     written into the table since.
@@ -55,25 +58,27 @@ def status(
     """
     hidden = 0
     if target is not None:
-        statuses, failed = _of_script(target, profile, values)
+        statuses, failed = _statuses_of_script(target, profile, values)
     else:
-        statuses, hidden, failed = _of_catalogs(profile, every or as_json)
+        statuses, hidden, failed = _statuses_of_catalogs(profile, show_finished or as_json)
     if as_json:
-        output.to_json([_as_json(status) for status in statuses])
+        output.print_json([_as_json(status) for status in statuses])
     elif statuses:
         _show(statuses)
     elif not failed:
         click.echo("no pipeline has written anything yet.", err=True)
     if hidden and not as_json:
-        what = "1 finished pipeline is" if hidden == 1 else f"{hidden:,} finished pipelines are"
-        click.echo(f"{what} not shown: helios status --all.", err=True)
+        hidden_text = "1 finished pipeline is" if hidden == 1 else f"{hidden:,} finished pipelines are"
+        click.echo(f"{hidden_text} not shown: helios status --all.", err=True)
     for error in failed:
         output.report(error, output.Settings(debug=options.settings().debug))
     if failed:
         ctx.exit(max(error.exit_status for error in failed))
 
 
-def _of_script(target: Target, profile: str | None, values: dict[str, str]) -> tuple[list[Status], list[HeliosError]]:
+def _statuses_of_script(
+    target: Target, profile: str | None, values: dict[str, str]
+) -> tuple[list[Status], list[HeliosError]]:
     from helios.plan import compile_pipelines
     from helios.plan.compile import NOT_FATAL
 
@@ -84,14 +89,14 @@ def _of_script(target: Target, profile: str | None, values: dict[str, str]) -> t
     statuses: list[Status] = []
     for plan in plans:
         try:
-            statuses += _of_plan(plan, view)
+            statuses += _statuses_of_plan(plan, view)
         except HeliosError as error:
             failed.append(error)
     return statuses, failed
 
 
 def view_of(plans: Sequence[Plan], context: Context) -> View:
-    """The tables, checkpoints and settings from which the status of a script's pipelines is read."""
+    """The view through which the status of a script's pipelines is read: tables, checkpoints and settings."""
     from helios.table.readers import warehouses
     from helios.table.refs import MAIN
     from helios.table.view import View
@@ -100,7 +105,7 @@ def view_of(plans: Sequence[Plan], context: Context) -> View:
     catalogs |= {catalog.name: catalog for plan in plans for catalog in plan.catalogs}
     sinks = {plan.pipeline: plan.write.sink.iceberg for plan in plans}
     return View(
-        load=_loader(catalogs),
+        load=_table_loader(catalogs),
         places=warehouses(catalogs.values()),
         checkpoints={plan.pipeline: plan.checkpoint for plan in plans},
         file_sizes={name: sink.bytes_per_file for name, sink in sinks.items() if sink and sink.bytes_per_file},
@@ -109,27 +114,27 @@ def view_of(plans: Sequence[Plan], context: Context) -> View:
 
 
 def view_of_catalogs(catalogs: dict[str, Catalog]) -> View:
-    """The tables from which the status of all pipelines of the catalogs is read."""
+    """The view through which the status of all pipelines in the catalogs is read."""
     from helios.table.readers import warehouses
     from helios.table.view import View
 
-    return View(load=_loader(catalogs), places=warehouses(catalogs.values()))
+    return View(load=_table_loader(catalogs), places=warehouses(catalogs.values()))
 
 
-def _of_plan(plan: Plan, view: View) -> list[Status]:
+def _statuses_of_plan(plan: Plan, view: View) -> list[Status]:
     from helios.table.status import Status, statuses
 
     if not plan.write.sink.target.keeps_record:
         note = f"{plan.write.sink.label()} keeps no record of its batches"
         return [Status(pipeline=plan.pipeline, table=plan.write.table.text, notes=(note,))]
     names = [name for name in (plan.pipeline, plan.was) if name]
-    tables = list(targets(plan))
+    tables = list(target_tables(plan))
     written = [status for table in tables for status in statuses(table, view) if status.pipeline in names]
     return written or [Status(pipeline=plan.pipeline, table=plan.write.table.text, notes=("has not run yet",))]
 
 
-def targets(plan: Plan) -> Iterator[Table]:
-    """The target, or the tables of a routed sink or a mirror, and the quarantine."""
+def target_tables(plan: Plan) -> Iterator[Table]:
+    """The existing tables that a pipeline writes: its quarantine, and the target or targets of its sink."""
     quarantine = plan.write.quarantine
     if quarantine is not None and quarantine.catalog.exists(quarantine.within):
         yield quarantine.catalog.load(quarantine.within)
@@ -144,34 +149,38 @@ def targets(plan: Plan) -> Iterator[Table]:
         yield from (catalog.load(name) for name in catalog.tables(namespace) if name.startswith(prefix))
 
 
-def _of_catalogs(profile: str | None, every: bool) -> tuple[list[Status], int, list[HeliosError]]:
-    """The pipelines of all tables, the number of finished ones that are hidden, and the tables that cannot be read."""
+def _statuses_of_catalogs(profile: str | None, show_finished: bool) -> tuple[list[Status], int, list[HeliosError]]:
+    """The status of the pipelines in all configured catalogs.
+
+    Returns:
+        The statuses, the number of finished pipelines that are hidden, and the errors of catalogs that cannot be read.
+    """
     from helios.table.status import statuses, unfinished
 
-    catalogs = options.configured(profile).catalogs
+    catalogs = options.load_configuration(profile).catalogs
     view = view_of_catalogs(catalogs)
     shown: list[Status] = []
     failed: list[HeliosError] = []
     hidden = 0
     for catalog in catalogs.values():
         try:
-            for table in tables(catalog):
+            for table in catalog_tables(catalog):
                 of_table = statuses(table, view)
-                kept = of_table if every else unfinished(of_table)
+                kept = of_table if show_finished else unfinished(of_table)
                 shown, hidden = shown + kept, hidden + len(of_table) - len(kept)
         except HeliosError as error:
-            failed.append(error)  # an unreachable catalog does not hide the others
+            failed.append(error)  # the other catalogs are still shown
     return shown, hidden, failed
 
 
-def tables(catalog: Catalog) -> Iterable[Table]:
+def catalog_tables(catalog: Catalog) -> Iterable[Table]:
     """All tables of a catalog."""
     names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
     return (catalog.load(name) for name in names)
 
 
-def _loader(catalogs: dict[str, Catalog]) -> Callable[[str], Table | None]:
-    """A function that loads a table by its full name, each table once."""
+def _table_loader(catalogs: dict[str, Catalog]) -> Callable[[str], Table | None]:
+    """Returns a function that loads a table by its full name. It loads each table only once."""
 
     @cache
     def load(name: str) -> Table | None:
@@ -193,19 +202,23 @@ COLUMNS = ("pipeline", "table", "batch", "committed", "rows", "behind", "small f
 
 
 def _show(statuses: Sequence[Status]) -> None:
-    """Prints the table without its empty columns; on a terminal, which is narrow, the notes follow the table."""
-    below = sys.stdout.isatty()
+    """Prints the statuses without empty columns. On a terminal, which is narrow, the notes follow the table."""
+    notes_follow = sys.stdout.isatty()
     rows = [_row(status) for status in statuses]
     columns = list(zip(COLUMNS, zip(*rows, strict=True), strict=True))
-    shown = [(name, cells) for name, cells in columns if any(map(_filled, cells)) and not (below and name == "notes")]
-    lines = list(zip(*(cells for _, cells in shown), strict=True))
-    output.table([name for name, _ in shown], lines, numbers=("batch", "rows"))
-    for status in statuses if below else ():
+    shown_columns = [
+        (name, cells)
+        for name, cells in columns
+        if any(map(_has_value, cells)) and not (notes_follow and name == "notes")
+    ]
+    lines = list(zip(*(cells for _, cells in shown_columns), strict=True))
+    output.print_table([name for name, _ in shown_columns], lines, numbers=("batch", "rows"))
+    for status in statuses if notes_follow else ():
         for note in status.notes:
-            output.paragraphs(f"{status.pipeline}: {note}.")
+            output.print_wrapped(f"{status.pipeline}: {note}.")
 
 
-def _filled(cell: object) -> bool:
+def _has_value(cell: object) -> bool:
     return cell not in (None, "")
 
 
@@ -225,7 +238,7 @@ def _row(status: Status) -> tuple[object, ...]:
 
 
 def _behind(status: Status) -> str:
-    """How far a pipeline is behind.
+    """A text about the data that waits for a pipeline, and for how long.
 
     Examples:
         >>> from helios.table.status import Status
@@ -246,7 +259,7 @@ def _behind(status: Status) -> str:
 
 
 def _age(seconds: float) -> str:
-    """A duration in its largest unit.
+    """A duration in the largest unit of which there are at least two.
 
     Examples:
         >>> _age(35.2), _age(150), _age(90_000)

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 table_argument = click.argument("name", metavar="TABLE")
 
 
-def opened(name: str, profile: str | None) -> tuple[Config, TableName, Table]:
+def open_table(name: str, profile: str | None) -> tuple[Config, TableName, Table]:
     """The configuration, the resolved name of a table, and the table."""
     from helios.config import resolve
     from helios.model.values import Identifier, caller
 
-    config = options.configured(profile)
+    config = options.load_configuration(profile)
     table = resolve(Identifier.parse(name), None, {}, config, caller())
     return config, table, table.catalog.load(table.within)
 
@@ -40,7 +40,7 @@ def tables(catalog: str | None, profile: str | None, as_json: bool) -> None:
     Example:
       helios tables
     """
-    config = options.configured(profile)
+    config = options.load_configuration(profile)
     catalog = catalog or config.default_catalog
     declared = config.catalogs.get(catalog)
     if declared is None:
@@ -50,7 +50,7 @@ def tables(catalog: str | None, profile: str | None, as_json: bool) -> None:
         )
     names = [name for namespace in declared.namespaces() for name in declared.tables(namespace)]
     if as_json:
-        output.to_json([{"catalog": catalog, "table": name} for name in names])
+        output.print_json([{"catalog": catalog, "table": name} for name in names])
     elif not names:
         click.echo(f"catalog {catalog!r} has no tables.", err=True)
     else:
@@ -69,7 +69,7 @@ def schema(name: str, profile: str | None, as_json: bool) -> None:
     Example:
       helios schema shop.orders
     """
-    _, _, table = opened(name, profile)
+    _, _, table = open_table(name, profile)
     columns = [
         {
             "id": column.field_id,
@@ -82,7 +82,7 @@ def schema(name: str, profile: str | None, as_json: bool) -> None:
     ]
     partitioning = _partitioning(table)
     if as_json:
-        output.to_json(
+        output.print_json(
             {
                 "table": table.name,
                 "format_version": table.iceberg.metadata.format_version,
@@ -91,7 +91,7 @@ def schema(name: str, profile: str | None, as_json: bool) -> None:
             }
         )
         return
-    output.table(
+    output.print_table(
         ("id", "column", "type", "required", "doc"),
         [
             (column["id"], column["name"], column["type"], "yes" if column["required"] else "", column["doc"])
@@ -105,13 +105,13 @@ def schema(name: str, profile: str | None, as_json: bool) -> None:
 def _partitioning(table: Table) -> list[str]:
     """The partition fields in the syntax of `partition_by`."""
     columns = table.iceberg.schema()
-    shown = []
+    fields = []
     for field in table.iceberg.spec().fields:
         column = str(columns.find_column_name(field.source_id))
         transform, _, width = str(field.transform).rstrip("]").partition("[")
         arguments = f"{width}, {column}" if width else column
-        shown.append(column if transform == "identity" else f"{transform}({arguments})")
-    return shown
+        fields.append(column if transform == "identity" else f"{transform}({arguments})")
+    return fields
 
 
 @click.command()
@@ -127,11 +127,11 @@ def snapshots(name: str, profile: str | None, as_json: bool) -> None:
     Example:
       helios snapshots shop.orders
     """
-    _, _, table = opened(name, profile)
+    _, _, table = open_table(name, profile)
     history = table.snapshots()
     current = table.current_snapshot()
     if as_json:
-        output.to_json(
+        output.print_json(
             [
                 {**_fields(snapshot), "current": current is not None and snapshot.id == current.id}
                 for snapshot in history
@@ -141,7 +141,7 @@ def snapshots(name: str, profile: str | None, as_json: bool) -> None:
     if not history:
         click.echo(f"table {table.name} has no snapshots.", err=True)
         return
-    output.table(
+    output.print_table(
         ("snapshot", "parent", "committed", "operation", "added", "total", ""),
         [
             (
@@ -176,7 +176,8 @@ def _rows(summary: Mapping[str, str], *, exact: bool) -> str:
 
     Args:
         summary: The summary of the snapshot.
-        exact: Whether the count of deleted rows is exact, as in format v3: each row once, in existing data files only.
+        exact: Whether the count of deleted rows is exact. It is in format v3, which counts each deleted row once, and
+            only in data files that still exist.
 
     Examples:
         >>> _rows({"total-records": "1200", "total-position-deletes": "100"}, exact=True)

@@ -1,4 +1,4 @@
-"""`ui`: the live page of pipelines that run in other processes, or are stopped."""
+"""The command `ui`: serves the live page of pipelines that run in other processes, or are stopped."""
 
 from __future__ import annotations
 
@@ -36,28 +36,32 @@ def ui(target: Target | None, address: str, values: dict[str, str], profile: str
     Example:
       helios ui pipeline.py
     """
-    from helios.ui.address import address as parsed
+    from helios.ui.address import address as parse_address
 
-    at = parsed(address)
-    facts = _of_script(target, profile, values, at.token) if target else _of_catalogs(profile, at.token)
+    parsed_address = parse_address(address)
+    lake = (
+        _watch_script(target, profile, values, parsed_address.token)
+        if target
+        else _watch_catalogs(profile, parsed_address.token)
+    )
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     try:
-        server = ui_page.served(facts, at)
+        server = ui_page.start_server(lake, parsed_address)
         if as_json:
-            output.to_json({"url": server.url})
+            output.print_json({"url": server.url})
         click.echo(f"page at {server.url}", err=as_json)
         while not ended.wait(0.5):
             pass
         server.stop()
     finally:
-        facts.close()
+        lake.close()
     click.echo("stopped", err=as_json)
 
 
-def _of_script(target: Target, profile: str | None, values: dict[str, str], token: str) -> WatchedLake:
-    """The facts of a script's pipelines; those with problems are reported, and left out."""
+def _watch_script(target: Target, profile: str | None, values: dict[str, str], token: str) -> WatchedLake:
+    """The data of the live page for a script's pipelines. Pipelines with problems are reported and left out."""
     from helios.catalog.operations import forget_all
     from helios.plan import compile_pipelines
     from helios.plan.compile import NOT_FATAL
@@ -71,26 +75,26 @@ def _of_script(target: Target, profile: str | None, values: dict[str, str], toke
     view = partial(status.view_of, plans, loaded.context)
     catalogs = {catalog.name: catalog for plan in plans for catalog in plan.catalogs}
 
-    def look() -> Iterator[Table]:
+    def read_tables() -> Iterator[Table]:
         for catalog in catalogs.values():
             forget_all(catalog)
         return ui_page.tables_of(plans)
 
     return WatchedLake(
-        look,
+        read_tables,
         view,
         token=token,
         title=target.path,
-        graph=ui_page.drawn(ui_page.named(plans), loaded.context),
-        declared=ui_page.declared(plans),
+        graph=ui_page.graph_json(ui_page.named_pipelines(plans), loaded.context),
+        declared=ui_page.declared_maintenance(plans),
         names={plan.pipeline: plan.write.table.text for plan in plans},
     )
 
 
-def _of_catalogs(profile: str | None, token: str) -> WatchedLake:
-    """The facts of all pipelines that have written into the configured catalogs."""
+def _watch_catalogs(profile: str | None, token: str) -> WatchedLake:
+    """The data of the live page for all pipelines that have written into the configured catalogs."""
     from helios.ui.watch import WatchedLake
 
-    catalogs = options.configured(profile).catalogs
-    look, view = partial(ui_page.tables_in, catalogs), partial(status.view_of_catalogs, catalogs)
-    return WatchedLake(look, view, token=token, title=", ".join(catalogs))
+    catalogs = options.load_configuration(profile).catalogs
+    read_tables, view = partial(ui_page.tables_in, catalogs), partial(status.view_of_catalogs, catalogs)
+    return WatchedLake(read_tables, view, token=token, title=", ".join(catalogs))

@@ -1,4 +1,4 @@
-"""The live page beside a command: the address, the graph, and the tables that it shows."""
+"""Serves the live page of a command, and collects the graph and the tables that the page shows."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ if TYPE_CHECKING:
     from helios.ui.live import LiveRun
     from helios.ui.server import Server
 
-DEFAULT = ""
-"""`--ui` without a value."""
-LEAST, SHARE = 5.0, 0.05
-"""The least seconds between two reads of a run's tables, and the largest share of the time that reads take."""
+DEFAULT_ADDRESS = ""
+"""The value of `--ui` without an address. The page then has the default address."""
+MIN_SECONDS_BETWEEN_READS = 5.0
+"""The shortest time between two reads of a run's tables."""
+MAX_SHARE_OF_READS = 0.05
+"""The largest share of the time that reads of the tables may take."""
 
 option = click.option(
     "--ui",
     is_flag=False,
-    flag_value=DEFAULT,
+    flag_value=DEFAULT_ADDRESS,
     metavar="[HOST:PORT]",
     help="Serve the live page while the run lasts; by default on 127.0.0.1:4848.",
 )
@@ -46,13 +48,13 @@ class Page:
         self._facts, self._server, self._loaded = facts, server, loaded
 
     def tee(self, emit: Callable[[Event], None]) -> Callable[[Event], None]:
-        """An `emit` that passes each event to the page, too."""
+        """A function that passes each event to the page and to `emit`."""
 
-        def both(event: Event) -> None:
+        def emit_to_both(event: Event) -> None:
             self._facts.emit(event)
             emit(event)
 
-        return both
+        return emit_to_both
 
     def open(
         self, plans: Sequence[Plan], refused: Sequence[Compiled], stop: Callable[[], None], say: Callable[[str], None]
@@ -72,10 +74,21 @@ class Page:
             stop()
 
         context = self._loaded.context
-        lake = Lake(partial(tables_of, plans), partial(status.view_of, plans, context), least=LEAST, share=SHARE)
-        picture = drawn([*named(plans), *((one.name, one.pipeline) for one in refused)], context)
+        lake = Lake(
+            partial(tables_of, plans),
+            partial(status.view_of, plans, context),
+            least=MIN_SECONDS_BETWEEN_READS,
+            share=MAX_SHARE_OF_READS,
+        )
+        graph_values = graph_json(
+            [*named_pipelines(plans), *((result.name, result.pipeline) for result in refused)], context
+        )
         self._facts.opened(
-            picture, lake, stop_on_request, declared=declared(plans), refused=[_refused(one) for one in refused]
+            graph_values,
+            lake,
+            stop_on_request,
+            declared=declared_maintenance(plans),
+            refused=[_refused_facts(result) for result in refused],
         )
         say(f"page at {self._server.url}")
 
@@ -85,16 +98,16 @@ class Page:
         self._server.stop()
 
 
-def of_run(ctx: click.Context, address: str | None, runs: Collection[PipelineRun], loaded: Loaded) -> Page | None:
+def serve_run(ctx: click.Context, address: str | None, runs: Collection[PipelineRun], loaded: Loaded) -> Page | None:
     """Serves the live page of `runs`, to which runs are added later, until the command ends; None without `--ui`."""
     if address is None:
         return None
-    at = _parsed(address)
+    parsed_address = _parse_address(address)
     from helios.ui.live import LiveRun
 
-    facts = LiveRun(runs, token=at.token, title=str(loaded.script.path))
+    facts = LiveRun(runs, token=parsed_address.token, title=str(loaded.script.path))
     try:
-        page = Page(facts, served(facts, at), loaded)
+        page = Page(facts, start_server(facts, parsed_address), loaded)
     except BaseException:
         facts.ended()
         raise
@@ -102,13 +115,13 @@ def of_run(ctx: click.Context, address: str | None, runs: Collection[PipelineRun
     return page
 
 
-def _parsed(text: str) -> Address:
+def _parse_address(text: str) -> Address:
     from helios.ui.address import address
 
     return address(text)
 
 
-def served(facts: Facts, at: Address) -> Server:
+def start_server(facts: Facts, address: Address) -> Server:
     """Starts the server of the live page.
 
     Raises:
@@ -122,31 +135,31 @@ def served(facts: Facts, at: Address) -> Server:
             f"the live page is served with {error.name}, which is not installed.",
             fix="pip install 'helios-iceberg[ui]'.",
         ) from error
-    return Server(facts, at)
+    return Server(facts, address)
 
 
-def _refused(one: Compiled) -> PipelineFacts:
+def _refused_facts(result: Compiled) -> PipelineFacts:
     from helios.ui.facts import PipelineFacts
     from helios.ui.live import problem_of
 
-    problem = problem_of(one.faults[0])
-    return PipelineFacts(name=one.name, target=one.pipeline.sink.label(), state="failed", problem=problem)
+    problem = problem_of(result.faults[0])
+    return PipelineFacts(name=result.name, target=result.pipeline.sink.label(), state="failed", problem=problem)
 
 
-def named(plans: Sequence[Plan]) -> list[tuple[str, Pipeline]]:
+def named_pipelines(plans: Sequence[Plan]) -> list[tuple[str, Pipeline]]:
     """The declared pipelines of plans, with their names."""
     return [(plan.pipeline, plan.declared) for plan in plans]
 
 
-def drawn(pipelines: Sequence[tuple[str, Pipeline]], context: Context) -> dict[str, Any]:
-    """The graph of named pipelines as JSON values; each box has the names of its pipelines."""
+def graph_json(pipelines: Sequence[tuple[str, Pipeline]], context: Context) -> dict[str, Any]:
+    """The graph of named pipelines as JSON values. Each node has the names of its pipelines."""
     drawing = graph.draw([pipeline for _, pipeline in pipelines], context)
     names = [name for name, _ in pipelines]
-    nodes = [{**asdict(box), "pipelines": [names[index] for index in box.pipelines]} for box in drawing.nodes]
+    nodes = [{**asdict(node), "pipelines": [names[index] for index in node.pipelines]} for node in drawing.nodes]
     return {"nodes": nodes, "edges": [asdict(edge) for edge in drawing.edges]}
 
 
-def declared(plans: Sequence[Plan]) -> dict[str, str]:
+def declared_maintenance(plans: Sequence[Plan]) -> dict[str, str]:
     """The maintenance that pipelines declare, as text."""
     from helios.plan.text import maintenance_text
 
@@ -158,7 +171,7 @@ def tables_of(plans: Sequence[Plan]) -> Iterator[Table]:
     """The targets and the quarantines of pipelines, each once."""
     seen: set[str] = set()
     for plan in plans:
-        for table in status.targets(plan) if plan.write.sink.target.keeps_record else ():
+        for table in status.target_tables(plan) if plan.write.sink.target.keeps_record else ():
             if table.name not in seen:
                 seen.add(table.name)
                 yield table
@@ -170,4 +183,4 @@ def tables_in(catalogs: dict[str, Catalog]) -> Iterator[Table]:
 
     for catalog in catalogs.values():
         forget_all(catalog)
-        yield from status.tables(catalog)
+        yield from status.catalog_tables(catalog)

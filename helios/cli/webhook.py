@@ -47,7 +47,7 @@ def webhook(target: Target, values: dict[str, str], profile: str | None, as_json
 
     with receiving(list(sources.values()), say, alone=True) as urls:
         if as_json:
-            output.to_json([{"url": url, "segments": folder} for url, folder in zip(urls, sources, strict=True)])
+            output.print_json([{"url": url, "segments": folder} for url, folder in zip(urls, sources, strict=True)])
         for url, folder in zip(urls, sources, strict=True):
             click.echo(f"receiving {url} into {folder}", err=as_json)
         while not stop.wait(0.5):

@@ -1,4 +1,4 @@
-"""The command `why`: where rows of a table come from."""
+"""The command `why`: shows where rows of a table come from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from helios.cli import options, output
 from helios.cli.history import fields
-from helios.cli.tables import opened, table_argument
+from helios.cli.tables import open_table, table_argument
 from helios.errors import NotFound
 
 if TYPE_CHECKING:
@@ -49,17 +49,17 @@ def why(name: str, condition: str, profile: str | None, as_json: bool) -> None:
     """
     from helios.lineage.why import why as explained
 
-    config, _, table = opened(name, profile)
+    config, _, table = open_table(name, profile)
     answer = explained(table, condition, view_of(config))
     if as_json:
-        output.to_json(_as_json(answer))
+        output.print_json(_as_json(answer))
     else:
         for line in _lines(answer):
             click.echo(line)
 
 
 def view_of(config: Config) -> View:
-    """The tables and warehouses of the configuration."""
+    """The view of the configuration's tables and warehouses, through which rows are traced."""
     from helios.table.readers import warehouses
     from helios.table.view import View
 
@@ -81,9 +81,9 @@ def view_of(config: Config) -> View:
 
 
 def _lines(answer: Why) -> Iterator[str]:
-    count, shown = answer.matches, len(answer.rows)
+    count, shown_count = answer.matches, len(answer.rows)
     if count:
-        more = f"; the first {shown} are shown" if count > shown else ""
+        more = f"; the first {shown_count} are shown" if count > shown_count else ""
         yield f"{answer.table}: {count:,} {'row matches' if count == 1 else 'rows match'} {answer.condition}{more}."
     else:
         yield f"{answer.table}: no row matches {answer.condition}."
@@ -181,7 +181,7 @@ def _rejected(row: Rejected) -> str:
 
 
 def _read_by(row: Rejected) -> Iterator[str]:
-    """What the batch that rejected a row had read: its sources and positions."""
+    """The sources, with their positions, of the batch that rejected a row."""
     from helios.table.positions import recorded
 
     for entry in recorded(row.position):
@@ -190,7 +190,7 @@ def _read_by(row: Rejected) -> Iterator[str]:
 
 
 def _labelled(label: str, lines: list[str]) -> Iterator[str]:
-    """The lines, indented by a column with the label, which only the first line shows."""
+    """Lines that are indented by a column. The first line shows the label in this column."""
     for index, line in enumerate(lines):
         yield f"  {label if index == 0 else '':<11} {line}"
 

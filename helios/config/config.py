@@ -1,4 +1,4 @@
-"""The configuration of a script: catalogs, storages, Spark and profiles, and how table names resolve."""
+"""Loads the configuration of a script (catalogs, storages, Spark, profiles), and resolves table names."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 from helios.catalog.catalogs import CATALOGS
 from helios.catalog.home import CONFIG_FILE, find_config
-from helios.catalog.keys import complete
+from helios.catalog.keys import completed_settings
 from helios.catalog.names import TableName
 from helios.catalog.spec import Catalog
 from helios.catalog.storage import Storage
 from helios.catalog.storages import STORAGES
 from helios.config.document import Document
-from helios.config.shape import check_rows, shape
+from helios.config.shape import base_and_profiles, check_catalogs_and_storages
 from helios.config.tree import Tree, expand, merge
 from helios.errors import ConfigError, DeclarationError, NotFound, Origin, near_miss
 from helios.model.values import Identifier
@@ -31,15 +31,15 @@ class Config:
     """The configuration of a script.
 
     Args:
-        root: The folder of the file; the working directory without a file.
+        root: The folder of the configuration file, or the working directory if there is no file.
         file: helios.toml or pyproject.toml; None if there is neither.
-        default_catalog: The catalog of table names with two parts.
-        catalogs: The declared catalogs, and always `local`.
+        default_catalog: The catalog of table names that do not name a catalog.
+        catalogs: The declared catalogs, and `local` even if it is not declared.
         storages: The declared storages.
         master: Spark's master.
         spark_conf: Spark's conf.
         profile: The selected profile.
-        native: The use of the columnar engine: "auto" (if it can), "off", or "require".
+        native: When the columnar engine runs: "auto" (whenever it can), "off", or "require".
     """
 
     root: Path
@@ -53,7 +53,7 @@ class Config:
     native: str = DEFAULT_NATIVE
 
     def storage(self, name: str, where: Origin) -> Storage:
-        """The declared storage with a name.
+        """The storage that is declared under a name.
 
         Raises:
             NotFound: No storage of this name is declared.
@@ -82,20 +82,20 @@ def load(start: Path, profile: str | None = None, env: Mapping[str, str] = os.en
     file = find_config(folder.parent if folder.is_file() else folder)
     document = Document.read(file)
     profile = profile or env.get(PROFILE_VARIABLE) or None
-    base, profiles = shape(document)
+    base, profiles = base_and_profiles(document)
     if profile is not None and profile not in profiles:
         raise ConfigError(
             f"profile {profile!r} is unknown. {near_miss(profile, profiles)}",
             where=document.origin(("profiles",)) if file else None,
             fix=f"declare [profiles.{profile}] in {file.name if file else CONFIG_FILE}.",
         )
-    # All profiles are checked; the variables of those that are not selected need not be set.
-    check_rows(document, base, required=False)
+    # All profiles are checked, but only the variables of the selected profile must be set.
+    check_catalogs_and_storages(document, base, final=False)
     for name, overrides in profiles.items():
-        check_rows(document.for_profile(name), merge(base, overrides), required=False)
+        check_catalogs_and_storages(document.for_profile(name), merge(base, overrides), final=False)
     document = document.for_profile(profile)
     tree = expand(merge(base, profiles.get(profile or "", {})), env, document.error)
-    check_rows(document, tree, required=True)
+    check_catalogs_and_storages(document, tree, final=True)
     return _build(document, tree, profile)
 
 
@@ -123,23 +123,25 @@ def resolve(
     if isinstance(catalog, Catalog):
         owner = catalog
     elif catalog is not None:
-        owner = _declared(catalog, declared, where, f"catalog={catalog!r}: ")
+        owner = _declared_catalog(catalog, declared, where, f"catalog={catalog!r}: ")
     elif len(parts) > 2:
-        if_namespace = f' If it is a namespace, pass catalog="{config.default_catalog}".'
-        owner = _declared(parts[0], declared, where, f"{identifier}: ", if_namespace)
+        namespace_fix = f' If it is a namespace, pass catalog="{config.default_catalog}".'
+        owner = _declared_catalog(parts[0], declared, where, f"{identifier}: ", namespace_fix)
         parts = parts[1:]
     else:
-        owner = _declared(config.default_catalog, declared, where, f"{identifier}: the default ")
+        owner = _declared_catalog(config.default_catalog, declared, where, f"{identifier}: the default ")
     return TableName(owner, parts[:-1], parts[-1])
 
 
-def _declared(name: str, declared: Mapping[str, Catalog], where: Origin, what: str, fix: str = "") -> Catalog:
+def _declared_catalog(
+    name: str, declared: Mapping[str, Catalog], where: Origin, prefix: str, more_fix: str = ""
+) -> Catalog:
     if name in declared:
         return declared[name]
     raise NotFound(
-        f"{what}catalog {name!r} is not declared. {near_miss(name, declared)}",
+        f"{prefix}catalog {name!r} is not declared. {near_miss(name, declared)}",
         where=where,
-        fix=f"declare it in the script, or as [catalogs.{name}] in {CONFIG_FILE}.{fix}",
+        fix=f"declare it in the script, or as [catalogs.{name}] in {CONFIG_FILE}.{more_fix}",
     )
 
 
@@ -147,8 +149,8 @@ def _build(document: Document, tree: Tree, profile: str | None) -> Config:
     root = document.file.parent if document.file else Path.cwd()
     storages = {}
     for name, settings in tree.get("storages", {}).items():
-        of_row = {key: value for key, value in settings.items() if key != "type"}
-        options = complete(STORAGES[settings["type"]].keys, of_row, name, root, lambda: root)
+        type_settings = {key: value for key, value in settings.items() if key != "type"}
+        options = completed_settings(STORAGES[settings["type"]].keys, type_settings, name, root, lambda: root)
         origin = document.origin(("storages", name))
         storages[name] = Storage(settings["type"], options, origin)
     catalogs = {name: _catalog(document, name, settings, storages, root) for name, settings in tree["catalogs"].items()}
@@ -169,7 +171,7 @@ def _build(document: Document, tree: Tree, profile: str | None) -> Config:
 def _catalog(document: Document, name: str, settings: Tree, storages: Mapping[str, Storage], root: Path) -> Catalog:
     path = ("catalogs", name)
     row = CATALOGS[settings["type"]]
-    of_row = {key: value for key, value in settings.items() if key not in ("type", "storage", "properties")}
+    type_settings = {key: value for key, value in settings.items() if key not in ("type", "storage", "properties")}
     storage = settings.get("storage")
     if storage is not None and storage not in storages:
         raise document.error(
@@ -177,7 +179,7 @@ def _catalog(document: Document, name: str, settings: Tree, storages: Mapping[st
             f"storage {storage!r} is not declared. {near_miss(storage, storages)}",
             fix=f"declare it as [storages.{storage}].",
         )
-    options = complete(row.keys, of_row, name, root, lambda: root)
+    options = completed_settings(row.keys, type_settings, name, root, lambda: root)
     properties = tuple(settings.get("properties", {}).items())
     origin = document.origin(path)
     try:

@@ -1,4 +1,4 @@
-"""A configuration file, and the line of each key."""
+"""Reads a configuration file, and finds the line of each key."""
 
 from __future__ import annotations
 
@@ -45,13 +45,15 @@ class Document:
             text = file.read_bytes().decode("utf-8-sig")
             tree = tomllib.loads(text)
         except OSError as error:
-            raise ConfigError(f"{_shown(file)} cannot be read: {error.strerror}.") from error
+            raise ConfigError(f"{_display_path(file)} cannot be read: {error.strerror}.") from error
         except UnicodeDecodeError as error:
-            raise ConfigError(f"{_shown(file)} is not UTF-8: {error.reason}.", fix="save it as UTF-8.") from error
+            raise ConfigError(
+                f"{_display_path(file)} is not UTF-8: {error.reason}.", fix="save it as UTF-8."
+            ) from error
         except tomllib.TOMLDecodeError as error:
             position = re.search(r"\(at line (\d+)", str(error))
             line = int(position[1]) if position else text.count("\n") + 1
-            raise ConfigError(f"not TOML: {error}.", where=Origin(_shown(file), line)) from error
+            raise ConfigError(f"not TOML: {error}.", where=Origin(_display_path(file), line)) from error
         prefix: KeyPath = () if file.name == CONFIG_FILE else ("tool", "helios")
         for key in prefix:
             tree = tree[key]
@@ -65,38 +67,38 @@ class Document:
         return Document(self.file, self.tree, self.lines, name)
 
     def origin(self, path: KeyPath) -> Origin | None:
-        """The line of a key in the profile, else in the base, else of the nearest table around the key."""
+        """The line of a key: in the selected profile, else outside of profiles, else of the nearest table around it."""
         if self.file is None:
             return None
         while path:
             for candidate in (("profiles", self.profile or "", *path), path):
                 if candidate in self.lines:
-                    return Origin(_shown(self.file), self.lines[candidate])
+                    return Origin(_display_path(self.file), self.lines[candidate])
             path = path[:-1]
         return None
 
     def error(self, path: KeyPath, what: str, fix: str | None = None) -> ConfigError:
         """An error about a key, with the line of the key."""
         where = self.origin(path)
-        place = f"{_shown(self.file)}: " if self.file and where is None else ""
-        key = f"{'.'.join(path)}: " if path else ""
-        return ConfigError(f"{place}{key}{what}", where=where, fix=fix)
+        file_prefix = f"{_display_path(self.file)}: " if self.file and where is None else ""
+        key_prefix = f"{'.'.join(path)}: " if path else ""
+        return ConfigError(f"{file_prefix}{key_prefix}{what}", where=where, fix=fix)
 
 
-def _shown(file: Path) -> str:
+def _display_path(file: Path) -> str:
     relative = os.path.relpath(file)
     return str(file) if relative.startswith("..") else relative
 
 
 def _lines(text: str, prefix: KeyPath) -> dict[KeyPath, int]:
-    """The line of each table and key. The text is searched line by line, since tomllib returns no positions."""
+    """Finds the line of each table and key. The text is searched line by line, since tomllib returns no positions."""
     positions: dict[KeyPath, int] = {}
     parents: dict[KeyPath, int] = {}
     table: KeyPath = ()
     open_quotes: str | None = None
     for number, line in enumerate(text.splitlines(), start=1):
         if open_quotes is not None:
-            # An odd number of quotes ends a multi-line text.
+            # A line with an odd number of such quotes ends the multi-line text.
             open_quotes = None if line.count(open_quotes) % 2 else open_quotes
             continue
         header = re.match(r"\s*(\[[^\[\]]+\])\s*(?:#.*)?$", line)
@@ -111,12 +113,16 @@ def _lines(text: str, prefix: KeyPath) -> dict[KeyPath, int]:
             for depth in range(len(table) + 1, len(path) + 1):
                 positions.setdefault(path[:depth], number)
         open_quotes = next((quotes for quotes in ('"""', "'''") if line.count(quotes) % 2), None)
-    size = len(prefix)
-    return {path[size:]: number for path, number in {**parents, **positions}.items() if path[:size] == prefix}
+    prefix_length = len(prefix)
+    return {
+        path[prefix_length:]: number
+        for path, number in {**parents, **positions}.items()
+        if path[:prefix_length] == prefix
+    }
 
 
 def _key_path(statement: str) -> KeyPath:
-    """The keys of one line of TOML, from the outermost; empty if the line is not TOML."""
+    """The keys in one line of TOML, the outermost first. It is empty if the line is not TOML."""
     import tomllib
 
     try:

@@ -1,4 +1,4 @@
-"""The shape of a configuration: its allowed tables, keys and types of values."""
+"""Checks the shape of a configuration: its tables, its keys and the types of its values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from helios.catalog.catalogs import CATALOGS
 from helios.catalog.checks import name_problem, type_hint
-from helios.catalog.keys import problem
+from helios.catalog.keys import settings_problem
 from helios.catalog.rows import CatalogRow, StorageRow
 from helios.catalog.storages import STORAGES
 from helios.config.document import Document
@@ -20,119 +20,126 @@ NATIVE = ("auto", "off", "require")
 _SECTIONS = ("default_catalog", "catalogs", "storages", "spark")
 
 
-def shape(document: Document) -> tuple[Tree, dict[str, Tree]]:
-    """The base and the profiles, with all tables and keys checked, and `properties` and `conf` flattened."""
-    _known(document, (), document.tree, (*_SECTIONS, "profiles"))
-    profiles = _table(document, ("profiles",), document.tree.get("profiles", {}))
-    base = {key: value for key, value in document.tree.items() if key != "profiles"}
-    shaped = _sections(document, (), base)
-    overrides = {}
+def base_and_profiles(document: Document) -> tuple[Tree, dict[str, Tree]]:
+    """Checks a document. Returns the settings outside of profiles, and those of each profile.
+
+    The tables `properties` and `conf` are flattened. The catalog `local` is always among the settings.
+    """
+    _check_keys(document, (), document.tree, (*_SECTIONS, "profiles"))
+    profiles = _as_table(document, ("profiles",), document.tree.get("profiles", {}))
+    base_settings = {key: value for key, value in document.tree.items() if key != "profiles"}
+    checked_base = _sections(document, (), base_settings)
+    checked_profiles = {}
     for name, value in profiles.items():
         path = ("profiles", name)
-        _known(document, path, _table(document, path, value), _SECTIONS)
-        overrides[name] = _sections(document, path, value)
-    return merge({"catalogs": {"local": {"type": "local"}}}, shaped), overrides
+        _check_keys(document, path, _as_table(document, path, value), _SECTIONS)
+        checked_profiles[name] = _sections(document, path, value)
+    return merge({"catalogs": {"local": {"type": "local"}}}, checked_base), checked_profiles
 
 
-def _sections(document: Document, at: KeyPath, tree: Tree) -> Tree:
-    shaped: Tree = {}
+def _sections(document: Document, parent: KeyPath, tree: Tree) -> Tree:
+    """Checks the tables and keys of the base or of a profile, whose path is `parent`."""
+    checked: Tree = {}
     if "default_catalog" in tree:
-        shaped["default_catalog"] = _text(document, (*at, "default_catalog"), tree["default_catalog"])
+        checked["default_catalog"] = _as_text(document, (*parent, "default_catalog"), tree["default_catalog"])
     for section in ("catalogs", "storages"):
-        entries = _table(document, (*at, section), tree.get(section, {}))
+        entries = _as_table(document, (*parent, section), tree.get(section, {}))
         for name, entry in entries.items():
-            path = (*at, section, name)
+            path = (*parent, section, name)
             wrong = name_problem(name) if section == "catalogs" else None
             if wrong:
                 raise document.error(path, wrong)
-            settings = dict(_table(document, path, entry))
+            settings = dict(_as_table(document, path, entry))
             for key in ("type", "storage"):
                 if key in settings:
-                    _text(document, (*path, key), settings[key])
+                    _as_text(document, (*path, key), settings[key])
             if section == "catalogs" and "properties" in settings:
-                settings["properties"] = _flat(document, (*path, "properties"), settings["properties"])
-            shaped.setdefault(section, {})[name] = settings
+                settings["properties"] = _flattened(document, (*path, "properties"), settings["properties"])
+            checked.setdefault(section, {})[name] = settings
     if "spark" in tree:
-        path = (*at, "spark")
-        spark = dict(_table(document, path, tree["spark"]))
-        _known(document, path, spark, ("master", "conf", "native"))
+        path = (*parent, "spark")
+        spark = dict(_as_table(document, path, tree["spark"]))
+        _check_keys(document, path, spark, ("master", "conf", "native"))
         if "master" in spark:
-            _text(document, (*path, "master"), spark["master"])
-        if "native" in spark and _text(document, (*path, "native"), spark["native"]) not in NATIVE:
+            _as_text(document, (*path, "master"), spark["master"])
+        if "native" in spark and _as_text(document, (*path, "native"), spark["native"]) not in NATIVE:
             raise document.error((*path, "native"), f"must be one of {', '.join(NATIVE)}, not {spark['native']!r}.")
         if "conf" in spark:
-            spark["conf"] = _flat(document, (*path, "conf"), spark["conf"])
-        shaped["spark"] = spark
-    return shaped
+            spark["conf"] = _flattened(document, (*path, "conf"), spark["conf"])
+        checked["spark"] = spark
+    return checked
 
 
-def _flat(document: Document, path: KeyPath, value: object, prefix: str = "") -> Tree:
-    """Nested tables as one table with dotted keys: `spark.sql.x = 1` is nested for TOML, and one key for Spark."""
+def _flattened(document: Document, path: KeyPath, value: object, prefix: str = "") -> Tree:
+    """Flattens nested tables to dotted keys: `spark.sql.x = 1` is nested tables in TOML, but one key for Spark."""
     flat: Tree = {}
-    for key, inner in _table(document, path, value).items():
+    for key, inner in _as_table(document, path, value).items():
         name = f"{prefix}{key}"
         if isinstance(inner, dict):
-            flat.update(_flat(document, (*path, key), inner, f"{name}."))
+            flat.update(_flattened(document, (*path, key), inner, f"{name}."))
         elif isinstance(inner, bool):
             flat[name] = str(inner).lower()
         elif isinstance(inner, (str, int, float)):
             flat[name] = str(inner)
         else:
-            raise document.error((*path, key), f"must be text, a number or a boolean, not {_kind(inner)}.")
+            raise document.error((*path, key), f"must be text, a number or a boolean, not {_type_name(inner)}.")
     return flat
 
 
-def check_rows(document: Document, tree: Tree, *, required: bool) -> None:
-    """Checks catalogs and storages by the rows of their types; without `required`, values may contain `${NAME}`."""
+def check_catalogs_and_storages(document: Document, tree: Tree, *, final: bool) -> None:
+    """Checks that catalogs and storages have the settings of their types.
+
+    If `final` is false, settings may be missing, and values may contain `${NAME}`.
+    """
     rows: tuple[tuple[str, Mapping[str, Any], tuple[str, ...]], ...] = (
         ("catalogs", CATALOGS, ("type", "storage", "properties")),
         ("storages", STORAGES, ("type",)),
     )
-    for section, known, common in rows:
+    for section, types, common_keys in rows:
         for name, settings in tree.get(section, {}).items():
             path = (section, name)
-            kind = settings.get("type")
-            if kind is None:
-                if required:
-                    raise document.error(path, "it needs a type.", fix=f"add type = one of {', '.join(sorted(known))}.")
+            type_name = settings.get("type")
+            if type_name is None:
+                if final:
+                    raise document.error(path, "it needs a type.", fix=f"add type = one of {', '.join(sorted(types))}.")
                 continue
-            if kind not in known:
-                if not required and "${" in kind:
+            if type_name not in types:
+                if not final and "${" in type_name:
                     continue
-                hint = type_hint(kind) if section == "catalogs" else near_miss(kind, known)
-                raise document.error((*path, "type"), f"type {kind!r} is unknown. {hint}")
-            row: CatalogRow | StorageRow = known[kind]
-            _known(document, path, settings, (*common, *(key.name for key in row.keys)))
-            of_row = {key: value for key, value in settings.items() if key not in common}
-            fault = problem(row.keys, of_row, required)
-            if fault is None and required:
-                fault = row.fault(of_row)
+                hint = type_hint(type_name) if section == "catalogs" else near_miss(type_name, types)
+                raise document.error((*path, "type"), f"type {type_name!r} is unknown. {hint}")
+            row: CatalogRow | StorageRow = types[type_name]
+            _check_keys(document, path, settings, (*common_keys, *(key.name for key in row.keys)))
+            type_settings = {key: value for key, value in settings.items() if key not in common_keys}
+            fault = settings_problem(row.keys, type_settings, final)
+            if fault is None and final:
+                fault = row.fault(type_settings)
             if fault is not None:
                 key, sentence = fault
                 raise document.error((*path, key) if key else path, sentence)
 
 
-def _known(document: Document, path: KeyPath, tree: Tree, known: Iterable[str]) -> None:
-    names = tuple(known)
+def _check_keys(document: Document, path: KeyPath, tree: Tree, keys: Iterable[str]) -> None:
+    known_keys = tuple(keys)
     for key in tree:
-        if key not in names:
-            raise document.error((*path, key), f"unknown key {key!r}. {near_miss(key, names)}")
+        if key not in known_keys:
+            raise document.error((*path, key), f"unknown key {key!r}. {near_miss(key, known_keys)}")
 
 
-def _table(document: Document, path: KeyPath, value: object) -> Tree:
+def _as_table(document: Document, path: KeyPath, value: object) -> Tree:
     if not isinstance(value, dict):
-        raise document.error(path, f"must be a table, not {_kind(value)}.", fix=f"write [{'.'.join(path)}].")
+        raise document.error(path, f"must be a table, not {_type_name(value)}.", fix=f"write [{'.'.join(path)}].")
     return value
 
 
-def _text(document: Document, path: KeyPath, value: object) -> str:
+def _as_text(document: Document, path: KeyPath, value: object) -> str:
     if not isinstance(value, str):
-        raise document.error(path, f"must be text, not {_kind(value)}.")
+        raise document.error(path, f"must be text, not {_type_name(value)}.")
     if not value.strip():
         raise document.error(path, "must not be empty.")
     return value
 
 
-def _kind(value: object) -> str:
+def _type_name(value: object) -> str:
     names = {bool: "a boolean", int: "a number", float: "a number", list: "a list", dict: "a table", str: "text"}
     return names.get(type(value), f"a {type(value).__name__}")

@@ -1,4 +1,4 @@
-"""Trees of settings: merging a profile into the base, and replacing `${NAME}` variables."""
+"""Works on trees of settings: merges a profile into the base, and replaces variables such as `${NAME}`."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ _BODY = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-.*)?", re.DOT
 
 
 def merge(base: Tree, overrides: Tree) -> Tree:
-    """The base with a profile's overrides: TOML tables are merged key by key, other values are replaced.
+    """Merges a profile's overrides into the base: tables are merged key by key, and other values are replaced.
 
-    An override with another `type` replaces the whole table of the base, whose settings are for the old type.
+    If a table of the overrides has another `type`, it replaces the whole table of the base, whose settings are for the
+    old type.
 
     Examples:
         >>> merge({"spark": {"master": "local[*]", "conf": {"a": "1"}}}, {"spark": {"conf": {"b": "2"}}})
         {'spark': {'master': 'local[*]', 'conf': {'a': '1', 'b': '2'}}}
     """
-    kind = overrides.get("type")
-    if isinstance(kind, str) and base.get("type", kind) != kind:
+    new_type = overrides.get("type")
+    if isinstance(new_type, str) and base.get("type", new_type) != new_type:
         return overrides
     merged = dict(base)
     for key, value in overrides.items():
-        old = merged.get(key)
-        merged[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        base_value = merged.get(key)
+        merged[key] = merge(base_value, value) if isinstance(base_value, dict) and isinstance(value, dict) else value
     return merged
 
 
 def expand(value: Any, env: Mapping[str, str], error: Callable[..., ConfigError], path: KeyPath = ()) -> Any:
-    """Replaces `${NAME}` and `${NAME:-default}` in every text; `$${` stands for `${`.
+    """Replaces `${NAME}` and `${NAME:-default}` in every text, and `$${` by `${`.
 
-    As in a shell, the default also replaces an empty variable. A `${` in a variable's value stays as it is.
+    As in a shell, the default is also used if the variable is empty. The value of a variable is not expanded again.
 
     Raises:
         ConfigError: A variable is not set, or a `${` is not a variable.

@@ -1,1 +1,1 @@
-"""The environment of Spark: Java, jars and the class archive. Standard library and small helpers only."""
+"""Prepares what Spark needs: Java, jars and the class archive. It imports only the standard library and helpers."""

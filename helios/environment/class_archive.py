@@ -1,8 +1,9 @@
 """An archive of the JVM's classes that makes Spark start in two thirds of the time.
 
-Up to a first commit, Java loads and verifies some 20,000 classes. It can store them in a file that later starts map
-into memory (dynamic application class-data sharing, JEP 350). The archive is made once, beside the jars, by running a
-small pipeline; a JVM that cannot use it loads its classes as usual, without a message.
+Until a run makes its first commit, Java loads and verifies some 20,000 classes. It can store these classes in a file,
+and later starts map the file into memory (dynamic application class-data sharing, JEP 350). A small pipeline creates
+the archive beside the jars, once. A JVM that cannot use the archive loads its classes as usual, without a
+message.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from helios.environment.coordinates import coordinates
 from helios.environment.java import Java, environment
 
 TRAINING_SECONDS = 600
-"""The time limit of making the archive. It takes half a minute, or some minutes on a busy machine."""
+"""The time limit for creating the archive. It takes half a minute, or some minutes on a busy machine."""
 USUAL_SECONDS = 40.0
-"""The usual time of making the archive."""
+"""The usual time for creating the archive."""
 PREPARING = "preparing a faster start of Spark, once, in about 40 s ..."
-"""The message while the archive is made."""
+"""The message that is shown while the archive is created."""
 FORMAT = 3
-"""The format of the archive and its recipe. A higher number makes Helios create both again."""
+"""The version of the archive and its recipe. If it is increased, Helios creates both again."""
 
 QUIET = "-Xlog:disable -Xlog:all=off"
 """Without these options the JVM prints every class that it leaves out of the archive."""
 
 
 def path(java: Java, spark_version: str) -> Path:
-    """The archive's file for a Java and a Spark. An archive fits only the Java build that made it."""
+    """The path of the archive for a Java and a Spark. An archive fits only the Java build that created it."""
     release = java.home / "release"
     build = release.read_text(errors="replace") if release.is_file() else str(java.path.resolve())
     folder = jars.installed_spark()[1].resolve()
@@ -47,7 +48,7 @@ def path(java: Java, spark_version: str) -> Path:
 
 
 def recipe(java: Java, spark_version: str) -> recipes.Recipe | None:
-    """The recipe that was made with the archive; None if there is none, or if Spark's jars have changed."""
+    """The recipe that was created with the archive; None if there is none, or if Spark's jars have changed since."""
     return recipes.load(_recipe_file(path(java, spark_version)))
 
 
@@ -62,9 +63,10 @@ def options(java: Java, spark_version: str) -> str:
 
 
 def ensure(java: Java, spark_version: str, progress: Callable[[str], None] = lambda line: None) -> Path | None:
-    """The archive, created if it is missing; None if it cannot be created, with the reason in `progress`.
+    """Returns the path of the archive, and creates the archive before if it is missing.
 
-    Creating it takes about half a minute. Another process that needs the archive waits for it.
+    Creating it takes about half a minute. Another process that needs the archive waits for it. If the archive cannot be
+    created, the result is None, and `progress` gets the reason.
 
     Java refuses an archive if the timestamps of its jars have changed. So the archive is created again after Spark was
     reinstalled, even at the same path.
@@ -85,18 +87,18 @@ def _train(archive: Path, java: Java) -> None:
     version, _ = jars.installed_spark()
     recipes.make(_recipe_file(archive), archive.with_suffix(".jars"), java, version)
     with tempfile.TemporaryDirectory(prefix="helios-training-") as folder:
-        for leftover in archive.parent.glob(f".{archive.name}.*.tmp"):  # of a killed process
+        for leftover in archive.parent.glob(f".{archive.name}.*.tmp"):  # files of killed processes
             leftover.unlink(missing_ok=True)
-        draft = archive.with_name(f".{archive.name}.{os.getpid()}.tmp")
+        temporary_file = archive.with_name(f".{archive.name}.{os.getpid()}.tmp")
         try:
-            _run([sys.executable, "-m", "helios.spark.run.training", str(draft)], folder, environment(java))
-            os.replace(draft, archive)
+            _run([sys.executable, "-m", "helios.spark.run.training", str(temporary_file)], folder, environment(java))
+            os.replace(temporary_file, archive)
         finally:
-            draft.unlink(missing_ok=True)
+            temporary_file.unlink(missing_ok=True)
 
 
 def _run(command: list[str], folder: str, variables: Mapping[str, str]) -> None:
-    """Runs a command. After an interrupt or the time limit, its JVM is killed too, which would go on writing the draft.
+    """Runs a command. After an interrupt or the time limit, its JVM is killed too, or else it would continue to write.
 
     Raises:
         OSError: The command does not start.

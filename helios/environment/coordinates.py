@@ -1,4 +1,4 @@
-"""The jars that work together: one row per tested Spark version and component."""
+"""The jars that are tested together, as Maven coordinates for each Spark version and component."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from helios.errors import EnvironmentProblem, near_miss
 _AWS = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
 _HTTP = ("org.apache.httpcomponents:httpclient:4.5.14", "org.apache.httpcomponents:httpcore:4.4.16")
 
-# Only tested versions have a row. A component without a row for a Spark version is refused with an error.
+# Only tested combinations are listed. A component that is not listed for a Spark version is refused with an error.
 COMPONENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "4.0": {
         "iceberg": ("org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",),
@@ -23,16 +23,16 @@ COMPONENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "aws": (_AWS,),
         "gcp": ("org.apache.iceberg:iceberg-gcp-bundle:1.11.0",),
         "azure": ("org.apache.iceberg:iceberg-azure-bundle:1.10.0",),
-        # The token provider of 4.1 is not in every registry; that of 4.0.0 works with 4.1.3, tested with a real broker.
+        # The token provider 4.1 is not in every registry. Version 4.0.0 works with 4.1.3, tested with a real broker.
         "kafka": (
             "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3",
             "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
             "org.apache.kafka:kafka-clients:3.9.1",
             "org.apache.commons:commons-pool2:2.12.1",
         ),
-        # 4.1.3 is not in every registry; 4.1.1 works with Spark 4.1.4.
+        # Version 4.1.3 is not in every registry. Version 4.1.1 works with Spark 4.1.4.
         "avro": ("org.apache.spark:spark-avro_2.13:4.1.1",),
-        # Checkpoints on s3a://. The AWS SDK comes from Iceberg's bundle, instead of the SDK's own bundle of 640 MB.
+        # For checkpoints on s3a://. Iceberg's bundle has the AWS SDK, so the SDK's own bundle of 640 MB is not needed.
         "s3a": (
             _AWS,
             "org.apache.hadoop:hadoop-aws:3.4.2",
@@ -41,7 +41,7 @@ COMPONENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             *_HTTP,
             "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.2.1",
         ),
-        # Checkpoints on abfss:// and gs://.
+        # For checkpoints on abfss:// and gs://.
         "abfs": ("org.apache.hadoop:hadoop-azure:3.4.2", "org.wildfly.openssl:wildfly-openssl:2.1.4.Final", *_HTTP),
         "gcs": ("com.google.cloud.bigdataoss:gcs-connector:hadoop3-2.2.26:shaded",),
     },
@@ -107,11 +107,11 @@ def pip_command(spark_minor: str = NEWEST) -> str:
 
 
 def coordinates(spark_minor: str, components: Iterable[str]) -> tuple[str, ...]:
-    """The pinned jars of the components, each once, in the order of the components.
+    """The coordinates of the components' jars, each once, in the order of the components.
 
     Args:
         spark_minor: A minor version such as "4.1", or a full version such as "4.1.4".
-        components: Names of `COMPONENTS` rows: "iceberg", "sqlite", "aws", ...
+        components: The names of components in `COMPONENTS`, such as "iceberg", "sqlite" or "aws".
 
     Examples:
         >>> coordinates("4.1", ["sqlite"])
@@ -120,17 +120,17 @@ def coordinates(spark_minor: str, components: Iterable[str]) -> tuple[str, ...]:
     Raises:
         EnvironmentProblem: No jars are known for this Spark, or for a component on it.
     """
-    row = minor(spark_minor)
-    if row not in COMPONENTS:
+    spark_row = minor(spark_minor)
+    if spark_row not in COMPONENTS:
         raise EnvironmentProblem(
             f"Helios knows no Iceberg jars for Spark {spark_minor}; supported: {', '.join(sorted(COMPONENTS))}.",
             fix=f"{pip_command()}.",
         )
-    known = COMPONENTS[row]
+    known = COMPONENTS[spark_row]
     pinned: dict[str, None] = {}
     for component in components:
         if component not in known:
-            raise _unknown(component, row)
+            raise _unknown(component, spark_row)
         pinned.update(dict.fromkeys(known[component]))
     return tuple(pinned)
 

@@ -1,7 +1,7 @@
 """Starts the JVM of Spark's driver, to which pyspark then connects.
 
-A recipe starts the JVM if one fits. Spark's scripts start it for a cluster, or if there are configuration files or
-settings that only the scripts apply.
+If possible, the JVM is started directly, with the class path and options that a recipe has recorded (see `recipe`).
+Spark's scripts start it for a cluster, or if there are configuration files or settings that only the scripts apply.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ SUBMIT_SETTINGS = (
     "spark.driver.extraLibraryPath", "spark.driver.defaultJavaOptions", "spark.driver.userClassPathFirst",
     "spark.kerberos.", "spark.yarn.",
 )  # fmt: skip
-"""Prefixes of settings that `spark-submit` applies before the driver's own code runs."""
+"""Prefixes of settings that `spark-submit` applies before the driver's code runs. A recipe cannot apply them."""
 
 READ_BY_THE_JVM = ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_DIRS", "SPARK_PUBLIC_DNS", "SPARK_USER")
 READ_BY_SCRIPTS = ("SPARK_", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
 LONGEST_ARGUMENT = 120_000
-"""Linux takes no argument of more than 128 KiB, and the class path is one argument."""
+"""The largest size of the class path: it is one argument, and Linux takes no argument of more than 128 KiB."""
 IGNORING_SIGNALS = ("/bin/sh", "-c", 'trap "" INT TERM; exec "$@"', "sh")
-"""A command prefix: the JVM ignores Ctrl-C and SIGTERM, which a terminal, Airflow or systemd send to all processes.
+"""The beginning of a command that makes the JVM ignore Ctrl-C and SIGTERM.
 
-This process handles the signals: it stops its run in an orderly way, and then the JVM ends too.
-`preexec_fn` is no alternative: Python code between fork and exec may hang while other threads import.
+A terminal, Airflow or systemd send these signals to all processes. Only this process handles them: it stops its run in
+an orderly way, and then the JVM ends too. `preexec_fn` cannot be used instead, because Python code between fork and
+exec may hang while other threads import modules.
 """
 _POLL_SECONDS = 0.01
 
@@ -59,12 +60,12 @@ def fits(recipe: Recipe, master: str, user_conf: Mapping[str, str], jars: Sequen
         user_conf: The user's conf.
         jars: The jars of the components.
     """
-    for_scripts = [
+    script_variables = [
         name for name in os.environ if name.startswith(READ_BY_SCRIPTS) and name not in (*READ_BY_THE_JVM, CONNECTION)
     ]
     return (
         re.fullmatch(r"local(\[.*\])?", master) is not None
-        and not for_scripts
+        and not script_variables
         and not Path(recipe.folder).with_name("conf").exists()
         and not any(key.startswith(SUBMIT_SETTINGS) for key in user_conf)
         and "-Xmx" not in user_conf.get("spark.driver.extraJavaOptions", "")
@@ -73,7 +74,7 @@ def fits(recipe: Recipe, master: str, user_conf: Mapping[str, str], jars: Sequen
 
 
 def _class_path(recipe: Recipe, jars: Sequence[Path]) -> str:
-    """The class path, the recipe's jars first: the class archive fits every class path that begins with them."""
+    """The class path. The recipe's jars come first: the class archive fits only class paths that begin with them."""
     return os.pathsep.join(dict.fromkeys((*recipe.class_path, *map(str, jars))))
 
 
@@ -116,7 +117,7 @@ class StartingJvm:
             content = self._connection.read_bytes()
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
-        # Two integers of 4 bytes, then the secret.
+        # The file contains two integers of 4 bytes (the port and the length of the secret), then the secret.
         port, length = struct.unpack(">ii", content[:8])
         return port, content[8 : 8 + length].decode()
 
@@ -124,7 +125,7 @@ class StartingJvm:
 def by_recipe(
     java: Java, recipe: Recipe, jars: Sequence[Path], *, memory: str, options: str, log: IO[bytes] | None
 ) -> StartingJvm:
-    """A JVM that is started with a recipe.
+    """Starts a JVM with a recipe.
 
     Args:
         java: The Java of the JVM.
@@ -134,9 +135,9 @@ def by_recipe(
         options: More options, in the format of `spark.driver.extraJavaOptions`.
         log: The file for the JVM's error output; None for the error output of this process.
     """
-    path = _class_path(recipe, jars)
-    command = [str(java.path), "-cp", path, f"-Xmx{memory}", *shlex.split(options), *recipe.options, MAIN]
-    # The variables that Spark's scripts set.
+    class_path = _class_path(recipe, jars)
+    command = [str(java.path), "-cp", class_path, f"-Xmx{memory}", *shlex.split(options), *recipe.options, MAIN]
+    # Spark's scripts set these variables too.
     spark_variables = {
         "PYTHONHASHSEED": "0",
         "SPARK_SCALA_VERSION": "2.13",
@@ -146,11 +147,11 @@ def by_recipe(
 
 
 def by_scripts(home: Path, conf: Mapping[str, str], *, log: IO[bytes] | None) -> StartingJvm:
-    """A JVM that Spark's scripts start. The call is that of pyspark, which would not make the JVM ignore SIGTERM.
+    """Starts a JVM with Spark's scripts, like pyspark. But pyspark would not make the JVM ignore SIGTERM.
 
     Args:
         home: The folder of the installed Spark; the variable `SPARK_HOME` overrides it.
-        conf: Spark's conf, without secrets: everybody on the machine can read the command line.
+        conf: Spark's conf. It must not contain secrets, since every user of the machine can read the command line.
         log: The file for the JVM's error output; None for the error output of this process.
     """
     script = Path(os.environ.get("SPARK_HOME") or home, "bin", "spark-submit")

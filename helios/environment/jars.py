@@ -1,8 +1,10 @@
-"""The jars that pipelines need in addition to Spark's: pinned, fetched once, and used from a cache.
+"""Fetches the jars that pipelines need in addition to Spark's jars into a cache, once.
 
-Environment: HELIOS_CACHE (the cache's folder), HELIOS_OFFLINE=1 (never fetch), HELIOS_MAVEN_URL (a mirror of the Maven
-registry). pyspark's Ivy fetches the jars as plain files, without poms. All jars are pinned, so Ivy resolves no
-dependencies, and a half-filled `~/.m2` or `~/.ivy2` cannot interfere.
+Environment variables: HELIOS_CACHE is the folder of the cache. HELIOS_OFFLINE=1 forbids fetching. HELIOS_MAVEN_URL is a
+mirror of the Maven registry.
+
+The jars are fetched by the Ivy that is among pyspark's jars, as plain files without poms. All versions are pinned, so
+Ivy resolves no dependencies. A half-filled `~/.m2` or `~/.ivy2` cannot interfere.
 """
 
 from __future__ import annotations
@@ -33,9 +35,9 @@ COMMAND = "helios jars"
 STALL_SECONDS = 25.0
 LOCK_SECONDS = 900.0
 _POLL_SECONDS = 0.1
-_TRUE = ("1", "true", "yes", "on")
+_TRUE_VALUES = ("1", "true", "yes", "on")
 
-_SETTINGS = """<ivysettings>
+_IVY_SETTINGS = """<ivysettings>
   <settings defaultResolver="registry"/>
   <timeout-constraints>
     <timeout-constraint name="bounded" connectionTimeout="8000" readTimeout="20000"/>
@@ -47,15 +49,15 @@ _SETTINGS = """<ivysettings>
   </resolvers>
 </ivysettings>
 """
-_MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+_IVY_MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="helios" module="jars"/>
   <dependencies>
 {dependencies}
   </dependencies>
 </ivy-module>
 """
-# Patterns that find the cause of a failure in Ivy's log, the most specific first.
-_CAUSES = tuple(
+# Patterns that find the cause of a failure in Ivy's log. The most specific patterns come first.
+_CAUSE_PATTERNS = tuple(
     re.compile(pattern, re.MULTILINE)
     for pattern in (
         r"^\s*(Host \S+ not found)\.",
@@ -75,21 +77,21 @@ def installed_spark() -> tuple[str, Path]:
     Raises:
         EnvironmentProblem: pyspark is not installed, or the installed one (pyspark-client) has no jars.
     """
-    spec = importlib.util.find_spec("pyspark")
+    module_spec = importlib.util.find_spec("pyspark")
     try:
         version = importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError:
         version = None
-    if spec is None or version is None or not spec.submodule_search_locations:
+    if module_spec is None or version is None or not module_spec.submodule_search_locations:
         raise EnvironmentProblem("pyspark is not installed in this Python.", fix=f"{pip_command()}.")
-    jars = Path(next(iter(spec.submodule_search_locations)), "jars")
+    jars = Path(next(iter(module_spec.submodule_search_locations)), "jars")
     if not jars.is_dir():
         raise EnvironmentProblem(f"pyspark {version} has no folder of jars at {jars}.", fix=f"{pip_command()}.")
     return version, jars
 
 
 def cache_folder(spark_version: str) -> Path:
-    """The folder of the jars of a Spark version: under $HELIOS_CACHE, or the user's cache folder."""
+    """The folder of the jars for a Spark version, in $HELIOS_CACHE or in the user's cache folder."""
     declared = os.environ.get("HELIOS_CACHE", "").strip()
     root = Path(declared).expanduser().absolute() if declared else Path(platformdirs.user_cache_dir("helios"))
     return root / "jars" / minor(spark_version)
@@ -109,10 +111,10 @@ def ensure(
 ) -> list[Path]:
     """The local jars of the components. Jars that the cache does not have are fetched first.
 
-    Two processes may do this at once, and an interrupted fetch leaves only complete jars.
+    Several processes may call this at the same time. An interrupted fetch leaves only complete jars in the cache.
 
     Args:
-        components: Names of rows in `helios.environment.coordinates.COMPONENTS`.
+        components: Names of components in `helios.environment.coordinates.COMPONENTS`.
         spark_version: The Spark that will load them, such as "4.1.4".
         offline: Never fetch; HELIOS_OFFLINE=1 has the same effect.
         progress: Called with a line for each wait and each fetched jar.
@@ -127,23 +129,25 @@ def ensure(
 def fetch(
     wanted: Sequence[str], folder: Path, *, offline: bool = False, progress: Progress | None = None
 ) -> list[Path]:
-    """Like `ensure`, but for coordinates and a folder."""
+    """Like `ensure`, but for the jars of given coordinates, and in a given folder."""
     missing = missing_jars(wanted, folder)
     if missing:
-        if offline or os.environ.get("HELIOS_OFFLINE", "").strip().lower() in _TRUE:
-            raise _problem(missing, folder, f"fetching is switched off ({'offline' if offline else 'HELIOS_OFFLINE'})")
+        if offline or os.environ.get("HELIOS_OFFLINE", "").strip().lower() in _TRUE_VALUES:
+            raise _missing_jars_problem(
+                missing, folder, f"fetching is switched off ({'offline' if offline else 'HELIOS_OFFLINE'})"
+            )
         _fetch_locked(wanted, folder, progress or (lambda _: None))
-    return [folder / parse(text).file_name for text in wanted]
+    return [folder / parse(coordinate).file_name for coordinate in wanted]
 
 
 def missing_jars(wanted: Sequence[str], folder: Path) -> list[str]:
     """The coordinates whose jars are missing or damaged in a folder."""
-    # Only the end of each jar is checked: a jar was read in full before it was moved into the cache.
-    return [text for text in wanted if not zipfile.is_zipfile(folder / parse(text).file_name)]
+    # is_zipfile reads only the end of each jar. That is enough: a jar was read in full before it entered the cache.
+    return [coordinate for coordinate in wanted if not zipfile.is_zipfile(folder / parse(coordinate).file_name)]
 
 
 def _fetch_locked(wanted: Sequence[str], folder: Path, progress: Progress) -> None:
-    from filelock import FileLock, Timeout  # works on Windows, unlike fcntl; imported here because it loads asyncio
+    from filelock import FileLock, Timeout  # imported only here, since it imports asyncio
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -160,7 +164,7 @@ def _fetch_locked(wanted: Sequence[str], folder: Path, progress: Progress) -> No
         finally:
             lock.release()
     except Timeout:
-        raise _problem(
+        raise _missing_jars_problem(
             missing_jars(wanted, folder),
             folder,
             f"another process has held {folder / '.lock'} for {LOCK_SECONDS:.0f} s",
@@ -173,35 +177,35 @@ def _fetch_locked(wanted: Sequence[str], folder: Path, progress: Progress) -> No
 
 
 def _fetch(missing: Sequence[str], folder: Path, progress: Progress) -> None:
-    """Fetches jars into a working folder, and moves the complete ones to the cache; the caller holds the lock."""
-    _sweep(folder)
+    """Fetches jars into a working folder, and moves the complete ones into the cache. The caller holds the lock."""
+    _remove_working_folders(folder)
     progress(f"fetching {len(missing)} jar{'s' if len(missing) > 1 else ''}, once, into {folder}")
     work = Path(tempfile.mkdtemp(prefix=".fetch-", dir=folder))
     try:
         cause = _run_ivy(missing, work, progress)
         damaged = []
-        for text in missing:
-            name = parse(text).file_name
+        for coordinate in missing:
+            name = parse(coordinate).file_name
             if _is_intact(work / "lib" / name):
                 os.replace(work / "lib" / name, folder / name)
             elif (work / "lib" / name).exists():
                 damaged.append(f"{name} arrived damaged")
     finally:
-        _sweep(folder)
+        _remove_working_folders(folder)
     still_missing = missing_jars(missing, folder)
     if still_missing:
-        raise _problem(still_missing, folder, "; ".join(damaged) or cause)
+        raise _missing_jars_problem(still_missing, folder, "; ".join(damaged) or cause)
 
 
-def _sweep(folder: Path) -> None:
-    """Removes all working folders, also those of killed processes: only the holder of the lock has one in use."""
+def _remove_working_folders(folder: Path) -> None:
+    """Removes all working folders, also those of killed processes. Only the lock's holder uses a working folder."""
     for leftover in folder.glob(".fetch-*"):
-        # The Ivy of a killed process may still write into its folder; the next sweep removes the rest.
+        # The Ivy of a killed process may still write into its folder. A later fetch then removes the rest.
         shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _run_ivy(missing: Sequence[str], work: Path, progress: Progress) -> str:
-    """Runs Ivy until it ends or stalls. Returns the likely cause, which applies if jars are still missing."""
+    """Runs Ivy until it ends or stalls. Returns a likely cause, in case that jars are missing afterwards."""
     java = find_java()
     _, jars = installed_spark()
     ivy = next(iter(sorted(jars.glob("ivy-*.jar"))), None)
@@ -209,8 +213,8 @@ def _run_ivy(missing: Sequence[str], work: Path, progress: Progress) -> str:
         raise EnvironmentProblem(f"There is no Ivy among pyspark's jars in {jars}.", fix=f"{pip_command()}.")
     registry = os.environ.get("HELIOS_MAVEN_URL", "").strip()
     root = f" root={quoteattr(registry.rstrip('/') + '/')}" if registry else ""
-    (work / "settings.xml").write_text(_SETTINGS.format(root=root), encoding="utf-8")
-    (work / "ivy.xml").write_text(_module(missing), encoding="utf-8")
+    (work / "settings.xml").write_text(_IVY_SETTINGS.format(root=root), encoding="utf-8")
+    (work / "ivy.xml").write_text(_ivy_module(missing), encoding="utf-8")
     flags = ["-XX:TieredStopAtLevel=1", f"-Dhelios.fetch={work}", f"-Divy.default.ivy.user.dir={work}"]
     arguments = ["-settings", str(work / "settings.xml"), "-ivy", str(work / "ivy.xml")]
     command = [str(java.path), *flags, "-cp", str(ivy), "org.apache.ivy.Main", *arguments]
@@ -225,17 +229,17 @@ def _run_ivy(missing: Sequence[str], work: Path, progress: Progress) -> str:
             start_new_session=True,  # Ctrl-C reaches only this process, which ends Ivy and then cleans up
         )
         try:
-            stalled = _watch(process, work, log, progress)
+            stalled = _wait_for_ivy(process, work, log, progress)
         finally:
             process.kill()
             process.wait()
     if stalled:
         return f"nothing arrived for {STALL_SECONDS:.0f} s"
-    return _cause(log.read_text(encoding="utf-8", errors="replace"))
+    return _cause_in_log(log.read_text(encoding="utf-8", errors="replace"))
 
 
-def _watch(process: subprocess.Popen[bytes], work: Path, log: Path, progress: Progress) -> bool:
-    """Waits until Ivy ends (False) or stalls (True)."""
+def _wait_for_ivy(process: subprocess.Popen[bytes], work: Path, log: Path, progress: Progress) -> bool:
+    """Waits until Ivy ends or stalls. Returns True if it has stalled."""
     last_size = -1
     last_progress = time.monotonic()
     reported: set[str] = set()
@@ -256,7 +260,7 @@ def _watch(process: subprocess.Popen[bytes], work: Path, log: Path, progress: Pr
 
 
 def _downloaded(work: Path, log: Path) -> int:
-    """A number that grows with every file and byte that arrives; the log does not count."""
+    """A number that grows with every file and byte that arrives. The log is not counted."""
     total = 0
     for folder, _, names in os.walk(work):
         for name in names:
@@ -266,22 +270,22 @@ def _downloaded(work: Path, log: Path) -> int:
     return total
 
 
-def _module(missing: Sequence[str]) -> str:
-    return _MODULE.format(dependencies="\n".join(map(_dependency, missing)))
+def _ivy_module(missing: Sequence[str]) -> str:
+    return _IVY_MODULE.format(dependencies="\n".join(map(_dependency, missing)))
 
 
-def _dependency(text: str) -> str:
-    coordinate = parse(text)
-    classifier = f" m:classifier={quoteattr(coordinate.classifier)}" if coordinate.classifier else ""
-    name = quoteattr(coordinate.artifact)
+def _dependency(coordinate: str) -> str:
+    jar = parse(coordinate)
+    classifier = f" m:classifier={quoteattr(jar.classifier)}" if jar.classifier else ""
+    name = quoteattr(jar.artifact)
     return (
-        f"    <dependency org={quoteattr(coordinate.group)} name={name} rev={quoteattr(coordinate.version)} "
+        f"    <dependency org={quoteattr(jar.group)} name={name} rev={quoteattr(jar.version)} "
         f'transitive="false"><artifact name={name} type="jar" ext="jar"{classifier}/></dependency>'
     )
 
 
 def _is_intact(path: Path) -> bool:
-    """True if a jar can be read to its end. This is checked once, before the jar enters the cache."""
+    """True if all entries of a jar can be read. This is checked once, before the jar enters the cache."""
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.testzip() is None
@@ -289,8 +293,8 @@ def _is_intact(path: Path) -> bool:
         return False
 
 
-def _cause(output: str) -> str:
-    for pattern in _CAUSES:
+def _cause_in_log(output: str) -> str:
+    for pattern in _CAUSE_PATTERNS:
         match = pattern.search(output)
         if match:
             line = re.sub(r"//[^/@\s]+@", "//***@", match.group(1).strip())
@@ -298,7 +302,7 @@ def _cause(output: str) -> str:
     return "Ivy named no reason"
 
 
-def _problem(missing: Sequence[str], folder: Path, cause: str) -> EnvironmentProblem:
+def _missing_jars_problem(missing: Sequence[str], folder: Path, cause: str) -> EnvironmentProblem:
     return EnvironmentProblem(
         f"Missing jar{'s' if len(missing) > 1 else ''} {', '.join(missing)}: not in the cache {folder}, and {cause}.",
         fix=f"run `{COMMAND}` on a machine with network; it fills that folder, which may also be copied here.",

@@ -1,4 +1,4 @@
-"""Finds a Java for Spark, with as few starts of a JVM as possible."""
+"""Finds a Java on which Spark can run. It starts a JVM only if it must."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 
 from helios.errors import EnvironmentProblem
 
-# In order of preference: all tests run on 17; Spark also documents 21.
+# The supported versions in order of preference: all tests run on 17, and Spark also documents 21.
 SUPPORTED = (17, 21)
-# Spark's launcher names this module on the command line; a JVM without the module does not start.
+# Spark's launcher passes this module to the JVM. A JVM without the module does not start.
 NEEDED_MODULE = "jdk.incubator.vector"
 WELL_KNOWN = (
     "/usr/lib/jvm/*",
@@ -45,8 +45,8 @@ class Java:
     Attributes:
         path: The program `java`.
         version: The feature version: 8, 11, 17, 21, ...
-        home: The value of JAVA_HOME for this Java.
-        notice: A note that the Java of JAVA_HOME or PATH does not fit and this one is used instead; None if it fits.
+        home: The folder of this Java, for JAVA_HOME.
+        notice: A note that this Java is used instead of that of JAVA_HOME or PATH, which does not fit; else None.
     """
 
     path: Path
@@ -57,19 +57,19 @@ class Java:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A Java home that was inspected, and the reason why it does not fit; `flaw` is None if it fits."""
+    """A Java that was inspected. `flaw` is the reason why it does not fit; None if it fits."""
 
     origin: str
-    place: Path
+    home: Path
     java: Java | None
     flaw: str | None
 
     def __str__(self) -> str:
-        return f"{self.origin} {self.place} {self.flaw}"
+        return f"{self.origin} {self.home} {self.flaw}"
 
 
 def parse_version(text: str) -> int | None:
-    """The feature version in the output of `java -version`, or in a bare version.
+    """The feature version in the output of `java -version`, or in a version number.
 
     Examples:
         >>> parse_version('openjdk version "17.0.15" 2025-04-15')
@@ -95,7 +95,7 @@ def find_java(*, well_known: Sequence[str] = WELL_KNOWN) -> Java:
     """The Java for Spark: from JAVA_HOME, then PATH, then the well-known folders.
 
     Args:
-        well_known: Globs of Java homes to look in last; `~` and `$NAME` are expanded.
+        well_known: Glob patterns of Java homes, which are searched last. `~` and `$NAME` are expanded.
 
     Returns:
         The first Java that fits. If the Java of JAVA_HOME or PATH does not fit, `notice` says so.
@@ -118,34 +118,34 @@ def find_java(*, well_known: Sequence[str] = WELL_KNOWN) -> Java:
 
 
 def environment(java: Java) -> dict[str, str]:
-    """The environment variables with which Spark's launcher starts this Java, instead of the user's JAVA_HOME."""
+    """The environment variables that make Spark's launcher start this Java, instead of the Java of JAVA_HOME."""
     folder = str(java.path.parent)
     rest = [part for part in os.environ.get("PATH", "").split(os.pathsep) if part and part != folder]
     return {"JAVA_HOME": str(java.home), "PATH": os.pathsep.join([folder, *rest])}
 
 
 def _declared_candidates() -> Iterator[_Candidate]:
-    """The Java of JAVA_HOME, then the Java of PATH, which is looked up only if the first does not fit."""
+    """Yields the Java of JAVA_HOME, then the Java of PATH. The second is inspected only if the caller asks for it."""
     declared = os.environ.get("JAVA_HOME", "").strip()
     if declared:
         yield _candidate(Path(declared).expanduser(), "JAVA_HOME")
     on_path = shutil.which("java")
     if on_path:
-        # /usr/bin/java is a chain of links; the last one points into the home.
+        # /usr/bin/java is the start of a chain of symbolic links. The last link points into the Java home.
         program = Path(on_path).resolve()
         yield _candidate(program.parent.parent, "PATH", program)
 
 
 def _homes(well_known: Sequence[str]) -> list[Path]:
-    """The existing homes that match, each once: distributions link several names to one folder."""
+    """The existing homes that match the patterns. Several links to one folder count as one home."""
     expanded = (os.path.expandvars(os.path.expanduser(pattern)) for pattern in well_known)
     homes: dict[Path, None] = {}
     for pattern in expanded:
         if "$" in pattern:  # a variable that is not set
             continue
-        for place in sorted(glob.glob(pattern)):
-            if os.access(Path(place, "bin", _PROGRAM), os.X_OK):
-                homes.setdefault(Path(place).resolve())
+        for folder in sorted(glob.glob(pattern)):
+            if os.access(Path(folder, "bin", _PROGRAM), os.X_OK):
+                homes.setdefault(Path(folder).resolve())
     return list(homes)
 
 
@@ -153,13 +153,13 @@ def _candidate(home: Path, origin: str, program: Path | None = None) -> _Candida
     program = program or home / "bin" / _PROGRAM
     if not program.is_file() or not os.access(program, os.X_OK):
         return _Candidate(origin, home, None, f"has no bin/{_PROGRAM}")
-    text = _release(home)
-    java = _from_release(text, program, home) or _from_run(program, home)
+    release = _release(home)
+    java = _from_release(release, program, home) or _from_run(program, home)
     if java is None:
         return _Candidate(origin, home, None, "does not answer `java -version`")
     if java.version not in SUPPORTED:
         return _Candidate(origin, home, java, f"is Java {java.version}")
-    modules = re.search(r'^MODULES="([^"]*)"', text, re.MULTILINE)
+    modules = re.search(r'^MODULES="([^"]*)"', release, re.MULTILINE)
     if modules and NEEDED_MODULE not in modules.group(1).split():
         return _Candidate(origin, home, java, f"is a Java {java.version} without the module {NEEDED_MODULE}")
     return _Candidate(origin, home, java, None)
@@ -172,17 +172,17 @@ def _release(home: Path) -> str:
         return ""
 
 
-def _from_release(text: str, program: Path, home: Path) -> Java | None:
-    """The version from the home's `release` file: this takes 0.1 ms, and starting Java takes 50 to 500 ms."""
-    match = re.search(r'^JAVA_VERSION="([^"]+)"', text, re.MULTILINE)
+def _from_release(release: str, program: Path, home: Path) -> Java | None:
+    """The Java with the version in the home's `release` file. Reading it is much faster than starting Java."""
+    match = re.search(r'^JAVA_VERSION="([^"]+)"', release, re.MULTILINE)
     version = parse_version(match.group(1)) if match else None
     return Java(program, version, home) if version is not None else None
 
 
 def _from_run(program: Path, home: Path) -> Java | None:
-    """The version that Java prints when it runs; it also prints its home, which a wrapper script hides."""
+    """The Java with the version that it prints. It also prints its home, which is not known if `java` is a script."""
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [str(program), "-XshowSettings:properties", "-version"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -194,11 +194,11 @@ def _from_run(program: Path, home: Path) -> Java | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = _VERSION.search(done.stdout)
+    match = _VERSION.search(completed.stdout)
     version = parse_version(match.group(1)) if match else None
-    if done.returncode != 0 or version is None:
+    if completed.returncode != 0 or version is None:
         return None
-    reported = _HOME.search(done.stdout)
+    reported = _HOME.search(completed.stdout)
     return Java(program, version, Path(reported.group(1)) if reported else home)
 
 
@@ -209,8 +209,8 @@ def _with_notice(java: Java, refused: Sequence[_Candidate]) -> Java:
 
 
 def _distinct(candidates: Sequence[_Candidate]) -> list[_Candidate]:
-    """The first candidate of each folder: the folder of JAVA_HOME is usually a well-known one too."""
+    """The first candidate of each folder. The folder of JAVA_HOME is usually among the well-known folders too."""
     by_folder: dict[Path, _Candidate] = {}
     for candidate in candidates:
-        by_folder.setdefault(candidate.place.resolve(), candidate)
+        by_folder.setdefault(candidate.home.resolve(), candidate)
     return list(by_folder.values())

@@ -1,4 +1,4 @@
-"""The heap of a driver on a local master: a share of the memory of the machine, or of its container."""
+"""Chooses the heap of a driver on a local master: a quarter of the memory of the machine, or of its container."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-SHARE = 4
-"""The heap is a quarter of the memory, like the JVM's own default. Spark's default is 1 GB on every machine."""
-LEAST, MOST = 1 << 30, 16 << 30
-UNKNOWN = 2 << 30
+HEAP_DIVISOR = 4
+"""The heap is the memory divided by this number, like the JVM's own default. Spark's default is always 1 GB."""
+MIN_HEAP, MAX_HEAP = 1 << 30, 16 << 30
+HEAP_IF_UNKNOWN = 2 << 30
 """The heap if the machine's memory is unknown."""
 
 CGROUP = Path("/sys/fs/cgroup")
-LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
-"""The file with a container's limit: the first for cgroups version 2, the second for version 1."""
+LIMIT_FILES = ("memory.max", "memory/memory.limit_in_bytes")
+"""The files with a container's memory limit: the first for version 2 of cgroups, the second for version 1."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ def local_heap(physical: int | None, limit: int | None) -> Heap:
         ('1024m', '16384m')
     """
     if physical is None and limit is None:
-        return Heap(UNKNOWN, "the memory of this machine is unknown")
+        return Heap(HEAP_IF_UNKNOWN, "the memory of this machine is unknown")
     limited = limit is not None and (physical is None or limit < physical)
     memory = min(size for size in (physical, limit) if size is not None)
-    heap = min(max(memory // SHARE, LEAST), MOST)
-    bound = {LEAST: ", 1 GB at least", MOST: ", 16 GB at most"}.get(heap, "")
+    heap = min(max(memory // HEAP_DIVISOR, MIN_HEAP), MAX_HEAP)
+    bound = {MIN_HEAP: ", 1 GB at least", MAX_HEAP: ", 16 GB at most"}.get(heap, "")
     owner = "this container" if limited else "this machine"
     return Heap(heap, f"a quarter of the {memory / (1 << 30):.3g} GB of {owner}{bound}")
 
@@ -66,17 +66,17 @@ def driver_heap() -> Heap:
     return local_heap(_physical(), container_limit())
 
 
-def shown(master: str, conf: Mapping[str, str]) -> str:
-    """The size of a driver's heap and its reason, as one line.
+def driver_memory_text(master: str, conf: Mapping[str, str]) -> str:
+    """One line with the size of a driver's heap and the reason for the size.
 
     Args:
         master: Spark's master.
         conf: The user's conf.
 
     Examples:
-        >>> shown("local[*]", {"spark.driver.memory": "3g"})
+        >>> driver_memory_text("local[*]", {"spark.driver.memory": "3g"})
         'driver memory 3g (spark.driver.memory in [spark.conf])'
-        >>> shown("spark://host:7077", {})
+        >>> driver_memory_text("spark://host:7077", {})
         "driver memory 1g (Spark's default on a cluster)"
     """
     declared = conf.get("spark.driver.memory")
@@ -99,12 +99,12 @@ def container_limit(root: Path = CGROUP) -> int | None:
     """The memory limit of this process's container, in bytes; None without a limit.
 
     Args:
-        root: The mount point of the control groups; a container sees its own group there.
+        root: The mount point of the control groups. A container finds the files of its own group there.
     """
-    for name in LIMITS:
+    for name in LIMIT_FILES:
         try:
             text = (root / name).read_text().strip()
         except OSError:
             continue
-        return int(text) if text.isdigit() else None  # the text "max" stands for no limit
+        return int(text) if text.isdigit() else None  # "max" means that there is no limit
     return None

@@ -1,14 +1,14 @@
-"""Recipes: the class path and options that start a local JVM of Spark without Spark's scripts.
+"""A recipe: the recorded class path and options that start a local JVM of Spark without Spark's scripts.
 
 Spark's `spark-submit` starts one JVM that builds the command, and a second one that parses it. The final options and
 class path depend only on the installed Spark: on its launcher, and on the jars in its folder. A recipe records them.
-It is made together with the archive of the JVM's classes (`class_archive`), and is valid as long as the folder has
-the same files.
+The recipe is created together with the archive of the JVM's classes (`class_archive`). It is valid as long as the
+folder has the same files.
 
-Some jars are copied without some of their entries. Signatures are left out, because the JVM archives no classes of
-signed jars. The extension of Spark ML is left out, because it registers functions in every session, by Scala's slow
-reflection; `helios.spark.session.ml` registers them when Spark ML is imported. One jar is compiled here, with a class
-for Hadoop's local files.
+Some jars are copied without some of their entries. Signatures are left out, because the JVM does not archive the
+classes of signed jars. The session extension of Spark ML is left out, because it registers functions in every session,
+which is slow. Instead, `helios.spark.session.ml` registers them when Spark ML is imported. One more jar is compiled
+here, with the class `LocalFiles` for Hadoop's local files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from helios.environment import jars
 from helios.environment.java import Java, environment
 
 ARCHIVED = ("iceberg", "sqlite")
-"""The components whose jars are in every recipe, and whose classes are in the archive."""
+"""The components whose jars are in every recipe, and whose classes are in the class archive."""
 
 PROVIDERS = "META-INF/services/org.apache.spark.sql.SparkSessionExtensionsProvider"
 ML_PROVIDER = "org.apache.spark.sql.ml.InternalFunctionRegistration"
@@ -37,18 +37,18 @@ _SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 _COMPILER_SECONDS = 60.0
 
 LOCAL_FILES = {"spark.hadoop.fs.file.impl": "helios.LocalFiles"}
-"""The conf that uses the compiled class. Otherwise Spark and Iceberg start a process (chmod) for each local file."""
+"""The conf that makes Hadoop use `LocalFiles`. Without it, a process (chmod) is started for each local file."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The recipe that starts a JVM of Spark.
+    """The class path and options that start a JVM of Spark.
 
     Attributes:
         folder: The folder of Spark's jars.
         files: The folder's files when the recipe was made, as `name size mtime`.
-        options: The options of Spark's own launcher.
-        class_path: All jars, in the same order as in the archive.
+        options: The JVM options that Spark's launcher uses.
+        class_path: All jars. Their order is part of the class archive.
     """
 
     folder: str
@@ -57,10 +57,10 @@ class Recipe:
     class_path: tuple[str, ...]
 
 
-def load(note: Path) -> Recipe | None:
-    """The recipe in a file; None without a file, or if Spark was reinstalled or a jar removed since."""
+def load(file: Path) -> Recipe | None:
+    """The recipe in a file; None if there is no file, or if Spark was reinstalled or a jar was removed since."""
     try:
-        stored = json.loads(note.read_bytes())
+        stored = json.loads(file.read_bytes())
         recipe = Recipe(stored["folder"], *(tuple(stored[key]) for key in ("files", "options", "class_path")))
         if _files(Path(recipe.folder)) != recipe.files:
             return None
@@ -69,11 +69,11 @@ def load(note: Path) -> Recipe | None:
     return recipe if all(map(os.path.isfile, recipe.class_path)) else None
 
 
-def make(note: Path, copies: Path, java: Java, spark_version: str) -> None:
-    """Makes the recipe of the installed Spark, and the copies of jars that it needs.
+def make(file: Path, copies: Path, java: Java, spark_version: str) -> None:
+    """Creates the recipe for the installed Spark, and the copies of jars that it needs.
 
     Args:
-        note: The file of the recipe.
+        file: The file of the recipe.
         copies: The folder of the copied jars.
         java: The Java that the recipe starts.
         spark_version: The version of Spark.
@@ -84,7 +84,7 @@ def make(note: Path, copies: Path, java: Java, spark_version: str) -> None:
     """
     folder = jars.installed_spark()[1].resolve()
     copies.mkdir(parents=True, exist_ok=True)
-    # slf4j-api comes first, the others by name.
+    # slf4j-api comes first, then the other jars by name.
     spark_jars = sorted(folder.glob("*.jar"), key=lambda jar: (not jar.name.startswith("slf4j-api-"), jar.name))
     recipe = Recipe(
         folder=str(folder),
@@ -96,9 +96,9 @@ def make(note: Path, copies: Path, java: Java, spark_version: str) -> None:
             str(_compiled(folder, copies, java)),
         ),
     )
-    draft = note.with_name(f".{note.name}.{os.getpid()}.tmp")
-    draft.write_text(json.dumps(asdict(recipe)))
-    os.replace(draft, note)
+    temporary_file = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    temporary_file.write_text(json.dumps(asdict(recipe)))
+    os.replace(temporary_file, file)
 
 
 def _files(folder: Path) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ def _files(folder: Path) -> tuple[str, ...]:
 
 
 def _stripped(jar: Path, copies: Path) -> Path:
-    """A copy of a jar without the entries that slow a start down; the jar itself if it has none of them."""
+    """Copies a jar without the entries that slow the start down. Returns the jar itself if it has no such entries."""
     with zipfile.ZipFile(jar) as original:
         entries = original.infolist()
         left_out = {entry.filename for entry in entries if _SIGNATURE.match(entry.filename)}
@@ -116,33 +116,39 @@ def _stripped(jar: Path, copies: Path) -> Path:
             left_out.add(PROVIDERS)
         if not left_out:
             return jar
-        draft = copies / f".{jar.name}.{os.getpid()}.tmp"
-        with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as copy:
+        temporary_file = copies / f".{jar.name}.{os.getpid()}.tmp"
+        with zipfile.ZipFile(temporary_file, "w", zipfile.ZIP_DEFLATED) as copy:
             for entry in entries:
                 if entry.filename not in left_out:
                     copy.writestr(entry, original.read(entry))
-    os.replace(draft, copies / jar.name)
+    os.replace(temporary_file, copies / jar.name)
     return copies / jar.name
 
 
 def _compiled(folder: Path, copies: Path, java: Java) -> Path:
     """Compiles LocalFiles.java into a jar."""
-    here, jar = Path(__file__).parent, copies / "helios-local-files.jar"
+    sources, jar = Path(__file__).parent, copies / "helios-local-files.jar"
     compiler = [str(java.path), "-cp", str(folder / "*"), "org.codehaus.janino.SimpleCompiler"]
-    with tempfile.TemporaryDirectory(dir=copies) as out:
+    with tempfile.TemporaryDirectory(dir=copies) as output_folder:
         subprocess.run(
-            [*compiler, str(here / "Compile.java"), "helios.Compile", str(here / "LocalFiles.java"), out],
+            [
+                *compiler,
+                str(sources / "Compile.java"),
+                "helios.Compile",
+                str(sources / "LocalFiles.java"),
+                output_folder,
+            ],
             env={**os.environ, **environment(java)},
             check=True,
             capture_output=True,
             text=True,
             timeout=_COMPILER_SECONDS,
         )
-        draft = Path(out, jar.name)
-        with zipfile.ZipFile(draft, "w") as archive:
-            for path in sorted(Path(out).rglob("*.class")):
-                archive.write(path, path.relative_to(out))
-        os.replace(draft, jar)
+        temporary_file = Path(output_folder, jar.name)
+        with zipfile.ZipFile(temporary_file, "w") as archive:
+            for path in sorted(Path(output_folder).rglob("*.class")):
+                archive.write(path, path.relative_to(output_folder))
+        os.replace(temporary_file, jar)
     return jar
 
 
@@ -169,9 +175,9 @@ def _launcher_options(folder: Path, java: Java) -> tuple[str, ...]:
         _SUBMIT,
         *arguments,
     ]
-    # The user's settings of Spark must not enter the recipe.
+    # The recipe must not contain the user's settings of Spark.
     env = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_", "HADOOP_"))}
-    done = subprocess.run(
+    completed = subprocess.run(
         command,
         env={**env, **environment(java), "SPARK_HOME": str(folder.parent), "SPARK_SCALA_VERSION": "2.13"},
         check=True,
@@ -179,14 +185,14 @@ def _launcher_options(folder: Path, java: Java) -> tuple[str, ...]:
         text=True,
         timeout=_LAUNCHER_SECONDS,
     )
-    return launcher_options(done.stdout.split("\0"))
+    return launcher_options(completed.stdout.split("\0"))
 
 
 def launcher_options(printed: Sequence[str]) -> tuple[str, ...]:
     """The JVM options in the output of Spark's launcher, without the class path and the memory.
 
     Args:
-        printed: The output, split at its NULs: an empty text, then the words of the command.
+        printed: The output, split at its NUL characters: an empty text, then the words of the command.
 
     Examples:
         >>> launcher_options(["", "\\n/bin/java", "-cp", "a:b", "-Xmx1g", "-Dx=y", _SUBMIT, "pyspark-shell", ""])

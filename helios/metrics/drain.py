@@ -1,16 +1,19 @@
-"""How long a backlog takes to drain, by the rate at which it shrinks."""
+"""Estimates how long a backlog takes to drain, from the rate at which it shrinks."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 
-LOOKED_BACK = 300.0
-"""Seconds from which the end of a backlog is estimated."""
+WINDOW_SECONDS = 300.0
+"""The age, in seconds, of the oldest samples from which the time is estimated."""
 
 
 class Drain:
-    """What waits for a pipeline at some moments, new arrivals included; added by one thread and read by others.
+    """Samples of a pipeline's backlog, and an estimate of the time until it is empty.
+
+    New arrivals count too, since the estimate uses the rate at which the whole backlog shrinks. One thread adds
+    samples, and other threads read the estimate.
 
     Examples:
         >>> drain = Drain()
@@ -18,29 +21,29 @@ class Drain:
         ...     drain.add(second, waits)
         >>> drain.estimate()
         (30.0, False)
-        >>> drain.left(20.0), drain.left(25.0)
+        >>> drain.seconds_left(20.0), drain.seconds_left(25.0)
         (30.0, 25.0)
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[float, int]] = deque()
+        self._samples: deque[tuple[float, int]] = deque()
         self._lock = threading.Lock()
 
     def add(self, now: float, amount: int) -> None:
-        """Takes how much waits at a moment; a moment that is known already is left out.
+        """Adds a sample: the size of the backlog at a moment. A sample that is not newer than the last one is ignored.
 
         Args:
-            now: The time, in seconds of one clock.
-            amount: Records, files, bytes or snapshots, always the same unit.
+            now: The time in seconds, always of the same clock.
+            amount: The number of records, files, bytes or snapshots that wait, always in the same unit.
         """
         with self._lock:
-            if not self._waiting or self._waiting[-1][0] < now:
-                self._waiting.append((now, amount))
-            while len(self._waiting) > 2 and self._waiting[1][0] <= now - LOOKED_BACK:
-                self._waiting.popleft()
+            if not self._samples or self._samples[-1][0] < now:
+                self._samples.append((now, amount))
+            while len(self._samples) > 2 and self._samples[1][0] <= now - WINDOW_SECONDS:
+                self._samples.popleft()
 
     def estimate(self) -> tuple[float | None, bool]:
-        """Seconds from the last moment until nothing waits, None if that is not known; and whether the backlog grows.
+        """The seconds from the last sample until the backlog is empty (None if unknown), and whether the backlog grows.
 
         Examples:
             >>> drain = Drain()
@@ -55,18 +58,18 @@ class Drain:
             (0.0, False)
         """
         with self._lock:
-            waiting = list(self._waiting)
-        if not waiting or waiting[-1][1] == 0:
-            return (0.0 if waiting else None), False
-        # The highest point is where it began to shrink.
-        most = max(range(len(waiting)), key=lambda index: (waiting[index][1], index))
-        since, amount = waiting[most]
-        last, left = waiting[-1]
-        if last > since and amount > left:
-            return left * (last - since) / (amount - left), False
-        return None, left > waiting[0][1]
+            samples = list(self._samples)
+        if not samples or samples[-1][1] == 0:
+            return (0.0 if samples else None), False
+        # The backlog has shrunk since its highest sample, so the rate is measured from there.
+        peak = max(range(len(samples)), key=lambda index: (samples[index][1], index))
+        peak_time, peak_amount = samples[peak]
+        last_time, last_amount = samples[-1]
+        if last_time > peak_time and peak_amount > last_amount:
+            return last_amount * (last_time - peak_time) / (peak_amount - last_amount), False
+        return None, last_amount > samples[0][1]
 
-    def left(self, now: float) -> float | None:
-        """The seconds from now until nothing waits; None while nothing waits, or if that is not known."""
+    def seconds_left(self, now: float) -> float | None:
+        """The seconds from now until the backlog is empty; None if it is empty already, or if the time is unknown."""
         seconds, _grows = self.estimate()
-        return max(0.0, seconds - (now - self._waiting[-1][0])) if seconds else None
+        return max(0.0, seconds - (now - self._samples[-1][0])) if seconds else None

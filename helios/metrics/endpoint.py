@@ -1,4 +1,4 @@
-"""The HTTP endpoint of a process: `/metrics` for Prometheus and `/healthz` for supervisors."""
+"""Serves `/metrics` for Prometheus and `/healthz` for supervisors over HTTP."""
 
 from __future__ import annotations
 
@@ -38,14 +38,15 @@ class Observed(Protocol):
 class Endpoint:
     """Serves the metrics and the health of runs in threads of its own, until it is stopped.
 
-    `/metrics` has the metrics of all runs, in the text format or in OpenMetrics, as the client requests. `/healthz` is
-    JSON with the status of every run. Its HTTP status is 503 if a run has used up its restarts (the state `failed`),
-    otherwise 200.
+    `/metrics` returns the metrics of all runs, in the text format or in OpenMetrics, as the client requests. `/healthz`
+    returns the status of every run as JSON. Its HTTP status is 503 if a run has used up its restarts (its state is
+    `failed`), otherwise 200.
 
     Args:
         runs: The runs to observe. The collection is read for every request, so runs may be added later.
         port: The port to listen on; 0 takes a free port.
-        host: The address to listen on. There is no authentication: an address other than loopback needs a safe network.
+        host: The address to listen on. There is no authentication, so use another address than loopback only in a
+            network that you trust.
 
     Raises:
         InputError: The port is not a port number.
@@ -73,7 +74,7 @@ class Endpoint:
                 fix=f"pass another port, or 0 for a free one{host_fix}.",
             ) from error
         self._server.set_app(self._route)
-        # stop() waits for up to one poll interval.
+        # stop() waits for up to one poll interval, so the interval is short.
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, name="helios-metrics", daemon=True
         )
@@ -118,29 +119,29 @@ class Endpoint:
 
 
 def _app(answer: Callable[[], Answer]) -> WSGIApplication:
-    """A page that answers GET and HEAD."""
+    """A WSGI application that answers GET and HEAD requests."""
 
     def app(environ: WSGIEnvironment, respond: StartResponse) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             respond("405 Method Not Allowed", [("Allow", "GET, HEAD")])
             return []
-        status, kind, text = answer()
+        status, content_type, text = answer()
         body = text.encode()
-        respond(status, [("Content-Type", kind), ("Content-Length", str(len(body)))])
+        respond(status, [("Content-Type", content_type), ("Content-Length", str(len(body)))])
         return [body] if environ["REQUEST_METHOD"] == "GET" else []
 
     return app
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True  # a client that does not read the answer must not delay the end of the process
+    daemon_threads = True  # a client that does not read its answer must not delay the end of the process
 
     def __init__(self, host: str, port: int) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # A client that disconnects or times out is not a failure of the run: the run's output does not show it.
+        # A client that disconnects or times out is not a failure of the run, so the run's output does not show it.
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 

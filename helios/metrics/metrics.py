@@ -1,7 +1,7 @@
-"""Figures of a run, behind `handle.metrics()`.
+"""The figures of a run, which `handle.metrics()` returns.
 
-The sums since the start are kept in a registry of prometheus-client, which is never reset. Fields and methods show the
-sums of a period: the increase since the period began. `snapshot_and_reset()` ends a period.
+The sums since the start are kept in a registry of prometheus-client, which is never reset. The fields and methods show
+sums over a period, which are the increases since the period began. `snapshot_and_reset()` ends a period.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _ratio(part: float, whole: float, *, empty: float = 0.0) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsSnapshot(Figures):
-    """The figures of a period at one moment: the fields of `Counts` and `Figures`, and two more.
+    """A copy of the figures at one moment, with the fields of `Counts` and `Figures` and two more.
 
     Attributes:
         since_start: The sums since the run was created.
@@ -188,8 +188,8 @@ class MetricsSnapshot(Figures):
 class Metrics(Figures):
     """The current figures of one pipeline, recorded and read from any thread.
 
-    `handle.metrics()` always returns the same object. Its fields are those of `Counts` and `Figures`, and follow the
-    run. All figures of a `snapshot()` are of the same moment. `snapshot_and_reset()` ends a period.
+    `handle.metrics()` always returns the same object. Its fields are those of `Counts` and `Figures`, and change with
+    the run. All figures of a `snapshot()` are of the same moment. `snapshot_and_reset()` ends a period.
 
     Args:
         pipeline: The pipeline's identity.
@@ -341,14 +341,14 @@ class Metrics(Figures):
         """
         with self._lock:
             measured, behind = self._clock(), bool(snapshots or any(others.values()))
-            # The age of undelivered data grows.
+            # The age of undelivered data grows, so the gauge adds the time since this call.
             self._series.show("source_lag_seconds", lambda: seconds + (self._clock() - measured if behind else 0.0))
             for name, number in {"snapshots": snapshots, **others}.items():
                 self._series.show(f"source_lag_{name}", None if number is None else partial(float, number))
 
 
 def _with_size(extremes: Sequence[int], records: int) -> list[int]:
-    """The sizes of the smallest and the largest batch, after one more batch."""
+    """The sizes of the smallest and the largest batch, with one more batch of `records` rows."""
     return [min(*extremes, records), max(*extremes, records)] if extremes else [records, records]
 
 
@@ -357,10 +357,10 @@ def _extreme_fields(extremes: Sequence[int]) -> dict[str, int]:
     return {"batch_size_min": smallest, "batch_size_max": largest}
 
 
-def _current(name: str) -> property:
+def _snapshot_field(name: str) -> property:
     return property(lambda metrics: getattr(metrics.snapshot(), name))
 
 
-# Each field of `Metrics` is read from a snapshot of the moment.
+# Each field of `Metrics` is a property that reads the field of a new snapshot.
 for _field in fields(Figures):
-    setattr(Metrics, _field.name, _current(_field.name))
+    setattr(Metrics, _field.name, _snapshot_field(_field.name))

@@ -1,4 +1,4 @@
-"""The Prometheus series of runs: the table of metrics, their store in prometheus-client, and the text format."""
+"""The Prometheus metrics of runs: their names, their registry in prometheus-client, and their text format."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COUNTERS = {
         "Source partitions without a file that scans opened.",
     ),
 }
-"""The metric of each field of `Counts`, and its help text."""
+"""For fields of `Counts`: the name of the metric, and its help text."""
 COMMIT_SECONDS = "iceberg_commit_duration_seconds"
 WRITE_SECONDS = "iceberg_write_duration_seconds"
 BATCH_RECORDS = "iceberg_records_per_batch"
@@ -46,7 +46,7 @@ HISTOGRAMS: Mapping[str, tuple[str, tuple[float, ...]]] = {
     WRITE_SECONDS: ("Seconds to write a batch's data files.", (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900)),
     BATCH_RECORDS: ("Rows per committed batch.", (1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8)),
 }
-"""The help text of each metric, and the inclusive upper bounds of its buckets."""
+"""For each histogram: its help text, and the inclusive upper bounds of its buckets."""
 GAUGES = {
     "source_lag_seconds": ("iceberg_source_lag_seconds", "Age of the oldest source snapshot that was not delivered."),
     "source_lag_snapshots": ("iceberg_source_lag_snapshots", "Source snapshots that were not delivered."),
@@ -54,7 +54,7 @@ GAUGES = {
     "source_lag_bytes": ("iceberg_source_lag_bytes", "Bytes of the files that were not delivered."),
     "source_lag_records": ("iceberg_source_lag_records", "Records of followed topics that were not delivered."),
 }
-"""The metric of each field of `Figures`, and its help text."""
+"""For the lag fields of `Figures`: the name of the metric, and its help text."""
 SUMS: Mapping[str, tuple[str, int]] = {
     **{field: (metric, 1) for field, (metric, _) in COUNTERS.items()},
     "batches_flushed": (f"{WRITE_SECONDS}_count", 1),
@@ -62,12 +62,12 @@ SUMS: Mapping[str, tuple[str, int]] = {
     "write_latency_us": (f"{WRITE_SECONDS}_sum", 1_000_000),
     "batch_size_sum": (f"{BATCH_RECORDS}_sum", 1),
 }
-"""The sample of each field of `Counts`, and the factor from the sample's unit to the field's."""
+"""For fields of `Counts`: the name of the sample, and the factor that converts the sample's unit to the field's."""
 METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
 
 class Series:
-    """The metrics of a run, in a registry of their own: the library's default registry belongs to the user's process.
+    """The metrics of a run, in a registry of their own. The library's default registry is left to the user's code.
 
     Args:
         labels: The values of `LABELS`.
@@ -101,7 +101,7 @@ class Series:
             self._gauges[field].labels(*self._labels).set_function(value)
 
     def collect(self) -> list[Metric]:
-        """The current metric families, without the `_created` samples, which are times of creation."""
+        """The current metric families. The `_created` samples, which are times of creation, are left out."""
         families = list(self._registry.collect())
         for family in families:
             family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
@@ -111,8 +111,8 @@ class Series:
 class RunCollector:
     """Joins the metric families of runs for each scrape.
 
-    An unknown lag has no sample. If a pipeline has two runs, only the later run is shown: no two samples may have the
-    same labels.
+    An unknown lag has no sample. If a pipeline has two runs, only the later run is shown, because two samples must not
+    have the same labels.
 
     Args:
         snapshots: Returns the figures of the runs at this moment.
@@ -134,7 +134,7 @@ class RunCollector:
 
 
 def registry(snapshots: Callable[[], Iterable[MetricsSnapshot]], prefix: str = "") -> CollectorRegistry:
-    """A registry that has only the series of the given runs."""
+    """A registry that has only the metrics of the given runs."""
     runs = CollectorRegistry(auto_describe=False)
     runs.register(RunCollector(snapshots, prefix))
     return runs

@@ -1,1 +1,1 @@
-"""PyIceberg's clients with timeouts, connection pools and thread safety added; loaded at the first use."""
+"""PyIceberg's clients, with timeouts, connection pools and thread safety added. They are imported at the first use."""

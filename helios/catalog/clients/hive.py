@@ -1,4 +1,4 @@
-"""PyIceberg's Hive client with timeouts, for many threads, and for metastores without lock tables."""
+"""PyIceberg's Hive client with timeouts, for use by many threads, and for metastores without lock tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thrift.transport import TSocket, TTransport
 
 TIMEOUT_SECONDS = 10
 LOCK = "helios.hive.lock"
-# This logger only repeats errors that are raised too.
+# This logger only logs errors that are raised as well.
 logging.getLogger("thrift.transport.TSocket").disabled = True
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.update import TableRequirement, TableUpdate
 
 TABLE, NAMESPACE = "ICEBERG_TABLE", "NAMESPACE"
-# Iceberg's Java client sets the same: other branches may need the files.
+# Iceberg's Java client sets these properties too. Files are not deleted, because other branches may need them.
 _DEFAULTS = {"gc.enabled": "false", "write.metadata.delete-after-commit.enabled": "false"}
 
 
@@ -77,7 +77,7 @@ class NessieCatalog(MetastoreCatalog):
             page = {"page-token": response["token"]}
 
     def _contents(self, names: Sequence[Identifier]) -> tuple[dict[Identifier, dict[str, Any]], str]:
-        """The contents that are stored under the names, and the hash of the branch head that they were read from."""
+        """The contents that are stored under the names, and the hash of the branch head from which they were read."""
         wanted = [{"elements": list(name)} for name in names]
         response = self._call("POST", f"{self._tree}/contents", json={"requestedKeys": wanted})
         contents = {tuple(entry["key"]["elements"]): entry["content"] for entry in response.get("contents", [])}
@@ -105,13 +105,14 @@ class NessieCatalog(MetastoreCatalog):
         self._commit(message, head, {"type": "PUT", "key": {"elements": list(name)}, "content": content})
 
     def move(self, tables: Sequence[Moved]) -> bool:
-        """Sets the metadata of several tables in one commit of the branch, all or none.
+        """Replaces the metadata files of several tables in one commit of the branch, all or none.
 
         Returns:
-            True if the commit succeeded; False if another commit changed one of the tables first: then none is moved.
+            True if the commit succeeded. False if another commit has changed one of the tables: then none is changed.
 
         Raises:
-            CommitFailedException: The result is unknown: a request was sent twice, with other commits in between.
+            CommitFailedException: The result is unknown: a request may have been sent twice, with other commits in
+                between.
         """
         moves = {(*table.namespace, table.table): table for table in tables}
         contents, head = self._contents([*moves])
@@ -125,7 +126,7 @@ class NessieCatalog(MetastoreCatalog):
             contents, _ = self._contents([*moves])
             if _all_at(contents, {name: move.after for name, move in moves.items()}):
                 return True
-            # A commit moves all tables or none: one table with its old metadata shows that none was moved.
+            # A commit changes all tables or none: one table with its old metadata shows that none was changed.
             if any(_all_at(contents, {name: move.before}) for name, move in moves.items()):
                 return False
             # Only the ledgers in the tables show whether this commit was applied before the other commits.
@@ -151,7 +152,7 @@ class NessieCatalog(MetastoreCatalog):
 
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
         name = self.identifier_to_tuple(namespace)
-        # Nessie needs the parents of a namespace, so they are created too.
+        # In Nessie, the parents of a namespace must exist, so they are created too.
         for level in (name[:depth] for depth in range(1, len(name) + 1)):
             content, head = self._content(level)
             if content is not None and level == name:
@@ -214,8 +215,10 @@ class NessieCatalog(MetastoreCatalog):
         if content is not None:
             raise TableAlreadyExistsError(f"Table already exists: {'.'.join(name)}")
         self.load_namespace_properties(name[:-1])
-        place = location or "/".join([self.properties["warehouse"].rstrip("/"), *name])
-        staged = self._create_staged_table(name, schema, place, partition_spec, sort_order, {**_DEFAULTS, **properties})
+        table_location = location or "/".join([self.properties["warehouse"].rstrip("/"), *name])
+        staged = self._create_staged_table(
+            name, schema, table_location, partition_spec, sort_order, {**_DEFAULTS, **properties}
+        )
         self._write_metadata(staged.metadata, staged.io, staged.metadata_location)
         self._put(name, staged, {}, head, f"create table {'.'.join(name)}")
         return self.load_table(name)

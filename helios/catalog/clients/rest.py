@@ -1,4 +1,4 @@
-"""PyIceberg's REST client with timeouts, a pool of connections, and tokens that are renewed once for all threads."""
+"""PyIceberg's REST client with timeouts and a pool of connections. Only one thread renews an expired token."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ CONNECTIONS = 32
 
 
 class Transport(HTTPAdapter):
-    """Keeps connections for many threads, and gives up on a server that does not answer.
+    """Keeps connections for many threads, and sets timeouts for servers that do not answer.
 
-    Only the responses 429 and 503 are retried here: after other failures the caller tries the next replica.
+    Only the responses 429 and 503 are retried here. After another failure, the caller tries the next replica.
     """
 
     def __init__(self) -> None:
@@ -29,14 +29,14 @@ class Transport(HTTPAdapter):
         super().__init__(max_retries=retry, pool_maxsize=CONNECTIONS, pool_block=True)
 
     def send(self, request: PreparedRequest, *args: Any, **kwargs: Any) -> Response:
-        # A client's first requests are cheap: a server that does not answer them soon will not answer at all.
+        # A client's first requests are cheap, so they have a shorter timeout: a working server answers them soon.
         first = str(request.url).partition("?")[0].endswith(("/v1/config", "/tokens"))
         kwargs["timeout"] = kwargs.get("timeout") or (CONNECT_SECONDS, FIRST_READ_SECONDS if first else READ_SECONDS)
         return super().send(request, *args, **kwargs)
 
 
 class Tokens(LegacyOAuth2AuthManager):
-    """Tokens for client credentials. If the server refuses a token to several threads, only one of them renews it."""
+    """Requests tokens for client credentials. If a token expires for several threads, only one of them renews it."""
 
     def __init__(self, **settings: Any) -> None:
         self._lock = threading.Lock()
@@ -49,11 +49,11 @@ class Tokens(LegacyOAuth2AuthManager):
 
     def _refresh_token(self) -> None:
         with self._lock:
-            if getattr(self._sent, "token", self._token) == self._token:  # otherwise another thread has renewed it
+            if getattr(self._sent, "token", self._token) == self._token:  # else another thread has already renewed it
                 super()._refresh_token()
 
     def _fetch_access_token(self, credential: str) -> str:
-        # The signed session would send the expired token with the request for a new one.
+        # This request uses a session without a token: the signed session would send the expired token with it.
         signed, unsigned = self._session, Session()
         unsigned.headers.update(signed.headers)
         unsigned.adapters = signed.adapters

@@ -90,12 +90,12 @@ def unusable_storages(plans: Iterable[Plan]) -> dict[HeliosError, list[Plan]]:
                 users.setdefault(storage, []).append(plan)
     if not places:
         return {}
-    from helios.catalog.probe import look
+    from helios.catalog.probe import check_storage_access
 
     problems: dict[HeliosError, list[Plan]] = {}
     for (catalog, bucket), place in places.items():
         try:
-            look(catalog, place)
+            check_storage_access(catalog, place)
         except ConfigError as problem:
             problems[problem] = users[catalog, bucket]
     return problems

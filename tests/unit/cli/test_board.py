@@ -106,7 +106,7 @@ def test_a_low_terminal_shows_first_what_needs_a_look(board: Board) -> None:
 
 
 def test_the_end_of_one_pipeline(board: Board, capsys: pytest.CaptureFixture[str]) -> None:
-    board.waits("starting Spark ...", 6.0)
+    board.show_wait("starting Spark ...", 6.0)
     board.open(["a.b"])
     board.emit(Event("a.b", "failed", message="it broke"))
     board.close([ended("a.b", "failed", left=["batch 0 failed its audit"])])

@@ -137,7 +137,7 @@ def test_values_that_python_compares_otherwise(capsys: pytest.CaptureFixture[str
     shown = [diff._change(before[name], now[name]) for name in now]
     assert shown == ["1", "nan", "0.0 -> -0.0", "{'b': 1, 'a': [nan]}", "1.0 -> inf"]
     assert rehearse._change(before, now, ["id"]) == "id=1: zero is -0.0, was 0.0; inf is inf, was 1.0"
-    output.to_json({"changed": rows.sample_changed})
+    output.print_json({"changed": rows.sample_changed})
     [[_, printed]] = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["changed"]
     assert (printed["f"], printed["m"], printed["inf"]) == ("NaN", {"b": 1, "a": ["NaN"]}, "Infinity")
 

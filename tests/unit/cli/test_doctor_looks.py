@@ -10,7 +10,14 @@ import pytest
 
 from helios import Catalog, Storage
 from helios.catalog.diagnosis import brief, diagnose, evidence
-from helios.catalog.probe import TooLong, bounded, catalog_credentials, reach, storage_addresses, storage_credentials
+from helios.catalog.probe import (
+    TooLong,
+    catalog_credentials,
+    reach,
+    storage_addresses,
+    storage_credentials,
+    with_time_limit,
+)
 
 pytestmark = pytest.mark.promise("doctor")
 
@@ -43,7 +50,7 @@ def test_only_wrong_settings_are_the_users_fault() -> None:
     away = diagnose(ConnectionRefusedError(111, "Connection refused"))
     assert settings is not None
     assert away is not None
-    assert (settings.settings, away.settings) == (True, False)
+    assert (settings.wrong_settings, away.wrong_settings) == (True, False)
 
 
 def test_the_evidence_is_the_shortest_error_that_tells_the_cause() -> None:
@@ -62,11 +69,11 @@ def test_an_error_in_brief_has_no_page_and_no_password() -> None:
 def test_a_look_is_given_up_and_its_error_is_passed_on() -> None:
     began = time.monotonic()
     with pytest.raises(TooLong, match=r"no answer within 0\.2 s"):
-        bounded(threading.Event().wait, 0.2)
+        with_time_limit(threading.Event().wait, 0.2)
     assert time.monotonic() - began < 5
     with pytest.raises(ZeroDivisionError):
-        bounded(lambda: 1 / 0)
-    assert bounded(lambda: 7) == 7
+        with_time_limit(lambda: 1 / 0)
+    assert with_time_limit(lambda: 7) == 7
 
 
 def test_an_address_is_reached_or_told_why_not() -> None:

@@ -115,7 +115,7 @@ def test_json_lines_have_iso_times(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_a_start_waits_for_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     for shown in (Lines(), JsonLines()):
-        shown.waits("starting Spark ...", 6.0)
+        shown.show_wait("starting Spark ...", 6.0)
         shown.hide()
     line, note = capsys.readouterr().out.splitlines()
     assert line.endswith(" starting Spark ...")

@@ -105,7 +105,7 @@ def test_a_table_on_a_terminal_has_rules(monkeypatch: pytest.MonkeyPatch, capsys
     import sys
 
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    output.table(("name", "n"), [("[bold]x[/bold]", 1)], numbers=("n",))
+    output.print_table(("name", "n"), [("[bold]x[/bold]", 1)], numbers=("n",))
     shown = capsys.readouterr().out
     assert "─" in shown
     assert "[bold]x[/bold]" in shown, "cells are text, not markup"

@@ -8,7 +8,7 @@ import pytest
 
 from helios.config import load
 from helios.environment import memory
-from helios.environment.memory import container_limit, driver_heap, local_heap, shown
+from helios.environment.memory import container_limit, driver_heap, driver_memory_text, local_heap
 from helios.spark.session import launch
 
 GB = 1 << 30
@@ -58,10 +58,10 @@ def test_what_the_user_says_wins_and_a_cluster_keeps_sparks_default(
         (tmp_path / "helios.toml").write_text(toml)
         config = load(tmp_path)
         started = launch.start_conf(config, [], "").get(launch.DRIVER_MEMORY)
-        assert started is None or started in shown(config.master, config.spark_conf) or started == "10240m"
+        assert started is None or started in driver_memory_text(config.master, config.spark_conf) or started == "10240m"
         return started
 
     assert conf("") == "10240m"
     assert conf('[spark.conf]\n"spark.driver.memory" = "3g"') == "3g"
     assert conf('[spark]\nmaster = "spark://host:7077"') is None
-    assert "10 GB (a quarter of the 40 GB of this machine)" in shown("local[2]", {})
+    assert "10 GB (a quarter of the 40 GB of this machine)" in driver_memory_text("local[2]", {})

@@ -1,4 +1,4 @@
-"""Checks of `helios doctor`, each with a time limit."""
+"""Runs the checks of `helios doctor`, each with a time limit, and explains their failures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helios.errors import HeliosError
 
 @dataclass(frozen=True)
 class Check:
-    """The result of a check; `ok` is None if the check was not possible."""
+    """The result of a check. `ok` is None if the check could not be made, or does not apply."""
 
     name: str
     ok: bool | None
@@ -20,22 +20,22 @@ class Check:
     fix: str | None = None
 
 
-def timed(name: str, look: Callable[[], str], where: str = "", otherwise: str | None = None) -> Check:
+def run_check(name: str, check: Callable[[], str], location: str = "", fallback_fix: str | None = None) -> Check:
     """Runs a check with a time limit.
 
     Args:
         name: The name of the check.
-        look: The check; it returns the detail to show.
-        where: The address or location that is checked.
-        otherwise: The fix for a failure of unknown cause.
+        check: Makes the check. It returns the detail to show, and raises an error if the check fails.
+        location: The address or location that is checked.
+        fallback_fix: The fix to show if the cause of a failure is unknown.
     """
     from helios.catalog.diagnosis import brief, diagnose, evidence
-    from helios.catalog.probe import bounded
+    from helios.catalog.probe import with_time_limit
 
     start = time.perf_counter()
     fix: str | None = None
     try:
-        detail, ok = bounded(look), True
+        detail, ok = with_time_limit(check), True
     except Exception as error:
         # The libraries of storages and catalogs have no common base class for errors.
         ok = False
@@ -44,8 +44,8 @@ def timed(name: str, look: Callable[[], str], where: str = "", otherwise: str | 
         if cause is not None and diagnosis is not None:
             detail, fix = f"{diagnosis.cause} ({evidence(cause)})", f"{diagnosis.fix}."
         elif isinstance(error, HeliosError):
-            detail, fix = error.what, error.fix or otherwise
+            detail, fix = error.what, error.fix or fallback_fix
         else:
-            detail, fix = brief(error), otherwise
-        detail = f"{where}: {detail}" if where else detail
+            detail, fix = brief(error), fallback_fix
+        detail = f"{location}: {detail}" if location else detail
     return Check(name, ok, detail, (time.perf_counter() - start) * 1000, fix)
