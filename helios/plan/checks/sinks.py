@@ -24,11 +24,11 @@ from helios.plan.typing.scope import Scope
 from helios.plan.typing.types import UNKNOWN, wider
 
 NESTED = ("map", "array", "struct", "variant")
-"""Types that cannot be keys, sort orders or names of tables."""
+"""The types whose values cannot be keys, sort orders or names of tables."""
 UNORDERED = ("map", "variant")
-"""Types without an order in Spark: `order_by` takes a struct or an array."""
+"""The types that Spark cannot sort. It can sort structs and arrays, so `order_by` takes them."""
 NOT_TABLE_NAMES = (*NESTED, "binary", "date", "timestamp", "timestamp_ntz", "float", "double", "interval")
-"""Types whose values as text have other characters than letters, digits and `_`: they cannot name tables."""
+"""The types whose values cannot name tables: as text, they have characters other than letters, digits and `_`."""
 
 _SORT = re.compile(
     r"\s*(?P<by>.+?)(?:\s+(?P<direction>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*", re.IGNORECASE | re.DOTALL
@@ -75,7 +75,7 @@ def sort_terms(sink: IcebergSink) -> tuple[SortTerm, ...]:
     return tuple(terms)
 
 
-# the sink alone
+# contradictions within the sink
 
 
 def contradictions(sink: IcebergSink) -> list[HeliosError]:
@@ -130,10 +130,10 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
         "write .format_version(2) or .format_version(3), and leave the property out.",
     ),
 )
-"""Contradictions: the test of a sink, the message and the fix."""
+"""For each contradiction: a function that is true for a sink that has it, the message, and the fix."""
 
 
-# the stream's columns
+# expressions over the stream's columns
 
 
 def stream_problems(sink: IcebergSink, stream: Schema | None) -> list[HeliosError]:
@@ -152,14 +152,14 @@ def _mode_problems(sink: IcebergSink, stream: Schema | None) -> list[HeliosError
     if mode.upsert is not None and mode.upsert.delete_when is not None:
         named = label("delete_when", mode.upsert.delete_when)
         problems += condition_problems(mode.upsert.delete_when, named, stream, sink.origin)
-    taken = [name for name in mode.added_columns if stream is not None and stream.get(name) is not None]
-    if taken:
+    name_conflicts = [name for name in mode.added_columns if stream is not None and stream.get(name) is not None]
+    if name_conflicts:
         problems.append(
             DeclarationError(
                 f"{mode.call}(history=True) adds {' and '.join(mode.added_columns)}, and the stream carries "
-                f"{' and '.join(taken)} already.",
+                f"{' and '.join(name_conflicts)} already.",
                 where=sink.origin,
-                fix=f'rename or drop it first: rename({{"{taken[0]}": "source_{taken[0]}"}}).',
+                fix=f'rename or drop it first: rename({{"{name_conflicts[0]}": "source_{name_conflicts[0]}"}}).',
             )
         )
     return problems
@@ -215,11 +215,11 @@ def _route_problems(sink: IcebergSink, text: str, stream: Schema | None) -> list
     return problems
 
 
-# the table's columns
+# expressions over the table's columns
 
 
 def table_problems(sink: IcebergSink, stream: Schema | None, table: Schema | None) -> list[HeliosError]:
-    """The problems of expressions over the table: they do not parse, or name columns that are missing.
+    """The problems of expressions over the table's columns.
 
     Args:
         sink: The sink.
@@ -230,8 +230,8 @@ def table_problems(sink: IcebergSink, stream: Schema | None, table: Schema | Non
     mode = sink.mode
     if mode.condition is not None:
         named = label(mode.call, mode.condition)
-        faults = condition_problems(mode.condition, named, table, sink.origin)
-        problems += faults or _floating_problems(mode.condition, named, table, sink.origin)
+        problems_of_condition = condition_problems(mode.condition, named, table, sink.origin)
+        problems += problems_of_condition or _floating_problems(mode.condition, named, table, sink.origin)
     if mode.merge is not None:
         problems += merge_problems(mode.merge, stream, table, sink.origin)
     for name, condition in sink.audits:
@@ -287,7 +287,7 @@ def _audit_problems(sink: IcebergSink, named: str, condition: str, table: Schema
 
 
 def _outside_aggregates(condition: str, named: str) -> Iterator[str]:
-    """The columns outside of aggregates. A function that sqlglot does not know counts as an aggregate."""
+    """Yields the columns outside of aggregates. A function that sqlglot does not know counts as an aggregate."""
     from sqlglot import exp
 
     node = parse(condition, named, None)
@@ -308,7 +308,7 @@ def existing_key_problems(sink: IcebergSink, stream: Schema | None, table: Schem
     mode = sink.mode
     if not mode.traits.keyed:
         return []
-    # A key that the stream lacks is reported by stream_problems.
+    # `stream_problems` reports the keys that the stream lacks.
     keys = [key for key in mode.keys if stream is None or stream.get(key)]
     problems = key_problems(sink, keys, table, "the table")
     if mode.traits.stores or stream is None:
@@ -334,11 +334,11 @@ def _comparable(ours: Column, theirs: Column) -> bool:
 
 
 def left_out(sink: IcebergSink, stream: Schema, table: Schema | None, *, has_written: bool = False) -> tuple[str, ...]:
-    """The columns of the stream that only `order_by` and `delete_when` use, and that are not stored.
+    """The columns of the stream that are not stored, because only `order_by` and `delete_when` use them.
 
-    A column is stored if the table has it, or if a key, a partition field or `.sort_by` names it. A struct is stored
-    if an expression names only one of its fields. The columns of `order_by` are stored, unless `store_order=False`
-    or the pipeline has written a table without them. If one of the change columns is left out, all are.
+    Such a column is stored nevertheless if the table has it, or if a key, a partition field or `.sort_by` names it. A
+    struct is stored if an expression uses only one of its fields. The columns of `order_by` are stored, unless
+    `store_order=False`, or the pipeline has written a table without them. If one change column is left out, all are.
 
     Args:
         sink: The sink.
@@ -351,7 +351,7 @@ def left_out(sink: IcebergSink, stream: Schema, table: Schema | None, *, has_wri
         return ()
     order_columns = _whole_columns(mode.order_by, stream) if mode.order_by else set()
     used = order_columns | (_whole_columns(mode.delete_when, stream) if mode.delete_when else set())
-    if used & set(CHANGE_COLUMNS):  # a copy of the changed table has none of them
+    if used & set(CHANGE_COLUMNS):  # the target is a copy of the changed table, which has no change columns
         used |= {name for name in CHANGE_COLUMNS if stream.get(name) is not None}
     stored = {key.lower() for key in mode.keys}
     if mode.stores_order and not has_written:
@@ -386,9 +386,9 @@ def _whole_columns(text: str, schema: Schema) -> set[str]:
     }
 
 
-def stored_columns(sink: IcebergSink, stream: Schema, out: tuple[str, ...]) -> Schema:
-    """The columns that a sink stores: the stream's without `out`, and with `history` the bounds of a version."""
-    dropped = {name.lower() for name in out}
+def stored_columns(sink: IcebergSink, stream: Schema, not_stored: tuple[str, ...]) -> Schema:
+    """The columns that a sink stores: the stream's without `not_stored`, and for a history the bounds of a version."""
+    dropped = {name.lower() for name in not_stored}
     columns = tuple(c for c in stream.columns if c.name.lower() not in dropped)
     mode = sink.mode
     if mode.added_columns and mode.order_by is not None:
