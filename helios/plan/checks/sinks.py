@@ -17,7 +17,7 @@ from helios.model.partition import PartitionField
 from helios.model.sink import FORMAT_PROPERTY, IcebergSink
 from helios.plan.checks.merge import merge_problems
 from helios.plan.typing.expression import UnparsedExpression, label, parse, plain_column
-from helios.plan.typing.infer import condition_problems, typed
+from helios.plan.typing.infer import condition_problems, expression_type
 from helios.plan.typing.rules import safe_kind_of
 from helios.plan.typing.schema import Column, Schema
 from helios.plan.typing.scope import Scope
@@ -167,7 +167,7 @@ def _mode_problems(sink: IcebergSink, stream: Schema | None) -> list[HeliosError
 
 def _order_problems(sink: IcebergSink, text: str, stream: Schema | None) -> list[HeliosError]:
     named = label("order_by", text)
-    kind, problems = typed(text, named, stream, sink.origin)
+    kind, problems = expression_type(text, named, stream, sink.origin)
     what = None
     if re.search(r"\s(asc|desc)\s*$", text, re.IGNORECASE):
         what = f"{named}: this is an expression without asc or desc: the largest value is the newest row."
@@ -203,7 +203,7 @@ def key_problems(sink: IcebergSink, keys: Sequence[str], columns: Schema | None,
 
 def _route_problems(sink: IcebergSink, text: str, stream: Schema | None) -> list[HeliosError]:
     named = label("route", text)
-    kind, problems = typed(text, named, stream, sink.origin)
+    kind, problems = expression_type(text, named, stream, sink.origin)
     if not problems and (kind.name in NOT_TABLE_NAMES or (kind.name == "decimal" and kind.numbers[1] > 0)):
         problems.append(
             DeclarationError(
@@ -265,7 +265,7 @@ def _sort_problems(sink: IcebergSink, text: str, table: Schema | None) -> list[H
         what = f"{named}: {by!r} is not a column; a table is sorted by its columns."
         fix = 'write sort_by("ts desc"); add an expression as a column first: with_columns(...).'
         return [DeclarationError(what, where=sink.origin, fix=fix)]
-    kind, problems = typed(by, named, table, sink.origin)
+    kind, problems = expression_type(by, named, table, sink.origin)
     if not problems and kind.name in NESTED:
         what = f"{named}: {kind} has no order in Iceberg."
         problems.append(DeclarationError(what, where=sink.origin, fix="sort by plain columns."))
@@ -392,6 +392,6 @@ def stored_columns(sink: IcebergSink, stream: Schema, not_stored: tuple[str, ...
     columns = tuple(c for c in stream.columns if c.name.lower() not in dropped)
     mode = sink.mode
     if mode.added_columns and mode.order_by is not None:
-        kind, _ = typed(mode.order_by, "order_by", stream, sink.origin)
+        kind, _ = expression_type(mode.order_by, "order_by", stream, sink.origin)
         columns += tuple(Column.of(name, kind) for name in mode.added_columns if stream.get(name) is None)
     return Schema(columns)

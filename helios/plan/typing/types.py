@@ -22,7 +22,7 @@ KNOWN = (*_PLAIN, *_SIZED, *_NESTED, "interval", *_ALIASES)
 INTEGRAL = ("tinyint", "smallint", "int", "bigint")
 NUMERIC = (*INTEGRAL, "float", "double", "decimal")
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
-"""The precision of the decimal that Spark coerces a whole number to (DecimalType.forType)."""
+"""The precision of the decimal to which Spark converts each integer type (DecimalType.forType)."""
 MAX_PRECISION = 38
 
 # A quoted name, a text, a word, or another character.
@@ -64,7 +64,7 @@ class SparkType:
 
 
 class TypeProblem(ValueError):
-    """A type or a list of columns that cannot be read; `unknown` is the name of an unknown type."""
+    """A type or a list of columns that cannot be parsed. `unknown` is the name of an unknown type, or None."""
 
     def __init__(self, message: str, unknown: str | None = None) -> None:
         super().__init__(message)
@@ -98,7 +98,7 @@ def decimal(precision: int, scale: int) -> SparkType:
 
 
 def quoted(name: str) -> str:
-    """A column's name as SQL needs it: in backticks, unless the name is a plain word."""
+    """A column's name as SQL text: in backticks, unless the name is a plain word."""
     return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
