@@ -287,7 +287,7 @@ class _PipelineCompiler:
 
     # sinks
 
-    def iceberg_sink(self, sink: IcebergSink, schema: Schema | None) -> WritePlan | None:
+    def plan_table_write(self, sink: IcebergSink, schema: Schema | None) -> WritePlan | None:
         try:
             table = target_of(sink, self.context)
             quarantine = quarantine_of(sink, self.context)
@@ -302,7 +302,7 @@ class _PipelineCompiler:
         self.problems += problems
         return write
 
-    def iceberg_problems(
+    def table_problems(
         self, pipeline: Pipeline, sink: IcebergSink, path: ReadPath, sources: Sequence[Source]
     ) -> list[HeliosError]:
         return [
@@ -313,7 +313,7 @@ class _PipelineCompiler:
             *(exactly_once_problems(pipeline, sink) if sink.demands_exactly_once else ()),
         ]
 
-    def output_sink(self, sink: Output, schema: Schema | None) -> WritePlan | None:
+    def plan_output_write(self, sink: Output, schema: Schema | None) -> WritePlan | None:
         name = Identifier((sink.kind, sink.name))
         try:
             return plan_output(sink, self.context.resolve(name, None, sink.origin).catalog)
@@ -380,8 +380,8 @@ class SinkRow(NamedTuple):
     problems: Callable[[_PipelineCompiler, Pipeline, Any, ReadPath, Sequence[Source]], Iterable[HeliosError]]
 
 
-TABLES = SinkRow(_PipelineCompiler.iceberg_sink, _PipelineCompiler.iceberg_problems)
-OUTPUTS = SinkRow(_PipelineCompiler.output_sink, lambda _, pipeline, sink, *__: output_problems(pipeline, sink))
+TABLES = SinkRow(_PipelineCompiler.plan_table_write, _PipelineCompiler.table_problems)
+OUTPUTS = SinkRow(_PipelineCompiler.plan_output_write, lambda _, pipeline, sink, *__: output_problems(pipeline, sink))
 SINKS: dict[type[Sink], SinkRow] = {
     IcebergSink: TABLES,
     MirrorSink: TABLES,

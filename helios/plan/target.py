@@ -295,8 +295,8 @@ def _branch_change(sink: IcebergSink, iceberg: Table) -> tuple[list[str], list[H
         return [f"branch {name} from main"], []
     if ref.snapshot_ref_type == "branch":
         return [], []
-    what = f"branch({name!r}): this is a tag of the table, which never moves."
-    return [], [DeclarationError(what, where=sink.origin, fix="choose another name for the branch.")]
+    message = f"branch({name!r}): this is a tag of the table, which never moves."
+    return [], [DeclarationError(message, where=sink.origin, fix="choose another name for the branch.")]
 
 
 def _row_changes(write: WritePlan) -> list[HeliosError]:

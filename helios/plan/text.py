@@ -102,6 +102,7 @@ def _next_scan(read: ReadPlan) -> Iterator[str]:
 
 
 def _backlog(backlog: Backlog) -> Iterator[str]:
+    """Yields the state and the commits that the next run reads, as text."""
     if backlog.lost:
         yield f"unknown, since snapshot {backlog.since} has expired or was rolled back"
         return
@@ -133,6 +134,7 @@ def _scan(scan: Scan) -> str:
 
 
 def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
+    """Yields the lines of the target."""
     sink = write.sink.iceberg
     if sink is None:
         yield "write", f"{write.table.text}, {write.sink.label()}, at least once: {write.sink.why}"

@@ -63,7 +63,7 @@ def view_problems(pipeline: Pipeline) -> list[HeliosError]:
     """The problems of a stateful pipeline over followed changes that is not a view."""
     if not _followed_changes(pipeline):
         return []
-    return [DeclarationError(what, where=where, fix=fix) for what, where, fix in _obstacles(pipeline)]
+    return [DeclarationError(message, where=where, fix=fix) for message, where, fix in _obstacles(pipeline)]
 
 
 def _followed_changes(pipeline: Pipeline) -> bool:

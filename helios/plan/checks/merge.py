@@ -57,6 +57,7 @@ def inserts_only(text: str) -> bool:
 
 
 def _parse(text: str, named: str, where: Origin | None) -> Node:
+    """The syntax tree of the only statement of a text, which must be a MERGE."""
     from sqlglot import exp
     from sqlglot.dialects.spark import Spark
     from sqlglot.errors import SqlglotError

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 def same_identity(plan: Plan, first: Pipeline, second: Pipeline) -> HeliosError:
     """The problem of two pipelines with the same identity: they would share one record of progress in the target."""
-    what = f"two pipelines are called {plan.pipeline!r} (the other is at {first.origin})"
+    message = f"two pipelines are called {plan.pipeline!r} (the other is at {first.origin})"
     if second.name is None:
         branch = f", branch {plan.write.sink.branch_name}," if plan.write.sink.branch_name else ""
-        what = f"two pipelines write {plan.write.table.text}{branch} (the other is at {first.origin})"
+        message = f"two pipelines write {plan.write.table.text}{branch} (the other is at {first.origin})"
     return DeclarationError(
-        f"{what}: each needs an identity of its own.",
+        f"{message}: each needs an identity of its own.",
         where=second.origin,
         fix='name them: pipeline.named("orders_eu").',
     )

@@ -80,7 +80,9 @@ def sort_terms(sink: IcebergSink) -> tuple[SortTerm, ...]:
 
 def contradictions(sink: IcebergSink) -> list[HeliosError]:
     """The problems of a sink's calls that contradict each other."""
-    return [DeclarationError(what, where=sink.origin, fix=fix) for test, what, fix in CONTRADICTIONS if test(sink)]
+    return [
+        DeclarationError(message, where=sink.origin, fix=fix) for test, message, fix in CONTRADICTIONS if test(sink)
+    ]
 
 
 CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
@@ -168,14 +170,14 @@ def _mode_problems(sink: IcebergSink, stream: Schema | None) -> list[HeliosError
 def _order_problems(sink: IcebergSink, text: str, stream: Schema | None) -> list[HeliosError]:
     named = label("order_by", text)
     kind, problems = expression_type(text, named, stream, sink.origin)
-    what = None
+    message = None
     if re.search(r"\s(asc|desc)\s*$", text, re.IGNORECASE):
-        what = f"{named}: this is an expression without asc or desc: the largest value is the newest row."
+        message = f"{named}: this is an expression without asc or desc: the largest value is the newest row."
     elif kind.name in UNORDERED:
-        what = f"{named}: {kind} has no order."
-    if what is not None:
+        message = f"{named}: {kind} has no order."
+    if message is not None:
         fix = 'write order_by="updated_at"; several columns as "struct(day, sequence)".'
-        return [DeclarationError(what, where=sink.origin, fix=fix)]
+        return [DeclarationError(message, where=sink.origin, fix=fix)]
     return problems
 
 
@@ -188,8 +190,8 @@ def key_problems(sink: IcebergSink, keys: Sequence[str], columns: Schema | None,
     for key in keys:
         column = columns.get(key)
         if column is None and columns.exact:
-            what = f"{call}({key}): no column {key!r} in {place}. {near_miss(key, columns.names)}"
-            problems.append(NotFound(what, where=sink.origin))
+            message = f"{call}({key}): no column {key!r} in {place}. {near_miss(key, columns.names)}"
+            problems.append(NotFound(message, where=sink.origin))
         elif column is not None and column.kind.name in NESTED:
             problems.append(
                 DeclarationError(
@@ -248,12 +250,12 @@ def _floating_problems(condition: str, named: str, table: Schema | None, where: 
     kinds = {column.sql("spark"): safe_kind_of(column, Scope(table)).name for column in columns}
     for column, kind in kinds.items():
         if kind in ("float", "double"):
-            what = (
+            message = (
                 f"{named}: {column} is a {kind}, and Iceberg replaces rows by column bounds, which ignore NaN and "
                 "the sign of zero: some old rows would stay beside the new ones."
             )
             fix = "filter by a column of another type, or replace whole partitions with overwrite_partitions()."
-            return [DeclarationError(what, where=where, fix=fix)]
+            return [DeclarationError(message, where=where, fix=fix)]
     return []
 
 
@@ -262,13 +264,13 @@ def _sort_problems(sink: IcebergSink, text: str, table: Schema | None) -> list[H
     by = match["by"] if match is not None else text
     named = label("sort_by", text)
     if not _COLUMN.fullmatch(by):
-        what = f"{named}: {by!r} is not a column; a table is sorted by its columns."
+        message = f"{named}: {by!r} is not a column; a table is sorted by its columns."
         fix = 'write sort_by("ts desc"); add an expression as a column first: with_columns(...).'
-        return [DeclarationError(what, where=sink.origin, fix=fix)]
+        return [DeclarationError(message, where=sink.origin, fix=fix)]
     kind, problems = expression_type(by, named, table, sink.origin)
     if not problems and kind.name in NESTED:
-        what = f"{named}: {kind} has no order in Iceberg."
-        problems.append(DeclarationError(what, where=sink.origin, fix="sort by plain columns."))
+        message = f"{named}: {kind} has no order in Iceberg."
+        problems.append(DeclarationError(message, where=sink.origin, fix="sort by plain columns."))
     return problems
 
 

@@ -201,8 +201,8 @@ class _NamedChanges:
         """The problem of renames and drops that the mode does not allow, or that depend on each other."""
         names = [name for pair in policy.renames for name in pair] + list(policy.drops)
         if names and policy.mode != "full":
-            what = f'renames and drops need .evolve_schema("full"), not .evolve_schema("{policy.mode}").'
-            return self.problem(what, 'write .evolve_schema("full").')
+            message = f'renames and drops need .evolve_schema("full"), not .evolve_schema("{policy.mode}").'
+            return self.problem(message, 'write .evolve_schema("full").')
         for first, second in combinations(names, 2):
             if _overlap(first, second):
                 return self.problem(
@@ -212,6 +212,7 @@ class _NamedChanges:
         return None
 
     def rename(self, old: str, new: str) -> Rename | DeclarationError | None:
+        """The rename of a field of the table, its problem, or None if it is done."""
         old_field, new_field = self.table.get(old.lower()), self.table.get(new.lower())
         if old_field and new_field:
             return self.problem(
@@ -234,6 +235,7 @@ class _NamedChanges:
         )
 
     def _rename(self, old: str, new: str, path: Path, fixed: bool) -> Rename | DeclarationError:
+        """The rename of the field at a path, or its problem."""
         parent, identifiers = "".join(f"{part}." for part in path[:-1]), self.target.identifiers
         name = new[len(parent) :]
         if fixed or not new.lower().startswith(parent.lower()) or "." in name or not name:
@@ -254,6 +256,7 @@ class _NamedChanges:
         return Rename(path=path, new=name)
 
     def drop(self, name: str) -> Drop | DeclarationError | None:
+        """The drop of a field of the table, its problem, or None if it is done."""
         field_of_table = self.table.get(name.lower())
         if name.lower() in self.stream:
             fix = f'leave it out of the stream too: drop("{name}").'

@@ -188,6 +188,7 @@ class _Comparison:
         self.differences.append(Difference(sign=sign, path=path, what=what, stops=stops, why=why, remedy=remedy))
 
     def compare(self, stream: Fields, table: Fields, path: Path, in_key: bool) -> None:
+        """Compares the columns, or the fields of two structs; `in_key` is true inside the key of a map."""
         unmatched = {f.name.lower(): f for f in stream}
         for theirs in table:
             ours = unmatched.pop(theirs.name.lower(), None)
@@ -314,8 +315,8 @@ def _ambiguous(fields: Fields, whose: str, where: Origin | None, path: Path = ()
     for field in fields:
         key, field_path = field.name.lower(), (*path, field.name)
         if key in seen:
-            what = f"{whose} has two fields {shown((*path, seen[key]))} and {shown(field_path)}."
-            problems.append(DeclarationError(what, where=where, fix="rename one: names are compared without case."))
+            message = f"{whose} has two fields {shown((*path, seen[key]))} and {shown(field_path)}."
+            problems.append(DeclarationError(message, where=where, fix="rename one: names are compared without case."))
         seen[key] = field.name
         problems += _ambiguous(field.parts, whose, where, field_path)
     return problems
@@ -347,8 +348,8 @@ def _misfit(
     equal = sum(f.name.lower() not in touched for f in table.fields)
     lines.append(f"  {equal or 'no'} other column{' is' if equal <= 1 else 's are'} equal.")
     legend = "+ only in the stream, - only in the table, ~ from the table's to the stream's"
-    what = "\n".join([f"the stream does not fit {table.name} ({legend}):", *lines])
-    return DeclarationError(what, where=where, fix=_fix(differences, stream, table, policy))
+    message = "\n".join([f"the stream does not fit {table.name} ({legend}):", *lines])
+    return DeclarationError(message, where=where, fix=_fix(differences, stream, table, policy))
 
 
 def _fix(differences: tuple[Difference, ...], stream: Fields, table: Target, policy: Policy) -> str:

@@ -98,6 +98,7 @@ class _Compiler:
         return columns
 
     def parsed(self, text: str) -> Node:
+        """The syntax tree of an expression; refuses text that Spark may read differently."""
         if "\\" in text:
             raise NotNative(f"{text!r} has a backslash")  # two versions of the parser read its escapes differently
         try:

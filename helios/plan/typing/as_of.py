@@ -90,13 +90,14 @@ def short_text(step: Join) -> str:
 
 
 def _left_problems(step: Join, name: str, left: Schema | None) -> Iterator[HeliosError]:
+    """Yields the problem of the time column on the left side of a join as of a time."""
     if left is None or "." in name or "`" in name:
         return  # the run checks the column of an unknown schema, or the field of a struct
     column = left.get(name)
     if column is None:
         if left.exact:
-            what = f"{short_text(step)}: the left side has no column {name!r}. {near_miss(name, left.names)}"
-            yield NotFound(what, where=step.origin)
+            message = f"{short_text(step)}: the left side has no column {name!r}. {near_miss(name, left.names)}"
+            yield NotFound(message, where=step.origin)
         return
     problem = time_problem(step, column, EVENT_TIME_TYPES, "left")
     if problem is not None:
@@ -104,6 +105,7 @@ def _left_problems(step: Join, name: str, left: Schema | None) -> Iterator[Helio
 
 
 def _right_problems(step: Join, right: Schema | None) -> Iterator[HeliosError]:
+    """Yields the problems of the right side of a join as of a time."""
     if is_streaming(step.other):
         yield DeclarationError(
             f"{short_text(step)}: {step.other.source.label()} is followed, and as_of= joins a table as it was.",

@@ -47,8 +47,8 @@ def condition_problems(text: str, named: str, schema: Schema | None, where: Orig
     """The problems of a condition: missing columns, or a value that is certainly not a boolean."""
     kind, problems = expression_type(text, named, schema, where)
     if not problems and kind.name not in ("boolean", "unknown", "void"):
-        what = f"{named}: this is {kind}, not a condition."
-        problems.append(DeclarationError(what, where=where, fix='write a condition, such as "amount > 0".'))
+        message = f"{named}: this is {kind}, not a condition."
+        problems.append(DeclarationError(message, where=where, fix='write a condition, such as "amount > 0".'))
     return problems
 
 

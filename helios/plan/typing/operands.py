@@ -70,9 +70,9 @@ def _bare_dates(node: Node, named: str, where: Origin | None) -> list[HeliosErro
             continue
         year, month, day = match.groups()
         number = int(year) - int(month) - int(day)
-        what = f"{named}: {year}-{month}-{day} is the number {number} in SQL, and no date."
+        message = f"{named}: {year}-{month}-{day} is the number {number} in SQL, and no date."
         fix = f"write DATE '{year}-{month:>02}-{day:>02}'."
-        problems.setdefault(what, DeclarationError(what, where=where, fix=fix))
+        problems.setdefault(message, DeclarationError(message, where=where, fix=fix))
     return list(problems.values())
 
 
@@ -91,9 +91,9 @@ def _mismatches(node: Node, scope: Scope, named: str, where: Origin | None) -> l
         sign = _SIGNS[type(operation).__name__]
         types = f" {sign} ".join(map(str, kinds)) if len(kinds) > 1 else f"{sign} {kinds[0]}"
         time = any(kind.name in DATETIMES for kind in kinds)
-        what = f"{named}: Spark has no {types}, as in {operation.sql('spark')!r}."
+        message = f"{named}: Spark has no {types}, as in {operation.sql('spark')!r}."
         fix = TIME_FIX if time else "convert one side, as in cast(name AS double)."
-        problems.setdefault(what, DeclarationError(what, where=where, fix=fix))
+        problems.setdefault(message, DeclarationError(message, where=where, fix=fix))
     return list(problems.values())
 
 

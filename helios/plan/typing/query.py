@@ -39,6 +39,7 @@ def query_schema(text: str, schema: Schema | None, where: Origin | None) -> tupl
 
 
 def _parse(text: str, named: str, where: Origin | None) -> Node:
+    """The syntax tree of the only statement of a text, which must be a query."""
     from sqlglot import exp
     from sqlglot.dialects.spark import Spark
     from sqlglot.errors import SqlglotError
@@ -72,6 +73,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _foreign_tables(node: Node, named: str, where: Origin | None) -> list[NotFound]:
+    """A problem for each table that a query reads besides `input` and its common table expressions."""
     from sqlglot import exp
 
     known = {INPUT, *(cte.alias.lower() for cte in node.find_all(exp.CTE))}
@@ -114,6 +116,7 @@ class _Reader:
         return self.select(node, tables) if isinstance(node, exp.Select) else None
 
     def combine(self, node: Node, tables: Mapping[str, Schema | None]) -> Schema | None:
+        """The columns of a UNION, INTERSECT or EXCEPT."""
         left, right = self.read(node.left, tables), self.read(node.right, tables)
         if left is None or right is None or node.args.get("by_name") or len(left.columns) != len(right.columns):
             return None
@@ -148,6 +151,7 @@ class _Reader:
         return None if unknown or not columns else Schema(tuple(columns))
 
     def check(self, node: Node | None, scope: Scope) -> None:
+        """Adds the problems of an expression, each once."""
         if node is None:
             return
         for problem in expression_problems(node, scope, self.named, self.where):

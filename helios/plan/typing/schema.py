@@ -147,6 +147,7 @@ def _is_lacking(kind: Any) -> bool:
 
 
 def _iceberg(kind: Any) -> SparkType:
+    """The Spark type of a type of PyIceberg."""
     match type(kind).__name__:
         case "DecimalType":
             return decimal(kind.precision, kind.scale)
@@ -175,6 +176,7 @@ def from_arrow(schema: pyarrow.Schema) -> Schema:
 
 
 def _arrow(kind: Any) -> SparkType:
+    """The Spark type of a type of Arrow."""
     from pyarrow import types
 
     if types.is_decimal(kind):
@@ -226,6 +228,7 @@ def from_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Schema:
 
 
 def _python(value: Any) -> SparkType:
+    """The type that pyspark infers from a Python value."""
     known = _PYTHON.get(type(value))
     if known is not None:
         return known

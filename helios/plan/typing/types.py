@@ -1,4 +1,7 @@
-"""Parses Spark SQL types such as `decimal(10,2)` and `struct<a:int>`, and finds common types."""
+"""Parses Spark SQL types such as `decimal(10,2)` and `struct<a:int>`, and finds common types.
+
+A variable that holds a `SparkType` is usually called `kind`, because `type` is a built-in of Python.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +143,7 @@ def parse_columns(text: str) -> tuple[Declared, ...]:
 
 
 class _Reader:
-    """A recursive descent parser of types."""
+    """A recursive descent parser of types and column lists; each method reads what its name says and moves `at`."""
 
     def __init__(self, text: str) -> None:
         self.tokens = [m.group(m.lastindex or 0) for m in _TOKEN.finditer(text)]
