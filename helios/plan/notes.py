@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 
 def lost_checkpoint(plan: Plan, table: str, record: Record) -> CheckpointError | None:
-    """The error for a pipeline that has a record in a table, but no checkpoint; None if the record has no position.
+    """The error for a pipeline that has a record in a table, but no checkpoint.
+
+    None if the record has no position, or if publishing a branch has copied it to main.
 
     Args:
         plan: The pipeline.

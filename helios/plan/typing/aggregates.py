@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from helios.errors import DeclarationError, HeliosError, InputError
 from helios.model.flow import Flow, Sink, flows
 from helios.model.step import Step
-from helios.plan.typing.expression import outputs, parse
+from helios.plan.typing.expression import output_columns, parse
 from helios.plan.typing.schema import Column
 from helios.plan.typing.scope import Node, Scope
 from helios.steps.aggregate import Aggregate
@@ -99,7 +99,7 @@ def _output_columns(text: str) -> tuple[Column, ...]:
     if _WORD.fullmatch(text.strip()):
         return (Column(text.strip(), "unknown"),)
     try:
-        return outputs(parse(text, text, None), text, Scope(None)) or ()
+        return output_columns(parse(text, text, None), text, Scope(None)) or ()
     except InputError:
         return ()
 
