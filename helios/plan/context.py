@@ -43,7 +43,7 @@ class Context:
 
 
 class Writers(Protocol):
-    """The tables that the pipelines write that are compiled together."""
+    """The tables that are written by the pipelines of one compilation."""
 
     def __contains__(self, table: object) -> bool: ...
 
@@ -52,7 +52,7 @@ class Writers(Protocol):
 
 
 class _NoWriters:
-    """The tables if no pipeline writes one."""
+    """The tables of a compilation in which no pipeline writes one."""
 
     def __contains__(self, table: object) -> bool:
         return False
@@ -70,7 +70,7 @@ class Surroundings:
 
     Attributes:
         context: The configuration and the catalogs.
-        produced: The tables that the pipelines write that are compiled together; these may not exist yet.
+        produced: The tables that are written by the pipelines of the same compilation; they may not exist yet.
         mirrored: Whether the sink is a mirror. Then the rows may be changes of several tables.
     """
 

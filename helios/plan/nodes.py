@@ -113,7 +113,7 @@ class ReadPlan:
 
     @property
     def kind(self) -> str:
-        """The kind of the source, as in `helios.sources.kinds.SOURCES`."""
+        """The kind of the source, a key of `helios.sources.kinds.KINDS`."""
         return self.source.kind
 
     def as_json(self) -> dict[str, Any]:

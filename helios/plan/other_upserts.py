@@ -169,7 +169,7 @@ def refuse_other_upserts(
 def _refused(
     plan: Plan, own: Upserts | None, others: Mapping[str, Mapping[str, Any]], mine: Mapping[str, Any], *, shares: bool
 ) -> InputError:
-    """The error of `refuse_other_upserts`.
+    """The error that `refuse_other_upserts` raises.
 
     Args:
         plan: The pipeline.

@@ -60,7 +60,7 @@ def view_of(pipeline: Pipeline) -> View | None:
 
 
 def view_problems(pipeline: Pipeline) -> list[HeliosError]:
-    """The problems of a stateful pipeline over followed changes that is not a view."""
+    """The problems of a stateful pipeline that follows changes and is not a view."""
     if not _followed_changes(pipeline):
         return []
     return [DeclarationError(message, where=where, fix=fix) for message, where, fix in _obstacles(pipeline)]

@@ -128,7 +128,7 @@ def evolve(stream: Fields, target: Target, policy: Policy, where: Origin | None 
     table = replace(target, fields=evolved(target.fields, named), identifiers=identifiers)
     comparison = _Comparison(table, ALLOWED[policy.mode])
     comparison.compare(stream, table.fields, (), in_key=False)
-    differences = _stopped_splits(comparison.differences, policy)
+    differences = _stop_source_renames(comparison.differences, policy)
     after = evolved(table.fields, comparison.changes)
     if any(d.stops for d in differences):
         problems = [_misfit(differences, stream, table, policy, where)]
@@ -289,7 +289,7 @@ def _not_storable(new: Field, version: int) -> str:
     return "" if new.type.name in _STORABLE else "Iceberg has no such type"
 
 
-def _stopped_splits(differences: list[Difference], policy: Policy) -> tuple[Difference, ...]:
+def _stop_source_renames(differences: list[Difference], policy: Policy) -> tuple[Difference, ...]:
     """The differences. A new column that a source has renamed stops the run: its old column would become null."""
     missing = {_text(d.path).lower() for d in differences if d.sign == "-"}
     former = {new.lower(): old for old, new in policy.sources if old.lower() in missing}

@@ -219,7 +219,7 @@ REORDERED = ("add", "mul")
 
 
 def _contains(value: Term, op: str) -> bool:
-    """True if a term is of an operator, or contains a term of it."""
+    """True if a term, or a term inside it, has the operator `op`."""
     return value.op == op or any(_contains(arg, op) for arg in value.args)
 
 
