@@ -113,7 +113,7 @@ class ReadPlan:
 
     @property
     def kind(self) -> str:
-        """The kind of the source, a key of `helios.sources.kinds.KINDS`."""
+        """The kind of the source, such as `iceberg`, by which `helios.sources.kinds` finds its `SourceKind`."""
         return self.source.kind
 
     def as_json(self) -> dict[str, Any]:
