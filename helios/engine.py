@@ -89,9 +89,9 @@ class DefaultEngine:
         plans, problems = compile_pipelines([pipeline], self._context(pipeline))
         if problems:
             raise CheckFailed(problems)
-        from helios.plan.backlog import looked_ahead
+        from helios.plan.backlog import with_backlogs
 
-        return looked_ahead(plans[0])
+        return with_backlogs(plans[0])
 
     def run(
         self, pipeline: Pipeline, once: bool, spark: SparkSession | None, again: bool, beside: Sequence[str]

@@ -127,7 +127,7 @@ def plan(
     """
     from helios.environment.memory import driver_memory_text
     from helios.plan import changed, compile_pipelines
-    from helios.plan.backlog import looked_ahead
+    from helios.plan.backlog import with_backlogs
     from helios.plan.notes import with_notes
     from helios.plan.together import render_all
 
@@ -135,7 +135,7 @@ def plan(
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context)
     if problems:
         raise CheckFailed(problems)
-    noted_plans = [with_notes(looked_ahead(compiled), plans) for compiled in plans]
+    noted_plans = [with_notes(with_backlogs(compiled), plans) for compiled in plans]
     plans = [compiled for compiled, _ in noted_plans]
     refusals = [problem for _, problems in noted_plans for problem in problems]
     changes = [None if offline else changed.changed(compiled) for compiled in plans]

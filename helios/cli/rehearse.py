@@ -72,11 +72,11 @@ def rehearse(
     """
     if last is not None and since is not None:
         raise click.UsageError("--last selects commits by number, --since by time: pass one.")
-    from helios.plan.past import committed
+    from helios.plan.past import committed_history
 
     loaded = options.load(target, profile, values)
     plan = _plan(loaded)
-    history = committed(plan)
+    history = committed_history(plan)
     commits = _chosen_commits(history, last, since)
     key_columns = [name.strip() for name in (keys or "").split(",") if name.strip()]
     _check_keys(plan, key_columns)
@@ -101,10 +101,10 @@ def _plan(loaded: Loaded) -> Plan:
     Raises:
         InputError: Several pipelines were chosen, or the pipeline cannot be rehearsed.
     """
-    from helios.plan.checks.rehearsal import refused
+    from helios.plan.checks.rehearsal import rehearsal_problem
 
     plan = options.single_plan(loaded, "rehearse")
-    problem = refused(plan)
+    problem = rehearsal_problem(plan)
     if problem is not None:
         raise problem
     return plan

@@ -1,9 +1,9 @@
-"""A pure compiler from declared pipelines to a `Plan` that can be printed, compared and tested without a JVM."""
+"""Compiles declared pipelines to plans, without a JVM. A `Plan` can be printed, compared and tested."""
 
 from helios.plan.ahead import components_ahead
 from helios.plan.compile import Compiled, compile_each, compile_pipelines, distinct, infer_schema
 from helios.plan.context import Context
-from helios.plan.nodes import Plan, ReadPath, ReadPlan, Trigger, WritePlan, rendered_by
+from helios.plan.nodes import Plan, ReadPath, ReadPlan, Trigger, WritePlan, set_renderer
 from helios.plan.text import render
 
 __all__ = [
@@ -21,4 +21,4 @@ __all__ = [
     "infer_schema",
 ]
 
-rendered_by(render)
+set_renderer(render)  # `nodes` cannot import `text`, which imports `nodes`

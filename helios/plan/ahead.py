@@ -1,4 +1,4 @@
-"""The tables and jars of a pipeline, from its names alone, before anything is compiled."""
+"""Resolves the target tables of a pipeline and the jars that it needs, from its declaration, before it is compiled."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def target_of(sink: IcebergSink, context: Context) -> TableName:
 
 
 def components_ahead(pipelines: Sequence[Pipeline], context: Context) -> tuple[str, ...]:
-    """The jar components that pipelines need, from their names alone, before anything is compiled."""
+    """The jar components that pipelines need, from the names and folders that they declare.
+
+    Names that cannot be resolved are skipped here.
+    """
     jars: dict[str, None] = {}
     for pipeline in pipelines:
         nodes: list[Source | Sink] = [pipeline.sink, *(inner.source for inner in flows(pipeline.stream))]
@@ -43,12 +46,12 @@ def components_ahead(pipelines: Sequence[Pipeline], context: Context) -> tuple[s
 
 
 def _components(node: Source | Sink, context: Context) -> Iterator[str]:
-    """The jar components of a source or a sink, from its names alone."""
+    """The jar components of one source or sink."""
     if isinstance(node, Source):
         if node.reference is not None:
             yield from components(context.resolve(*node.reference, node.origin).catalog)
-        place = source_kind(node).place(node, context)
-        yield from (*source_kind(node).jars, *node.jars, *(object_components(place.location) if place else ()))
+        folder = source_kind(node).place(node, context)
+        yield from (*source_kind(node).jars, *node.jars, *(object_components(folder.location) if folder else ()))
     elif (sink := node.iceberg) is not None:
         target, quarantine = target_of(sink, context), quarantine_of(sink, context)
         for table in (target, quarantine):

@@ -1,4 +1,4 @@
-"""The request for a backfill: the pipelines that can have one, its filter over the target's columns, and its slices."""
+"""Checks a backfill before it runs: the pipeline, the filter or the commits, and the slices into which rows are cut."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 UNITS = ("hour", "day", "month")
 """The units of time that `--by` takes."""
 UTC = ("UTC", "ETC/UTC", "ZULU", "Z", "GMT", "+00:00", "+0")
-"""The names of UTC as the time zone of a session."""
+"""The values of `spark.sql.session.timeZone` that mean UTC, in upper case."""
 SLICED_TYPES = ("string", "boolean", "date", "tinyint", "smallint", "int", "bigint")
-"""The types of columns that `--by COLUMN` takes, with one slice for each value."""
-TARGETS = {
+"""The types of the columns that `--by COLUMN` takes; each value of the column is one slice."""
+NOT_BACKFILLED = {
     TargetKind.ROUTED: "it routes its rows into many tables",
     TargetKind.MIRROR: "it mirrors the tables of a database",
     TargetKind.ATOMIC_MIRROR: "it mirrors the tables of a database",
     TargetKind.AUDITED: "its batches wait for an audit",
     TargetKind.OUTPUT: "its target is not a table",
 }
-"""The targets that a backfill does not write, and why."""
+"""The kinds of targets that a backfill does not write, each with the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +42,14 @@ class Ask:
     """The request for a backfill.
 
     Attributes:
-        where: The SQL condition over columns of the target for the rows that are replaced; empty with `commits`.
-        commits: The commits whose rows are replaced, as `A..B`; None with `where`.
-        by: A unit of time or a column, by which the rows are cut into slices; None for one slice.
+        where: The SQL condition, over columns of the target, that selects the rows to replace; empty if `commits` is
+            given.
+        commits: The commits whose rows are replaced, as `A..B`; None if `where` is given.
+        by: The unit of time or the column by which the rows are cut into slices; None for a single slice.
         other: The table or the folder that is read instead of the source; None to read the source.
         trusts_expired: Whether rows whose commits have expired count as the pipeline's own.
-        rows_stay: Whether the user states that the changed script moves no row over an edge of the filter or of a
-            slice.
+        rows_stay: Whether the user asserts that the changed script moves no row into or out of the filter, and no row
+            from one slice to another.
     """
 
     where: str = ""
@@ -64,7 +65,7 @@ class Cut:
     """How rows are cut into slices.
 
     Attributes:
-        column: The column.
+        column: The column whose value decides to which slice a row belongs.
         unit: The unit of time; None if each value of the column is a slice.
         kind: The type of the column.
     """
@@ -78,26 +79,26 @@ def refuse_backfill(plan: Plan) -> None:
     """Rejects a pipeline whose history cannot be replaced.
 
     Raises:
-        InputError: The pipeline is one of these; the message has the reason.
+        InputError: The history cannot be replaced; the message says why.
     """
     write, fix = plan.write, None
-    why = TARGETS.get(write.sink.target)
-    if why is None and plan.path is ReadPath.STREAM:
-        why = f"it is a stateful stream ({plan.why}), and its state is that of the newest rows"
-    elif why is None and plan.view is not None:
-        why = "it maintains a view: `helios run --full-refresh` computes it again"
-    elif why is None and not write.mode.traits.only_adds:
-        why, fix = _refused_mode(write.mode)
-    if why is None and plan.path is ReadPath.BATCH:
-        why = "it reads its sources once: give its source a .where(...) and its sink .overwrite(filter), and run it"
-    elif why is None and any(read.source.carries_order or read.source.reads_changes for read in plan.reads):
-        why = "it reads changes of a source, and the changes between two states depend on the states between them"
-    if why is not None:
-        raise InputError(f"{plan.pipeline} cannot be backfilled: {why}.", where=plan.origin, fix=fix)
+    reason = NOT_BACKFILLED.get(write.sink.target)
+    if reason is None and plan.path is ReadPath.STREAM:
+        reason = f"it is a stateful stream ({plan.why}), and its state is that of the newest rows"
+    elif reason is None and plan.view is not None:
+        reason = "it maintains a view: `helios run --full-refresh` computes it again"
+    elif reason is None and not write.mode.traits.only_adds:
+        reason, fix = _refused_mode(write.mode)
+    if reason is None and plan.path is ReadPath.BATCH:
+        reason = "it reads its sources once: give its source a .where(...) and its sink .overwrite(filter), and run it"
+    elif reason is None and any(read.source.carries_order or read.source.reads_changes for read in plan.reads):
+        reason = "it reads changes of a source, and the changes between two states depend on the states between them"
+    if reason is not None:
+        raise InputError(f"{plan.pipeline} cannot be backfilled: {reason}.", where=plan.origin, fix=fix)
 
 
 def _refused_mode(mode: Mode) -> tuple[str | None, str | None]:
-    """Why rows of a mode that replaces rows are not repaired, and the way on; None where they are."""
+    """Why a backfill cannot repair the rows of a mode that replaces rows, and the fix; None for both if it can."""
     upsert, refill = mode.upsert, "refill the target with `helios run --full-refresh`."
     if upsert is None or upsert.history:
         return f"its mode is {mode.text()}, and rows that it has replaced are not put back", refill
@@ -107,13 +108,13 @@ def _refused_mode(mode: Mode) -> tuple[str | None, str | None]:
 
 
 def refuse_ask(plan: Plan, ask: Ask) -> None:
-    """Rejects what a backfill is asked for, as far as the metadata of its target tells, without a JVM.
+    """Rejects a request that does not fit the target, as far as the target's metadata shows that, without a JVM.
 
     Raises:
-        HeliosError: The target is not there, or the pipeline has written nothing into it; a filter, a cut, a commit or
-            an option does not fit it.
+        HeliosError: The target does not exist, or the pipeline has written nothing into it, or the filter, the cut, a
+            commit or an option does not fit the target.
     """
-    # A plan of new tables loads nothing that reads tables.
+    # Imported late: a plan whose tables are all new must not load the modules that read tables.
     from helios.table.commits import commits
     from helios.table.ledger import records
 
@@ -142,18 +143,19 @@ def refuse_ask(plan: Plan, ask: Ask) -> None:
             fix="run the pipeline first; rows of other writers are repaired by those.",
         )
     if ask.commits is not None:
-        own = {*write.pipelines, *(former for name in names for former in known[name].formerly)}
-        chosen(commits(table, branch=write.sink.branch_name or MAIN), ask.commits, frozenset(own), write.table.text)
+        own_names = frozenset({*write.pipelines, *(former for name in names for former in known[name].formerly)})
+        retained = commits(table, branch=write.sink.branch_name or MAIN)
+        commits_in_range(retained, ask.commits, own_names, write.table.text)
         return
     columns = {column.name: column.type for column in from_pyiceberg(table.iceberg.schema()).columns}
     cut_of(ask.by, columns_named(ask.where, columns, write.table.text), columns, write.table.text)
 
 
 def refuse_other_source(plan: Plan) -> None:
-    """Rejects `--from` for a pipeline that follows several sources, because it replaces only one, and for an upsert.
+    """Rejects `--from` for an upsert, and for a pipeline that follows several sources: it replaces only one.
 
     Raises:
-        InputError: The pipeline follows several sources, or upserts.
+        InputError: The pipeline upserts, or follows several sources.
     """
     if plan.write.mode.upsert is not None:
         raise InputError(
@@ -179,8 +181,8 @@ def columns_named(where: str, columns: Mapping[str, str], table: str) -> list[st
         table: The name of the target, for messages.
 
     Raises:
-        InputError: The filter is empty, names no column, one that is not there, or a float or double, or is another
-            one each time, or compares a column with a value of another type.
+        InputError: The filter is empty, has a subquery or a nondeterministic function, names no column, an unknown
+            column or a float or double, or compares a column with a value of another type.
 
     Examples:
         >>> columns_named("Day >= '2026-01-05' AND day < '2026-01-08'", {"day": "string", "id": "int"}, "local.a.t")
@@ -188,8 +190,10 @@ def columns_named(where: str, columns: Mapping[str, str], table: str) -> list[st
     """
     if not where.strip():
         raise InputError("--where is empty.", fix=f"name columns of {table}: --where \"day >= '2026-01-05'\".")
-    if (moving := nondeterministic_function(where)) is not None:
-        raise InputError(f"--where has {moving}, whose value changes with each call.", fix="write the value itself.")
+    if (nondeterministic := nondeterministic_function(where)) is not None:
+        raise InputError(
+            f"--where has {nondeterministic}, whose value changes with each call.", fix="write the value itself."
+        )
     from sqlglot import exp
 
     parsed = parse(where, f"--where ({where})", None)
@@ -205,31 +209,33 @@ def columns_named(where: str, columns: Mapping[str, str], table: str) -> list[st
         used[known[name.lower()]] = None
     if not used:
         raise InputError(f"--where ({where}) names no column of {table}.", fix=near_miss("", columns))
-    refuse_values(parsed, {name.lower(): kind for name, kind in columns.items()}, "--where")
+    refuse_values(parsed, {name.lower(): type_name for name, type_name in columns.items()}, "--where")
     return list(used)
 
 
-def spelled(where: str, columns: Iterable[str]) -> str:
-    """A filter whose columns are spelled as in the table, because Iceberg's filters are case-sensitive.
+def with_table_spelling(where: str, columns: Iterable[str]) -> str:
+    """The filter with its columns spelled as in the table, because Iceberg's filters are case-sensitive.
 
     Examples:
-        >>> spelled("ID < 10 AND k = 'ID'", ["id", "k"])
+        >>> with_table_spelling("ID < 10 AND k = 'ID'", ["id", "k"])
         "id < 10 AND k = 'ID'"
     """
     from sqlglot.dialects.spark import Spark
 
     known = {name.lower(): name for name in columns}
-    text, after = where, ""
+    text, next_token = where, ""
+    # From the end to the start, so that the positions of the tokens further left stay valid.
     for token in reversed(Spark().tokenize(where)):
         name = known.get(token.text.lower(), token.text)
-        if token.token_type.name == "VAR" and name != token.text and after != "(":
+        is_function = next_token == "("
+        if token.token_type.name == "VAR" and name != token.text and not is_function:
             text = text[: token.start] + name + text[token.end + 1 :]
-        after = token.text
+        next_token = token.text
     return text
 
 
 def _refuse_floating(column: str, kind: str, path: list[str]) -> None:
-    """Rejects a column of a filter that is, or may be, a float or double."""
+    """Rejects a float or double in a filter: a column, or the field at `path` in a nested column."""
     if kind in ("float", "double") or (path and re.search(rf"\b{re.escape(path[-1])}:(float|double)\b", kind, re.I)):
         raise InputError(
             f"--where: {column} is a float or double, and Iceberg replaces rows by column bounds, which ignore NaN and "
@@ -239,11 +245,11 @@ def _refuse_floating(column: str, kind: str, path: list[str]) -> None:
 
 
 def refuse_zone(zone: str, named: Iterable[str], columns: Mapping[str, str]) -> None:
-    """Rejects timestamps in a filter or a cut if the time zone of the session is not UTC.
+    """Rejects a filter or a cut by a timestamp if the time zone of the session is not UTC.
 
     Args:
         zone: The time zone of the session.
-        named: The columns.
+        named: The columns of the filter and of the cut.
         columns: The types of the target's columns.
 
     Raises:
@@ -308,38 +314,40 @@ def cut_of(by: str | None, named: list[str], columns: Mapping[str, str], table: 
     return Cut(times[0], by.lower(), columns[times[0]])
 
 
-def chosen(made: Sequence[Commit], asked: str, pipelines: frozenset[str], table: str) -> list[Commit]:
-    """The commits of a pipeline that `--commits` names, oldest first.
+def commits_in_range(retained: Sequence[Commit], requested: str, pipelines: frozenset[str], table: str) -> list[Commit]:
+    """The commits of a pipeline that `--commits` requests, oldest first.
 
     Args:
-        made: The retained commits of the table, newest first.
-        asked: `A..B`, or one of them: snapshot ids, or numbers of batches.
-        pipelines: The names of the pipeline.
+        retained: The retained commits of the table, newest first.
+        requested: The commits `A..B`, or one commit `A`. Each is a snapshot id or the number of a batch.
+        pipelines: The present and the former names of the pipeline.
         table: The name of the table, for messages.
 
     Raises:
-        InputError: One of them is not there, or a number is that of several.
+        InputError: The number of a batch is that of several commits, or B comes before A.
+        NotFound: The pipeline has no such commit.
     """
-    ours = [one for one in reversed(made) if one.pipeline in pipelines and one.position is not None]
-    first, dots, last = asked.partition("..")
-    since = _place(ours, first.strip(), table)
-    until = _place(ours, last.strip(), table) if dots else since
-    if until < since:
-        raise InputError(f"--commits {asked}: {last} comes before {first}.", fix=f"write {last}..{first}.")
-    return ours[since : until + 1]
+    own = [commit for commit in reversed(retained) if commit.pipeline in pipelines and commit.position is not None]
+    first, dots, last = requested.partition("..")
+    start = _index_of(own, first.strip(), table)
+    end = _index_of(own, last.strip(), table) if dots else start
+    if end < start:
+        raise InputError(f"--commits {requested}: {last} comes before {first}.", fix=f"write {last}..{first}.")
+    return own[start : end + 1]
 
 
-def _place(ours: Sequence[Commit], text: str, table: str) -> int:
-    found = [place for place, one in enumerate(ours) if text in (str(one.snapshot), str(one.batch))]
-    if len(found) > 1:
-        ids = ", ".join(str(ours[place].snapshot) for place in found)
+def _index_of(own: Sequence[Commit], text: str, table: str) -> int:
+    """The index of the commit that has a snapshot id or a batch number."""
+    indexes = [index for index, commit in enumerate(own) if text in (str(commit.snapshot), str(commit.batch))]
+    if len(indexes) > 1:
+        ids = ", ".join(str(own[index].snapshot) for index in indexes)
         raise InputError(
-            f"--commits: batch {text} is there {len(found)} times, as numbers begin again with each checkpoint.",
+            f"--commits: batch {text} is there {len(indexes)} times, as numbers begin again with each checkpoint.",
             fix=f"name its snapshot: {ids}.",
         )
-    if not found:
+    if not indexes:
         raise NotFound(
             f"--commits: {table} has no commit {text!r} of the pipeline, or it has expired.",
             fix=f"`helios history {table}` lists them: write a snapshot or the number of a batch, or A..B.",
         )
-    return found[0]
+    return indexes[0]

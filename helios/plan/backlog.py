@@ -1,4 +1,4 @@
-"""The backlog of the next run, determined without a JVM."""
+"""Adds to a plan what the next run reads: the backlog and the scan of each source. Needs no JVM."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from helios.plan.nodes import Plan
 from helios.sources.kinds import source_kind
 
 
-def looked_ahead(plan: Plan) -> Plan:
-    """The plan, with the backlog and the scan of each of its tables.
+def with_backlogs(plan: Plan) -> Plan:
+    """The plan with the backlog and the scan of each source, as far as its kind can determine them.
 
     Raises:
         RunError: A table cannot be read.

@@ -15,7 +15,7 @@ from helios.model.flow import flows
 from helios.model.maintenance import Maintenance
 from helios.model.retry import Retry
 from helios.plan.backfills import refuse_backfill
-from helios.plan.checks.rehearsal import refused
+from helios.plan.checks.rehearsal import rehearsal_problem
 from helios.plan.native.engine import Engine
 from helios.plan.nodes import Plan, Trigger
 from helios.plan.text import maintenance_text, retry_text, trigger_text
@@ -26,9 +26,9 @@ T = TypeVar("T")
 REFILL = "`helios run --full-refresh` writes the table again; or give the script a new name and a new target"
 NEW_TARGET = "give the script a new name and a new target"
 REFUSED = "refused"
-"""The first word of a consequence, if the change keeps the next run from starting."""
-TARGET = {
-    "mode": "later batches are written so; earlier rows stay as they are",
+"""The first word of the consequence of a change that prevents the next run from starting."""
+TARGET_SETTINGS = {
+    "mode": "later batches are written in the new mode; earlier rows stay as they are",
     "branch": "later batches go to the other branch; refused if it lacks the last batch, which "
     "`helios branch TABLE NAME --publish` adds to main",
     "properties": "set at the next run; a removed one stays set",
@@ -40,29 +40,29 @@ TARGET = {
     "maintenance": "from the next run on",
     "retry": "from the next run on",
 }
-"""The settings of a target in the script, each with the consequence of a change for an existing table."""
+"""The settings that a script gives its target, each with the consequence of a change for an existing table."""
 BREAKING = ("mode", "branch", "routed_by")
-"""Settings whose change leaves rows that the new setting would not have written."""
+"""The settings after whose change the table still has rows that the new setting would not have written."""
 
 HARMLESS = (
     "batch_size", "extra", "format_version", "metadata", "on_bad_file", "on_bad_row", "on_change", "on_expired",
     "on_missing", "on_overwrite", "rescued", "sasl", "servers", "start", "tls",
 )  # fmt: skip
-"""Settings of a source whose change would not have changed the rows that were read before."""
-LOOKED_UP = ("format_version", "branch", "state", "span")
-"""Settings of a source that are read from its table, and unknown before the table exists."""
+"""The settings of a source that do not affect the rows that were read before: a change of them needs no repair."""
+KNOWN_FROM_TABLE = ("format_version", "branch", "state", "span")
+"""The fields of a source that Helios reads from its table; they are unknown before the table exists."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One difference.
+    """One difference between the plan of the last run and that of the next run.
 
     Attributes:
         part: The part of the plan: `step`, `source`, `column`, `state`, `path`, `engine`, `trigger`, `version`, or one
             of the target.
-        lines: The difference: a line with `- ` is from the last run, a line with `+ ` is new.
+        lines: The difference: a line that begins with `- ` is from the last run, one with `+ ` from the next run.
         means: The consequence for the next run.
-        additive: Whether the existing rows and the progress are still valid.
+        additive: Whether the existing rows and the checkpoint stay valid after the change.
     """
 
     part: str
@@ -78,7 +78,7 @@ class Changed:
     Attributes:
         kept: The last run's plan.
         changes: The differences.
-        unseen: Steps whose code is not compared.
+        unseen: The texts of steps whose Python code is not compared.
     """
 
     kept: KeptPlan
@@ -106,19 +106,22 @@ def changed(plan: Plan) -> Changed | None:
 
 
 def differences(kept: KeptPlan, plan: Plan) -> Iterator[Change]:
-    """The differences between a kept plan and a plan."""
+    """Yields the differences between the plan of the last run and that of the next run."""
     before, after = kept.plan, json.loads(json.dumps(lasting(plan.as_json(), plan.state), default=str))
     sink = plan.write.sink.iceberg
     refill = NEW_TARGET if sink is None or sink.many_tables else REFILL
     others = [
-        *_sources(before["sources"], after["sources"], refill),
+        *_source_changes(before["sources"], after["sources"], refill),
         *_other_changes(kept, before, after, plan, refill),
     ]
     if before["steps"] != after["steps"]:
         steps = tuple(line for line in ndiff(before["steps"], after["steps"]) if not line.startswith("?"))
-        goes_on = not any(change.means.startswith(REFUSED) for change in others)
+        next_run_starts = not any(change.means.startswith(REFUSED) for change in others)
         yield Change(
-            "step", steps, _later_steps(plan) if goes_on else "the next run is refused, see below", additive=False
+            "step",
+            steps,
+            _steps_consequence(plan) if next_run_starts else "the next run is refused, see below",
+            additive=False,
         )
     yield from others
 
@@ -132,55 +135,57 @@ def _other_changes(
         means = f"{REFUSED}: the checkpoint has the state of the last run's steps; {refill}"
         yield Change("state", lines, means, additive=False)
     means = f"{REFUSED}: the positions in the checkpoint are those of the other path; {refill}"
-    yield from _part("path", before["path"], after["path"], means, additive=False)
-    yield from _columns(before["schema"], after["schema"], plan.write.changes)
-    yield from _target(before["target"], after["target"], plan)
-    yield from _part("engine", _engine(before["engine"]), _engine(after["engine"]), "the rows are the same")
-    trigger, now = (_setting_text(Trigger, trigger_text, one["trigger"]) for one in (before, after))
-    yield from _part("trigger", trigger, now, "from the next run on")
-    yield from _part("version", kept.version, VERSION, "checkpoint and tables go on")
+    yield from _part_change("path", before["path"], after["path"], means, additive=False)
+    yield from _column_changes(before["schema"], after["schema"], plan.write.changes)
+    yield from _target_changes(before["target"], after["target"], plan)
+    yield from _part_change("engine", _engine(before["engine"]), _engine(after["engine"]), "the rows are the same")
+    old_trigger, new_trigger = (_setting_text(Trigger, trigger_text, values["trigger"]) for values in (before, after))
+    yield from _part_change("trigger", old_trigger, new_trigger, "from the next run on")
+    yield from _part_change("version", kept.version, VERSION, "checkpoint and tables go on")
 
 
-def _later_steps(plan: Plan) -> str:
+def _steps_consequence(plan: Plan) -> str:
     """The consequence of changed steps, with the commands that show and repair earlier rows."""
-    ways = ["the checkpoint goes on, and earlier rows stay as they are"]
+    consequences = ["the checkpoint goes on, and earlier rows stay as they are"]
     if plan.write.sink.iceberg is not None and not plan.write.sink.many_tables:
-        if refused(plan) is None:
-            ways.append("`helios rehearse` shows how they would differ")
+        if rehearsal_problem(plan) is None:
+            consequences.append("`helios rehearse` shows how they would differ")
         repairs = "`helios backfill` or `helios run --full-refresh`"
         try:
             refuse_backfill(plan)
         except InputError:
             repairs = "`helios run --full-refresh`"
-        ways.append(f"{repairs} repairs them")
-    return "; ".join(ways)
+        consequences.append(f"{repairs} repairs them")
+    return "; ".join(consequences)
 
 
-def _target(before: Mapping[str, Any], after: Mapping[str, Any], plan: Plan) -> Iterator[Change]:
-    """The changes of the target's settings, and those that the next run makes in the table besides its columns."""
+def _target_changes(before: Mapping[str, Any], after: Mapping[str, Any], plan: Plan) -> Iterator[Change]:
+    """The changes of the target's settings, and the changes that the next run makes to the layout of the table."""
     means = f"{REFUSED}, unless it is the same table, renamed: the checkpoint is of {before['table']}; {NEW_TARGET}"
-    yield from _part("table", before["table"], after["table"], means, additive=False)
+    yield from _part_change("table", before["table"], after["table"], means, additive=False)
     texts: Mapping[str, Callable[[Any], Any]] = {
         "maintenance": lambda values: _setting_text(Maintenance, maintenance_text, values),
         "retry": lambda values: _setting_text(Retry, retry_text, values),
     }
-    for part, consequence in TARGET.items():
+    for part, consequence in TARGET_SETTINGS.items():
         if part not in before:
-            continue  # a run of an earlier version has not kept it
-        text = texts.get(part, lambda values: values)
-        old, new = (text(one.get(part)) for one in (before, after))
-        yield from _part(part, old, new, consequence, additive=part not in BREAKING)
-    others = tuple(f"+ {one}" for one in plan.write.changes if "COLUMN " not in one and not one.startswith("branch "))
-    if others:
-        yield Change("layout", others, "only new files; `helios compact` rewrites the others")
+            continue  # the last run was of an earlier version, which did not store this setting
+        as_shown = texts.get(part, lambda value: value)
+        old, new = (as_shown(target.get(part)) for target in (before, after))
+        yield from _part_change(part, old, new, consequence, additive=part not in BREAKING)
+    layout_changes = tuple(
+        f"+ {change}" for change in plan.write.changes if "COLUMN " not in change and not change.startswith("branch ")
+    )
+    if layout_changes:
+        yield Change("layout", layout_changes, "only new files; `helios compact` rewrites the others")
 
 
-def _setting_text(kind: type[T], text: Callable[[T], str], values: Mapping[str, Any] | None) -> str | None:
+def _setting_text(kind: type[T], render: Callable[[T], str], values: Mapping[str, Any] | None) -> str | None:
     """Settings as a plan shows them, from their JSON values."""
     if values is None:
         return None
     known = {field.name: values[field.name] for field in fields(kind) if field.name in values}  # type: ignore[arg-type]
-    return text(kind(**known))
+    return render(kind(**known))
 
 
 def _engine(values: Mapping[str, Any]) -> str:
@@ -189,8 +194,8 @@ def _engine(values: Mapping[str, Any]) -> str:
     return str(Engine(native=values["native"], why=values.get("why") or "", setting=setting))
 
 
-def _part(part: str, before: Any, after: Any, means: str, *, additive: bool = True) -> Iterator[Change]:
-    """The change of one part; none if the part is equal. Of a mapping, only the changed keys are shown."""
+def _part_change(part: str, before: Any, after: Any, means: str, *, additive: bool = True) -> Iterator[Change]:
+    """Yields the change of one part; nothing if it is equal. For a mapping, only the changed keys are shown."""
     if before == after:
         return
     if isinstance(before, Mapping) and isinstance(after, Mapping):
@@ -202,11 +207,12 @@ def _part(part: str, before: Any, after: Any, means: str, *, additive: bool = Tr
         yield Change(part, (f"- {_text(before)}", f"+ {_text(after)}"), means, additive)
 
 
-def _sources(before: list[Mapping[str, Any]], after: list[Mapping[str, Any]], refill: str) -> Iterator[Change]:
-    """The changes of sources: added, removed, or read in another way."""
+def _source_changes(before: list[Mapping[str, Any]], after: list[Mapping[str, Any]], refill: str) -> Iterator[Change]:
+    """The changes of sources that are added, removed or read in another way."""
     old, new = ({source["name"]: source for source in sources} for sources in (before, after))
     removed, added = [name for name in old if name not in new], [name for name in new if name not in old]
     both = [name for name in new if name in old]
+    # Sources that one of the two plans follows, and the other reads once.
     toggled = [name for name in both if old[name]["followed"] != new[name]["followed"]]
     means = f"{REFUSED}: the checkpoint follows other sources; {refill}"
     if removed or added:
@@ -214,42 +220,43 @@ def _sources(before: list[Mapping[str, Any]], after: list[Mapping[str, Any]], re
         lines = (*(f"- {name}" for name in removed), *(f"+ {name}" for name in added))
         yield Change("source", lines, means if followed else "read at the next run", additive=not followed)
     for name in toggled:
-        ways = ("read once", "followed")
-        lines = (name, *(f"{sign} {ways[one[name]['followed']]}" for sign, one in (("-", old), ("+", new))))
+        texts = {False: "read once", True: "followed"}
+        lines = (name, f"- {texts[old[name]['followed']]}", f"+ {texts[new[name]['followed']]}")
         yield Change("source", lines, means, additive=False)
     for name in both:
-        was, now = _settings(old[name], new[name]), _settings(new[name], old[name])
-        additive = all(key in HARMLESS for key in dict(was.items() ^ now.items()))
-        for change in _part("source", was, now, "for later batches", additive=additive):
+        old_settings, new_settings = _settings(old[name], new[name]), _settings(new[name], old[name])
+        additive = all(key in HARMLESS for key in dict(old_settings.items() ^ new_settings.items()))
+        for change in _part_change("source", old_settings, new_settings, "for later batches", additive=additive):
             yield Change("source", (name, *change.lines), change.means, additive)
 
 
 def _settings(source: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings of a source, without the parts that the script does not decide.
+    """The settings of a source that the script decides, as texts.
 
     Args:
-        source: The source.
-        other: The same source in the plan that it is compared with.
+        source: The source in one plan.
+        other: The same source in the plan that is compared with it.
     """
     undecided: tuple[str, ...] = ("schema", "uuid", "pushed", "followed")
-    tables = [one.get("uuid") is not None for one in (source, other)]
-    if any(tables) and not all(tables):  # the run of one of the plans has made the table
-        undecided += LOOKED_UP
-    if "at" in source and "at" in other:  # what the script declares; the snapshots change as a branch moves
+    table_existed = [plan_source.get("uuid") is not None for plan_source in (source, other)]
+    if any(table_existed) and not all(table_existed):  # the table was created between the two plans
+        undecided += KNOWN_FROM_TABLE
+    if "at" in source and "at" in other:  # `at` is declared; the snapshots that it names change when a branch moves
         undecided += ("state", "span")
-    read = {key: _text(value) for key, value in source.items() if key not in undecided}
-    if not any(tables) and source.get("schema"):  # the columns are declared, and not those of a table
-        read["schema"] = ", ".join(f"{column['name']} {column['type']}" for column in source["schema"])
-    return read
+    settings = {key: _text(value) for key, value in source.items() if key not in undecided}
+    # Without a table, the columns are those that the script declares.
+    if not any(table_existed) and source.get("schema"):
+        settings["schema"] = ", ".join(f"{column['name']} {column['type']}" for column in source["schema"])
+    return settings
 
 
-def _columns(before: Any, after: Any, alters: Sequence[str]) -> Iterator[Change]:
-    """The change of columns: added, removed, or of another type; none if they are known only at run.
+def _column_changes(before: Any, after: Any, table_changes: Sequence[str]) -> Iterator[Change]:
+    """Yields the change of columns: added, removed, or of another type; nothing if they are known only at run.
 
     Args:
         before: The columns of the last run.
         after: The columns of the next run.
-        alters: The changes that the next run makes in the table.
+        table_changes: The changes that the next run makes to the table, as text.
     """
     if before is None or after is None:
         return
@@ -261,18 +268,19 @@ def _columns(before: Any, after: Any, alters: Sequence[str]) -> Iterator[Change]
         *(f"- {name} {old[name]}" for name in (*removed, *retyped)),
         *(f"+ {name} {new[name]}" for name in (*added, *retyped)),
     )
-    means = [change for change in alters if "COLUMN " in change]
+    means = [change for change in table_changes if "COLUMN " in change]
     if added:
         means.append("new columns are null in earlier rows")
     if removed:
         means.append("the table keeps the column, which is null in later rows")
-    if retyped and not any(change.startswith("ALTER COLUMN") for change in alters):
+    if retyped and not any(change.startswith("ALTER COLUMN") for change in table_changes):
         means.append("the table keeps its type")
     if lines:
         yield Change("column", lines, "; ".join(means), additive=not (removed or retyped))
 
 
 def _text(value: Any) -> str:
+    """A JSON value as text; `none` for an empty value."""
     if isinstance(value, str):
         return value
     return json.dumps(value) if value not in (None, [], {}) else "none"

@@ -32,15 +32,15 @@ from helios.plan.checks.carried_order import change_problems
 from helios.plan.checks.loops import endless_loops
 from helios.plan.checks.pipeline import (
     ambiguous_catalogs,
-    broken_demands,
     clash,
+    exactly_once_problems,
     pipeline_problems,
     same_identity,
     shared_checkpoint,
     uncounted_rows,
     unusable_storages,
 )
-from helios.plan.context import NOTHING, Context, Surroundings, Unsettled, Writers
+from helios.plan.context import NO_WRITERS, Context, Surroundings, Unsettled, Writers
 from helios.plan.native.choice import engine_of
 from helios.plan.nodes import Plan, ReadPath, ReadPlan, WritePlan
 from helios.plan.outputs import output_problems, plan_output
@@ -62,7 +62,7 @@ from helios.steps.join import Join
 from helios.steps.union import Union
 
 NOT_FATAL = (UnparsedExpression, Unsettled)
-"""Problems that do not stop a run: Spark's parser may accept the text, and a checkpoint may replace the start."""
+"""Problems that do not stop a run: Spark may parse what sqlglot cannot, and with a checkpoint no start is needed."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ def compile_pipelines(
 ) -> tuple[list[Plan], list[HeliosError]]:
     """Compiles pipelines, and returns the plans and every problem found in any of them.
 
-    A pipeline with problems has no plan. If two pipelines clash, such as by their name, neither has a plan. A source
-    table may be missing if another of the pipelines writes it.
+    A pipeline with problems has no plan. If two pipelines clash, such as by their name, neither has a plan. The table
+    of a source may be missing if another of the pipelines writes it.
 
     Args:
         pipelines: The pipelines.
@@ -124,7 +124,7 @@ def compile_each(pipelines: Sequence[Pipeline], context: Context) -> list[Compil
 
 
 def _find_clashes(compiled: Sequence[Compiled]) -> None:
-    """Adds the problems of pipelines that clash to all of these pipelines."""
+    """Finds pipelines that clash, such as two with one name, and adds the problem to each of them."""
     seen: dict[str, Pipeline] = {}
     checkpoints: dict[str, Plan] = {}
     catalogs: dict[str, Catalog] = {}
@@ -148,7 +148,7 @@ def infer_schema(flow: Flow, context: Context) -> Schema | None:
     Raises:
         CheckFailed: The flow has problems.
     """
-    compiler = _PipelineCompiler(None, context, NOTHING)
+    compiler = _PipelineCompiler(None, context, NO_WRITERS)
     schema = compiler.schema_of(flow)
     if compiler.problems:
         raise CheckFailed(compiler.problems)
@@ -172,6 +172,7 @@ class _PipelineCompiler:
         self.joins_by_commits: list[Join] = []
 
     def plan(self) -> Plan | None:
+        """The plan; None if a source or the target cannot be resolved."""
         pipeline = self.pipeline
         assert pipeline is not None
         schema = self.schema_of(pipeline.stream)
@@ -188,8 +189,10 @@ class _PipelineCompiler:
         declared = sink.checkpoint_location
         identity = pipeline.name or write.default_name
         checkpoint = self.checkpoint(declared, sink, write, identity)
-        former = default_checkpoint(write.table.catalog, pipeline.was) if pipeline.was and not declared else None
-        self.drop_unsettled(write, [place for place in (checkpoint, former) if place])
+        former_checkpoint = None
+        if pipeline.was and not declared:
+            former_checkpoint = default_checkpoint(write.table.catalog, pipeline.was)
+        self.drop_unsettled(write, [location for location in (checkpoint, former_checkpoint) if location])
         tables = [*(read.table for read in self.reads), write.table, write.quarantine]
         catalogs = dict.fromkeys(table.catalog for table in tables if table is not None)
         jars = [c for catalog in catalogs for c in components(catalog)]
@@ -208,18 +211,18 @@ class _PipelineCompiler:
             write=write,
             trigger=trigger_of(pipeline, sources) if path is not ReadPath.BATCH else None,
             checkpoint=checkpoint,
-            former_checkpoint=former,
+            former_checkpoint=former_checkpoint,
             catalogs=tuple(catalogs),
             components=tuple(dict.fromkeys(jars)),
             declared=pipeline,
             neighbours=tuple({**self.context.config.catalogs, **self.context.catalogs}.values()),
         )
-        engine, refused = engine_of(plan, self.context.config.native)
-        self.problems += refused
+        engine, engine_problems = engine_of(plan, self.context.config.native)
+        self.problems += engine_problems
         return replace(plan, engine=engine, spill=spill_of(plan, self.context.config))
 
     def check(self, pipeline: Pipeline, path: ReadPath, sources: Sequence[Source]) -> None:
-        """Adds the problems of sources, steps and sink together."""
+        """Adds the problems that depend on the sources, the steps and the sink together."""
         sink = pipeline.sink
         if path is ReadPath.STREAM:
             self.problems += [stateful_as_of(step) for step in self.joins_by_commits]
@@ -245,10 +248,10 @@ class _PipelineCompiler:
         self.reads.append(read)
         schema = read.schema
         for step in flow.steps:
-            schema = self.after(step, schema, flow)
+            schema = self.schema_after(step, schema, flow)
         return schema
 
-    def after(self, step: Step, schema: Schema | None, flow: Flow) -> Schema | None:
+    def schema_after(self, step: Step, schema: Schema | None, flow: Flow) -> Schema | None:
         """The columns after a step; adds its reads and problems."""
         other: Schema | None = None
         index = len(self.reads)
@@ -284,7 +287,7 @@ class _PipelineCompiler:
 
     # sinks
 
-    def iceberg_sink(self, sink: IcebergSink, schema: Schema | None) -> WritePlan | None:
+    def plan_table_write(self, sink: IcebergSink, schema: Schema | None) -> WritePlan | None:
         try:
             table = target_of(sink, self.context)
             quarantine = quarantine_of(sink, self.context)
@@ -299,7 +302,7 @@ class _PipelineCompiler:
         self.problems += problems
         return write
 
-    def iceberg_problems(
+    def table_problems(
         self, pipeline: Pipeline, sink: IcebergSink, path: ReadPath, sources: Sequence[Source]
     ) -> list[HeliosError]:
         return [
@@ -307,10 +310,10 @@ class _PipelineCompiler:
             *change_problems(pipeline, sink),
             *pipeline_problems(pipeline, sink, path),
             *uncounted_rows(sink, sources),
-            *(broken_demands(pipeline, sink) if sink.demands_exactly_once else ()),
+            *(exactly_once_problems(pipeline, sink) if sink.demands_exactly_once else ()),
         ]
 
-    def output_sink(self, sink: Output, schema: Schema | None) -> WritePlan | None:
+    def plan_output_write(self, sink: Output, schema: Schema | None) -> WritePlan | None:
         name = Identifier((sink.kind, sink.name))
         try:
             return plan_output(sink, self.context.resolve(name, None, sink.origin).catalog)
@@ -356,12 +359,12 @@ class _PipelineCompiler:
         return location
 
     def drop_unsettled(self, write: WritePlan, checkpoints: list[str]) -> None:
-        """Drops the problems of a first start if the pipeline has begun already."""
+        """Drops the problems of the declared start if a checkpoint shows that the pipeline has started before."""
         if any(isinstance(problem, Unsettled) for problem in self.problems):
             from helios.table.readers import has_begun
 
             properties = pyiceberg_properties(write.table.catalog)
-            if any(has_begun(place, properties) for place in checkpoints):
+            if any(has_begun(location, properties) for location in checkpoints):
                 self.problems = [problem for problem in self.problems if not isinstance(problem, Unsettled)]
 
 
@@ -370,15 +373,15 @@ class SinkRow(NamedTuple):
 
     Attributes:
         write: Returns the write plan; None if it cannot be made.
-        problems: Returns the problems of sources, steps and sink together.
+        problems: Returns the problems that depend on the sources, the steps and the sink together.
     """
 
     write: Callable[[_PipelineCompiler, Any, Schema | None], WritePlan | None]
     problems: Callable[[_PipelineCompiler, Pipeline, Any, ReadPath, Sequence[Source]], Iterable[HeliosError]]
 
 
-TABLES = SinkRow(_PipelineCompiler.iceberg_sink, _PipelineCompiler.iceberg_problems)
-OUTPUTS = SinkRow(_PipelineCompiler.output_sink, lambda _, pipeline, sink, *__: output_problems(pipeline, sink))
+TABLES = SinkRow(_PipelineCompiler.plan_table_write, _PipelineCompiler.table_problems)
+OUTPUTS = SinkRow(_PipelineCompiler.plan_output_write, lambda _, pipeline, sink, *__: output_problems(pipeline, sink))
 SINKS: dict[type[Sink], SinkRow] = {
     IcebergSink: TABLES,
     MirrorSink: TABLES,

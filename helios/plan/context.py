@@ -1,4 +1,4 @@
-"""The context for compiling pipelines."""
+"""The values that compiling a pipeline depends on: the configuration, the catalogs, and the other pipelines."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Context:
 
 
 class Writers(Protocol):
-    """The tables that the pipelines of one call write."""
+    """The tables that are written by the pipelines of one compilation."""
 
     def __contains__(self, table: object) -> bool: ...
 
@@ -51,8 +51,8 @@ class Writers(Protocol):
         """The columns of a table that a pipeline will create; None if they are known only at run."""
 
 
-class _Nothing:
-    """The writers if no pipeline writes a table."""
+class _NoWriters:
+    """The tables of a compilation in which no pipeline writes one."""
 
     def __contains__(self, table: object) -> bool:
         return False
@@ -61,7 +61,7 @@ class _Nothing:
         return None
 
 
-NOTHING: Writers = _Nothing()
+NO_WRITERS: Writers = _NoWriters()
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,17 @@ class Surroundings:
 
     Attributes:
         context: The configuration and the catalogs.
-        produced: The tables that pipelines of the same call write, which may not exist yet.
-        mirrored: Whether a mirror writes the rows, which may then be changes of several tables.
+        produced: The tables that are written by the pipelines of the same compilation; they may not exist yet.
+        mirrored: Whether the sink is a mirror. Then the rows may be changes of several tables.
     """
 
     context: Context
-    produced: Writers = NOTHING
+    produced: Writers = NO_WRITERS
     mirrored: bool = False
 
 
 class Unsettled(NotFound):
-    """The problem of a declared start that does not exist. A pipeline that has begun no longer needs its start."""
+    """The problem of a declared start that does not exist, such as a snapshot.
+
+    It does not stop a pipeline that has a checkpoint, because that continues from the checkpoint.
+    """

@@ -1,4 +1,4 @@
-"""The values in a filter over a table: each must be one of the type of the column that it is compared with."""
+"""Checks the literals in a filter over a table: each must fit the type of the column with which it is compared."""
 
 from __future__ import annotations
 
@@ -15,28 +15,34 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+"""The width of each integer type."""
 DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 DAY = re.compile(r"(\d{4,})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T](?P<time>.*))?)?)?")
-"""A date, or a time with one, as Spark reads texts: 2026, 2026-1, 2026-01-05, 2026-01-05 09:30."""
+"""A date, with or without a time of day, as Spark casts it from text: 2026, 2026-1, 2026-01-05, 2026-01-05 09:30."""
 CLOCK = re.compile(r"\d{1,2}(:\d{1,2}(:\d{1,2}(\.\d*)?\s*([A-Za-z+-].*)?)?)?|")
-"""The time behind a date: Spark takes a zone only behind seconds."""
+"""The time of day after a date; empty, too. Spark accepts a time zone only after seconds."""
 TIME = re.compile(r"T?\d{1,2}:.*")
-"""A time of day, which Spark reads as one of today."""
+"""A time of day without a date; Spark adds the date of today."""
 SPECIAL = ("epoch", "now", "today", "tomorrow", "yesterday")
+"""The words that Spark casts to a date or a timestamp."""
 BOOLEANS = ("true", "t", "yes", "y", "1", "false", "f", "no", "n", "0")
+"""The texts that Spark casts to a boolean."""
 EXAMPLES = {"date": "'2026-01-05'", "timestamp": "'2026-01-05 09:30:00'", "timestamp_ntz": "'2026-01-05 09:30:00'"}
+"""For each type of dates and times, the literal that an error suggests."""
 
 
 def refuse_values(parsed: Any, columns: Mapping[str, str], option: str) -> None:
-    """Rejects a value that Spark cannot compare with its column; of nested columns and of other forms Spark decides.
+    """Rejects a literal that Spark cannot compare with its column.
+
+    Nested columns and other expressions are not checked here: Spark checks them.
 
     Args:
         parsed: The filter, parsed by sqlglot.
         columns: The types of the columns, by their names in lower case.
-        option: The option with the filter, for messages.
+        option: The command-line option that has the filter, for messages.
 
     Raises:
-        InputError: There is such a value; the message has one that fits.
+        InputError: There is such a literal; the message suggests one that fits.
 
     Examples:
         >>> from sqlglot import parse_one
@@ -46,7 +52,7 @@ def refuse_values(parsed: Any, columns: Mapping[str, str], option: str) -> None:
         ...
         helios.errors.InputError: --where: '2026-02-30' is not a date, which day is. Fix: write day >= '2026-01-05'.
     """
-    for comparison, column, value in _compared(parsed):
+    for comparison, column, value in _comparisons(parsed):
         kind = columns.get(column.name.lower(), "") if len(column.parts) == 1 else ""
         sign = "-" if value.parent is not None and value.parent.key == "neg" else ""
         if kind and (why := misfit(kind, sign + value.this, is_text=value.is_string)):
@@ -58,7 +64,7 @@ def refuse_values(parsed: Any, columns: Mapping[str, str], option: str) -> None:
 
 
 def misfit(kind: str, value: str, *, is_text: bool) -> str:
-    """Why a value is not one of a type; empty if it is, or if only Spark knows.
+    """Why a value does not fit a type; empty if it fits, or if only Spark can tell.
 
     Examples:
         >>> misfit("date", "yesterdy", is_text=True), misfit("date", "2026-1-5", is_text=True)
@@ -93,12 +99,18 @@ def misfit(kind: str, value: str, *, is_text: bool) -> str:
 
 
 def _is_day(text: str, *, timed: bool) -> bool:
-    """True for a date, and what may stand behind it: of a time Spark reads it, and of a date it takes anything."""
-    found = DAY.fullmatch(text)
-    if found is None or (timed and CLOCK.fullmatch(found["time"] or "") is None):
+    """True if a text is a date, or a date with a time of day.
+
+    Args:
+        text: The text.
+        timed: Whether the column is a timestamp: Spark then parses the time of day. For a date, it ignores that part.
+    """
+    match = DAY.fullmatch(text)
+    if match is None or (timed and CLOCK.fullmatch(match["time"] or "") is None):
         return False
-    year, month, day = (int(part) if part else 1 for part in found.groups()[:3])
+    year, month, day = (int(part) if part else 1 for part in match.groups()[:3])
     with suppress(ValueError):
+        # Spark also has the years that Python lacks. 2000 is a leap year, so the 29th of February is accepted.
         return bool(date(year if 1 <= year <= 9999 else 2000, month, day))
     return False
 
@@ -112,8 +124,8 @@ def _beyond(kind: str, value: str) -> str:
         limit = 2 ** (BITS[kind] - 1)
         low, high = str(-limit), str(limit - 1)
         beyond = not -limit <= number <= limit - 1
-    elif (found := DECIMAL.fullmatch(kind)) is not None:
-        digits, scale = map(int, found.groups())
+    elif (match := DECIMAL.fullmatch(kind)) is not None:
+        digits, scale = map(int, match.groups())
         high = ("9" * (digits - scale) or "0") + (f".{'9' * scale}" if scale else "")
         low = f"-{high}"
         beyond = number.copy_abs() >= 10 ** (digits - scale)
@@ -130,20 +142,20 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def _compared(parsed: Any) -> Iterator[tuple[exp.Expression, exp.Column, exp.Literal]]:
-    """The comparisons of a plain column with a plain value."""
+def _comparisons(parsed: Any) -> Iterator[tuple[exp.Expression, exp.Column, exp.Literal]]:
+    """Yields each comparison of a plain column with a literal: the comparison, the column and the literal."""
     from sqlglot import exp
 
     kinds = (exp.EQ, exp.NullSafeEQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Between)
     for comparison in parsed.find_all(*kinds):
         parts = list(comparison.iter_expressions())
         columns = [part for part in parts if isinstance(part, exp.Column)]
-        values = [one for one in map(_value, parts) if one is not None]
+        values = [value for value in map(_literal, parts) if value is not None]
         yield from ((comparison, column, value) for column in columns[:1] for value in values)
 
 
-def _value(part: Any) -> exp.Literal | None:
-    """The plain value of a part of a comparison: also that of DATE '2026-01-05', and a negative number."""
+def _literal(part: Any) -> exp.Literal | None:
+    """The literal in an operand, also in `DATE '2026-01-05'` and in a negative number; None for other operands."""
     from sqlglot import exp
 
     of_time = isinstance(part, exp.Cast) and part.to.this.name in ("DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPNTZ")
@@ -152,7 +164,7 @@ def _value(part: Any) -> exp.Literal | None:
 
 
 def _fix(comparison: exp.Expression, column: exp.Column, value: exp.Literal, kind: str) -> str:
-    """The comparison with a value that fits."""
+    """The fix: the same comparison with a literal that fits."""
     number = value.this if not value.is_string else ""
     fitting = EXAMPLES.get(kind) or {"string": f"'{number}'", "boolean": "true"}.get(kind, "42")
     signs = {"EQ": "=", "NullSafeEQ": "<=>", "NEQ": "<>", "GT": ">", "GTE": ">=", "LT": "<", "LTE": "<="}

@@ -1,11 +1,11 @@
-"""The consequences of a new table's format version for its readers."""
+"""The features of Iceberg's format versions, and the readers that do not support them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-GIVES: Mapping[int, str] = {3: "deletion vectors and row lineage"}
-"""The features that a format version adds to the one before it."""
+FEATURES: Mapping[int, str] = {3: "deletion vectors and row lineage"}
+"""The features that a format version adds to the version before it."""
 
 UNREADABLE_BY: Mapping[int, tuple[str, ...]] = {
     3: (
@@ -17,7 +17,7 @@ UNREADABLE_BY: Mapping[int, tuple[str, ...]] = {
         "engines with Iceberg's Java library before 1.8",
     ),
 }
-"""The readers that fail on a table of a format version, or misread it; docs/writing.md has the details."""
+"""The readers that fail on a table of a format version, or return wrong rows; docs/writing.md has the details."""
 
 
 def show_format(version: int) -> str:
@@ -27,4 +27,4 @@ def show_format(version: int) -> str:
         >>> show_format(2), show_format(3)
         ('format v2', 'format v3 (deletion vectors and row lineage)')
     """
-    return f"format v{version} ({GIVES[version]})" if version in GIVES else f"format v{version}"
+    return f"format v{version} ({FEATURES[version]})" if version in FEATURES else f"format v{version}"

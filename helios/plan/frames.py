@@ -1,4 +1,4 @@
-"""Frames of pandas, Polars and pyarrow as rows in memory."""
+"""Converts data frames of pandas, Polars and pyarrow to rows in memory."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def rows_of(frame: Any, declared: str | None = None) -> tuple[str, tuple[tuple[A
 def _selected(table: pa.Table, names: Sequence[str]) -> pa.Table:
     """The table with only the named columns, in the order of the names."""
     for name in names:
-        times = table.column_names.count(name)
-        if times > 1:
+        count = table.column_names.count(name)
+        if count > 1:
             raise DeclarationError(
-                f"Memory.source: the frame has {times} columns {name!r}: it is not clear which one the schema means.",
+                f"Memory.source: the frame has {count} columns {name!r}: it is not clear which one the schema means.",
                 where=caller(),
                 fix="rename all but one of them in the frame.",
             )
-        if times == 0:
+        if count == 0:
             raise DeclarationError(
                 f"Memory.source: the frame has no column {name!r}. {near_miss(name, table.column_names)}",
                 where=caller(),

@@ -1,4 +1,4 @@
-"""The compiled form of one pipeline."""
+"""The plan of one pipeline: the compiled form of its sources, steps and target."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from helios.model.sink import IcebergSink
 from helios.model.step import Step
 from helios.plan.formats import UNREADABLE_BY
 from helios.plan.native.engine import Engine
-from helios.plan.properties import presented
+from helios.plan.properties import write_overrides
 from helios.plan.scans import Backlog, Scan
 from helios.plan.spill import Spill
 from helios.plan.typing.aggregates import upserts_groups
@@ -52,7 +52,7 @@ class StoreFolder(NamedTuple):
 
 
 class ReadPath(Enum):
-    """How rows reach the steps of a pipeline. Plans print the value, and checkpoints keep it."""
+    """How rows reach the steps of a pipeline. Plans print the value, and checkpoints store it."""
 
     BATCH = "batch"
     RANGES = "snapshot ranges"
@@ -71,16 +71,17 @@ class ReadPlan:
     Attributes:
         source: The declared source.
         table: The resolved table of an Iceberg source.
-        uuid: The table's UUID, when the catalog could be read.
+        uuid: The table's UUID; None if the catalog was not read, or the table does not exist yet.
         snapshot: The current snapshot of the branch that is read.
         schema: The columns of the source; None if they are known only at run.
         branch: The branch that is read or followed; None for main.
-        state: The snapshot whose rows are all read, or read first; None if the source names none.
+        state: The snapshot that `.as_of()`, `.at_snapshot()` or `.at_ref()` names; None without such a call. All its
+            rows are read; a followed source reads the later commits after them.
         span: The snapshots `(after, to]` of a source that reads history; `after` is None for all up to `to`.
-        format_version: The format version of the table, when the catalog could be read.
-        scan: The files that the next scan opens; None unless the scan was planned and predicates leave files out.
-        backlog: The rows that the next run reads; None unless it was looked up and the table is followed.
-        place: The folder of a source's files, if they are on an object store.
+        format_version: The format version of the table; None if `uuid` is None.
+        scan: The files that the next scan opens; None if the scan was not planned, or no predicate excludes files.
+        backlog: The rows that the next run reads; None if the table is not followed, or the backlog was not looked up.
+        place: The folder of the source's files if they are on an object store; None otherwise.
         joined: For the right side of a join as of a time: the `as_of=` column and how rows are read, as text.
         renamed: Former and present name of each column that the source's table has renamed.
     """
@@ -112,7 +113,7 @@ class ReadPlan:
 
     @property
     def kind(self) -> str:
-        """The kind of the source, as in `helios.sources.kinds.SOURCES`."""
+        """The kind of the source, such as `iceberg`, by which `helios.sources.kinds` finds its `SourceKind`."""
         return self.source.kind
 
     def as_json(self) -> dict[str, Any]:
@@ -210,12 +211,12 @@ class WritePlan:
 
     @property
     def makes_tables(self) -> bool:
-        """True if the run may create a table: the table is missing, was not looked up, or is named by rows."""
+        """True if the run may create tables: the table is missing or was not looked up, or the rows name the tables."""
         return not self.exists or self.sink.many_tables
 
     @property
     def unreadable_by(self) -> tuple[str, ...]:
-        """The readers that cannot read a table of this format version."""
+        """The engines and libraries that cannot read a table of this format version."""
         return UNREADABLE_BY.get(self.format_version, ())
 
 
@@ -224,8 +225,8 @@ class Plan:
     """One compiled pipeline.
 
     Attributes:
-        pipeline: Its name.
-        was: Its former name, as declared; None without one.
+        pipeline: The name of the pipeline.
+        was: The declared former name of the pipeline; None if there is none.
         origin: The line that declares the pipeline.
         stream: The declared source with its steps.
         reads: The sources, in the order of the pipeline's flows.
@@ -237,12 +238,12 @@ class Plan:
         checkpoint: The location of the checkpoint.
         former_checkpoint: The location of the checkpoint under the former name; None without a former name, or if a
             location is declared.
-        catalogs: The catalogs of the pipeline's tables.
+        catalogs: The catalogs of the tables that the pipeline reads and writes.
         components: The jars that a run needs.
         declared: The pipeline as declared.
-        neighbours: All catalogs of the configuration and of the script, used by this pipeline or not.
+        neighbours: All catalogs of the configuration and of the script, whether or not this pipeline uses them.
         engine: The engine that runs the pipeline.
-        spill: The data that goes to a local disk when it exceeds memory.
+        spill: The sorts and shuffles whose data goes to a local disk when it exceeds memory; None if there are none.
     """
 
     pipeline: str
@@ -290,7 +291,7 @@ class Plan:
 
     @property
     def state(self) -> tuple[str, ...]:
-        """The parts of a stateful pipeline that its checkpoint depends on, as text: stateful steps and sources."""
+        """The stateful steps and the sources on which the state in the checkpoint depends, as text."""
         if self.view is not None:
             # A changed step would be applied only to groups with changed rows.
             return (*step_texts(self.stream), *(read.name for read in self.reads))
@@ -311,8 +312,8 @@ class Plan:
     def pushed(self, index: int) -> tuple[str, ...]:
         """The predicates that are pushed into the scan of a source: files without a matching row are not opened.
 
-        They are the conditions of the source's `.where(...)` and of the `where` steps directly after the source. A
-        nondeterministic condition is not pushed: a repeated batch would open other files.
+        The predicates are the conditions of the source's `.where(...)`, and of the `where` steps directly after the
+        source. A nondeterministic condition is not pushed, because a repeated batch would open other files.
 
         Args:
             index: The index of the source in `reads`.
@@ -350,7 +351,7 @@ class Plan:
                 "unreadable_by": list(write.unreadable_by),
                 "partitioning": [str(f) for f in write.partitioning or ()],
                 "properties": dict(table.properties) if table is not None else {},
-                "writer": presented(table, write.file_format) if table is not None else {},
+                "writer": write_overrides(table, write.file_format) if table is not None else {},
                 "snapshot_properties": dict(table.stamps) if table is not None else {},
                 "changes": list(write.changes),
                 "left_out": list(write.left_out),
@@ -384,12 +385,12 @@ class Plan:
 _renderer: Callable[[Plan], str] = repr
 
 
-def rendered_by(renderer: Callable[[Plan], str]) -> None:
-    """Sets the renderer of plans, whose module imports this one; `helios.plan` calls this."""
+def set_renderer(renderer: Callable[[Plan], str]) -> None:
+    """Sets the function that `str(plan)` calls; its module imports this one, so `helios.plan` passes it in."""
     global _renderer
     _renderer = renderer
 
 
 def step_texts(flow: Flow) -> list[str]:
-    """The transformations of a flow, as texts; they are equal in two plans of the same steps."""
+    """The transformations of a flow, as texts. Two flows with the same transformations have the same texts."""
     return [*flow.source.step_texts, *(step.text() for step in flow.steps)]

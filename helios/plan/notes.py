@@ -1,4 +1,7 @@
-"""The notes of `check` and `plan` on the next run, from the ledger records of its table; without a JVM."""
+"""The notes of `helios check` and `helios plan` on the next run, from the ledger records of the target; without a JVM.
+
+A ledger record is the table property in which a pipeline stores its progress (`helios.table.ledger.Record`).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from helios.plan.other_pipelines import (
     source_of_both,
     written_reads,
 )
-from helios.plan.other_upserts import refuse_other_upserts, sharing, upserts_alongside, upserts_of
+from helios.plan.other_upserts import refuse_other_upserts, sharing_notes, upserts_alongside, upserts_of
 from helios.sources.kinds import source_kind
 from helios.table.positions import SNAPSHOT
 
@@ -29,7 +32,9 @@ if TYPE_CHECKING:
 
 
 def lost_checkpoint(plan: Plan, table: str, record: Record) -> CheckpointError | None:
-    """The error of a pipeline that has a record in a table, but no checkpoint; None if the record has no position.
+    """The error for a pipeline that has a record in a table, but no checkpoint.
+
+    None if the record has no position, or if publishing a branch has copied it to main.
 
     Args:
         plan: The pipeline.
@@ -38,28 +43,29 @@ def lost_checkpoint(plan: Plan, table: str, record: Record) -> CheckpointError |
     """
     if record.published is not None or (record.position is None and record.start is None):
         return None
-    position, state = "at the target's position", f"{table} holds rows of {plan.pipeline}"
+    resume_point, table_state = "at the target's position", f"{table} holds rows of {plan.pipeline}"
     if record.only_began:
-        position, state = "where it began", f"{plan.pipeline} began to write {table}"
-    what, backup = f"{state}, but its checkpoint {plan.checkpoint} is lost.", "restore the checkpoint"
-    resume = f"resume {position} with `helios run --new-checkpoint`"
+        resume_point, table_state = "where it began", f"{plan.pipeline} began to write {table}"
+    message, restore = f"{table_state}, but its checkpoint {plan.checkpoint} is lost.", "restore the checkpoint"
+    resume = f"resume {resume_point} with `helios run --new-checkpoint`"
     if plan.write.sink.many_tables:
         resume = "run under a new name into new tables"
     elif any(read.source.streaming and source_kind(read.source).logged for read in plan.reads):
-        what += " It had the log of the files that were read, which no position can replace."
-        backup += " from a backup"
+        message += " It had the log of the files that were read, which no position can replace."
+        restore += " from a backup"
         resume = "empty and refill the table with `helios run --full-refresh` while all files are there"
-    return CheckpointError(what, where=plan.declared.sink.origin, fix=f"{backup}, or {resume}.")
+    return CheckpointError(message, where=plan.declared.sink.origin, fix=f"{restore}, or {resume}.")
 
 
 def _has_checkpoint(plan: Plan) -> bool:
-    """True if a pipeline has its checkpoint, or if its location cannot be read from here."""
+    """True if the checkpoint of a pipeline exists, or if its location cannot be read from here."""
     from helios.table.readers import text_in
 
-    places = [place for place in (plan.checkpoint, plan.former_checkpoint) if place]
+    locations = [location for location in (plan.checkpoint, plan.former_checkpoint) if location]
     properties = pyiceberg_properties(plan.write.table.catalog)
+    exist = (text_in(location, properties, "helios/identity.json") is not None for location in locations)
     try:
-        return not places or any(text_in(place, properties, "helios/identity.json") is not None for place in places)
+        return not locations or any(exist)
     except RunError:
         return True
 
@@ -74,46 +80,49 @@ def with_notes(plan: Plan, plans: Sequence[Plan]) -> tuple[Plan, list[HeliosErro
     write = plan.write
     if not write.sink.target.one_table:
         return plan, []
-    own, others, on_branch = _recorded(plan) if write.exists else (None, {}, frozenset())
+    own, others, on_branch = _ledger_records(plan) if write.exists else (None, {}, frozenset())
     siblings = {other.pipeline: other for other in plans if other.pipeline not in (plan.pipeline, plan.was)}
     writers = {name: record for name, record in others.items() if name in on_branch}
     notes = (*_notes(plan, own, writers, siblings), *declared_notes(plan, own, others, siblings.values()))
-    known = {name: upserts_of(record) for name, record in others.items()}
-    upserts = upserts_alongside(plan, siblings.values(), known, ())
-    before = upserts_of(own) if own is not None else None
-    notes = (*notes, *sharing(plan, before, upserts))
+    recorded_upserts = {name: upserts_of(record) for name, record in others.items()}
+    other_upserts = upserts_alongside(plan, siblings.values(), recorded_upserts, ())
+    own_upserts = upserts_of(own) if own is not None else None
+    notes = (*notes, *sharing_notes(plan, own_upserts, other_upserts))
     problems: list[HeliosError] = []
     if plan.streaming and own is not None:
         lost = lost_checkpoint(plan, write.table.text, own)
         if lost is not None and not _has_checkpoint(plan):
             problems.append(lost)
     try:
-        refuse_other_upserts(plan, before, upserts, ())
+        refuse_other_upserts(plan, own_upserts, other_upserts, ())
     except InputError as refused:
         problems.append(refused)
     return replace(plan, write=replace(write, notes=notes)), problems
 
 
-def _recorded(plan: Plan) -> tuple[Record | None, dict[str, Record], Collection[str]]:
-    """The pipeline's record in its target, the records of other pipelines, and those whose rows its branch may have."""
+def _ledger_records(plan: Plan) -> tuple[Record | None, dict[str, Record], Collection[str]]:
+    """The pipeline's record in its target, the records of other pipelines, and which of these wrote its branch.
+
+    The third value has the names of all other pipelines if it is unknown which of them wrote the branch.
+    """
     from helios.table.ledger import records  # not needed for new tables
 
     table = plan.write.table
-    known = records(table.catalog.load(table.within).iceberg.properties, table.text)
-    own = next((known[name] for name in plan.write.pipelines if name in known), None)
-    branch, others = plan.write.sink.branch_name, other_records(known, plan)
+    all_records = records(table.catalog.load(table.within).iceberg.properties, table.text)
+    own = next((all_records[name] for name in plan.write.pipelines if name in all_records), None)
+    branch, others = plan.write.sink.branch_name, other_records(all_records, plan)
     same_branch = {name for name, record in others.items() if record.branch == branch}
     if own is not None or len(same_branch) == len(others):
         return own, others, same_branch
-    writers = _writers(table.catalog.load(table.within).iceberg.metadata, branch)
+    writers = _writers_of_branch(table.catalog.load(table.within).iceberg.metadata, branch)
     if writers is None:
         return own, others, set(others)
     in_history = {name for name, record in others.items() if not writers.isdisjoint((name, *record.formerly))}
     return own, others, same_branch | in_history
 
 
-def _writers(metadata: TableMetadata, branch: str | None) -> set[str] | None:
-    """The pipelines whose commits are in the history of a branch, or of main if the branch does not exist.
+def _writers_of_branch(metadata: TableMetadata, branch: str | None) -> set[str] | None:
+    """The names of pipelines with commits in the history of a branch, or of main if the branch does not exist.
 
     None if a part of the history has expired.
     """
@@ -133,12 +142,12 @@ def _writers(metadata: TableMetadata, branch: str | None) -> set[str] | None:
 def declared_notes(
     plan: Plan, own: Record | None, others: Collection[str], siblings: Iterable[Plan | None]
 ) -> Iterator[str]:
-    """The notes on pipelines of the same run that write the same rows, and have no record in the table yet.
+    """Yields notes on pipelines of the same run that write rows of the same source, and have no record yet.
 
     Args:
         plan: The pipeline.
-        own: The pipeline's record.
-        others: The other pipelines that have a record.
+        own: The pipeline's record in the table; None before its first commit.
+        others: The names of other pipelines that have a record.
         siblings: The other pipelines of the run.
     """
     traits = plan.write.mode.traits
@@ -153,7 +162,7 @@ def declared_notes(
 
 
 def _notes(plan: Plan, own: Record | None, others: Mapping[str, Record], siblings: Collection[str]) -> Iterator[str]:
-    """The notes on rows of the same sources that other pipelines or earlier runs have written."""
+    """Yields notes on rows of the same sources that other pipelines or earlier runs have written."""
     traits = plan.write.mode.traits
     for name, record in others.items():
         source = shared_source(plan, record)
@@ -166,12 +175,12 @@ def _notes(plan: Plan, own: Record | None, others: Mapping[str, Record], sibling
                     f"goes on with newer rows. A run that would read further than {name} is refused"
                 )
         elif own is not None or name in siblings:
-            what = (
+            consequence = (
                 "rows of equal keys replace each other"
                 if plan.write.mode.upsert is not None
                 else "rows that both have read are there twice"
             )
-            yield f"{name} has written rows of {source}, too: {what}"
+            yield f"{name} has written rows of {source}, too: {consequence}"
         else:
             yield (
                 f"{name} has written rows of {source}, which this pipeline would write once more: its first run is "
@@ -182,7 +191,7 @@ def _notes(plan: Plan, own: Record | None, others: Mapping[str, Record], sibling
 
 
 def _appended_again(plan: Plan, own: Record | None) -> Iterator[str]:
-    """The note on a source that has changed since a batch pipeline has appended it: the next run appends it again."""
+    """Yields a note if a source has changed since a batch pipeline appended it: the next run appends it again."""
     if own is None or plan.streaming or plan.write.mode.traits.reruns:
         return
     from helios.table.appended import earlier_state

@@ -1,4 +1,4 @@
-"""Finds other pipelines that write a pipeline's table, from the ledger records of the table; without a JVM."""
+"""Finds the other pipelines that write a table, from the ledger records of the table; without a JVM."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from helios.table.ledger import Record
 
 Entry: TypeAlias = "Mapping[str, Any]"
-"""The part of a record for one source."""
+"""The part of a record's position that belongs to one source."""
 
 
 def other_records(known: Mapping[str, Record], plan: Plan) -> dict[str, Record]:
-    """The records of other pipelines, without those of replays and backfills.
+    """The records of other pipelines, without the records of replays and backfills.
 
     Args:
         known: The records of a table, by pipeline.
@@ -29,27 +29,27 @@ def other_records(known: Mapping[str, Record], plan: Plan) -> dict[str, Record]:
     own = {f"{name}{end}" for name in (plan.pipeline, plan.was) if name for end in OWN_ENDS}
     names = {*known, *(name for record in known.values() for name in record.formerly)}
 
-    def belongs(name: str) -> bool:
-        # A pipeline's own name may have such a suffix: then no pipeline has the name without it.
+    def is_replay_or_backfill(name: str) -> bool:
+        # A pipeline's own name may have such a suffix. Then no pipeline has the name without the suffix.
         return any(name.endswith(end) and name.removesuffix(end) in names for end in (REPLAY, BACKFILL))
 
-    return {name: record for name, record in known.items() if name not in own and not belongs(name)}
+    return {name: record for name, record in known.items() if name not in own and not is_replay_or_backfill(name)}
 
 
 def entries(record: Record) -> Iterator[Entry]:
-    """The entries of a record, one for each source."""
+    """Yields the entries of a record, one for each source."""
     for entry in (record.position or {}).get("sources") or ():
         if isinstance(entry, Mapping) and isinstance(entry.get("source"), str):
             yield entry
 
 
 def shared_source(plan: Plan, record: Record) -> str | None:
-    """The name of a source of a record whose rows the pipeline writes too; None if there is none."""
-    return next((str(entry["source"]) for entry in entries(record) if _reads(plan, entry)), None)
+    """The name of a source in a record whose rows the pipeline also writes; None if there is none."""
+    return next((str(entry["source"]) for entry in entries(record) if _writes_rows_of(plan, entry)), None)
 
 
-def _reads(plan: Plan, entry: Entry) -> bool:
-    """True if the pipeline writes rows of an entry's source: the names or the UUIDs of the tables are equal."""
+def _writes_rows_of(plan: Plan, entry: Entry) -> bool:
+    """True if the pipeline writes rows of an entry's source, by the name of the source, its UUID, or its kind."""
     return any(
         read.source.comparable
         and (
@@ -62,8 +62,8 @@ def _reads(plan: Plan, entry: Entry) -> bool:
 
 
 def written_reads(plan: Plan) -> list[ReadPlan]:
-    """The reads whose rows a pipeline writes, without reads that it only joins."""
-    sources = list(_sources(plan.stream))
+    """The reads whose rows a pipeline writes; reads that are only joined are left out."""
+    sources = list(_united_sources(plan.stream))
     return [r for r in plan.reads if (r.source.streaming if plan.streaming else r.source in sources)]
 
 
@@ -87,17 +87,17 @@ def source_of_both(plan: Plan, other: Plan) -> Entry | None:
     """A source whose rows two pipelines write, as an entry of a record; None if there is none."""
     for read in written_reads(other):
         entry = {"source": read.ledger_name, "uuid": read.uuid, **source_kind(read.source).entry}
-        if _reads(plan, entry):
+        if _writes_rows_of(plan, entry):
             return entry
     return None
 
 
-def _sources(flow: Flow) -> Iterator[Source]:
-    """The source of a flow and of the flows that it unites with, without flows that it joins."""
+def _united_sources(flow: Flow) -> Iterator[Source]:
+    """Yields the source of a flow and the sources of the flows in its unions, but not of the flows that it joins."""
     yield flow.source
     for step in flow.steps:
         if isinstance(step, Union):
-            yield from _sources(step.other)
+            yield from _united_sources(step.other)
 
 
 def renaming_call(plan: Plan, was: str) -> str | None:

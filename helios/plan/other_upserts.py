@@ -1,6 +1,7 @@
-"""Upserts of several pipelines into one table: whether each knows the keys that the others remember; without a JVM.
+"""Checks upserts of several pipelines into one table, without a JVM.
 
-An upsert remembers deleted keys, or the newest order of each key, outside of the table.
+An upsert remembers deleted keys, or the newest `order_by` value of each key: it stores them outside of the table.
+Another pipeline that does not know them could bring back a deleted row, or replace a newer row with an older one.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ if TYPE_CHECKING:
     from helios.table.ledger import Record
 
 KEYS, NEWEST, REMEMBERS, VERSIONS, TOMBSTONES = "keys", "newest", "remembers", "versions", "tombstones"
-"""The terms of an upsert, as records store them."""
+"""The names of an upsert's terms in a ledger record."""
 ORDERS = "the newest order of each key"
-"""The value of `REMEMBERS` if the table does not store the order; otherwise only deleted keys are remembered."""
+"""The value of `REMEMBERS` if the table does not store the order. Otherwise only deleted keys are remembered."""
 
 
 class Upserts(NamedTuple):
     """The upserts of a pipeline into a table.
 
     Attributes:
-        terms: The terms that decide which row of a key wins, by `upsert_terms`; None if the pipeline does not upsert.
+        terms: The terms that decide which row of a key wins, as `upsert_terms` returns them; None without upserts.
         branch: The branch that is written.
-        beside: The other pipelines that the user has accepted with `--beside`.
+        beside: The other writers of the table that the user has accepted with `--beside`.
         formerly: The former names of the pipeline.
-        shares: Whether the pipeline and others can read the keys that each other remembers.
+        shares: Whether the remembered keys are stored where other pipelines can read them.
     """
 
     terms: Mapping[str, Any] | None
@@ -64,14 +65,16 @@ def upserts_alongside(
         known: The upserts of pipelines with a record.
         beside: The pipelines of `--beside`, which every pipeline of the run accepts.
     """
-    of_run = {}
+    upserts_of_run = {}
     for other in alongside(plan, plans):
         former = known.get(other.was or "")
         accepted = (*beside, *(former.beside if former is not None else ()))
         names = (other.was,) if other.was else ()
         shares = former.shares if former is not None else begins_sharing(other)
-        of_run[other.pipeline] = Upserts(upsert_terms(other), other.write.sink.branch_name, accepted, names, shares)
-    return {**of_run, **known}
+        upserts_of_run[other.pipeline] = Upserts(
+            upsert_terms(other), other.write.sink.branch_name, accepted, names, shares
+        )
+    return {**upserts_of_run, **known}
 
 
 def upsert_terms(plan: Plan) -> Mapping[str, Any] | None:
@@ -85,7 +88,7 @@ def terms_of(mode: Mode, *, ordered_by_log: bool = False) -> Mapping[str, Any] |
 
     Args:
         mode: The mode.
-        ordered_by_log: Whether the database's log orders the rows; the table does not store this order.
+        ordered_by_log: Whether the rows are ordered by the log of a database; the table does not store this order.
 
     Examples:
         >>> from helios.model.modes import Upsert
@@ -110,9 +113,9 @@ def terms_of(mode: Mode, *, ordered_by_log: bool = False) -> Mapping[str, Any] |
 
 
 def shares_keys(mine: Mapping[str, Any], theirs: Mapping[str, Any] | None) -> bool:
-    """True if two pipelines can use the keys that each other remembers.
+    """True if each of two pipelines can use the keys that the other remembers.
 
-    They then have the same keys and the same order, and either both or neither remember the order of each key.
+    This requires the same keys and the same order, and that both or neither remember the order of each key.
 
     Args:
         mine: The terms of one pipeline, as `terms_of` returns them.
@@ -132,11 +135,11 @@ def shares_keys(mine: Mapping[str, Any], theirs: Mapping[str, Any] | None) -> bo
 def refuse_other_upserts(
     plan: Plan, own: Upserts | None, others: Mapping[str, Upserts], beside: Collection[str]
 ) -> None:
-    """Refuses upserts beside those of another pipeline if the two cannot use the keys that each other remembers.
+    """Refuses upserts into a table of another pipeline if one of them cannot use the keys that the other remembers.
 
     Args:
         plan: The pipeline.
-        own: The pipeline's upserts by its record; None before its first start.
+        own: The upserts that the pipeline's record describes; None before its first start.
         others: The upserts of the other pipelines.
         beside: Pipelines that the user accepts with `--beside`.
 
@@ -166,11 +169,11 @@ def refuse_other_upserts(
 def _refused(
     plan: Plan, own: Upserts | None, others: Mapping[str, Mapping[str, Any]], mine: Mapping[str, Any], *, shares: bool
 ) -> InputError:
-    """The error for upserts beside those of other pipelines.
+    """The error that `refuse_other_upserts` raises.
 
     Args:
         plan: The pipeline.
-        own: The pipeline's upserts by its record; None before its first start.
+        own: The upserts that the pipeline's record describes; None before its first start.
         others: The terms of the other pipelines' upserts.
         mine: The terms of the pipeline's upserts.
         shares: Whether other pipelines can read the keys that the pipeline remembers.
@@ -181,33 +184,34 @@ def _refused(
     if theirs is not None:
         keeper, writer, kept = other, plan.pipeline, theirs
     accepted_by = " ".join(f"--beside {name}" for name in sorted(others))
-    filled = "filled with --full-refresh" if own is None else "under a new name, into a new table"
+    how_to_fill = "filled with --full-refresh" if own is None else "under a new name, into a new table"
     comparable = shares_keys(mine, others[other])
-    otherwise = "" if comparable else " by other keys or another order,"
-    apart = " where the other does not find them" if comparable else ""
-    choices = [
-        f"write both as one pipeline, source >> union(other) >> sink, {filled}",
+    difference_note = "" if comparable else " by other keys or another order,"
+    unreadable_note = " where the other does not find them" if comparable else ""
+    fixes = [
+        f"write both as one pipeline, source >> union(other) >> sink, {how_to_fill}",
         f"where the two never write the same key, run once with `helios run {accepted_by}`",
     ]
     if not comparable:
-        choices.insert(0, "give both the same keys and the same order_by column, and they share what they remember")
+        fixes.insert(0, "give both the same keys and the same order_by column, and they share what they remember")
     elif begins_sharing(plan):
         not_sharing = other if shares else plan.pipeline
-        choices.insert(0, f"run {not_sharing} once with `helios run --new-checkpoint`, and it shares what it remembers")
+        fixes.insert(0, f"run {not_sharing} once with `helios run --new-checkpoint`, and it shares what it remembers")
     return InputError(
-        f"{other} upserts into {plan.write.table.text}, too,{otherwise} and {keeper} remembers {kept}{apart}: a late "
-        f"row that {writer} writes would bring back a deleted key, or replace a newer row; nothing was written.",
+        f"{other} upserts into {plan.write.table.text}, too,{difference_note} and {keeper} remembers "
+        f"{kept}{unreadable_note}: a late row that {writer} writes would bring back a deleted key, or replace a newer "
+        "row; nothing was written.",
         where=plan.declared.sink.origin,
-        fix=f"{'; or '.join(choices)}.",
+        fix=f"{'; or '.join(fixes)}.",
     )
 
 
-def sharing(plan: Plan, own: Upserts | None, others: Mapping[str, Upserts]) -> list[str]:
+def sharing_notes(plan: Plan, own: Upserts | None, others: Mapping[str, Upserts]) -> list[str]:
     """The notes of a plan on other pipelines with which it shares the remembered keys.
 
     Args:
         plan: The pipeline.
-        own: The pipeline's upserts by its record; None before its first start.
+        own: The upserts that the pipeline's record describes; None before its first start.
         others: The upserts of the other pipelines.
     """
     mine = upsert_terms(plan)

@@ -39,7 +39,7 @@ def plan_output(sink: Output, home: Catalog) -> WritePlan:
 
 
 def output_problems(pipeline: Pipeline, sink: Output) -> Iterator[HeliosError]:
-    """The problems of sources and steps that do not fit a sink without a record and without a quarantine."""
+    """Yields the problems of parts that need a record of batches or a quarantine, which only tables have."""
     if sink.demands_exactly_once:
         yield DeclarationError(
             f"{sink.label()} cannot keep .exactly_once(): it does not record which batches it holds.",
@@ -47,19 +47,19 @@ def output_problems(pipeline: Pipeline, sink: Output) -> Iterator[HeliosError]:
             fix="write an Iceberg table, or leave .exactly_once() out: rows are delivered at least once.",
         )
     yield from CHECKS.get(type(sink), lambda _: ())(sink)
-    inner = list(flows(pipeline.stream))
-    for changes in [flow.source for flow in inner if flow.source.carries_order]:
+    all_flows = list(flows(pipeline.stream))
+    for changes in [flow.source for flow in all_flows if flow.source.carries_order]:
         yield DeclarationError(
             f"{changes.label()} are changes, with deletes and updates, which {sink.label()} cannot apply.",
             where=sink.origin,
             fix="upsert them into a table and follow that table, or read the records themselves: Kafka.source(...).",
         )
-    steps = [step for flow in inner for step in flow.steps]
+    steps = [step for flow in all_flows for step in flow.steps]
     rejecting = [
         (step.text(), step.origin) for step in steps if isinstance(step, Expect) and step.on_fail == "quarantine"
     ]
     rejecting += [(step.text(), step.origin) for step in quarantining_watermarks(pipeline.stream)]
-    rejecting += [(call, flow.source.origin) for flow in inner for call in flow.source.quarantining]
+    rejecting += [(call, flow.source.origin) for flow in all_flows for call in flow.source.quarantining]
     for called, origin in rejecting:
         yield DeclarationError(
             f"{called}: {sink.label()} has no quarantine for rejected rows.",

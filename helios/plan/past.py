@@ -11,11 +11,11 @@ from helios.table.refs import MAIN
 from helios.table.rehearsal import History, history_of
 
 
-def committed(plan: Plan) -> History:
+def committed_history(plan: Plan) -> History:
     """The batches that a pipeline has committed.
 
     Raises:
-        InputError: The pipeline has committed none.
+        InputError: The pipeline has committed no batch.
     """
     write = plan.write
     history = History()
@@ -24,8 +24,10 @@ def committed(plan: Plan) -> History:
         metadata = table.iceberg.metadata
         known = records(metadata.properties, table.name)
         formerly = [former for name in write.pipelines if name in known for former in known[name].formerly]
-        given = {plan.pipeline: plan.checkpoint} if plan.checkpoint else {}
-        all_commits = commits(table, warehouses(plan.neighbours), given, branch=write.sink.branch_name or MAIN)
+        known_checkpoints = {plan.pipeline: plan.checkpoint} if plan.checkpoint else {}
+        all_commits = commits(
+            table, warehouses(plan.neighbours), known_checkpoints, branch=write.sink.branch_name or MAIN
+        )
         history = history_of(metadata, all_commits, [*write.pipelines, *formerly])
     if not history.batches:
         others = f"; its commits are of other writers (`helios history {write.table.text}`)" if history.others else ""

@@ -15,7 +15,7 @@ from helios.plan.typing.schema import Schema
 
 
 class Produced:
-    """The tables that pipelines write. Only the prefix of a routed or mirrored table's name is known.
+    """The tables that pipelines write. Of routed and mirrored tables, only the prefix of the names is known.
 
     Args:
         pipelines: The pipelines.
@@ -28,7 +28,7 @@ class Produced:
     ) -> None:
         self._schema_of = schema_of
         self._writers: dict[str, list[tuple[TableName, IcebergSink, Flow]]] = {}
-        self._others: set[str] = set()
+        self._without_columns: set[str] = set()  # tables whose columns are known only at run
         self._prefixes: tuple[str, ...] = ()
         self._columns: dict[str, Schema | None] = {}
         for pipeline in pipelines:
@@ -41,22 +41,22 @@ class Produced:
                 continue  # the compilation of that pipeline reports the error
             self._writers.setdefault(target.text, []).append((target, sink, pipeline.stream))
             if quarantine is not None:
-                self._others.add(quarantine.text)
+                self._without_columns.add(quarantine.text)
             if sink.many_tables:
-                self._others.add(target.text)
+                self._without_columns.add(target.text)
                 self._prefixes += (target.prefix,)
 
     def __contains__(self, table: object) -> bool:
         text = table.text if isinstance(table, TableName) else ""
-        return text in self._writers or text in self._others or text.startswith(self._prefixes)
+        return text in self._writers or text in self._without_columns or text.startswith(self._prefixes)
 
     def columns(self, table: TableName) -> Schema | None:
         """The columns of a table that its only writer creates; None if they are known only at run."""
         writers = self._writers.get(table.text, ())
-        if table.text in self._others or len(writers) != 1:
+        if table.text in self._without_columns or len(writers) != 1:
             return None
         if table.text not in self._columns:
-            self._columns[table.text] = None  # ends the recursion of pipelines that read each other's targets
+            self._columns[table.text] = None  # ends the recursion if pipelines read each other's targets
             [(name, sink, stream)] = writers
             schema = self._schema_of(stream)
             self._columns[table.text] = columns_of_new(sink, name, schema) if schema is not None else None

@@ -19,6 +19,7 @@ WRITER_CODECS: dict[str, dict[str, str]] = {
 """The codecs of each file format, with their names in Iceberg. Spark's jars have no implementation of other codecs."""
 
 LEVELS = {"gzip": range(1, 10), "zstd": range(1, 23)}
+"""The compression levels of each codec that has levels."""
 GZIP_LEVELS = ("BEST_SPEED", "TWO", "THREE", "FOUR", "FIVE", "SIX", "SEVEN", "EIGHT", "BEST_COMPRESSION")
 """The names of the levels 1 to 9 in Hadoop's codec, which Iceberg's Parquet writer uses."""
 
@@ -27,16 +28,18 @@ METADATA_FILES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
-"""By default, Iceberg keeps the metadata file of every commit, and each file lists all snapshots. A followed source
-makes commits for years. 20 files are enough for readers, which load a file right after the catalog has named it.
+"""Limits the old metadata files of a table. By default, Iceberg keeps the file of every commit, and each file lists all
+snapshots; a pipeline that follows a source commits for years. 20 files are enough for readers, which load a file right
+after the catalog has named it.
 
-Iceberg's own limit of 100 would not help: `helios.table.ancestry` needs an earlier file only for snapshots that have
-expired. With a commit a minute, 20 files reach back 20 minutes and 100 files less than two hours, but `expire="5d"`
-keeps 7,200 snapshots. Older batches are proven by the snapshot or the file that the checkpoint has recorded. If this
-fails, too, the run is refused and no row is lost. So 80 more files of up to 1 MB each are not worth their cost."""
+Iceberg's own limit of 100 files would not help more. `helios.table.ancestry` needs an old file only to find snapshots
+that have expired. With a commit a minute, 20 files cover 20 minutes and 100 files less than two hours, but
+`expire="5d"` keeps 7,200 snapshots. An older batch is found by the snapshot or the metadata file that the checkpoint
+has recorded. If that fails, too, the run is refused and no row is lost. So 80 more files of up to 1 MB each are not
+worth their cost."""
 
 
-def created(sink: IcebergSink, *, followed: bool = False) -> dict[str, str]:
+def new_table_properties(sink: IcebergSink, *, followed: bool = False) -> dict[str, str]:
     """The properties of a table that Helios creates.
 
     Args:
@@ -50,7 +53,7 @@ def created(sink: IcebergSink, *, followed: bool = False) -> dict[str, str]:
         "write.target-file-size-bytes": file_size,
         **modes,
         **(METADATA_FILES if followed else {}),
-        **presented(sink),
+        **write_overrides(sink),
         **dict(sink.properties),
     }
 
@@ -61,8 +64,8 @@ def default_format(sink: IcebergSink, properties: Mapping[str, str] | None = Non
     return table.get("write.format.default", "parquet").lower()
 
 
-def presented(sink: IcebergSink, file_format: str | None = None) -> dict[str, str]:
-    """The properties that the writes of a pipeline use instead of the table's own.
+def write_overrides(sink: IcebergSink, file_format: str | None = None) -> dict[str, str]:
+    """The properties that a pipeline's writes use instead of those of the table.
 
     Args:
         sink: The sink.
@@ -86,6 +89,7 @@ def presented(sink: IcebergSink, file_format: str | None = None) -> dict[str, st
 
 
 def _level(codec: str, level: int, file_format: str) -> str:
+    """A compression level as the writer of a file format expects it: Parquet's levels of gzip have names."""
     has_name = (codec, file_format) == ("gzip", "parquet") and level in LEVELS["gzip"]
     return GZIP_LEVELS[level - 1] if has_name else str(level)
 

@@ -27,21 +27,21 @@ def path_of(pipeline: Pipeline, sources: Sequence[Source]) -> tuple[ReadPath, st
         return ReadPath.RANGES, "a view: groups with changed rows are recomputed at each batch's last snapshot"
     stateful = stateful_steps(pipeline.stream)
     if stateful:
-        calls = ", ".join(s.text().split("(")[0] for s in stateful)
+        calls = ", ".join(step.text().split("(")[0] for step in stateful)
         groups = ", whose groups are upserted" if upserts_groups(pipeline.stream, pipeline.sink) else ""
         return ReadPath.STREAM, f"{calls} {STATEFUL}{groups}"
     trigger = trigger_of(pipeline, sources)
     bounds = [trigger.bound] if trigger.bound else []
     bounds += ["incremental(max_files=)"] if trigger.max_files is not None else []
     kinds = [source_kind(source) for source in followed]
-    whys = {kind.why for kind in kinds}
-    why = whys.pop() if len(whys) == 1 else WHY_SPANS
+    reasons = {kind.why for kind in kinds}
+    reason = reasons.pop() if len(reasons) == 1 else WHY_SPANS
     units = " and ".join(sorted({kind.units for kind in kinds}))
-    return ReadPath.RANGES, why + (f", cut between {units} by {' and '.join(bounds)}" if bounds else "")
+    return ReadPath.RANGES, reason + (f", cut between {units} by {' and '.join(bounds)}" if bounds else "")
 
 
 def trigger_of(pipeline: Pipeline, sources: Sequence[Source]) -> Trigger:
-    """The time between batches and their size in a pipeline that follows sources, with the deciding settings."""
+    """The time between batches and their size, with the deciding settings, for a pipeline that follows sources."""
     sink = pipeline.sink.iceberg
     polls = [source.poll for source in sources if source.poll is not None]
     every, why = min(polls, default=DEFAULT_POLL), "the smallest poll of the sources"

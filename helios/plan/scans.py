@@ -1,4 +1,4 @@
-"""The part of a table that the next run of a pipeline reads."""
+"""The files and the rows of a table that the next run of a pipeline reads, as plans show them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Scan:
         files: The number of files that may have matching rows; None if they were not compared with the predicates.
         of_files: The number of all files.
         partitions: The number of partitions of the files that may have matching rows.
-        of_partitions: The number of all partitions; 0 of an unpartitioned table.
+        of_partitions: The number of all partitions; 0 for an unpartitioned table.
         bytes: The size of the files that are opened.
     """
 
@@ -26,18 +26,18 @@ class Scan:
 
 @dataclass(frozen=True, kw_only=True)
 class Backlog:
-    """The rows of a followed table that the next run reads: perhaps all rows of one snapshot first, then commits.
+    """The rows of a followed table that the next run reads: sometimes all rows of one snapshot, and then the commits.
 
     Attributes:
         state: The snapshot that is read as a whole first; None if the run reads only commits.
-        state_rows: The rows of that state.
-        state_files: The data files of that state.
+        state_rows: The number of rows in `state`.
+        state_files: The number of data files in `state`.
         since: The snapshot after which commits are read; None for all commits.
         snapshots: The number of commits.
-        rows: The rows that the commits added.
-        files: The files that the commits added; if changes are read, also those that they changed.
-        begun: How many files of the state, or of the first commit, an earlier run has read.
-        lost: Whether the commits after `since` are unknown: the snapshot has expired or was rolled back.
+        rows: The number of rows that the commits added.
+        files: The number of files that the commits added; if changes are read, also of those that they changed.
+        begun: The number of files of the state, or else of the first commit, that an earlier run has read.
+        lost: Whether the commits after `since` are unknown, because that snapshot has expired or was rolled back.
     """
 
     state: int | None = None

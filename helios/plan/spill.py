@@ -1,4 +1,4 @@
-"""The parts of a batch that spill to a local disk, and the folder on that disk."""
+"""The sorts and shuffles of a batch that may spill to a local disk, and the folder on that disk."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Spill:
     Attributes:
         folder: Spark's folder on the local disk; None on a cluster, where each executor has its own.
         free: The free bytes of the disk; None if unknown.
-        what: The sorts and shuffles, whose data goes to the disk when it exceeds memory.
-        target: The bytes of the target's data files, with which a batch is joined by key; None without keys.
+        what: The sorts and shuffles whose data goes to the disk when it exceeds memory.
+        target: The size in bytes of the target's data files if batches are joined with them by key; None without keys.
     """
 
     folder: str | None
@@ -40,25 +40,27 @@ def spill_of(plan: Plan, config: Config) -> Spill | None:
     Spark always writes shuffles to `spark.local.dir`. It also writes sorts and hash tables there when they exceed
     memory (Spark's configuration, "Application Properties").
     """
-    what = tuple(dict.fromkeys((*_steps(plan), *_writes(plan.write))))
-    if not what:
+    operations = tuple(dict.fromkeys((*_shuffling_steps(plan), *_shuffling_writes(plan.write))))
+    if not operations:
         return None
     target = plan.write.bytes if plan.write.mode.traits.keyed else None
     if not config.master.startswith("local"):
-        return Spill(folder=None, free=None, what=what, target=target)
+        return Spill(folder=None, free=None, what=operations, target=target)
     folders = os.environ.get("SPARK_LOCAL_DIRS") or config.spark_conf.get("spark.local.dir") or tempfile.gettempdir()
     folder = folders.partition(",")[0]
-    return Spill(folder=folder, free=_free(Path(folder)), what=what, target=target)
+    return Spill(folder=folder, free=_free(Path(folder)), what=operations, target=target)
 
 
-def _steps(plan: Plan) -> Iterator[str]:
+def _shuffling_steps(plan: Plan) -> Iterator[str]:
+    """Yields the calls of the steps that sort or shuffle."""
     for flow in flows(plan.stream):
         for step in flow.steps:
             if step.traits.shuffles:
                 yield step.call()
 
 
-def _writes(write: WritePlan) -> Iterator[str]:
+def _shuffling_writes(write: WritePlan) -> Iterator[str]:
+    """Yields the joins, shuffles and sorts that the write of a batch needs, as text."""
     sink = write.sink.iceberg
     if sink is None:
         return
@@ -74,6 +76,7 @@ def _writes(write: WritePlan) -> Iterator[str]:
 
 
 def _free(folder: Path) -> int | None:
+    """The free bytes of a folder's disk; None if unknown."""
     try:
         return shutil.disk_usage(folder).free
     except OSError:

@@ -79,17 +79,17 @@ def plan_write(
                 fix='give rejected rows a table of their own: quarantine("ns.rejected").',
             )
         )
-    # The rows name routed and mirrored tables: these are known only at run.
+    # The rows decide the names of routed and mirrored tables, so these are known only at run.
     if not offline and not sink.many_tables:
         if table.catalog.exists(table.within):
-            write, faults = existing(write, stream, reads)
-            return write, problems + faults
+            write, more_problems = plan_existing(write, stream, reads)
+            return write, problems + more_problems
         write = replace(write, exists=False)
-    write, faults = _new(write, stream)
-    return write, problems + faults
+    write, more_problems = _plan_new(write, stream)
+    return write, problems + more_problems
 
 
-def _new(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[HeliosError]]:
+def _plan_new(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[HeliosError]]:
     """The write plan of a table that the run creates, or whose catalog was not read."""
     sink = write.iceberg
     problems: list[HeliosError] = [*codec_problems(sink, write.file_format)]
@@ -100,13 +100,13 @@ def _new(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[Helio
         problems += partition_problems(sink, columns)
         problems += _unstorable(write, columns)
     if write.exists is False:
-        problems += _missing(write)
+        problems += _missing_table(write)
         problems += _unpartitioned(write, sink.partitioning or ())
     problems += table_problems(sink, stream, columns if write.exists is False else None)
     return write, problems
 
 
-def _missing(write: WritePlan) -> list[HeliosError]:
+def _missing_table(write: WritePlan) -> list[HeliosError]:
     """The problem of a missing table that the sink does not create."""
     sink = write.iceberg
     if sink.creates and sink.mode.traits.stores:
@@ -118,7 +118,7 @@ def _missing(write: WritePlan) -> list[HeliosError]:
 
 
 def _unstorable(write: WritePlan, columns: Schema) -> list[HeliosError]:
-    """The problems of columns that no new table can have."""
+    """The problems of columns that a new table cannot have."""
     if not columns.exact:
         return []
     empty = Target(name=write.table.text, fields=(), format_version=write.format_version)
@@ -145,6 +145,7 @@ def columns_of_new(sink: IcebergSink, table: TableName, stream: Schema) -> Schem
 
 
 def _unpartitioned(write: WritePlan, partitioning: Sequence[object]) -> list[HeliosError]:
+    """The problem of a mode that replaces partitions if the table has none."""
     if partitioning or not write.mode.traits.partitioned:
         return []
     return [
@@ -156,7 +157,7 @@ def _unpartitioned(write: WritePlan, partitioning: Sequence[object]) -> list[Hel
     ]
 
 
-def existing(
+def plan_existing(
     write: WritePlan, stream: Schema | None, reads: Sequence[ReadPlan] = ()
 ) -> tuple[WritePlan, list[HeliosError]]:
     """The write plan of a stream into an existing table, and its problems.
@@ -194,14 +195,14 @@ def existing(
         else:
             write = replace(write, changes=tuple(map(str, evolution.changes)))
             after = _as_schema(evolution.fields)
-    spec_changes, spec_problems = _partitioning(write, after)
+    spec_changes, spec_problems = _spec_change(write, after)
     problems += spec_problems
     problems += _unpartitioned(write, sink.partitioning or actual)
-    branch_changes, branch_problems = _branch(sink, iceberg)
+    branch_changes, branch_problems = _branch_change(sink, iceberg)
     problems += branch_problems
-    problems += existing_key_problems(sink, stream, _renamed(sink, before))
+    problems += existing_key_problems(sink, stream, _after_renames(sink, before))
     problems += table_problems(sink, stream, after)
-    changes = (*write.changes, *spec_changes, *_sorting(sink, iceberg), *branch_changes)
+    changes = (*write.changes, *spec_changes, *_sort_change(sink, iceberg), *branch_changes)
     return replace(write, changes=changes), problems
 
 
@@ -239,16 +240,16 @@ def _as_schema(columns: fields.Fields) -> Schema:
     return Schema(tuple(Column.of(f.name, f.whole, f.nullable is not False) for f in columns))
 
 
-def _renamed(sink: IcebergSink, columns: Schema) -> Schema:
+def _after_renames(sink: IcebergSink, columns: Schema) -> Schema:
     """The table's columns after the renames of the run."""
     names = {old.lower(): new for old, new in sink.evolution.renames}
     return Schema(tuple(replace(c, name=names.get(c.name.lower(), c.name)) for c in columns.columns))
 
 
-def _partitioning(write: WritePlan, columns: Schema | None) -> tuple[list[str], list[HeliosError]]:
-    """The change to another partition spec, or the problems that prevent it."""
+def _spec_change(write: WritePlan, columns: Schema | None) -> tuple[list[str], list[HeliosError]]:
+    """The change to the declared partition spec, as text, or the problems that prevent it."""
     sink, actual = write.iceberg, write.partitioning or ()
-    if sink.partitioning is None or _folded(actual) == _folded(sink.partitioning):
+    if sink.partitioning is None or _lower_case(actual) == _lower_case(sink.partitioning):
         return [], []
     if not sink.evolves_partitioning:
         return [], [
@@ -264,13 +265,13 @@ def _partitioning(write: WritePlan, columns: Schema | None) -> tuple[list[str], 
     return [f"partition by {show_fields(sink.partitioning)} from now on"], problems
 
 
-def _folded(spec: Iterable[PartitionField]) -> list[PartitionField]:
-    """Partition fields with columns in lower case: two specs are compared without regard to case."""
+def _lower_case(spec: Iterable[PartitionField]) -> list[PartitionField]:
+    """Partition fields with their columns in lower case, because specs are compared without regard to case."""
     return [replace(item, column=item.column.lower()) for item in spec]
 
 
-def _sorting(sink: IcebergSink, iceberg: Table) -> list[str]:
-    """The change to another sort order, if there is one."""
+def _sort_change(sink: IcebergSink, iceberg: Table) -> list[str]:
+    """The change to the declared sort order, as text; empty if the table has it already."""
     schema = iceberg.schema()
     actual = [
         ((schema.find_column_name(f.source_id) or "").lower(), str(f.transform), f.direction.name, f.null_order.name)
@@ -284,8 +285,8 @@ def _sorting(sink: IcebergSink, iceberg: Table) -> list[str]:
     return [f"sort by {', '.join(map(str, terms))} from now on"] if terms and actual != wanted else []
 
 
-def _branch(sink: IcebergSink, iceberg: Table) -> tuple[list[str], list[HeliosError]]:
-    """The branch that the run creates, or the problem that prevents it."""
+def _branch_change(sink: IcebergSink, iceberg: Table) -> tuple[list[str], list[HeliosError]]:
+    """The creation of the branch, as text, if the branch is missing, or the problem that prevents it."""
     name = sink.branch_name
     if name is None:
         return [], []
@@ -294,11 +295,12 @@ def _branch(sink: IcebergSink, iceberg: Table) -> tuple[list[str], list[HeliosEr
         return [f"branch {name} from main"], []
     if ref.snapshot_ref_type == "branch":
         return [], []
-    what = f"branch({name!r}): this is a tag of the table, which never moves."
-    return [], [DeclarationError(what, where=sink.origin, fix="choose another name for the branch.")]
+    message = f"branch({name!r}): this is a tag of the table, which never moves."
+    return [], [DeclarationError(message, where=sink.origin, fix="choose another name for the branch.")]
 
 
 def _row_changes(write: WritePlan) -> list[HeliosError]:
+    """The problem of a declared merge-on-read if the format version of the table has no delete files."""
     if write.iceberg.row_changes != "merge-on-read" or write.format_version >= MERGE_ON_READ_SINCE:
         return []
     return [
@@ -312,7 +314,7 @@ def _row_changes(write: WritePlan) -> list[HeliosError]:
 
 
 def _size(table: Table) -> int | None:
-    """The bytes of a table's data files; None if the summary of the newest snapshot does not have them."""
+    """The size in bytes of a table's data files; None if the summary of the newest snapshot does not have it."""
     current = table.current_snapshot()
     if current is None or current.summary is None:
         return None

@@ -10,15 +10,15 @@ from helios.model.sink import IcebergSink
 from helios.model.values import counted, show_seconds
 from helios.plan.formats import show_format
 from helios.plan.nodes import Plan, ReadPlan, Trigger, WritePlan
-from helios.plan.properties import created
+from helios.plan.properties import new_table_properties
 from helios.plan.scans import Backlog, Scan
 from helios.plan.spill import Spill
 from helios.table.growth import DAY, REMEDY
 
 KNOWN_AT_RUN = "known at run"
 FORMAT, FILES, ROWS, MORE = "_format", "_files", "_rows of ", "_more"
-"""Hidden labels of lines that follow the first line of a target or a source; `ROWS` ends with the kind of the
-source."""
+"""Labels that are not printed. They mark lines below the first line of a target or a source, so that
+`helios.plan.together` finds them; `ROWS` is followed by the kind of the source."""
 
 
 def render(plan: Plan) -> str:
@@ -32,7 +32,7 @@ def head(plan: Plan) -> str:
 
 
 def text_of(head: str, lines: Iterable[tuple[str, str]]) -> str:
-    """A first line, and below it lines of labels and texts."""
+    """The first line of a plan, and below it a line for each label and text."""
     shown = (("" if label.startswith("_") else label, text) for label, text in lines)
     return "\n".join([head, *(f"  {label:<10}{text}" for label, text in shown)])
 
@@ -42,15 +42,15 @@ MIRROR_CHANGES = {
     "keep": ", keeping what its log does not change",
     "snapshot": ", awaiting a snapshot for what its log does not change",
 }
-"""The part of a mirror's line that shows its `.on_schema_change`."""
+"""For each `.on_schema_change` of a mirror, the end of the mirror's line."""
 
 
 def lines(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Every line as a label and a text; the label is empty if the text continues the line above."""
+    """Yields every line as a label and a text. The label is empty if the text belongs to the label above."""
     for index, read in enumerate(plan.reads):
         yield "read", read.source.label()
         if read.table is not None:
-            yield "", f"{read.table.text}, {_place(read)}"
+            yield "", f"{read.table.text}, {_snapshots(read)}"
         if read.joined is not None:
             yield "", f"joined {read.joined}"
         if pushed := plan.pushed(index):
@@ -71,7 +71,7 @@ def lines(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "schema", ", ".join(f"{c.name} {c.type}" for c in known) if known is not None else unknown
     if plan.trigger is not None:
         yield "trigger", trigger_text(plan.trigger)
-        yield from _history(plan)
+        yield from _history_note(plan)
     temporary = (
         "the catalog is in memory" if plan.write.sink.iceberg is not None else "each run starts from the beginning"
     )
@@ -79,8 +79,8 @@ def lines(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "jars", ", ".join(plan.components)
 
 
-def _place(read: ReadPlan) -> str:
-    """The snapshot, or the range of snapshots, that is read from a table."""
+def _snapshots(read: ReadPlan) -> str:
+    """The snapshot, or the range of snapshots, that is read from a table, as text."""
     if read.uuid is None:
         return "made by this script"
     branch = f"branch {read.branch}, " if read.branch else ""
@@ -94,7 +94,7 @@ def _place(read: ReadPlan) -> str:
 
 
 def _next_scan(read: ReadPlan) -> Iterator[str]:
-    """The backlog and the scan of the next run."""
+    """Yields the backlog and the scan of the next run, if they are known."""
     if read.backlog is not None:
         yield f"backlog: {', then '.join(_backlog(read.backlog))}"
     if read.scan is not None:
@@ -102,22 +102,24 @@ def _next_scan(read: ReadPlan) -> Iterator[str]:
 
 
 def _backlog(backlog: Backlog) -> Iterator[str]:
+    """Yields the state and the commits that the next run reads, as text."""
     if backlog.lost:
         yield f"unknown, since snapshot {backlog.since} has expired or was rolled back"
         return
-    read = ""
+    already_read = ""
     if backlog.begun:
         have = "has" if backlog.begun == 1 else "have"
-        read = f", of which {counted(backlog.begun, 'file')} {have} been read"
+        already_read = f", of which {counted(backlog.begun, 'file')} {have} been read"
     if backlog.state is not None:
         amount = f"{counted(backlog.state_rows, 'row')} in {counted(backlog.state_files, 'file')}"
-        yield f"the state of snapshot {backlog.state}, {amount}{read}"
+        yield f"the state of snapshot {backlog.state}, {amount}{already_read}"
     elif backlog.since is None and not backlog.snapshots:
         yield "nothing yet"
     if backlog.snapshots:
         amount = f"{counted(backlog.rows, 'row')} in {counted(backlog.files, 'file')}"
         since = f" since snapshot {backlog.since}" if backlog.since is not None else ""
-        yield f"{counted(backlog.snapshots, 'snapshot')}{since}, {amount}{read if backlog.state is None else ''}"
+        suffix = already_read if backlog.state is None else ""
+        yield f"{counted(backlog.snapshots, 'snapshot')}{since}, {amount}{suffix}"
     elif backlog.state is None and backlog.since is not None:
         yield f"nothing since snapshot {backlog.since}"
 
@@ -132,6 +134,7 @@ def _scan(scan: Scan) -> str:
 
 
 def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
+    """Yields the lines of the target."""
     sink = write.sink.iceberg
     if sink is None:
         yield "write", f"{write.table.text}, {write.sink.label()}, at least once: {write.sink.why}"
@@ -168,7 +171,7 @@ def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
         yield "audit", f"{name}: {condition}, before main shows the batch"
     if sink.maintenance is not None:
         yield "maintain", maintenance_text(sink.maintenance)
-        yield from _compacted(write, sink.maintenance)
+        yield from _compaction_note(write, sink.maintenance)
     if sink.retrying != Retry():
         yield "retry", retry_text(sink.retrying)
     yield from (("note", note) for note in write.notes)
@@ -181,8 +184,8 @@ def _spilled(spill: Spill) -> str:
     return f"to {where}{free} what exceeds memory: {', '.join(spill.what)}{size}"
 
 
-def _history(plan: Plan) -> Iterator[tuple[str, str]]:
-    """A note on the snapshots of a streaming pipeline's table if none expires: each commit writes all of them again."""
+def _history_note(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yields a note if no snapshot of a streaming pipeline's table expires: each commit lists all of them again."""
     sink = plan.write.sink.iceberg
     if plan.trigger is None or sink is None or (sink.maintenance is not None and sink.maintenance.expire is not None):
         return
@@ -192,6 +195,7 @@ def _history(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _existence(write: WritePlan) -> str:
+    """A text that says if the table exists, will be created, or is missing."""
     sink = write.iceberg
     if sink.many_tables:
         named = "first changes" if sink.mirrors else "values"
@@ -218,14 +222,14 @@ def _partitioning(write: WritePlan) -> str:
 
 
 def _files(write: WritePlan) -> Iterator[str]:
-    """The settings of data files; a declared size with the call that sets it."""
+    """Yields the settings of data files; a declared size is shown with the call that sets it."""
     sink = write.iceberg
     size = sink.bytes_per_file
     if size is not None:
         call = "target_file_size()" if sink.file_size else f"tune({sink.tuning})"
         yield f"{write.file_format} files of about {show_bytes(size)} ({call})"
     elif write.exists is False or sink.many_tables:
-        size = int(created(sink)["write.target-file-size-bytes"])
+        size = int(new_table_properties(sink)["write.target-file-size-bytes"])
         yield f"{write.file_format} files of about {show_bytes(size)}"
     else:
         yield f"{write.file_format} files of the table's target size"
@@ -263,8 +267,8 @@ def retry_text(retry: Retry) -> str:
     return ", ".join(_retries(retry))
 
 
-def _compacted(write: WritePlan, settings: Maintenance) -> Iterator[tuple[str, str]]:
-    """A line for a new v2 table of appends: after a compaction, the table does not show which commit added a row."""
+def _compaction_note(write: WritePlan, settings: Maintenance) -> Iterator[tuple[str, str]]:
+    """Yields a note on a compacted v2 table of appends, which does not show which commit added a row."""
     untraced = write.exists is False and write.mode.traits.only_adds and write.format_version < 3
     if settings.compact is not None and untraced:
         yield "", "`backfill --commits` finds no rows of a compacted v2 table; .format_version(3) keeps it"

@@ -1,4 +1,4 @@
-"""Renders the plans of a script: what they have in common is shown once."""
+"""Renders the plans of a script; parts that most of the plans share are shown once."""
 
 from __future__ import annotations
 
@@ -19,12 +19,18 @@ COMMON = (
 ABSENT = ("spill", "failed", "maintain", "trigger")
 """The parts that a plan may lack. If such a part is common, a plan without it shows `none`."""
 NAME = "<pipeline>"
-"""Stands for each pipeline's name in a common text."""
+"""The text that stands for each pipeline's name in a common part."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """The lines of a plan below one label; `alike` are these lines with `<pipeline>` for the name of the pipeline."""
+    """The lines of a plan under one label.
+
+    Attributes:
+        label: The label.
+        texts: The lines.
+        alike: The lines with `<pipeline>` in place of the pipeline's name, so that those of several plans can be equal.
+    """
 
     label: str
     texts: tuple[str, ...]
@@ -34,7 +40,7 @@ class Part:
 def render_all(plans: Sequence[Plan]) -> tuple[str, list[str]]:
     """The common parts of a script's plans as text, and the text of each plan without them.
 
-    A part is common if at least half of the plans have the same; a plan that differs shows its own part. Fewer than
+    A part is common if it is equal in at least half of the plans; a plan that differs shows its own part. Fewer than
     three plans have no common parts: their texts are those of `str(plan)`, and the first text is empty.
     """
     parts = [list(_parts(plan)) for plan in plans]
@@ -47,7 +53,7 @@ def render_all(plans: Sequence[Plan]) -> tuple[str, list[str]]:
 
 
 def _parts(plan: Plan) -> Iterator[Part]:
-    """The lines of a plan by their labels; a line without a label belongs to the one above."""
+    """Yields the parts of a plan; a line without a label belongs to the label above."""
     blocks: list[tuple[str, list[str]]] = []
     for label, text in lines(plan):
         if label:
@@ -56,31 +62,31 @@ def _parts(plan: Plan) -> Iterator[Part]:
             blocks[-1][1].append(text)
     folder = f"/{plan.pipeline}"
     for label, texts in blocks:
-        named = label == "progress" and texts[0].endswith(folder)
-        alike = [f"{texts[0].removesuffix(folder)}/{NAME}"] if named else texts
+        ends_with_name = label == "progress" and texts[0].endswith(folder)
+        alike = [f"{texts[0].removesuffix(folder)}/{NAME}"] if ends_with_name else texts
         yield Part(label, tuple(texts), tuple(alike))
 
 
 def _common(plans: Sequence[Plan], parts: Sequence[Sequence[Part]]) -> dict[str, tuple[str, ...]]:
-    """The common lines of each label."""
+    """The common lines, by label."""
     reads = Counter(ROWS + read.kind for plan in plans for read in plan.reads)
     common = {}
     for label in (*reads, *COMMON):
         same_label = [part.alike for own in parts for part in own if part.label == label]
-        (texts, times), *_ = Counter(same_label).most_common(1) or [((), 0)]
-        most = reads.get(label, len(plans))
-        if times > 1 and 2 * times >= most and (len(same_label) == most or label in ABSENT):
+        (texts, count), *_ = Counter(same_label).most_common(1) or [((), 0)]
+        possible = reads.get(label, len(plans))
+        if count > 1 and 2 * count >= possible and (len(same_label) == possible or label in ABSENT):
             common[label] = texts
     return common
 
 
 def _shown(own: Sequence[Part], common: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str]]:
-    """The lines of a plan that are not common; a common part that the plan lacks is shown as none."""
+    """Yields the lines of a plan that are not common, and `none` for each common part that the plan does not have."""
     for part in own:
         if common.get(part.label) != part.alike:
             yield from _as_lines(part.label, part.texts)
-    has = {part.label for part in own}
-    yield from ((label, "none") for label in ABSENT if label in common and label not in has)
+    own_labels = {part.label for part in own}
+    yield from ((label, "none") for label in ABSENT if label in common and label not in own_labels)
 
 
 def _as_lines(label: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -88,7 +94,7 @@ def _as_lines(label: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _labelled(common: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str]]:
-    """The common parts; the lines that stand below a source or the target in a plan get a label."""
+    """Yields the lines of the common parts; parts with a hidden label get the label `read` or `write`."""
     written = tuple(text for label in (FORMAT, FILES) for text in common.get(label, ()))
     labelled = dict[str, tuple[str, ...]]()
     for label, texts in common.items():

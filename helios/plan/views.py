@@ -1,4 +1,7 @@
-"""Materialized views: one aggregate over a table's changes, upserted by its groups and kept equal to a recompute."""
+"""Finds and checks materialized views: an aggregate over the changes of a table that is upserted by its groups.
+
+The target always equals a full recomputation of the aggregate.
+"""
 
 from __future__ import annotations
 
@@ -57,13 +60,14 @@ def view_of(pipeline: Pipeline) -> View | None:
 
 
 def view_problems(pipeline: Pipeline) -> list[HeliosError]:
-    """The problems of a stateful pipeline over followed changes that is not a view."""
+    """The problems of a stateful pipeline that follows changes and is not a view."""
     if not _followed_changes(pipeline):
         return []
-    return [DeclarationError(what, where=where, fix=fix) for what, where, fix in _obstacles(pipeline)]
+    return [DeclarationError(message, where=where, fix=fix) for message, where, fix in _obstacles(pipeline)]
 
 
 def _followed_changes(pipeline: Pipeline) -> bool:
+    """True if the pipeline follows the changes of a table."""
     sources = [inner.source for inner in flows(pipeline.stream)]
     return any(s.streaming and s.reads_changes for s in sources)
 
@@ -78,7 +82,7 @@ def _split(steps: Sequence[Step]) -> View | None:
 
 
 def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
-    """Why followed changes are not a view: the problem, its line and the fix."""
+    """Yields why followed changes are not a view: the message, the line of the script and the fix."""
     stateful = stateful_steps(pipeline.stream)
     view = _split(pipeline.stream.steps)
     others = [step for step in stateful if view is None or step is not view.aggregate]
@@ -109,6 +113,7 @@ def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
 
 
 def _wrong_steps(view: View) -> Iterator[tuple[str, Origin, str]]:
+    """Yields the problems of steps that a view cannot have."""
     for steps, allowed, place in ((view.before, _allowed_before, "before"), (view.after, _allowed_after, "after")):
         for step in steps:
             if not allowed(step.traits):
@@ -139,6 +144,7 @@ def _allowed_after(traits: Traits) -> bool:
 
 
 def _other_followed(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
+    """Yields a problem for each followed source besides the first."""
     for inner in flows(pipeline.stream):
         if inner.source is not pipeline.stream.source and inner.source.streaming:
             yield (
@@ -149,6 +155,7 @@ def _other_followed(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
 
 
 def _wrong_sink(view: View, sink: IcebergSink) -> Iterator[tuple[str, Origin, str]]:
+    """Yields the problem of a sink that does not upsert the view by its groups."""
     groups = group_columns(view.aggregate) or ()
     final_names = _final_names(groups, view.after)
     mode = sink.mode.upsert
@@ -205,7 +212,7 @@ def _changed_columns(step: Step) -> Sequence[str]:
 
 
 def _selected_column(text: str) -> list[tuple[str, str]]:
-    """A column in lower case and its name in the result, if an expression is only a column; otherwise empty."""
+    """The column, in lower case, and its name in the result, if an expression is only a column; otherwise empty."""
     match = _COLUMN_AND_ALIAS.fullmatch(text)
     if match is None:
         return []

@@ -1,5 +1,5 @@
-"""The declared steps: each file has the value and the traits of one step.
+"""The declared steps: each file has the class of one step, with its traits, and the function that users call.
 
-The file of the same name in `helios.plan.typing.steps` infers the columns of the step's result, and that in
-`helios.spark.steps` applies the step in Spark. Strings are Spark SQL expressions; the plan shows their text.
+The file of the same name in `helios.plan.typing.steps` infers the columns after the step, and the file of the same name
+in `helios.spark.steps` applies the step in Spark. Strings are Spark SQL expressions; the plan shows their text.
 """

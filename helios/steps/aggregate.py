@@ -1,4 +1,4 @@
-"""`aggregate`, `window` and `session_window`: groups of rows."""
+"""`aggregate`, `window` and `session_window`: aggregate groups of rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from helios.steps.pairs import Pairs, column_pairs, expressions, shown
 
 
 class TimeWindow(NamedTuple):
-    """A time window: the event-time column, the size (or the gap of a session) and the slide, both in seconds."""
+    """A time window: the event-time column, the size or the gap of a session, and the slide. Sizes are in seconds."""
 
     column: str
     size: float
@@ -89,7 +89,7 @@ def window(column: str, size: float | str | timedelta, slide: float | str | time
 
 
 def session_window(column: str, gap: float | str | timedelta) -> Window:
-    """Event-time sessions: each row of a group joins the session of the row before if it follows within the gap.
+    """Event-time sessions: a row joins the session of the row before it in its group, if it follows within the gap.
 
     A session ends one gap after its last row: `session_window("ts", "30 minutes").group_by("user").agg(n="count(*)")`.
     """

@@ -1,4 +1,4 @@
-"""`dedupe`: one row of each key."""
+"""`dedupe`: keeps one row of each key."""
 
 from __future__ import annotations
 

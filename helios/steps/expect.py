@@ -1,4 +1,4 @@
-"""`expect`: conditions that every row must meet."""
+"""`expect`: declares conditions that every row must meet."""
 
 from __future__ import annotations
 

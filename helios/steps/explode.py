@@ -1,4 +1,4 @@
-"""`explode`: a row for each element of an array."""
+"""`explode`: makes a row of each element of an array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`join`: by keys, as of a time, or of two streams whose event times are near each other."""
+"""`join`: joins flows by keys, as of a time, or two streams whose event times are near each other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JOIN_ALIASES: Mapping[JoinKind | JoinAlias, JoinKind] = {
     "fullouter": "full", "full_outer": "full", "leftsemi": "semi", "left_semi": "semi", "leftanti": "anti",
     "left_anti": "anti",
 }  # fmt: skip
-"""Spark's other names of the kinds of join, each with the name in plans and checkpoints."""
+"""Spark's other names for kinds of join, each with the name that plans and checkpoints use."""
 
 TIMED_KINDS: tuple[JoinKind, ...] = ("inner", "left")
 """The kinds of join that may have `as_of` or `within`."""
@@ -41,7 +41,7 @@ class Join(Step):
         other: The right side.
         on: The columns that must be equal.
         how: The kind of join.
-        as_of: The column of the left side with the time as of which the right table is read; None for a plain join.
+        as_of: The timestamp column of the left side as of which the right table is read; None for a join without it.
         within: How many seconds the right side's event time may lie before and after the left's; None for no bound.
     """
 
@@ -118,6 +118,7 @@ def join(
 
 
 def _kind(right: Flow, how: JoinKind | JoinAlias) -> JoinKind:
+    """The kind of join by its own name; refuses an unknown kind, and a right side that is not a flow."""
     if not isinstance(right, Flow):
         raise DeclarationError(
             f"join() takes a source or a stream, not {type(right).__name__}.",
@@ -132,7 +133,7 @@ def _kind(right: Flow, how: JoinKind | JoinAlias) -> JoinKind:
 
 
 def _refuse_untimed(kind: JoinKind, as_of: object, within: object) -> None:
-    """Refuses `as_of` with `within`, and a kind of join that can have neither."""
+    """Refuses `as_of` together with `within`, and either of them in a kind of join that is not in `TIMED_KINDS`."""
     named = [name for name, value in (("as_of", as_of), ("within", within)) if value is not None]
     if len(named) == 2:
         raise DeclarationError(
@@ -149,7 +150,7 @@ def _refuse_untimed(kind: JoinKind, as_of: object, within: object) -> None:
 
 
 def _within(bounds: Duration | tuple[Duration, Duration]) -> tuple[float, float]:
-    """The bounds before and after, in seconds; one may be 0."""
+    """The bounds before and after the left event time, in seconds; one of them may be 0."""
     pair = bounds if isinstance(bounds, tuple) else (bounds, bounds)
     if len(pair) != 2 or all(bound == 0 for bound in pair):
         raise DeclarationError(

@@ -1,4 +1,4 @@
-"""Pairs of a column name and its expression or type, as most steps have them."""
+"""Pairs of a column name and its expression or type; most steps are declared with such pairs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Pairs: TypeAlias = "tuple[tuple[str, str], ...]"
 def column_pairs(
     values: Mapping[str, SqlText] | None, call: str, keywords: Mapping[str, SqlText] | None = None
 ) -> Pairs:
-    """The columns that a call names, in a mapping and by keywords.
+    """The pairs that a call declares, in a mapping and by keyword arguments.
 
     Raises:
         DeclarationError: No column is named, or a name or a value is not text.
@@ -33,7 +33,7 @@ def column_pairs(
 
 
 def shown(pairs: Pairs) -> str:
-    """Pairs as the plan shows them."""
+    """The text of pairs in plans."""
     return ", ".join(f"{name}={expression}" for name, expression in pairs)
 
 

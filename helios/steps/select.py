@@ -1,4 +1,4 @@
-"""`select`: keeps columns, or expressions."""
+"""`select`: keeps only the given columns and expressions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sql`: a query over the stream."""
+"""`sql`: runs a query over the stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`union`: the rows of another flow, by column name."""
+"""`union`: adds the rows of another flow, by column name."""
 
 from __future__ import annotations
 

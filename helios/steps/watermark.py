@@ -1,4 +1,4 @@
-"""`watermark`: how late a row may come."""
+"""`watermark`: declares how late a row may come."""
 
 from __future__ import annotations
 

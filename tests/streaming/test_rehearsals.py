@@ -15,7 +15,7 @@ import pytest
 from helios import Files, aggregate, expect, join, select, where, with_columns
 from helios.errors import HeliosError, InputError
 from helios.plan.backfills import Ask
-from helios.plan.past import committed
+from helios.plan.past import committed_history
 from helios.spark.backfill.backfill import Backfill
 from helios.spark.rehearse.rehearsal import Rehearsal
 from helios.spark.rehearse.report import Counts, Rehearsed, Rejects
@@ -29,7 +29,7 @@ Row = Mapping[str, Any]
 def rehearse(world: Any, pipeline: Any, *, last: int = 100, keys: Sequence[str] = (), most: int = 10**6) -> Rehearsed:
     """Rehearses a pipeline; of the test's folder, with its catalog, tables and checkpoints, no byte may change."""
     plan = world.plan(pipeline)
-    history = committed(plan)
+    history = committed_history(plan)
     before = checksums(world.folder)
     found = Rehearsal(
         plan=plan, spark=world.spark, history=history, commits=history.batches[-last:], keys=keys, most=most, some=10**6

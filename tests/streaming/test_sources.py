@@ -11,7 +11,7 @@ import pytest
 
 from helios import Memory, aggregate, step, where
 from helios.errors import CheckpointError, HeliosError, LedgerError, RunError
-from helios.plan.backlog import looked_ahead
+from helios.plan.backlog import with_backlogs
 from helios.table.readers import warehouses
 from helios.table.status import statuses
 from helios.table.view import View
@@ -352,7 +352,7 @@ def test_files_that_cannot_match_are_not_opened(world: Any) -> None:
         "stateful": world.source("a.s").incremental(poll=1).where(asked) >> stateful(["id", "day"]),
     }
     for name, source in sources.items():
-        [read] = looked_ahead(world.plan(source >> world.sink(f"a.{name}"))).reads
+        [read] = with_backlogs(world.plan(source >> world.sink(f"a.{name}"))).reads
         run = world.run(source >> world.sink(f"a.{name}"))
         figures = run.metrics().snapshot()
         assert (read.scan.files, read.scan.bytes) == (figures.files_matched, figures.bytes_read), name

@@ -13,16 +13,20 @@ from helios.steps.rename import Rename
 
 
 def change_problems(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
-    """The problems of a pipeline of changes, and of an upsert whose keys are neither declared nor in its records."""
+    """The problems of a pipeline whose source reads changes, and of an upsert that has no keys.
+
+    Keys are declared by the upsert or the source, or each record has its own.
+    """
     source, mode = pipeline.stream.source, sink.mode
     if sink.mirrors:
         return list(mirror_problems(pipeline, sink))
-    inner = [flow.source for flow in list(flows(pipeline.stream))[1:] if flow.source.carries_order]
-    if inner:
+    _, *other_flows = flows(pipeline.stream)
+    changes = next((flow.source for flow in other_flows if flow.source.carries_order), None)
+    if changes is not None:
         return [
             DeclarationError(
-                f"{inner[0].label()}: changes cannot be the other side of a join or a union, which would lose deletes.",
-                where=inner[0].origin,
+                f"{changes.label()}: changes cannot be the other side of a join or a union, which would lose deletes.",
+                where=changes.origin,
                 fix="upsert them into a table of their own, and join that.",
             )
         ]

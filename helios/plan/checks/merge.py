@@ -1,4 +1,4 @@
-"""Checks of the user's own MERGE, without a JVM."""
+"""Checks the MERGE statement of `merge_sql(...)`, without a JVM."""
 
 from __future__ import annotations
 
@@ -30,14 +30,18 @@ def merge_problems(text: str, batch: Schema | None, target: Schema | None, where
     problems = _table_problems(node, named, where)
     if problems:
         return problems
-    tables = _qualifiers(node, {TARGET: target, BATCH: batch})
+    tables = _columns_by_qualifier(node, {TARGET: target, BATCH: batch})
     missing = dict.fromkeys(
         [
-            *(_missing(name, f" in {table!r}", tables[table]) for table, name in _qualified(node) if table in tables),
-            *(_missing(name, f" in {TARGET!r}", target) for name in _assigned(node)),
+            *(
+                _missing(name, f" in {table!r}", tables[table])
+                for table, name in _qualified_columns(node)
+                if table in tables
+            ),
+            *(_missing(name, f" in {TARGET!r}", target) for name in _assigned_columns(node)),
         ]
     )
-    return [NotFound(f"{named}: {what}", where=where) for what in missing if what]
+    return [NotFound(f"{named}: {message}", where=where) for message in missing if message]
 
 
 def inserts_only(text: str) -> bool:
@@ -53,6 +57,7 @@ def inserts_only(text: str) -> bool:
 
 
 def _parse(text: str, named: str, where: Origin | None) -> Node:
+    """The syntax tree of the only statement of a text, which must be a MERGE."""
     from sqlglot import exp
     from sqlglot.dialects.spark import Spark
     from sqlglot.errors import SqlglotError
@@ -69,14 +74,14 @@ def _parse(text: str, named: str, where: Origin | None) -> Node:
 
 
 def _table_problems(node: Node, named: str, where: Origin | None) -> list[HeliosError]:
-    """Problems of the tables that a MERGE names. A MERGE must change `target` and read `batch`."""
+    """The problems of the tables that a MERGE names: it must change `target`, read `batch`, and read no other table."""
     from sqlglot import exp
 
-    into = _name(node.this)
+    into = _table_name(node.this)
     if into != TARGET:
         return [DeclarationError(f"{named}: it changes {into!r}, not {TARGET!r}.", where=where, fix=FIX)]
     known = {TARGET, BATCH, *(cte.alias.lower() for cte in node.find_all(exp.CTE))}
-    read = [_name(table) for table in node.find_all(exp.Table) if table is not node.this]
+    read = [_table_name(table) for table in node.find_all(exp.Table) if table is not node.this]
     problems: list[HeliosError] = [
         NotFound(
             f"{named}: reads {name!r}, which does not exist. {near_miss(name, (TARGET, BATCH))}",
@@ -91,24 +96,24 @@ def _table_problems(node: Node, named: str, where: Origin | None) -> list[Helios
     return problems
 
 
-def _name(table: Node) -> str:
+def _table_name(table: Node) -> str:
     return ".".join(part.name for part in table.parts).lower() if hasattr(table, "parts") else ""
 
 
-def _qualifiers(node: Node, known: dict[str, Schema | None]) -> dict[str, Schema | None]:
-    """The columns of `target` and `batch` by their names or aliases in the MERGE; None for those of a subquery."""
+def _columns_by_qualifier(node: Node, known: dict[str, Schema | None]) -> dict[str, Schema | None]:
+    """The columns by qualifier: the name or the alias of `target` and `batch` in the MERGE. None for a subquery."""
     from sqlglot import exp
 
     qualifiers: dict[str, Schema | None] = {}
     for table in (node.this, node.args["using"]):
-        name = _name(table) if isinstance(table, exp.Table) else ""
+        name = _table_name(table) if isinstance(table, exp.Table) else ""
         # A subquery may be called `batch`: its columns are still unknown.
         qualifiers[(table.alias_or_name or name).lower()] = known.get(name)
     return qualifiers
 
 
-def _qualified(node: Node) -> Iterator[tuple[str, str]]:
-    """The qualifier and name of every qualified column outside of subqueries."""
+def _qualified_columns(node: Node) -> Iterator[tuple[str, str]]:
+    """Yields the qualifier and the name of every qualified column outside of subqueries."""
     from sqlglot import exp
 
     for column in node.walk(prune=lambda n: isinstance(n, exp.Query)):
@@ -116,8 +121,8 @@ def _qualified(node: Node) -> Iterator[tuple[str, str]]:
             yield column.parts[0].name.lower(), column.parts[1].name
 
 
-def _assigned(node: Node) -> Iterator[str]:
-    """The names of the table's columns that UPDATE SET and INSERT write without a qualifier."""
+def _assigned_columns(node: Node) -> Iterator[str]:
+    """Yields the columns of the table that UPDATE SET and INSERT write without a qualifier."""
     from sqlglot import exp
 
     for when in node.args["whens"].expressions:
@@ -132,6 +137,7 @@ def _assigned(node: Node) -> Iterator[str]:
 
 
 def _missing(name: str, place: str, schema: Schema | None) -> str | None:
+    """The message if a column is certainly not in the schema; None otherwise."""
     # Iceberg's metadata columns, such as _file, are in no schema.
     if schema is None or not schema.exact or schema.get(name) or name.startswith("_"):
         return None

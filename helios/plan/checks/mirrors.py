@@ -43,11 +43,11 @@ def atomic_problems(sink: IcebergSink, catalog: Catalog) -> Iterator[HeliosError
     """The problem of `atomic=True` with a catalog that cannot change several tables in one commit."""
     row = CATALOGS[catalog.type]
     if sink.target is TargetKind.ATOMIC_MIRROR and not row.atomic:
-        able = ", ".join(name for name, row in CATALOGS.items() if row.atomic)
+        atomic_types = ", ".join(name for name, row in CATALOGS.items() if row.atomic)
         yield DeclarationError(
             f"{sink.label()}: atomic=True needs a catalog that changes several tables in one commit, and "
             f"{catalog.name!r} is of the type {catalog.type}: {row.not_atomic}.",
             where=sink.origin,
             fix=f"leave atomic=True out: each table is then written exactly once by itself; or mirror into a catalog "
-            f"of the type {able}.",
+            f"of the type {atomic_types}.",
         )

@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 
 def same_identity(plan: Plan, first: Pipeline, second: Pipeline) -> HeliosError:
-    """The problem of two pipelines with the same identity: they would share a ledger record."""
-    what = f"two pipelines are called {plan.pipeline!r} (the other is at {first.origin})"
+    """The problem of two pipelines with the same identity: they would share one record of progress in the target."""
+    message = f"two pipelines are called {plan.pipeline!r} (the other is at {first.origin})"
     if second.name is None:
         branch = f", branch {plan.write.sink.branch_name}," if plan.write.sink.branch_name else ""
-        what = f"two pipelines write {plan.write.table.text}{branch} (the other is at {first.origin})"
+        message = f"two pipelines write {plan.write.table.text}{branch} (the other is at {first.origin})"
     return DeclarationError(
-        f"{what}: each needs an identity of its own.",
+        f"{message}: each needs an identity of its own.",
         where=second.origin,
         fix='name them: pipeline.named("orders_eu").',
     )
 
 
 def shared_checkpoint(plan: Plan, taken: dict[str, Plan]) -> list[HeliosError]:
-    """The problem of two pipelines with the same checkpoint. `taken` has the first plan of each checkpoint."""
+    """The problem of two pipelines with the same checkpoint. `taken` has the first plan with each checkpoint."""
     first = taken.setdefault(plan.checkpoint, plan) if plan.checkpoint else plan
     if first is plan or first.pipeline == plan.pipeline:
         return []
@@ -79,33 +79,33 @@ def unusable_storages(plans: Iterable[Plan]) -> dict[HeliosError, list[Plan]]:
     Raises:
         RunError: A storage cannot be reached.
     """
-    places: dict[tuple[Catalog, str], str] = {}  # a place in each bucket that a catalog's settings open
+    locations: dict[tuple[Catalog, str], str] = {}  # a location in each bucket that a catalog's settings open
     users: dict[tuple[Catalog, str], list[Plan]] = {}
     for plan in plans:
         warehouses = [(catalog, warehouse(catalog) or "") for catalog in plan.catalogs]
-        for catalog, place in (*warehouses, *((catalog, plan.checkpoint) for catalog in plan.catalogs)):
-            if kind_of(place) not in (None, "local"):
-                storage = (catalog, urlsplit(place).netloc)
-                places.setdefault(storage, place)
+        for catalog, location in (*warehouses, *((catalog, plan.checkpoint) for catalog in plan.catalogs)):
+            if kind_of(location) not in (None, "local"):
+                storage = (catalog, urlsplit(location).netloc)
+                locations.setdefault(storage, location)
                 users.setdefault(storage, []).append(plan)
-    if not places:
+    if not locations:
         return {}
     from helios.catalog.probe import check_storage_access
 
     problems: dict[HeliosError, list[Plan]] = {}
-    for (catalog, bucket), place in places.items():
+    for (catalog, bucket), location in locations.items():
         try:
-            check_storage_access(catalog, place)
+            check_storage_access(catalog, location)
         except ConfigError as problem:
             problems[problem] = users[catalog, bucket]
     return problems
 
 
-def broken_demands(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
-    """The problems of sources and SQL that break `.exactly_once()`: they give other rows when a batch is repeated."""
-    inner = list(flows(pipeline.stream))
-    parts = [(step.text(), step.origin, step.sql_texts) for flow in inner for step in flow.steps]
-    parts += [(f"where({c})", flow.source.origin, (c,)) for flow in inner for c in flow.source.conditions]
+def exactly_once_problems(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
+    """The problems of sources and SQL that break `.exactly_once()`: a batch that is run again would have other rows."""
+    all_flows = list(flows(pipeline.stream))
+    parts = [(step.text(), step.origin, step.sql_texts) for flow in all_flows for step in flow.steps]
+    parts += [(f"where({c})", flow.source.origin, (c,)) for flow in all_flows for c in flow.source.conditions]
     parts.append((sink.mode.text(), sink.origin, sink.mode.sql_texts))
     if sink.routing is not None:
         parts.append((f"route({sink.routing})", sink.origin, (sink.routing,)))
@@ -115,7 +115,7 @@ def broken_demands(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
             where=flow.source.origin,
             fix="write it into a table first and read that, or leave .exactly_once() out.",
         )
-        for flow in inner
+        for flow in all_flows
         if not source_kind(flow.source).rereadable
     ]
     return problems + [
@@ -161,14 +161,14 @@ def pipeline_problems(pipeline: Pipeline, sink: IcebergSink | Output, path: Read
                 "'2026-01-01'\"), overwrite_partitions(), upsert(...).",
             )
         )
-    inner = list(flows(pipeline.stream))
+    all_flows = list(flows(pipeline.stream))
     quarantining: list[tuple[str, Origin, str]] = [
         (step.text(), step.origin, 'on_fail="drop"')
-        for flow in inner
+        for flow in all_flows
         for step in flow.steps
         if isinstance(step, Expect) and step.on_fail == "quarantine"
     ]
-    quarantining += [(call, flow.source.origin, '"fail"') for flow in inner for call in flow.source.quarantining]
+    quarantining += [(call, flow.source.origin, '"fail"') for flow in all_flows for call in flow.source.quarantining]
     late = [(step.text(), step.origin, 'on_late="drop"') for step in quarantining_watermarks(pipeline.stream)]
     if sink.quarantine_table is None:
         problems += [
@@ -210,13 +210,13 @@ def partition_problems(sink: IcebergSink, schema: Schema) -> list[HeliosError]:
                 DeclarationError(
                     f"partition_by({item}): {item.transform} does not take {column.type}.",
                     where=sink.origin,
-                    fix=f"it takes {FITS[item.transform]}.",
+                    fix=f"it takes {TRANSFORM_TYPES[item.transform]}.",
                 )
             )
     return problems
 
 
-FITS = {
+TRANSFORM_TYPES = {
     "year": "date, timestamp or timestamp_ntz",
     "month": "date, timestamp or timestamp_ntz",
     "day": "date, timestamp or timestamp_ntz",
@@ -225,7 +225,7 @@ FITS = {
     "truncate": "int, bigint, decimal, string or binary",
     "identity": "any plain type, not a struct, array or map",
 }
-"""The source types of each transform (Iceberg specification, partition transforms)."""
+"""The column types that each partition transform takes, by the Iceberg specification."""
 
 
 def _fits(transform: str, spark_type: str) -> bool:
@@ -234,11 +234,11 @@ def _fits(transform: str, spark_type: str) -> bool:
         return True
     if transform == "identity":
         return base not in ("struct", "array", "map")
-    return base in FITS[transform].replace(" or ", ", ").split(", ")
+    return base in TRANSFORM_TYPES[transform].replace(" or ", ", ").split(", ")
 
 
 def spec_fields(table: Table) -> tuple[PartitionField, ...]:
-    """The current partition spec of a PyIceberg table as declared fields, without removed ones (`void`)."""
+    """The current partition spec of a PyIceberg table, as `PartitionField`s; removed fields (`void`) are left out."""
     schema = table.schema()
     fields = []
     for item in table.spec().fields:
@@ -249,4 +249,5 @@ def spec_fields(table: Table) -> tuple[PartitionField, ...]:
 
 
 def show_fields(fields: Iterable[PartitionField]) -> str:
+    """Partition fields as messages show them."""
     return ", ".join(str(f) for f in fields)

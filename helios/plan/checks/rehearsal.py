@@ -1,4 +1,4 @@
-"""The pipelines that a rehearsal refuses, and the parts of others that it cannot repeat; from the plan alone."""
+"""Finds pipelines that cannot be rehearsed, and parts that a rehearsal cannot repeat exactly; from the plan alone."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from helios.model.flow import flows
 from helios.plan.nodes import Plan, ReadPath
 from helios.plan.typing.determinism import nondeterministic_part
 
-TEST = "test it with helios.testing, which gives it rows of your own."
+TEST_INSTEAD = "test it with helios.testing, which gives it rows of your own."
 
 
-def refused(plan: Plan) -> HeliosError | None:
+def rehearsal_problem(plan: Plan) -> HeliosError | None:
     """Why a pipeline cannot be rehearsed; None if it can."""
     sink, name = plan.write.sink, plan.pipeline
-    what = None
+    description = None
     if sink.mirrors:
-        what = f"{name} mirrors a database into many tables"
+        description = f"{name} mirrors a database into many tables"
     elif sink.routing is not None:
-        what = f"{name} routes its rows into many tables"
+        description = f"{name} routes its rows into many tables"
     elif sink.iceberg is None:
-        what = f"{name} writes {sink.label()}, which keeps no record of what each batch has read"
+        description = f"{name} writes {sink.label()}, which keeps no record of what each batch has read"
     elif plan.path is ReadPath.STREAM:
         return InputError(
-            f"{name} cannot be rehearsed: {stateful(plan)} has state that earlier batches have left in its "
+            f"{name} cannot be rehearsed: {stateful_step(plan)} has state that earlier batches have left in its "
             "checkpoint, and that state cannot be rebuilt from the commits.",
             where=plan.origin,
-            fix=TEST,
+            fix=TEST_INSTEAD,
         )
-    if what is None:
+    if description is None:
         return None
-    return InputError(f"{what}: it cannot be rehearsed.", where=sink.origin, fix=TEST)
+    return InputError(f"{description}: it cannot be rehearsed.", where=sink.origin, fix=TEST_INSTEAD)
 
 
-def stateful(plan: Plan) -> str:
-    """The step that keeps the state of a stateful stream."""
+def stateful_step(plan: Plan) -> str:
+    """The text of the step that makes a stream stateful."""
     steps = [step for flow in flows(plan.stream) for step in flow.steps]
     text = next((step.text() for step in steps if step.traits.stateful or step.traits.shuffles), None)
     return text or "a callable"
 
 
-def unrepeatable(plan: Plan) -> Iterator[str]:
-    """Notes on what a rehearsal does again, or differently from the run."""
+def rehearsal_notes(plan: Plan) -> Iterator[str]:
+    """Yields notes on side effects that a rehearsal repeats, and on values that may differ from those of the run."""
     steps = [step for flow in flows(plan.stream) for step in flow.steps]
     for step in steps:
         part = nondeterministic_part(step.sql_texts)

@@ -17,18 +17,18 @@ from helios.model.partition import PartitionField
 from helios.model.sink import FORMAT_PROPERTY, IcebergSink
 from helios.plan.checks.merge import merge_problems
 from helios.plan.typing.expression import UnparsedExpression, label, parse, plain_column
-from helios.plan.typing.infer import condition_problems, typed
+from helios.plan.typing.infer import condition_problems, expression_type
 from helios.plan.typing.rules import safe_kind_of
 from helios.plan.typing.schema import Column, Schema
 from helios.plan.typing.scope import Scope
 from helios.plan.typing.types import UNKNOWN, wider
 
 NESTED = ("map", "array", "struct", "variant")
-"""Types that cannot be keys, sort orders or names of tables."""
+"""The types whose values cannot be keys, sort orders or names of tables."""
 UNORDERED = ("map", "variant")
-"""Types without an order in Spark: `order_by` takes a struct or an array."""
+"""The types that Spark cannot sort. It can sort structs and arrays, so `order_by` takes them."""
 NOT_TABLE_NAMES = (*NESTED, "binary", "date", "timestamp", "timestamp_ntz", "float", "double", "interval")
-"""Types whose values as text have other characters than letters, digits and `_`: they cannot name tables."""
+"""The types whose values cannot name tables: as text, they have characters other than letters, digits and `_`."""
 
 _SORT = re.compile(
     r"\s*(?P<by>.+?)(?:\s+(?P<direction>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*", re.IGNORECASE | re.DOTALL
@@ -75,12 +75,14 @@ def sort_terms(sink: IcebergSink) -> tuple[SortTerm, ...]:
     return tuple(terms)
 
 
-# the sink alone
+# contradictions within the sink
 
 
 def contradictions(sink: IcebergSink) -> list[HeliosError]:
     """The problems of a sink's calls that contradict each other."""
-    return [DeclarationError(what, where=sink.origin, fix=fix) for test, what, fix in CONTRADICTIONS if test(sink)]
+    return [
+        DeclarationError(message, where=sink.origin, fix=fix) for test, message, fix in CONTRADICTIONS if test(sink)
+    ]
 
 
 CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
@@ -130,10 +132,10 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
         "write .format_version(2) or .format_version(3), and leave the property out.",
     ),
 )
-"""Contradictions: the test of a sink, the message and the fix."""
+"""For each contradiction: a function that is true for a sink that has it, the message, and the fix."""
 
 
-# the stream's columns
+# expressions over the stream's columns
 
 
 def stream_problems(sink: IcebergSink, stream: Schema | None) -> list[HeliosError]:
@@ -152,14 +154,14 @@ def _mode_problems(sink: IcebergSink, stream: Schema | None) -> list[HeliosError
     if mode.upsert is not None and mode.upsert.delete_when is not None:
         named = label("delete_when", mode.upsert.delete_when)
         problems += condition_problems(mode.upsert.delete_when, named, stream, sink.origin)
-    taken = [name for name in mode.added_columns if stream is not None and stream.get(name) is not None]
-    if taken:
+    name_conflicts = [name for name in mode.added_columns if stream is not None and stream.get(name) is not None]
+    if name_conflicts:
         problems.append(
             DeclarationError(
                 f"{mode.call}(history=True) adds {' and '.join(mode.added_columns)}, and the stream carries "
-                f"{' and '.join(taken)} already.",
+                f"{' and '.join(name_conflicts)} already.",
                 where=sink.origin,
-                fix=f'rename or drop it first: rename({{"{taken[0]}": "source_{taken[0]}"}}).',
+                fix=f'rename or drop it first: rename({{"{name_conflicts[0]}": "source_{name_conflicts[0]}"}}).',
             )
         )
     return problems
@@ -167,15 +169,15 @@ def _mode_problems(sink: IcebergSink, stream: Schema | None) -> list[HeliosError
 
 def _order_problems(sink: IcebergSink, text: str, stream: Schema | None) -> list[HeliosError]:
     named = label("order_by", text)
-    kind, problems = typed(text, named, stream, sink.origin)
-    what = None
+    kind, problems = expression_type(text, named, stream, sink.origin)
+    message = None
     if re.search(r"\s(asc|desc)\s*$", text, re.IGNORECASE):
-        what = f"{named}: this is an expression without asc or desc: the largest value is the newest row."
+        message = f"{named}: this is an expression without asc or desc: the largest value is the newest row."
     elif kind.name in UNORDERED:
-        what = f"{named}: {kind} has no order."
-    if what is not None:
+        message = f"{named}: {kind} has no order."
+    if message is not None:
         fix = 'write order_by="updated_at"; several columns as "struct(day, sequence)".'
-        return [DeclarationError(what, where=sink.origin, fix=fix)]
+        return [DeclarationError(message, where=sink.origin, fix=fix)]
     return problems
 
 
@@ -188,8 +190,8 @@ def key_problems(sink: IcebergSink, keys: Sequence[str], columns: Schema | None,
     for key in keys:
         column = columns.get(key)
         if column is None and columns.exact:
-            what = f"{call}({key}): no column {key!r} in {place}. {near_miss(key, columns.names)}"
-            problems.append(NotFound(what, where=sink.origin))
+            message = f"{call}({key}): no column {key!r} in {place}. {near_miss(key, columns.names)}"
+            problems.append(NotFound(message, where=sink.origin))
         elif column is not None and column.kind.name in NESTED:
             problems.append(
                 DeclarationError(
@@ -203,7 +205,7 @@ def key_problems(sink: IcebergSink, keys: Sequence[str], columns: Schema | None,
 
 def _route_problems(sink: IcebergSink, text: str, stream: Schema | None) -> list[HeliosError]:
     named = label("route", text)
-    kind, problems = typed(text, named, stream, sink.origin)
+    kind, problems = expression_type(text, named, stream, sink.origin)
     if not problems and (kind.name in NOT_TABLE_NAMES or (kind.name == "decimal" and kind.numbers[1] > 0)):
         problems.append(
             DeclarationError(
@@ -215,11 +217,11 @@ def _route_problems(sink: IcebergSink, text: str, stream: Schema | None) -> list
     return problems
 
 
-# the table's columns
+# expressions over the table's columns
 
 
 def table_problems(sink: IcebergSink, stream: Schema | None, table: Schema | None) -> list[HeliosError]:
-    """The problems of expressions over the table: they do not parse, or name columns that are missing.
+    """The problems of expressions over the table's columns.
 
     Args:
         sink: The sink.
@@ -230,8 +232,8 @@ def table_problems(sink: IcebergSink, stream: Schema | None, table: Schema | Non
     mode = sink.mode
     if mode.condition is not None:
         named = label(mode.call, mode.condition)
-        faults = condition_problems(mode.condition, named, table, sink.origin)
-        problems += faults or _floating_problems(mode.condition, named, table, sink.origin)
+        problems_of_condition = condition_problems(mode.condition, named, table, sink.origin)
+        problems += problems_of_condition or _floating_problems(mode.condition, named, table, sink.origin)
     if mode.merge is not None:
         problems += merge_problems(mode.merge, stream, table, sink.origin)
     for name, condition in sink.audits:
@@ -248,12 +250,12 @@ def _floating_problems(condition: str, named: str, table: Schema | None, where: 
     kinds = {column.sql("spark"): safe_kind_of(column, Scope(table)).name for column in columns}
     for column, kind in kinds.items():
         if kind in ("float", "double"):
-            what = (
+            message = (
                 f"{named}: {column} is a {kind}, and Iceberg replaces rows by column bounds, which ignore NaN and "
                 "the sign of zero: some old rows would stay beside the new ones."
             )
             fix = "filter by a column of another type, or replace whole partitions with overwrite_partitions()."
-            return [DeclarationError(what, where=where, fix=fix)]
+            return [DeclarationError(message, where=where, fix=fix)]
     return []
 
 
@@ -262,13 +264,13 @@ def _sort_problems(sink: IcebergSink, text: str, table: Schema | None) -> list[H
     by = match["by"] if match is not None else text
     named = label("sort_by", text)
     if not _COLUMN.fullmatch(by):
-        what = f"{named}: {by!r} is not a column; a table is sorted by its columns."
+        message = f"{named}: {by!r} is not a column; a table is sorted by its columns."
         fix = 'write sort_by("ts desc"); add an expression as a column first: with_columns(...).'
-        return [DeclarationError(what, where=sink.origin, fix=fix)]
-    kind, problems = typed(by, named, table, sink.origin)
+        return [DeclarationError(message, where=sink.origin, fix=fix)]
+    kind, problems = expression_type(by, named, table, sink.origin)
     if not problems and kind.name in NESTED:
-        what = f"{named}: {kind} has no order in Iceberg."
-        problems.append(DeclarationError(what, where=sink.origin, fix="sort by plain columns."))
+        message = f"{named}: {kind} has no order in Iceberg."
+        problems.append(DeclarationError(message, where=sink.origin, fix="sort by plain columns."))
     return problems
 
 
@@ -287,7 +289,7 @@ def _audit_problems(sink: IcebergSink, named: str, condition: str, table: Schema
 
 
 def _outside_aggregates(condition: str, named: str) -> Iterator[str]:
-    """The columns outside of aggregates. A function that sqlglot does not know counts as an aggregate."""
+    """Yields the columns outside of aggregates. A function that sqlglot does not know counts as an aggregate."""
     from sqlglot import exp
 
     node = parse(condition, named, None)
@@ -308,7 +310,7 @@ def existing_key_problems(sink: IcebergSink, stream: Schema | None, table: Schem
     mode = sink.mode
     if not mode.traits.keyed:
         return []
-    # A key that the stream lacks is reported by stream_problems.
+    # `stream_problems` reports the keys that the stream lacks.
     keys = [key for key in mode.keys if stream is None or stream.get(key)]
     problems = key_problems(sink, keys, table, "the table")
     if mode.traits.stores or stream is None:
@@ -334,11 +336,11 @@ def _comparable(ours: Column, theirs: Column) -> bool:
 
 
 def left_out(sink: IcebergSink, stream: Schema, table: Schema | None, *, has_written: bool = False) -> tuple[str, ...]:
-    """The columns of the stream that only `order_by` and `delete_when` use, and that are not stored.
+    """The columns of the stream that are not stored, because only `order_by` and `delete_when` use them.
 
-    A column is stored if the table has it, or if a key, a partition field or `.sort_by` names it. A struct is stored
-    if an expression names only one of its fields. The columns of `order_by` are stored, unless `store_order=False`
-    or the pipeline has written a table without them. If one of the change columns is left out, all are.
+    Such a column is stored nevertheless if the table has it, or if a key, a partition field or `.sort_by` names it. A
+    struct is stored if an expression uses only one of its fields. The columns of `order_by` are stored, unless
+    `store_order=False`, or the pipeline has written a table without them. If one change column is left out, all are.
 
     Args:
         sink: The sink.
@@ -351,7 +353,7 @@ def left_out(sink: IcebergSink, stream: Schema, table: Schema | None, *, has_wri
         return ()
     order_columns = _whole_columns(mode.order_by, stream) if mode.order_by else set()
     used = order_columns | (_whole_columns(mode.delete_when, stream) if mode.delete_when else set())
-    if used & set(CHANGE_COLUMNS):  # a copy of the changed table has none of them
+    if used & set(CHANGE_COLUMNS):  # the target is a copy of the changed table, which has no change columns
         used |= {name for name in CHANGE_COLUMNS if stream.get(name) is not None}
     stored = {key.lower() for key in mode.keys}
     if mode.stores_order and not has_written:
@@ -386,12 +388,12 @@ def _whole_columns(text: str, schema: Schema) -> set[str]:
     }
 
 
-def stored_columns(sink: IcebergSink, stream: Schema, out: tuple[str, ...]) -> Schema:
-    """The columns that a sink stores: the stream's without `out`, and with `history` the bounds of a version."""
-    dropped = {name.lower() for name in out}
+def stored_columns(sink: IcebergSink, stream: Schema, not_stored: tuple[str, ...]) -> Schema:
+    """The columns that a sink stores: the stream's without `not_stored`, and for a history the bounds of a version."""
+    dropped = {name.lower() for name in not_stored}
     columns = tuple(c for c in stream.columns if c.name.lower() not in dropped)
     mode = sink.mode
     if mode.added_columns and mode.order_by is not None:
-        kind, _ = typed(mode.order_by, "order_by", stream, sink.origin)
+        kind, _ = expression_type(mode.order_by, "order_by", stream, sink.origin)
         columns += tuple(Column.of(name, kind) for name in mode.added_columns if stream.get(name) is None)
     return Schema(columns)

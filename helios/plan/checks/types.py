@@ -14,5 +14,5 @@ if TYPE_CHECKING:
 def lacking_types(name: str, schema: IcebergSchema, where: Origin, fix: str) -> list[HeliosError]:
     """The problem of a table with columns of types that Spark does not have: Spark refuses the whole table."""
     lacking = types_that_spark_lacks(schema)
-    what = f"{name} has columns of types that Spark does not have: {', '.join(lacking)}."
-    return [InputError(what, where=where, fix=f"{fix}.")] if lacking else []
+    message = f"{name} has columns of types that Spark does not have: {', '.join(lacking)}."
+    return [InputError(message, where=where, fix=f"{fix}.")] if lacking else []

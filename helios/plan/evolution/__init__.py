@@ -1,1 +1,1 @@
-"""Schema evolution: the ALTERs of the table, and the casts of the rows."""
+"""Schema evolution: the ALTER TABLE clauses that a table needs for a stream, and the casts of the stream's rows."""

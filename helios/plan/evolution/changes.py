@@ -1,4 +1,4 @@
-"""Changes of a table's columns, and the renames and drops that a policy names."""
+"""The changes of a table's columns, and the renames and drops that the user names."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Target:
     Args:
         name: The table's name in messages.
         fields: The columns.
-        partitioned_by: Source columns of the partition spec.
-        sorted_by: Source columns of the sort order.
+        partitioned_by: The source columns of the partition spec.
+        sorted_by: The source columns of the sort order.
         identifiers: The identifier columns, which must be required.
         format_version: The table's format version; `variant` needs 3.
     """
@@ -57,7 +57,7 @@ class Change:
     """One change of a table's columns; its text is the clause of Spark SQL after `ALTER TABLE t`.
 
     Args:
-        path: The field; its names are those after the changes before this one.
+        path: The path of the field, with the names that earlier changes have given.
     """
 
     path: Path
@@ -161,7 +161,7 @@ def _edit(fields: Fields, path: Path, edit: Callable[[Field], Field | None]) -> 
 def named_changes(
     stream: Fields, target: Target, policy: Policy, where: Origin | None
 ) -> tuple[list[Change], list[DeclarationError]]:
-    """The renames and drops that are not done yet, and their problems.
+    """The renames and drops that a table still needs, and their problems.
 
     Args:
         stream: The columns of the stream.
@@ -170,18 +170,22 @@ def named_changes(
         where: The line to blame.
     """
     named = _NamedChanges(stream, target, where)
-    unclear = named.unclear(policy)
-    if unclear is not None:
-        return [], [unclear]
+    problem = named.policy_problem(policy)
+    if problem is not None:
+        return [], [problem]
     results = [named.rename(old, new) for old, new in policy.renames] + [named.drop(name) for name in policy.drops]
     changes: list[Change] = [result for result in results if isinstance(result, Change)]
     return changes, [result for result in results if isinstance(result, DeclarationError)]
 
 
 class _NamedChanges:
-    """Resolves the names of renames and drops in the table and in the stream, without regard to case.
+    """Looks up the names of renames and drops in the table and in the stream, without regard to case.
 
-    `rename` and `drop` return the change, a problem, or None if the change is done already.
+    `rename` and `drop` return the change, a problem, or None if an earlier run has made the change.
+
+    Attributes:
+        table: By dotted name in lower case: the path of a field of the table, and whether it is fixed (see `_paths`).
+        stream: The dotted names of the stream's fields, in lower case.
     """
 
     def __init__(self, stream: Fields, target: Target, where: Origin | None) -> None:
@@ -190,76 +194,79 @@ class _NamedChanges:
         self.table = {_key(path): (path, fixed) for path, fixed in _paths(target.fields)}
         self.stream = {_key(path) for path, _ in _paths(stream)}
 
-    def wrong(self, what: str, fix: str) -> DeclarationError:
-        return DeclarationError(what, where=self.where, fix=fix)
+    def problem(self, message: str, fix: str) -> DeclarationError:
+        return DeclarationError(message, where=self.where, fix=fix)
 
-    def unclear(self, policy: Policy) -> DeclarationError | None:
+    def policy_problem(self, policy: Policy) -> DeclarationError | None:
         """The problem of renames and drops that the mode does not allow, or that depend on each other."""
         names = [name for pair in policy.renames for name in pair] + list(policy.drops)
         if names and policy.mode != "full":
-            what = f'renames and drops need .evolve_schema("full"), not .evolve_schema("{policy.mode}").'
-            return self.wrong(what, 'write .evolve_schema("full").')
+            message = f'renames and drops need .evolve_schema("full"), not .evolve_schema("{policy.mode}").'
+            return self.problem(message, 'write .evolve_schema("full").')
         for first, second in combinations(names, 2):
             if _overlap(first, second):
-                return self.wrong(
+                return self.problem(
                     f"renames and drops name {first!r} and {second!r}: a second run could not tell which are done.",
                     "name each column once; make swaps, chains and changes inside one another in several releases.",
                 )
         return None
 
     def rename(self, old: str, new: str) -> Rename | DeclarationError | None:
-        found_old, found_new = self.table.get(old.lower()), self.table.get(new.lower())
-        if found_old and found_new:
-            return self.wrong(
+        """The rename of a field of the table, its problem, or None if it is done."""
+        old_field, new_field = self.table.get(old.lower()), self.table.get(new.lower())
+        if old_field and new_field:
+            return self.problem(
                 f"renames: {self.target.name} has both {old!r} and {new!r}: a rename onto an existing column would "
                 "hide its values.",
                 f"choose another name than {new!r}, or drop it in an earlier release.",
             )
         if old.lower() in self.stream:
-            return self.wrong(
+            return self.problem(
                 f"renames: the stream still carries {old!r}, which becomes {new!r} in {self.target.name}.",
                 f'rename it in the stream too: rename({{"{old}": "{new}"}}).',
             )
-        if found_old:
-            return self._rename(old, new, *found_old)
-        if found_new or new.lower() in self.stream:
-            return None  # done already, or the stream adds a column of the new name
-        return self.wrong(
+        if old_field:
+            return self._rename(old, new, *old_field)
+        if new_field or new.lower() in self.stream:
+            return None  # an earlier run has made the change, or the stream adds a column of the new name
+        return self.problem(
             f"renames: {self.target.name} has no column {old!r}. {near_miss(old, self.names)}",
             "name the column as the table has it.",
         )
 
     def _rename(self, old: str, new: str, path: Path, fixed: bool) -> Rename | DeclarationError:
+        """The rename of the field at a path, or its problem."""
         parent, identifiers = "".join(f"{part}." for part in path[:-1]), self.target.identifiers
         name = new[len(parent) :]
         if fixed or not new.lower().startswith(parent.lower()) or "." in name or not name:
-            return self.wrong(
+            return self.problem(
                 f"renames: {old!r} cannot become {new!r}: a field keeps its place, and elements, keys, values and "
                 "what is inside keys keep their names.",
                 f'write both with the same path: renames({{"{".".join(path)}": "{parent}new_name"}}).',
             )
         if not parent and name.lower() in METADATA_COLUMNS:
-            return self.wrong(f"renames: Iceberg reserves the name {name!r} for itself.", "choose another name.")
-        # Iceberg 1.12 stores identifiers by their dotted names; a rename corrects only that of a column.
+            return self.problem(f"renames: Iceberg reserves the name {name!r} for itself.", "choose another name.")
+        # Iceberg 1.12 stores identifiers by their dotted names. A rename updates only the name of a top-level column.
         is_column = not parent and old.lower() in {i.lower() for i in identifiers}
         if holds(path, identifiers) and not is_column:
-            return self.wrong(
+            return self.problem(
                 f"renames: Iceberg cannot rename {old!r}: an identifier column of {self.target.name} is nested there.",
                 "leave it out of renames.",
             )
         return Rename(path=path, new=name)
 
     def drop(self, name: str) -> Drop | DeclarationError | None:
-        found = self.table.get(name.lower())
+        """The drop of a field of the table, its problem, or None if it is done."""
+        field_of_table = self.table.get(name.lower())
         if name.lower() in self.stream:
             fix = f'leave it out of the stream too: drop("{name}").'
-            return self.wrong(f"drops: the stream still carries {name!r}.", fix)
-        if found is None:
+            return self.problem(f"drops: the stream still carries {name!r}.", fix)
+        if field_of_table is None:
             return None
-        path, fixed = found
+        path, fixed = field_of_table
         if fixed:
-            what = f"drops: {name!r} of {self.target.name} is a part that every value of its column has."
-            return self.wrong(what, "drop the whole column.")
+            message = f"drops: {name!r} of {self.target.name} is a part that every value of its column has."
+            return self.problem(message, "drop the whole column.")
         uses = {
             "partitioned": self.target.partitioned_by,
             "sorted": self.target.sorted_by,
@@ -268,7 +275,7 @@ class _NamedChanges:
         used = next((use for use, names in uses.items() if holds(path, names)), None)
         if used:
             fix = "leave the column out of drops, or change the table first."
-            return self.wrong(f"drops: the rows of {self.target.name} are {used} by {name!r}.", fix)
+            return self.problem(f"drops: the rows of {self.target.name} are {used} by {name!r}.", fix)
         return Drop(path=path)
 
     @property

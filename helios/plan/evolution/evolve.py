@@ -1,4 +1,4 @@
-"""Finds the changes of a table that a stream's columns need, and the problems of refused ones; without a JVM."""
+"""Finds the changes that a table needs to store a stream, and the problems if they are not allowed; without a JVM."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class Difference:
     Args:
         sign: `+` for a field only in the stream, `-` for a field only in the table, `~` for a field in both.
         path: The field.
-        what: The field's type, or the table's and the stream's.
+        what: The type of the field; for a field in both, the type in the table and the type in the stream.
         stops: Whether the difference stops the run.
-        why: The reason why the difference stops the run; empty if it is the mode alone.
+        why: Why the difference stops the run; empty if only the mode does not allow it.
         remedy: A step that makes the stream fit; empty if there is none.
     """
 
@@ -127,8 +127,8 @@ def evolve(stream: Fields, target: Target, policy: Policy, where: Origin | None 
     identifiers = frozenset(".".join(renamed.get((name,), (name,))) for name in target.identifiers)
     table = replace(target, fields=evolved(target.fields, named), identifiers=identifiers)
     comparison = _Comparison(table, ALLOWED[policy.mode])
-    comparison.fields(stream, table.fields, (), in_key=False)
-    differences = _stopped_splits(comparison.differences, policy)
+    comparison.compare(stream, table.fields, (), in_key=False)
+    differences = _stop_source_renames(comparison.differences, policy)
     after = evolved(table.fields, comparison.changes)
     if any(d.stops for d in differences):
         problems = [_misfit(differences, stream, table, policy, where)]
@@ -159,17 +159,21 @@ ALLOWED: Mapping[Mode, _Allowed] = {
     "add_columns": _Allowed(differences=True),
     "full": _Allowed(differences=True, widening=True),
 }
-"""The modes; each also allows everything that the mode before it allows."""
+"""The permissions of each mode; each mode also allows everything that the mode before it allows."""
 
 _STORABLE = frozenset(
     {"boolean", "int", "bigint", "float", "double", "decimal", "string", "binary", "date", "timestamp"}
     | {"timestamp_ntz", "variant", "unknown"}
 )
-_KEY = "the keys of a map cannot be altered"
+"""The plain types that Iceberg can store, and `unknown`, which is checked at run."""
+_KEY_IS_FIXED = "the keys of a map cannot be altered"
 
 
 class _Comparison:
-    """Compares both schemas field by field, and collects the differences and the changes of the table."""
+    """Compares the stream with the table field by field, and collects the differences and the changes of the table.
+
+    In its methods, `ours` is a field of the stream and `theirs` is a field of the table.
+    """
 
     def __init__(self, target: Target, allowed: _Allowed) -> None:
         self.target = target
@@ -177,13 +181,14 @@ class _Comparison:
         self.changes: list[Change] = []
         self.differences: list[Difference] = []
 
-    def differ(self, sign: str, path: Path, what: str, why: str, remedy: str = "") -> None:
+    def add_difference(self, sign: str, path: Path, what: str, why: str, remedy: str = "") -> None:
         stops = bool(why) or not self.allowed.differences
         # A remedy is a declared step, which names whole columns.
         remedy = remedy if stops and len(path) == 1 and path[0].isidentifier() else ""
         self.differences.append(Difference(sign=sign, path=path, what=what, stops=stops, why=why, remedy=remedy))
 
-    def fields(self, stream: Fields, table: Fields, path: Path, in_key: bool) -> None:
+    def compare(self, stream: Fields, table: Fields, path: Path, in_key: bool) -> None:
+        """Compares the columns, or the fields of two structs; `in_key` is true inside the key of a map."""
         unmatched = {f.name.lower(): f for f in stream}
         for theirs in table:
             ours = unmatched.pop(theirs.name.lower(), None)
@@ -197,11 +202,11 @@ class _Comparison:
 
     def only_in_table(self, theirs: Field, path: Path, in_key: bool) -> None:
         required = theirs.nullable is False and theirs.default is None
-        why = _KEY if in_key else ""
+        why = _KEY_IS_FIXED if in_key else ""
         if required and not in_key:
             why = self.relax(path, "the table requires it")
         remedy = f'with_columns({theirs.name}="CAST(NULL AS {theirs.whole})")' if not required else ""
-        self.differ("-", path, f"{theirs.whole}{' not null' if required else ''}", why, remedy)
+        self.add_difference("-", path, f"{theirs.whole}{' not null' if required else ''}", why, remedy)
 
     def only_in_stream(self, ours: Field, path: Path, in_key: bool) -> None:
         new = ours.as_added()
@@ -210,30 +215,30 @@ class _Comparison:
             remedy = f'cast({ours.name}="string")'
         if len(path) == 1 and ours.name.lower() in METADATA_COLUMNS:
             why, remedy = "Iceberg reserves this name", f'rename({{"{ours.name}": "{ours.name.lstrip("_")}"}})'
-        why = why or (_KEY if in_key else "")
+        why = why or (_KEY_IS_FIXED if in_key else "")
         if not why:
             self.changes.append(Add(path=path, type=new.whole, doc=ours.doc))
-        self.differ("+", path, str(ours.whole), why, remedy)
+        self.add_difference("+", path, str(ours.whole), why, remedy)
 
     def in_both(self, ours: Field, theirs: Field, path: Path, in_key: bool) -> None:
         same_container = ours.nested and ours.type == theirs.type
-        null_why = self.nulls(ours, theirs, path, in_key)
-        type_why = self.types(ours, theirs, path, in_key)
+        null_why = self.null_difference(ours, theirs, path, in_key)
+        type_why = self.type_difference(ours, theirs, path, in_key)
         if null_why is not None or type_why is not None:
             before, after = (str(f.type if same_container else f.whole) for f in (theirs, ours))
             not_null = " not null" if null_why is not None else ""
             castable = type_why is not None and not (ours.nested or theirs.nested)
             remedy = f'cast({theirs.name}="{theirs.whole}")' if castable else ""
             why = ", ".join(filter(None, (null_why, type_why)))
-            self.differ("~", path, f"{before}{not_null} -> {after}", why, remedy)
+            self.add_difference("~", path, f"{before}{not_null} -> {after}", why, remedy)
         if same_container and ours.type.name == "struct":
-            self.fields(ours.parts, theirs.parts, path, in_key)
+            self.compare(ours.parts, theirs.parts, path, in_key)
         elif same_container:
             for our_part, their_part in zip(ours.parts, theirs.parts, strict=True):
                 is_key = ours.type.name == "map" and their_part.name == "key"
                 self.in_both(our_part, their_part, (*path, their_part.name), in_key or is_key)
 
-    def nulls(self, ours: Field, theirs: Field, path: Path, in_key: bool) -> str | None:
+    def null_difference(self, ours: Field, theirs: Field, path: Path, in_key: bool) -> str | None:
         """The difference in nullability: None if there is none, the reason if it is refused, empty if it is allowed."""
         if theirs.nullable is not False or ours.nullable is False:
             return None
@@ -243,8 +248,8 @@ class _Comparison:
             return None  # the field stays required, and Spark checks every row that it writes
         return self.relax(path, "the table refuses nulls")
 
-    def types(self, ours: Field, theirs: Field, path: Path, in_key: bool) -> str | None:
-        """The difference of two types, without their parts: None, a reason or empty, as for `nulls`."""
+    def type_difference(self, ours: Field, theirs: Field, path: Path, in_key: bool) -> str | None:
+        """The difference of two types, without their parts; the result is as for `null_difference`."""
         if UNKNOWN in (ours.type, theirs.type) or stored(ours.type) == theirs.type:
             return None
         plain = not (ours.nested or theirs.nested)
@@ -254,14 +259,14 @@ class _Comparison:
         if wide is None:
             return f"no lossless cast from {ours.type}"
         if in_key:
-            return _KEY
+            return _KEY_IS_FIXED
         if not self.allowed.widening:
             return "wider than the table's"
         self.changes.append(Widen(path=path, type=wide))
         return ""
 
     def relax(self, path: Path, refusal: str) -> str:
-        """Makes a required field optional; returns the reason if that is refused, else empty."""
+        """Makes a required field optional; returns the reason if that is not allowed, and an empty text otherwise."""
         if not self.allowed.widening:
             return refusal
         if holds(path, self.target.identifiers):
@@ -284,8 +289,8 @@ def _not_storable(new: Field, version: int) -> str:
     return "" if new.type.name in _STORABLE else "Iceberg has no such type"
 
 
-def _stopped_splits(differences: list[Difference], policy: Policy) -> tuple[Difference, ...]:
-    """The differences; adding a column that a source has renamed stops the run: it would split the values."""
+def _stop_source_renames(differences: list[Difference], policy: Policy) -> tuple[Difference, ...]:
+    """The differences. A new column that a source has renamed stops the run: its old column would become null."""
     missing = {_text(d.path).lower() for d in differences if d.sign == "-"}
     former = {new.lower(): old for old, new in policy.sources if old.lower() in missing}
 
@@ -293,8 +298,8 @@ def _stopped_splits(differences: list[Difference], policy: Policy) -> tuple[Diff
         old = former.get(_text(difference.path).lower()) if difference.sign == "+" else None
         if old is None:
             return difference
-        back = f'rename({{"{_text(difference.path)}": "{old}"}})' if len(difference.path) == 1 else ""
-        return replace(difference, stops=True, why=f"its source has renamed {old}, which would be null", remedy=back)
+        remedy = f'rename({{"{_text(difference.path)}": "{old}"}})' if len(difference.path) == 1 else ""
+        return replace(difference, stops=True, why=f"its source has renamed {old}, which would be null", remedy=remedy)
 
     return tuple(map(stopped, differences))
 
@@ -308,12 +313,12 @@ def _ambiguous(fields: Fields, whose: str, where: Origin | None, path: Path = ()
     problems: list[DeclarationError] = []
     seen: dict[str, str] = {}
     for field in fields:
-        key, here = field.name.lower(), (*path, field.name)
+        key, field_path = field.name.lower(), (*path, field.name)
         if key in seen:
-            what = f"{whose} has two fields {shown((*path, seen[key]))} and {shown(here)}."
-            problems.append(DeclarationError(what, where=where, fix="rename one: names are compared without case."))
+            message = f"{whose} has two fields {shown((*path, seen[key]))} and {shown(field_path)}."
+            problems.append(DeclarationError(message, where=where, fix="rename one: names are compared without case."))
         seen[key] = field.name
-        problems += _ambiguous(field.parts, whose, where, here)
+        problems += _ambiguous(field.parts, whose, where, field_path)
     return problems
 
 
@@ -332,7 +337,7 @@ def _empty_structs(fields: Fields, path: Path = ()) -> Iterator[Path]:
 def _misfit(
     differences: tuple[Difference, ...], stream: Fields, table: Target, policy: Policy, where: Origin | None
 ) -> DeclarationError:
-    """One error with the diff of the two schemas."""
+    """The error with the difference between the two schemas."""
     names = [shown(d.path) for d in differences]
     width, types = max(map(len, names)), max(len(d.what) for d in differences)
     lines = [
@@ -343,24 +348,26 @@ def _misfit(
     equal = sum(f.name.lower() not in touched for f in table.fields)
     lines.append(f"  {equal or 'no'} other column{' is' if equal <= 1 else 's are'} equal.")
     legend = "+ only in the stream, - only in the table, ~ from the table's to the stream's"
-    what = "\n".join([f"the stream does not fit {table.name} ({legend}):", *lines])
-    return DeclarationError(what, where=where, fix=_fix(differences, stream, table, policy))
+    message = "\n".join([f"the stream does not fit {table.name} ({legend}):", *lines])
+    return DeclarationError(message, where=where, fix=_fix(differences, stream, table, policy))
 
 
 def _fix(differences: tuple[Difference, ...], stream: Fields, table: Target, policy: Policy) -> str:
+    """The fixes that are possible: a wider mode, a rename in the table, or steps that make the stream fit."""
     modes = list(ALLOWED)
-    wider = modes[modes.index(policy.mode) + 1 :]
+    wider_modes = modes[modes.index(policy.mode) + 1 :]
     sources = policy.sources
-    enough = next((m for m in wider if not evolve(stream, table, Policy(mode=m, sources=sources)).problems), None)
-    ways = [f'write .evolve_schema("{enough}")'] if enough else []
+    policies = (Policy(mode=mode, sources=sources) for mode in wider_modes)
+    sufficient = next((wider for wider in policies if not evolve(stream, table, wider).problems), None)
+    fixes = [f'write .evolve_schema("{sufficient.mode}")'] if sufficient is not None else []
     missing = {_text(d.path).lower() for d in differences if d.sign == "-"}
     added = {_text(d.path).lower() for d in differences if d.sign == "+"}
     renames = tuple((old, new) for old, new in sources if old.lower() in missing and new.lower() in added)
     renaming = Policy(mode="full", renames=renames, sources=sources)
     if renames and not evolve(stream, table, renaming).problems:
         names = ", ".join(f'"{old}": "{new}"' for old, new in renames)
-        ways.append(f'rename the table\'s column too with .evolve_schema("full").renames({{{names}}})')
+        fixes.append(f'rename the table\'s column too with .evolve_schema("full").renames({{{names}}})')
     stopping = [d for d in differences if d.stops]
     if all(d.remedy for d in stopping) and len(stopping) <= 3:
-        ways.append("make the stream fit with " + ", ".join(d.remedy for d in stopping))
-    return (", or ".join(ways) or "give the stream the table's columns, or write another table") + "."
+        fixes.append("make the stream fit with " + ", ".join(d.remedy for d in stopping))
+    return (", or ".join(fixes) or "give the stream the table's columns, or write another table") + "."

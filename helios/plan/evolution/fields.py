@@ -1,6 +1,6 @@
-"""Columns as trees that keep the nullability of nested fields, and the casts between two schemas.
+"""Columns as trees that include the nullability of nested fields, and the casts between two schemas.
 
-The names of parts are those of Iceberg's paths: `points.element.x`, `prices.value.amount`.
+The parts of nested types are named as in Iceberg's paths: `points.element.x`, `prices.value.amount`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ Path: TypeAlias = tuple[str, ...]
 Fields: TypeAlias = tuple["Field", ...]
 
 PARTS = {"array": ("element",), "map": ("key", "value")}
+"""The names of the parts of an array and of a map."""
 METADATA_COLUMNS = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
 """Names that Iceberg reserves: Spark cannot read a table with such a column."""
 
@@ -50,7 +51,7 @@ class Field:
 
     @property
     def whole(self) -> SparkType:
-        """The type with its parts."""
+        """The type including its parts, such as `array<int>`."""
         names = tuple(p.name for p in self.parts) if self.type.name == "struct" else ()
         return replace(self.type, parts=tuple(p.whole for p in self.parts), fields=names)
 
@@ -59,16 +60,16 @@ class Field:
         """A field of a type, with parts whose nullability is unknown."""
         names = PARTS.get(kind.name, kind.fields)
         parts = (cls.of(n, part, None) for n, part in zip(names, kind.parts, strict=True))
-        return cls(name, SparkType(kind.name, kind.numbers), nullable, _required_keys(kind.name, parts))
+        return cls(name, SparkType(kind.name, kind.numbers), nullable, _with_required_keys(kind.name, parts))
 
     def as_added(self) -> Field:
         """The field as it is added to a table: optional in every part, with Iceberg's types."""
-        parts = _required_keys(self.type.name, (part.as_added() for part in self.parts))
+        parts = _with_required_keys(self.type.name, (part.as_added() for part in self.parts))
         return replace(self, type=stored(self.type), nullable=True, parts=parts, default=None)
 
 
-def _required_keys(container: str, parts: Iterable[Field]) -> Fields:
-    """The parts of a type; the key of a map is never null."""
+def _with_required_keys(container: str, parts: Iterable[Field]) -> Fields:
+    """The parts of a type, with the key of a map made required, because it is never null."""
     return tuple(replace(p, nullable=False) if (container, p.name) == ("map", "key") else p for p in parts)
 
 
@@ -98,18 +99,18 @@ def _iceberg(field: Field, iceberg: Any) -> Field:
     return replace(field, nullable=not iceberg.required, parts=parts, default=default, doc=iceberg.doc)
 
 
-def renamed_columns(schemas: Iterable[Mapping[int, str]], today: Mapping[int, str]) -> tuple[tuple[str, str], ...]:
-    """Former and present name of each column and nested field that a table has renamed.
+def renamed_columns(schemas: Iterable[Mapping[int, str]], current: Mapping[int, str]) -> tuple[tuple[str, str], ...]:
+    """The former and the present name of each column and nested field that was renamed in a table.
 
     Args:
         schemas: All schemas that the table has had, as names by field ids.
-        today: The current schema, as names by field ids.
+        current: The current schema, as names by field ids.
 
     Examples:
         >>> renamed_columns([{1: "id", 2: "price"}, {1: "id", 2: "cost"}], {1: "id", 2: "cost", 3: "note"})
         (('price', 'cost'),)
     """
-    pairs = ((name, today[id]) for schema in schemas for id, name in schema.items() if id in today)
+    pairs = ((name, current[id]) for schema in schemas for id, name in schema.items() if id in current)
     return tuple(dict.fromkeys((former, name) for former, name in pairs if former != name))
 
 
@@ -127,17 +128,18 @@ def holds(path: Path, names: Iterable[str]) -> bool:
 # types
 
 
-_STORED = {"tinyint": "int", "smallint": "int", "char": "string", "varchar": "string"}
+_STORED_AS = {"tinyint": "int", "smallint": "int", "char": "string", "varchar": "string"}
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
-"""The most digits of a whole number."""
+"""The greatest number of decimal digits of each integer type."""
 _EXACT_IN = {"float": ("tinyint", "smallint"), "double": ("tinyint", "smallint", "int", "float")}
 """The types whose values fit into a float (24 bits) or a double (53 bits) without rounding."""
 _PROMOTED = {"int": "bigint", "float": "double"}
+"""The type to which Iceberg promotes a plain type, besides decimals."""
 
 
 def stored(kind: SparkType) -> SparkType:
     """Iceberg's type for a plain type of Spark."""
-    name = "string" if kind.name.startswith("string collate") else _STORED.get(kind.name, kind.name)
+    name = "string" if kind.name.startswith("string collate") else _STORED_AS.get(kind.name, kind.name)
     return SparkType(name) if name != kind.name else kind
 
 
@@ -223,6 +225,7 @@ def cast_plan(stream: Fields, table: Fields) -> tuple[Cell, ...]:
 
 
 def _cell(ours: Field | None, theirs: Field) -> Cell:
+    """The conversion of a field of the stream to a field of the table."""
     kind = theirs.whole
     if ours is None:
         return Cell(name=theirs.name, type=kind, source=None, default=theirs.default)

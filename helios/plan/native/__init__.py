@@ -1,1 +1,1 @@
-"""The choice of pipelines for the columnar engine, and the programs that it runs for them."""
+"""Decides which pipelines run on the columnar engine, and compiles their steps to its programs."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PACKAGE = "polars"
 """The package that the extra `native` installs."""
 CLIENT_PROPERTIES = ("s3.", "client.", "adls.", "gcs.", "hadoop.fs.", "io-impl")
-"""The prefixes of the properties of Iceberg's clients of object stores."""
+"""The prefixes of the properties that configure Iceberg's own clients of object stores."""
 
 
 def engine_of(plan: Plan, setting: str) -> tuple[Engine, list[HeliosError]]:
@@ -34,11 +34,11 @@ def engine_of(plan: Plan, setting: str) -> tuple[Engine, list[HeliosError]]:
         _check(plan)
     except NotNative as reason:
         engine = Engine(False, str(reason), setting)
-        return engine, [required(engine, plan.pipeline, plan.origin)] if setting == "require" else []
+        return engine, [not_native_problem(engine, plan.pipeline, plan.origin)] if setting == "require" else []
     return Engine(True, "", setting), []
 
 
-def required(engine: Engine, pipeline: str, where: Origin | None) -> InputError:
+def not_native_problem(engine: Engine, pipeline: str, where: Origin | None) -> InputError:
     """The problem of a pipeline that must run on the columnar engine, but runs on Spark."""
     return InputError(
         f'[spark] native = "require", and {pipeline} runs on Spark, because {engine.why}.',
@@ -52,7 +52,7 @@ def _check(plan: Plan) -> None:
     if len(plan.reads) != 1:
         raise NotNative("it reads several sources")
     (read,) = plan.reads
-    if isinstance(read.source.file_columns, str):
+    if isinstance(read.source.file_columns, str):  # the reason why the engine cannot read the source
         raise NotNative(read.source.file_columns)
     _check_sink(plan.write)
     for table in (read.table, plan.write.table):
@@ -64,7 +64,7 @@ def _check(plan: Plan) -> None:
         raise NotNative("the columns of the source are known only at run")
     if any(str(column.kind) == "unknown" for column in read.schema.columns):
         raise NotNative("the types of the source's columns are known only at run")
-    # Imported late: most plans do not get here.
+    # Imported late, because the checks above already exclude most plans.
     from helios.native.partitions import PARTITION_TYPES
     from helios.plan.native.steps import program_of
     from helios.plan.native.upserts import check_upsert
@@ -96,17 +96,18 @@ def refuse_catalog(catalog: Catalog) -> None:
 
 
 def _check_sink(write: WritePlan) -> None:
+    """Raises `NotNative` for a sink that the engine does not support."""
     sink = write.sink.iceberg
     if sink is None:
         raise NotNative("it does not write an Iceberg table")
     if not sink.mode.traits.columnar:
         raise NotNative(f"it writes by {sink.mode.text()}")
-    for what, declared in (
+    for feature, declared in (
         ("an audit", sink.audits),
         ("a route", sink.many_tables),
         ("a quarantine", write.quarantine),
     ):
         if declared:
-            raise NotNative(f"the sink has {what}")
+            raise NotNative(f"the sink has {feature}")
     if write.file_format != "parquet":
         raise NotNative(f"it writes {write.file_format}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SMALL = 8 << 20
-"""The bytes of files below which Spark is faster, since the columnar engine must start in Spark's Python workers."""
+"""The size of a batch's files, in bytes, below which Spark is faster: the columnar engine must first start in Spark's
+Python workers."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Engine:
 
     @property
     def small(self) -> int:
-        """The bytes of files below which Spark runs a batch."""
+        """The size of a batch's files, in bytes, below which Spark runs the batch."""
         return 0 if self.setting == "require" else SMALL
 
     def as_json(self) -> dict[str, bool | str | int | None]:

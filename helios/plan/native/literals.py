@@ -1,4 +1,4 @@
-"""Literals of Spark SQL as terms of the columnar engine, also in the type of a column that they are compared with."""
+"""Converts literals of Spark SQL to terms of the columnar engine, and to the type of a compared column."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def literal(node: Node) -> Term:
     negative = name == "Neg"
     inner = node.this if negative else node
     if type(inner).__name__ == "Literal" and inner.is_string and not negative:
-        return Term("lit", "string", text=_plain(inner.this))
+        return Term("lit", "string", text=_without_backslash(inner.this))
     if type(inner).__name__ == "Literal" and not inner.is_string:
         return _number(f"-{inner.this}" if negative else inner.this)
     raise NotNative(f"{node.sql('spark')} is a literal that the native engine does not support")
 
 
-def _plain(text: str) -> str:
-    """A text, checked: Spark's parser and sqlglot may read the escapes of a backslash differently."""
+def _without_backslash(text: str) -> str:
+    """Returns the text; refuses a backslash, because Spark's parser and sqlglot may read its escapes differently."""
     if "\\" in text:
         raise NotNative("a text has a backslash")
     return text
@@ -50,21 +50,21 @@ def _number(text: str) -> Term:
     return Term("lit", str(number(text)), text=text)
 
 
-def typed(node: Node) -> Term | None:
-    """The term of a literal with a type, such as `DATE '2026-01-01'` and `5L`; None for any other cast."""
+def typed_literal(node: Node) -> Term | None:
+    """The term of a literal that has a type, such as `DATE '2026-01-01'` or `5L`; None for any other cast."""
     if type(node.this).__name__ != "Literal":
         return None
     to, text = str(getattr(node.to.this, "name", "")), node.this.this
     if node.this.is_string:
         kind = _CASTS.get(to)
-        return moment(text, kind) if kind is not None else None
+        return date_or_time(text, kind) if kind is not None else None
     if to == "BIGINT" and text.isdigit() and int(text) < 2**63:
         return Term("lit", "bigint", text=text)
     return None
 
 
-def moment(text: str, kind: str) -> Term | None:
-    """The term of a date or a time in ISO 8601; None for other forms, some of which Spark also accepts."""
+def date_or_time(text: str, kind: str) -> Term | None:
+    """The term of a date or a timestamp in ISO 8601; None for other forms, some of which Spark accepts."""
     form = _DAY if kind == "date" else _MOMENT
     if not form.fullmatch(text):
         return None
@@ -75,11 +75,11 @@ def moment(text: str, kind: str) -> Term | None:
     return Term("lit", kind, text=parsed.isoformat())
 
 
-def exactly(value: Term, kind: str) -> Term | None:
-    """A literal in the type of the column that it is compared with.
+def converted(value: Term, kind: str) -> Term | None:
+    """A literal converted to the type of the column that it is compared with.
 
-    None unless the comparison certainly has Spark's result: a number must keep its value, and Spark must not cast the
-    column.
+    None if the result of the comparison might differ from Spark's: the number would not keep its value, or Spark would
+    cast the column instead.
     """
     if value.kind == kind:
         return value
@@ -88,7 +88,7 @@ def exactly(value: Term, kind: str) -> Term | None:
     text = value.text
     assert text is not None
     if value.kind == "string":
-        return moment(text, kind) if kind in ("date", "timestamp", "timestamp_ntz") else None
+        return date_or_time(text, kind) if kind in ("date", "timestamp", "timestamp_ntz") else None
     if value.kind == "int" and kind in ("bigint", "double"):
         return Term("lit", kind, text=text)
     if value.kind.startswith("decimal") and kind == "double":
@@ -99,7 +99,7 @@ def exactly(value: Term, kind: str) -> Term | None:
 
 
 def _decimal(value: Decimal, kind: str) -> Term | None:
-    """The term of a number in a decimal type; None if the type does not hold the number without rounding."""
+    """The term of a number in a decimal type; None if the type cannot represent the number exactly."""
     precision, scale = parse_type(kind).numbers
     unscaled = value.scaleb(scale)
     if unscaled != unscaled.to_integral_value() or len(str(abs(int(unscaled)))) > precision:

@@ -11,14 +11,15 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 
 from helios.native.program import NotNative, Term
-from helios.plan.native.literals import exactly, literal, typed
+from helios.plan.native.literals import converted, literal, typed_literal
 from helios.plan.typing.scope import Node
 from helios.plan.typing.types import SparkType, TypeProblem, parse_type, quoted, wider
 
 Columns = Mapping[str, tuple[str, str]]
-"""The columns before a step: name and type, by the name in lower case."""
+"""The columns before a step: for each name in lower case, the name and the type."""
 
 FLAT = re.compile(r"boolean|int|bigint|float|double|string|binary|date|timestamp|timestamp_ntz|decimal\(\d+,\d+\)")
+"""The types of columns that the engine supports."""
 WHOLE = ("int", "bigint")
 NUMBERS = (*WHOLE, "float", "double")
 FLOATS = ("float", "double")
@@ -27,7 +28,7 @@ PREDICATES = frozenset(
     ["EQ", "NEQ", "LT", "LTE", "GT", "GTE", "NullSafeEQ", "Is", "In", "Between", "Like", "Not", "And", "Or"]
 )
 OPERANDS = frozenset({"this", "expression"})
-READ = {
+ARGUMENTS_READ = {
     "Column": frozenset({"this"}),
     "Literal": frozenset({"this", "is_string"}),
     "Between": frozenset({"this", "low", "high"}),
@@ -40,10 +41,10 @@ READ = {
 }
 """The arguments that the rules read, by the class in sqlglot; the rules of other classes read `OPERANDS`."""
 MOST_VALUES = 200
-"""The most values of an IN list; each becomes a comparison."""
+"""The greatest number of values in an IN list; each becomes a comparison."""
 MOST_FLOATS = 10
-"""The most floating-point values of an IN list: Spark looks up longer lists by hash, and -0.0 and 0.0 have different
-hashes."""
+"""The greatest number of floating-point values in an IN list. Spark looks up longer lists by hash, and -0.0 and 0.0
+have different hashes."""
 
 
 def term(node: Node, columns: Columns) -> Term:
@@ -55,7 +56,7 @@ def term(node: Node, columns: Columns) -> Term:
     name = type(node).__name__
     rule = RULES.get(name)
     # An argument that the rule does not read, such as the NOT of LIKE, would be lost.
-    if rule is None or {key for key, value in node.args.items() if value} - READ.get(name, OPERANDS):
+    if rule is None or {key for key, value in node.args.items() if value} - ARGUMENTS_READ.get(name, OPERANDS):
         raise NotNative(f"{_shown(node)} is an expression that the native engine does not support")
     return rule(node, columns)
 
@@ -73,12 +74,13 @@ def condition(node: Node, columns: Columns) -> Term:
 
 
 def _shown(node: Node) -> str:
+    """The SQL of an expression for messages, cut to 60 characters."""
     text = " ".join(node.sql("spark").split())
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _operand(node: Node, columns: Columns) -> Term:
-    """An operand. A predicate needs parentheses: Spark's parser and sqlglot may bind its parts differently."""
+    """The term of an operand. A predicate needs parentheses: Spark's parser and sqlglot may group it differently."""
     if type(node).__name__ in PREDICATES:
         raise NotNative(f"{_shown(node)} stands in an expression without parentheses")
     return term(node, columns)
@@ -99,17 +101,17 @@ def _column(node: Node, columns: Columns) -> Term:
 # comparisons
 
 
-def _matched(left: Term, right: Term, node: Node) -> tuple[Term, Term]:
-    """The two operands of a comparison, both in the type in which Spark compares them.
+def _in_common_type(left: Term, right: Term, node: Node) -> tuple[Term, Term]:
+    """The two operands of a comparison, both converted to the type in which Spark compares them.
 
     Raises:
         NotNative: This type is not certain.
     """
     if left.op == "lit" and right.op != "lit":
-        left = exactly(left, right.kind) or left
+        left = converted(left, right.kind) or left
     elif right.op == "lit" and left.op != "lit":
-        right = exactly(right, left.kind) or right
-    left, right = _floating(left, right), _floating(right, left)
+        right = converted(right, left.kind) or right
+    left, right = _as_floating(left, right), _as_floating(right, left)
     if left.kind == right.kind:
         return left, right
     if left.kind in NUMBERS and right.kind in NUMBERS:
@@ -120,13 +122,13 @@ def _matched(left: Term, right: Term, node: Node) -> tuple[Term, Term]:
 
 def _comparison(op: str) -> Rule:
     def rule(node: Node, columns: Columns) -> Term:
-        return _compared(op, _operand(node.this, columns), _operand(node.expression, columns), node)
+        return _compare(op, _operand(node.this, columns), _operand(node.expression, columns), node)
 
     return rule
 
 
-def _compared(op: str, left: Term, right: Term, node: Node) -> Term:
-    left, right = _matched(left, right, node)
+def _compare(op: str, left: Term, right: Term, node: Node) -> Term:
+    left, right = _in_common_type(left, right, node)
     ordered = left.kind in ORDERED or left.kind.startswith("decimal")
     if op not in ("eq", "ne", "same") and not ordered:
         raise NotNative(f"{_shown(node)} compares values of {left.kind}")
@@ -136,7 +138,7 @@ def _compared(op: str, left: Term, right: Term, node: Node) -> Term:
 def _between(node: Node, columns: Columns) -> Term:
     value = _operand(node.this, columns)
     low, high = (_operand(node.args[bound], columns) for bound in ("low", "high"))
-    return Term("and", "boolean", (_compared("ge", value, low, node), _compared("le", value, high, node)))
+    return Term("and", "boolean", (_compare("ge", value, low, node), _compare("le", value, high, node)))
 
 
 def _in(node: Node, columns: Columns) -> Term:
@@ -144,19 +146,19 @@ def _in(node: Node, columns: Columns) -> Term:
     most = MOST_FLOATS if value.kind in FLOATS else MOST_VALUES
     if len(values) > most:
         raise NotNative(f"{_shown(node)} is not a list of at most {most} values")
-    comparisons = [_compared("eq", value, _operand(item, columns), node) for item in values]
+    comparisons = [_compare("eq", value, _operand(item, columns), node) for item in values]
     # Spark converts all values to one common type: lists of several types stay with Spark.
     if any(comparison.args[1].op != "lit" or comparison.args[0] != value for comparison in comparisons):
         raise NotNative(f"{_shown(node)} has values of another type than {value.kind}")
-    return _any(comparisons)
+    return _any_of(comparisons)
 
 
-def _any(terms: list[Term]) -> Term:
+def _any_of(terms: list[Term]) -> Term:
     """The terms joined by OR, as a balanced tree: a list of 200 values is only 8 levels deep."""
     if len(terms) == 1:
         return terms[0]
     half = len(terms) // 2
-    return Term("or", "boolean", (_any(terms[:half]), _any(terms[half:])))
+    return Term("or", "boolean", (_any_of(terms[:half]), _any_of(terms[half:])))
 
 
 def _is(node: Node, columns: Columns) -> Term:
@@ -202,8 +204,8 @@ def _arithmetic(op: str) -> Rule:
         if left.kind not in WHOLE or right.kind not in WHOLE:
             raise NotNative(f"{_shown(node)} computes with {left.kind} and {right.kind}")
         # Spark combines the constants of nested sums and products, and may then overflow in another place.
-        nested = _has(left, op) or _has(right, op)
-        constant = _has(left, "lit") or _has(right, "lit")
+        nested = _contains(left, op) or _contains(right, op)
+        constant = _contains(left, "lit") or _contains(right, "lit")
         if op in REORDERED and nested and constant:
             raise NotNative(f"{_shown(node)} is an expression that Spark computes in another order")
         kind = str(wider(SparkType(left.kind), SparkType(right.kind)))
@@ -216,13 +218,13 @@ REORDERED = ("add", "mul")
 """The operators whose constants Spark's optimizer combines."""
 
 
-def _has(value: Term, op: str) -> bool:
-    """True if an operator is in a term, or in a term below it."""
-    return value.op == op or any(_has(arg, op) for arg in value.args)
+def _contains(value: Term, op: str) -> bool:
+    """True if a term, or a term inside it, has the operator `op`."""
+    return value.op == op or any(_contains(arg, op) for arg in value.args)
 
 
-def _floating(operand: Term, other: Term) -> Term:
-    """An operand; as a double if it is a decimal literal and the other operand is a floating-point number."""
+def _as_floating(operand: Term, other: Term) -> Term:
+    """An operand; converted to double if it is a decimal literal and the other operand is a floating-point number."""
     decimal = operand.op == "lit" and operand.kind.startswith("decimal")
     if decimal and operand.text is not None and other.kind in FLOATS:
         return Term("lit", "double", text=repr(float(Decimal(operand.text))))
@@ -247,7 +249,7 @@ CASTS = frozenset(
         ("float", "double"), ("int", "string"), ("bigint", "string"), ("boolean", "string"),
     ]
 )  # fmt: skip
-"""The casts, from and to, that give the same values in both engines."""
+"""The casts, as (from, to), that give the same values in both engines."""
 
 
 def cast(value: Term, kind: str) -> Term:
@@ -264,9 +266,9 @@ def cast(value: Term, kind: str) -> Term:
 
 
 def _cast(node: Node, columns: Columns) -> Term:
-    literal = typed(node)
-    if literal is not None:
-        return literal
+    typed = typed_literal(node)
+    if typed is not None:
+        return typed
     try:
         kind = str(parse_type(node.args["to"].sql("spark")))
     except TypeProblem:
@@ -292,14 +294,14 @@ def _case(node: Node, columns: Columns) -> Term:
     if node.this is not None:
         raise NotNative(f"{_shown(node)} is an expression that the native engine does not support")
     branches = [(branch.this, branch.args["true"]) for branch in node.args["ifs"]]
-    return _chosen(node, branches, node.args.get("default"), columns)
+    return _conditional(node, branches, node.args.get("default"), columns)
 
 
 def _if(node: Node, columns: Columns) -> Term:
-    return _chosen(node, [(node.this, node.args["true"])], node.args.get("false"), columns)
+    return _conditional(node, [(node.this, node.args["true"])], node.args.get("false"), columns)
 
 
-def _chosen(node: Node, branches: list[tuple[Node, Node]], default: Node | None, columns: Columns) -> Term:
+def _conditional(node: Node, branches: list[tuple[Node, Node]], default: Node | None, columns: Columns) -> Term:
     conditions = [condition(when, columns) for when, _ in branches]
     values = [term(value, columns) for _, value in branches]
     otherwise = term(default, columns) if default is not None else Term("lit", "void")

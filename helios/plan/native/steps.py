@@ -1,4 +1,4 @@
-"""The program of a pipeline's steps, if the columnar engine supports them."""
+"""Compiles the steps of a pipeline to a program of the columnar engine, if the engine supports all of them."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ def program_of(stream: Stream, schema: Schema) -> Program:
     for name, kind in compiler.columns:
         if not FLAT.fullmatch(kind):
             raise NotNative(f"column {name} is a {kind}")
-    used = _used(compiler.steps, compiler.first)
+    used = _used(compiler.steps, compiler.table_columns)
     return Program(used, tuple(compiler.steps), compiler.columns)
 
 
-def _used(steps: Iterable[Operation], first: Columns) -> Columns:
-    """The table's columns that the steps read up to the first projection; without a projection, all columns."""
-    wanted: set[str] = set()
+def _used(steps: Iterable[Operation], table_columns: Columns) -> Columns:
+    """The columns of the table that must be read: those that the steps use up to the first projection, or else all."""
+    used: set[str] = set()
     for step in steps:
         terms = [term for _, term in step.columns] if isinstance(step, Project) else [step.condition]
         for computed in terms:
-            wanted |= _names(computed)
+            used |= _names(computed)
         if isinstance(step, Project):
-            return tuple(column for column in first if column[0] in wanted)
-    return first
+            return tuple(column for column in table_columns if column[0] in used)
+    return table_columns
 
 
 def _names(value: Term) -> set[str]:
@@ -75,22 +75,30 @@ def _names(value: Term) -> set[str]:
 
 
 class _Compiler:
-    """Compiles the steps in order, with the columns at each of them."""
+    """Compiles the steps in order, and tracks the columns after each step.
+
+    Attributes:
+        table_columns: The columns of the table.
+        columns: The columns after the steps so far.
+        steps: The compiled steps.
+    """
 
     def __init__(self, columns: Columns) -> None:
         for name, _ in columns:
             refuse_pattern(name)
-        self.first = self.columns = columns
+        self.table_columns = self.columns = columns
         self.steps: list[Operation] = []
 
     @property
     def known(self) -> Mapping[str, tuple[str, str]]:
+        """The columns after the steps so far: name and type, by the name in lower case."""
         columns = {name.lower(): (name, kind) for name, kind in self.columns}
         if len(columns) < len(self.columns):
             raise NotNative("two columns have one name")
         return columns
 
     def parsed(self, text: str) -> Node:
+        """The syntax tree of an expression; refuses text that Spark may read differently."""
         if "\\" in text:
             raise NotNative(f"{text!r} has a backslash")  # two versions of the parser read its escapes differently
         try:
@@ -102,7 +110,7 @@ class _Compiler:
         self.steps.append(Filter(condition(self.parsed(text), self.known)))
 
     def where_of_source(self, text: str) -> None:
-        """The condition of a source, which may use columns of its table that the source does not select."""
+        """Adds the condition of a source; refuses columns of the table that the source does not select."""
         from sqlglot import exp
 
         for node in self.parsed(text).find_all(exp.Column):
@@ -111,6 +119,7 @@ class _Compiler:
         self.where(text)
 
     def keep(self, names: Iterable[str]) -> None:
+        """Adds a projection to some of the columns."""
         known = self.known
         missing = [name for name in names if name.lower() not in known]
         if missing:
@@ -196,9 +205,9 @@ def _expect(compiler: _Compiler, step: Expect) -> None:
         raise NotNative(f"{step.text()} quarantines rows as JSON, which only Spark writes")
     # A row for which the condition is null fails, as a filter drops it.
     conditions = [condition(compiler.parsed(text), compiler.known) for _, text in step.conditions]
-    all_of_them = reduce(lambda a, b: Term("and", "boolean", (a, b)), conditions)
+    all_conditions = reduce(lambda a, b: Term("and", "boolean", (a, b)), conditions)
     refusal = f"a row does not meet {step.text()}, and Spark says which" if step.on_fail == "fail" else ""
-    compiler.steps.append(Expectation(all_of_them, refusal))
+    compiler.steps.append(Expectation(all_conditions, refusal))
 
 
 STEPS: Mapping[type[Step], Callable[[_Compiler, Any], None]] = {

@@ -1,4 +1,4 @@
-"""The upserts that the columnar engine supports."""
+"""Checks whether the columnar engine supports an upsert."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 VECTORS_SINCE = 3
 """The first format version that has deletion vectors."""
 COMPARED = ("int", "bigint", "string", "date", "timestamp", "timestamp_ntz", "decimal")
-"""Types whose values Spark and Polars compare alike."""
+"""The types whose values Spark and Polars order in the same way."""
 
 
 def check_upsert(write: WritePlan, mode: Upsert, kinds: Mapping[str, str]) -> None:
@@ -30,14 +30,14 @@ def check_upsert(write: WritePlan, mode: Upsert, kinds: Mapping[str, str]) -> No
 
 
 def check_mode(mode: Upsert) -> None:
-    """Raises `NotNative` for an upsert that is more than the newest row of each key."""
-    for what, declared in (
+    """Raises `NotNative` for an upsert that does more than keep the newest row of each declared key."""
+    for feature, declared in (
         ("keeps versions", mode.history),
         ("deletes", mode.delete_when),
         ("takes the key of the records", not mode.keys),
     ):
         if declared:
-            raise NotNative(f"the upsert {what}")
+            raise NotNative(f"the upsert {feature}")
 
 
 def check_kinds(keys: Iterable[str], order: str | None, kinds: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Streaming aggregates: appended after a watermark, or upserted by their group columns."""
+"""Checks aggregates of a stream: they are appended after a watermark, or upserted by their group columns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from helios.errors import DeclarationError, HeliosError, InputError
 from helios.model.flow import Flow, Sink, flows
 from helios.model.step import Step
-from helios.plan.typing.expression import outputs, parse
+from helios.plan.typing.expression import output_columns, parse
 from helios.plan.typing.schema import Column
 from helios.plan.typing.scope import Node, Scope
 from helios.steps.aggregate import Aggregate
@@ -46,7 +46,7 @@ def stateful_steps(flow: Flow) -> list[Step]:
 def upserts_groups(flow: Flow, sink: Sink) -> bool:
     """True if a sink upserts the flow's only streaming aggregate by exactly its group columns.
 
-    Then each batch emits the changed groups with their new values, and no group has to be complete.
+    Each batch then emits the changed groups with their new values, so that no group has to be complete.
     """
     table = sink.iceberg
     if table is None or table.mode.upsert is None or not is_streaming(flow):
@@ -54,13 +54,13 @@ def upserts_groups(flow: Flow, sink: Sink) -> bool:
     aggregates = [step for step in streaming_steps(flow) if group_columns(step) is not None]
     if len(aggregates) != 1 or aggregates[0] not in flow.steps:
         return False
-    return {name.lower() for name in _groups(flow.steps)} == {key.lower() for key in table.mode.keys}
+    return {name.lower() for name in _final_group_names(flow.steps)} == {key.lower() for key in table.mode.keys}
 
 
-def _groups(steps: Sequence[Step]) -> tuple[str, ...]:
-    """The names of the aggregate's group columns after the last step.
+def _final_group_names(steps: Sequence[Step]) -> tuple[str, ...]:
+    """The names that the aggregate's group columns have after the last step.
 
-    Empty without an aggregate, or if a later step keeps state or gives several rows for a group.
+    Empty if there is no aggregate, or if a later step keeps state or yields several rows for a group.
     """
     names: tuple[str, ...] | None = None
     for step in steps:
@@ -99,7 +99,7 @@ def _output_columns(text: str) -> tuple[Column, ...]:
     if _WORD.fullmatch(text.strip()):
         return (Column(text.strip(), "unknown"),)
     try:
-        return outputs(parse(text, text, None), text, Scope(None)) or ()
+        return output_columns(parse(text, text, None), text, Scope(None)) or ()
     except InputError:
         return ()
 
@@ -122,9 +122,9 @@ def alias_of(text: str) -> str | None:
 
 
 def _query_groups(query: str) -> tuple[str, ...] | None:
-    """The group columns of a query whose outer SELECT groups. A group that the query does not select keeps its text."""
+    """The group columns of a query whose outer SELECT groups. A group that is not selected is named by its text."""
     if "group" not in query.lower():
-        return None  # saves the import of the parser
+        return None  # without importing the parser
     from sqlglot import exp
     from sqlglot.dialects.spark import Spark
     from sqlglot.errors import SqlglotError
@@ -132,7 +132,7 @@ def _query_groups(query: str) -> tuple[str, ...] | None:
     try:
         (node,) = Spark().parse(query)
     except (SqlglotError, RecursionError, ValueError):
-        return None  # infer or Spark reports the problem
+        return None  # `infer` or Spark reports the problem
     if not isinstance(node, exp.Select) or node.args.get("group") is None:
         return None
     return tuple(_output_name(group, node.expressions) for group in node.args["group"].expressions)
@@ -149,13 +149,13 @@ def _output_name(group: Node, items: Sequence[Node]) -> str:
 
 
 def _renaming(text: str) -> list[tuple[str, str]]:
-    """The old and the new name if an expression only renames a column; otherwise empty."""
+    """The old and the new name as a pair, if an expression only renames a column; otherwise empty."""
     match = re.fullmatch(r"\s*(\w+)\s+(?:as\s+)?(\w+)\s*", text, re.IGNORECASE)
     return [(match[1], match[2])] if match else []
 
 
 def _sessions(flow: Flow, sink: Sink) -> list[HeliosError]:
-    """Problems of sessions over a followed source: Spark needs a group for them, and they cannot be upserted."""
+    """The problems of sessions over a followed source: Spark requires a group for them, and they cannot be upserted."""
     steps = streaming_steps(flow) if is_streaming(flow) else []
     sessions = [step for step in steps if isinstance(step, Aggregate) and step.session]
     problems: list[HeliosError] = [
@@ -180,7 +180,7 @@ def _sessions(flow: Flow, sink: Sink) -> list[HeliosError]:
 
 
 def distinct_aggregates(flow: Flow) -> list[HeliosError]:
-    """A problem for each aggregate of distinct values over a followed source: Spark refuses it when a query starts."""
+    """A problem for each aggregate of distinct values over a followed source: Spark refuses to start such a query."""
     return [
         DeclarationError(
             f"{step.text()}: Spark cannot aggregate distinct values, as in {called.sql('spark')!r}, over a followed "
@@ -199,7 +199,7 @@ def _distinct_calls(step: Step) -> list[Node]:
     if isinstance(step, Aggregate):
         texts = [text for _, text in step.columns]
     if not any("distinct" in text.lower() for text in texts):
-        return []  # saves the import of the parser
+        return []  # without importing the parser
     from sqlglot import exp
     from sqlglot.dialects.spark import Spark
     from sqlglot.errors import SqlglotError
@@ -207,7 +207,7 @@ def _distinct_calls(step: Step) -> list[Node]:
     try:
         nodes = Spark().parse(texts[0]) if isinstance(step, Sql) else [parse(text, text, None) for text in texts]
     except (InputError, SqlglotError, RecursionError, ValueError):
-        return []  # infer or Spark reports the problem
+        return []  # `infer` or Spark reports the problem
     calls = [distinct.parent for node in nodes if node is not None for distinct in node.find_all(exp.Distinct)]
     return [call for call in calls if isinstance(call, exp.AggFunc) and not call.find_ancestor(exp.Window)]
 
@@ -226,21 +226,21 @@ def endless_aggregates(flow: Flow, sink: Sink) -> list[HeliosError]:
     problems = _sessions(flow, sink)
     if upserts_groups(flow, sink):
         return problems
-    marked = False
+    has_watermark = False
     for step in streaming_steps(flow):
-        marked = marked or isinstance(step, Watermark)
+        has_watermark = has_watermark or isinstance(step, Watermark)
         names = group_columns(step)
         # Spark itself checks the groups of a query after a watermark.
-        bounded = marked and (isinstance(step, Sql) or (isinstance(step, Aggregate) and step.window is not None))
+        bounded = has_watermark and (isinstance(step, Sql) or (isinstance(step, Aggregate) and step.window is not None))
         if names is None or bounded:
             continue
         keys = ", ".join(f'"{name}"' for name in names)
-        what = "an aggregate over a followed source has no end, so it cannot be appended"
-        if marked:
-            what = "after a watermark an aggregate needs a time window to end"
+        reason = "an aggregate over a followed source has no end, so it cannot be appended"
+        if has_watermark:
+            reason = "after a watermark an aggregate needs a time window to end"
         problems.append(
             DeclarationError(
-                f"{step.text()}: {what}.",
+                f"{step.text()}: {reason}.",
                 where=step.origin,
                 fix='append after a watermark: watermark("ts", "10 minutes") before window("ts", ...).agg(...), '
                 + (f"or upsert by the group columns: .upsert({keys})." if keys else "or group by columns and upsert."),

@@ -1,4 +1,4 @@
-"""Problems of joins by event time: with a table as of a time, or of two streams within bounds."""
+"""Checks joins by event time: with a table as of a time (`as_of=`), and of two streams within bounds (`within=`)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from helios.steps.expect import Expect
 from helios.steps.join import Join
 from helios.steps.union import Union
 
-TIMES = ("timestamp", "timestamp_ntz")
-"""The types of event times."""
-BORDERS = (*TIMES, "date")
-"""The types of `valid_from` and `valid_to`."""
+EVENT_TIME_TYPES = ("timestamp", "timestamp_ntz")
+"""The types that a column of event time may have."""
+VALIDITY_TYPES = (*EVENT_TIME_TYPES, "date")
+"""The types that `valid_from` and `valid_to` may have."""
 
 
 class AsOfRead(Enum):
@@ -44,7 +44,7 @@ def timed_join_problems(step: Step, flow: Flow, left: Schema | None, right: Sche
         return []
     if step.as_of is not None:
         return [*_left_problems(step, step.as_of, left), *_right_problems(step, right)]
-    return _unmarked(step, flow) if step.within is not None else []
+    return _missing_watermark(step, flow) if step.within is not None else []
 
 
 def as_of_read(step: Join, right: Schema | None) -> AsOfRead:
@@ -61,16 +61,16 @@ def has_validity(step: Join, names: Iterable[str]) -> bool:
         DeclarationError: The right side has only one of the two.
     """
     known = {name.lower() for name in names}
-    borders = [name for name in (VALID_FROM, VALID_TO) if name in known]
-    if len(borders) == 1:
-        (other,) = {VALID_FROM, VALID_TO} - set(borders)
+    bounds = [name for name in (VALID_FROM, VALID_TO) if name in known]
+    if len(bounds) == 1:
+        (other,) = {VALID_FROM, VALID_TO} - set(bounds)
         raise DeclarationError(
-            f"{short(step)}: the right side has {borders[0]!r} and no {other!r}.",
+            f"{short_text(step)}: the right side has {bounds[0]!r} and no {other!r}.",
             where=step.origin,
-            fix=f"give it both, or drop {borders[0]!r} to go by commit times. Each version ends where the next begins: "
+            fix=f"give it both, or drop {bounds[0]!r} to go by commit times. Each version ends where the next begins: "
             'with_columns(valid_to="lead(valid_from) OVER (PARTITION BY id ORDER BY valid_from)").',
         )
-    return len(borders) == 2
+    return len(bounds) == 2
 
 
 def time_problem(step: Join, column: Column, allowed: tuple[str, ...], side: str) -> DeclarationError | None:
@@ -78,35 +78,37 @@ def time_problem(step: Join, column: Column, allowed: tuple[str, ...], side: str
     if column.kind.name in (*allowed, "unknown"):
         return None
     return DeclarationError(
-        f"{short(step)}: {column.name!r} of the {side} side is {column.type}, not a timestamp.",
+        f"{short_text(step)}: {column.name!r} of the {side} side is {column.type}, not a timestamp.",
         where=step.origin,
         fix=f'convert it first: with_columns({{"{column.name}": "to_timestamp(...)"}}).',
     )
 
 
-def short(step: Join) -> str:
-    """A join as of a time, as messages name it."""
+def short_text(step: Join) -> str:
+    """A join as of a time, without its right side, as messages name it."""
     return f"join(on={', '.join(step.on)}, as_of={step.as_of})"
 
 
 def _left_problems(step: Join, name: str, left: Schema | None) -> Iterator[HeliosError]:
+    """Yields the problem of the time column on the left side of a join as of a time."""
     if left is None or "." in name or "`" in name:
         return  # the run checks the column of an unknown schema, or the field of a struct
     column = left.get(name)
     if column is None:
         if left.exact:
-            what = f"{short(step)}: the left side has no column {name!r}. {near_miss(name, left.names)}"
-            yield NotFound(what, where=step.origin)
+            message = f"{short_text(step)}: the left side has no column {name!r}. {near_miss(name, left.names)}"
+            yield NotFound(message, where=step.origin)
         return
-    problem = time_problem(step, column, TIMES, "left")
+    problem = time_problem(step, column, EVENT_TIME_TYPES, "left")
     if problem is not None:
         yield problem
 
 
 def _right_problems(step: Join, right: Schema | None) -> Iterator[HeliosError]:
+    """Yields the problems of the right side of a join as of a time."""
     if is_streaming(step.other):
         yield DeclarationError(
-            f"{short(step)}: {step.other.source.label()} is followed, and as_of= joins a table as it was.",
+            f"{short_text(step)}: {step.other.source.label()} is followed, and as_of= joins a table as it was.",
             where=step.origin,
             fix="leave .incremental() out of the right side: each batch reads it again; two streams are joined with "
             "within=.",
@@ -124,14 +126,14 @@ def _right_problems(step: Join, right: Schema | None) -> Iterator[HeliosError]:
         return
     for name in (VALID_FROM, VALID_TO):
         column = right.get(name)
-        fault = time_problem(step, column, BORDERS, "right") if column is not None else None
+        fault = time_problem(step, column, VALIDITY_TYPES, "right") if column is not None else None
         if fault is not None:
             yield fault
             return
 
 
 def commit_time_problems(step: Join) -> list[HeliosError]:
-    """The problems of a right side that must be read at earlier commits."""
+    """The problems of a right side that is read by commit times, but cannot be read at earlier commits."""
     source = step.other.source
     refused = next((inner for inner in step.other.steps if isinstance(inner, (Join, Union, Expect))), None)
     if source.no_past is not None:
@@ -144,7 +146,7 @@ def commit_time_problems(step: Join) -> list[HeliosError]:
         return []
     return [
         DeclarationError(
-            f"{short(step)}: the right side has no valid_from and valid_to, so it is read by its commit times, "
+            f"{short_text(step)}: the right side has no valid_from and valid_to, so it is read by its commit times, "
             f"and {why}.",
             where=step.origin,
             fix=fix,
@@ -155,7 +157,7 @@ def commit_time_problems(step: Join) -> list[HeliosError]:
 def stateful_as_of(step: Join) -> DeclarationError:
     """The problem of a join by commit times in a stateful stream."""
     return DeclarationError(
-        f"{short(step)}: Spark plans this stateful stream once, so that a batch cannot choose the commits that it "
+        f"{short_text(step)}: Spark plans this stateful stream once, so that a batch cannot choose the commits that it "
         "joins.",
         where=step.origin,
         fix="join a table with valid_from and valid_to, as .upsert(..., history=True) writes it; or write the rows to "
@@ -163,8 +165,8 @@ def stateful_as_of(step: Join) -> DeclarationError:
     )
 
 
-def _unmarked(step: Join, flow: Flow) -> list[HeliosError]:
-    """The problem of `within` if one of the two sides has no watermark."""
+def _missing_watermark(step: Join, flow: Flow) -> list[HeliosError]:
+    """The problem of `within=` if one of the two sides has no watermark."""
     before = takewhile(lambda other: other is not step, flow.steps)
     lacking = [side for side, steps in (("left", before), ("right", step.other.steps)) if not has_watermark(steps)]
     if not lacking:

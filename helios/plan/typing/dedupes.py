@@ -1,4 +1,4 @@
-"""Problems of deduplication over followed sources: keys without a time limit, and state before or after it."""
+"""Checks deduplication over followed sources: keys need a time limit, and stateful steps cannot be chained freely."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from helios.steps.union import Union
 from helios.steps.watermark import Watermark
 
 
-def endless(step: Dedupe) -> DeclarationError:
-    """The problem of a `dedupe` that would remember every key for ever."""
+def unbounded_dedupe(step: Dedupe) -> DeclarationError:
+    """The problem of a `dedupe` whose state would grow for ever, as it remembers every key."""
     keys = ", ".join(f'"{key}"' for key in step.keys)
     return DeclarationError(
         f"{step.text()} on a followed source would remember every key for ever.",
@@ -31,14 +31,16 @@ def endless(step: Dedupe) -> DeclarationError:
 
 def dedupe_problems(flow: Flow) -> list[HeliosError]:
     """The problems of the deduplications in a pipeline that follows sources."""
-    _, chained = _chained(flow)
-    return [*_endless(flow), *chained]
+    _, chain_problems = _chained_state(flow)
+    return [*_unbounded_dedupes(flow), *chain_problems]
 
 
-def _endless(flow: Flow) -> Iterator[HeliosError]:
-    """A problem for each `dedupe` without `within` whose keys certainly lack the column of a watermark."""
+def _unbounded_dedupes(flow: Flow) -> Iterator[HeliosError]:
+    """Yields a problem for each `dedupe` without `within` whose keys certainly lack the column of a watermark."""
     for inner in filter(is_streaming, flows(flow)):
-        times: set[str] | None = set()  # the watermarks' columns; None after a step that may add or rename one
+        times: set[str] | None = (
+            set()
+        )  # the columns of watermarks; None after a step that may add or rename such a column
         for step in inner.steps:
             if isinstance(step, (Call, Sql, Join, Union)):
                 times = None
@@ -50,22 +52,22 @@ def _endless(flow: Flow) -> Iterator[HeliosError]:
             elif times is not None and isinstance(step, Dedupe) and step.within is None:
                 lacks_time = times.isdisjoint(key.lower() for key in step.keys)
                 if lacks_time:
-                    yield endless(step)
+                    yield unbounded_dedupe(step)
 
 
-def _chained(flow: Flow) -> tuple[Step | None, list[HeliosError]]:
-    """The last `dedupe(within=)` or aggregate of a flow, and the problems of state before and after it."""
+def _chained_state(flow: Flow) -> tuple[Step | None, list[HeliosError]]:
+    """The last `dedupe(within=)` or aggregate of a flow, and a problem for each two steps that cannot be chained."""
     last: Step | None = None
     problems: list[HeliosError] = []
     for step in flow.steps if is_streaming(flow) else ():
         others_last: Step | None = None
         if isinstance(step, (Join, Union)):
-            others_last, faults = _chained(step.other)
-            problems += faults
+            others_last, other_problems = _chained_state(step.other)
+            problems += other_problems
         expires = isinstance(step, Dedupe) and step.within is not None
         groups = group_columns(step) is not None
         joins = isinstance(step, Join) and is_streaming(step.other)
-        earlier = next((step for step in (last, others_last) if isinstance(step, Dedupe)), None)
+        earlier = next((before for before in (last, others_last) if isinstance(before, Dedupe)), None)
         if earlier is not None and (groups or joins or isinstance(step, Dedupe)):
             problems.append(_no_watermark_between(earlier, step))
         elif expires and isinstance(last, (Aggregate, Sql)):

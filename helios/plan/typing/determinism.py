@@ -1,7 +1,7 @@
 """Finds SQL that is not deterministic: functions that depend on chance, on the clock, or on the distribution of rows.
 
-Calls are found among the tokens of a text, not in its syntax tree: strings, comments and quoted names are not calls,
-and sqlglot's parser need not understand the text.
+The functions are found among the tokens of a text, not in a syntax tree, so that the text need not be parsable.
+Strings, comments and quoted names are no calls.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 SPREAD = "the spread of rows over tasks"
+"""The cause of functions whose values depend on the distribution of rows over tasks."""
 NONDETERMINISTIC: Mapping[str, str] = {
     **dict.fromkeys(("rand", "randn", "random", "randstr", "uniform", "uuid", "shuffle"), "chance"),
     **dict.fromkeys(("monotonically_increasing_id", "spark_partition_id"), SPREAD),
@@ -20,23 +21,23 @@ NONDETERMINISTIC: Mapping[str, str] = {
     ),
     **dict.fromkeys(("reflect", "java_method", "try_reflect"), "what a Java method does"),
 }
-"""Spark's functions that give another value in each run, each with the cause. A seed does not help: the value also
-depends on the tasks that process the rows."""
+"""Spark's functions that may return another value in each run, each with the cause. A seed does not help: the value
+also depends on the tasks that process the rows."""
 
 BARE = frozenset({"current_date", "current_time", "current_timestamp", "localtimestamp"})
-"""Nondeterministic functions that can be called without brackets."""
+"""The nondeterministic functions that can be called without brackets."""
 
 WITHOUT_ARGUMENTS = frozenset({"unix_timestamp"})
-"""Functions that are nondeterministic only without arguments."""
+"""The functions that are nondeterministic only if they are called without arguments."""
 
 MOMENTS = frozenset({"now", "today", "tomorrow", "yesterday"})
-"""Texts that Spark replaces with the time of the clock when it converts them to a date or a timestamp."""
+"""The texts that Spark converts to a date or a timestamp by the clock."""
 
 _TIMES = frozenset({"date", "timestamp", "timestamp_ntz", "timestamp_ltz"})
 _CONVERTERS = frozenset({"to_date", "to_timestamp", "try_to_date", "try_to_timestamp", *_TIMES})
 _SAMPLE = "tablesample"
 _SUSPECT = re.compile(rf"\b({'|'.join(sorted({*NONDETERMINISTIC, *MOMENTS, _SAMPLE}))})\b", re.IGNORECASE)
-"""A text without any of these words is deterministic, so the tokenizer need not be imported (0.3 s)."""
+"""A text without any of these words is deterministic. The search saves the import of the tokenizer (0.3 s)."""
 
 
 def nondeterministic_function(text: str) -> str | None:
@@ -64,7 +65,7 @@ def nondeterministic_function(text: str) -> str | None:
     from sqlglot.errors import SqlglotError
 
     try:
-        # Without the bracket, a first word such as SHOW would make the tokenizer read the text as one command.
+        # The added bracket keeps the tokenizer from reading a text that begins with a word such as SHOW as one command.
         tokens = Spark().tokenize(f"({text}")
     except SqlglotError:
         return f"{suspect[1].lower()}()"  # it may be a call
@@ -73,7 +74,7 @@ def nondeterministic_function(text: str) -> str | None:
 
 
 def spread_function(texts: Iterable[str]) -> str | None:
-    """The first part that is nondeterministic because of the spread of rows over tasks; None if there is none.
+    """The first part whose value depends on the distribution of rows over tasks; None if there is none.
 
     Examples:
         >>> spread_function(["rand()", "spark_partition_id() + 1"])

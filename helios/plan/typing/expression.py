@@ -1,6 +1,6 @@
-"""Spark SQL expressions: parses them, resolves their columns, and infers the result's name and type, without a JVM.
+"""Parses Spark SQL expressions, resolves their columns, and infers the name and the type of the result, without a JVM.
 
-Only certain problems are reported: a false problem would block a pipeline that works.
+A problem is reported only if it is certain: a false problem would block a pipeline that works.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BARE_CALLS = frozenset(
         "grouping__id",
     ]
 )
-# Metadata columns of Iceberg's scans and of reads of changes, which are in no schema.
+# Metadata columns of Iceberg's scans and of reads of changes. No schema has them.
 _METADATA = frozenset(
     [
         "_file",
@@ -104,11 +104,11 @@ _GENERATING_CALLS = frozenset(
 
 
 class UnparsedExpression(InputError):
-    """Text that sqlglot cannot parse. It does not stop a run: Spark's own parser decides then."""
+    """Text that sqlglot cannot parse. It does not stop a run, because Spark's own parser may accept it."""
 
 
 def label(step: str, detail: str) -> str:
-    """An expression in a message: `where(amout > 0)`.
+    """The name of an expression in messages: the call and its text, such as `where(amount > 0)`.
 
     Examples:
         >>> label("where", "a  =\\n 1")
@@ -133,14 +133,14 @@ def parse(text: str, named: str, where: Origin | None) -> Node:
         (node,) = Spark().parse_into(getattr(exp, "Expr", exp.Expression), text)
     except (SqlglotError, RecursionError, ValueError) as error:
         raise unparsed(error, named, where) from None
-    # sqlglot parses `a:b` and the like as an alias that is not a name.
+    # sqlglot parses texts such as `a:b` as an alias that is not a name.
     if node is None or (isinstance(node, exp.Alias) and not isinstance(node.args.get("alias"), exp.Identifier)):
         raise UnparsedExpression(f"{named}: this is not an expression.", where=where)
     return node
 
 
 def unparsed(error: Exception, named: str, where: Origin | None) -> UnparsedExpression:
-    """The problem for an error of sqlglot, with its position in the text."""
+    """The problem for an error of sqlglot, with the position of the error in the text."""
     details = getattr(error, "errors", None) or [{}]
     line, column, near = (details[0].get(k) for k in ("line", "col", "highlight"))
     # An error of the tokenizer has the position in its text, and is the cause of the raised error.
@@ -159,7 +159,7 @@ def unparsed(error: Exception, named: str, where: Origin | None) -> UnparsedExpr
 
 
 def plain_column(text: str, schema: Schema | None) -> Column | None:
-    """The column whose name is the text; None for other expressions. Saves the import of the parser (0.3 s)."""
+    """The column whose name is the text; None for other expressions. This saves the import of the parser (0.3 s)."""
     word = text.strip()
     lowered = word.lower()
     if not _WORD.fullmatch(word) or lowered in _CONSTANTS:
@@ -168,19 +168,20 @@ def plain_column(text: str, schema: Schema | None) -> Column | None:
     return replace(column, name=word) if column else None
 
 
-def missing(node: Node, scope: Scope, named: str, where: Origin | None) -> list[NotFound]:
+def missing_columns(node: Node, scope: Scope, named: str, where: Origin | None) -> list[NotFound]:
     """A problem for every column in an expression that certainly does not exist."""
     if scope.schema is None or not scope.schema.exact:
         return []
     problems: dict[str, NotFound] = {}
     for column in _columns(node):
-        problem = _problem(column, scope, scope.schema)
+        problem = _column_problem(column, scope, scope.schema)
         if problem and problem not in problems:
             problems[problem] = NotFound(f"{named}: {problem}", where=where)
     return list(problems.values())
 
 
 def _columns(node: Node) -> Iterator[Node]:
+    """Yields the columns in an expression, without those in subqueries."""
     from sqlglot import exp
 
     # The names in a subquery refer to other columns.
@@ -189,7 +190,8 @@ def _columns(node: Node) -> Iterator[Node]:
             yield column
 
 
-def _problem(column: Node, scope: Scope, schema: Schema) -> str | None:
+def _column_problem(column: Node, scope: Scope, schema: Schema) -> str | None:
+    """The message if a column or one of its nested fields certainly does not exist; None otherwise."""
     parts = [part.name for part in column.parts]
     kind, rest = scope.root(parts)
     if kind is None and len(parts) == 2 and parts[0].lower() in scope.qualifiers and parts[1].lower() not in _METADATA:
@@ -214,6 +216,7 @@ def _problem(column: Node, scope: Scope, schema: Schema) -> str | None:
 
 
 def _may_be_no_column(column: Node) -> bool:
+    """True if a name may be a function call, a metadata column or a unit of time instead of a column."""
     name = column.name.lower()
     if name in _BARE_CALLS or name in _METADATA:
         return True
@@ -222,12 +225,13 @@ def _may_be_no_column(column: Node) -> bool:
     return name in _UNITS and isinstance(column.parent, exp.Func)
 
 
-def value(node: Node, name: str, scope: Scope) -> Column:
-    """The output column of an expression, under a name."""
+def output_column(node: Node, name: str, scope: Scope) -> Column:
+    """The column that an expression yields, under the given name."""
     return Column.of(name, safe_kind_of(node, scope), _nullable(node, scope))
 
 
 def _nullable(node: Node, scope: Scope) -> bool:
+    """True unless an expression is certainly never null."""
     while type(node).__name__ in ("Alias", "Paren"):
         node = node.this
     kind = type(node).__name__
@@ -237,15 +241,15 @@ def _nullable(node: Node, scope: Scope) -> bool:
     return kind not in ("Count", "Literal", "Boolean")
 
 
-def outputs(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
-    """The output columns of one expression of a SELECT; None if they are known only at run time."""
+def output_columns(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
+    """The columns that one expression of a SELECT yields; None if they are known only at run time."""
     rule = _OUTPUTS.get(type(node).__name__)
     if rule is not None:
         return rule(node, text, scope)
     if type(node).__name__ in _GENERATORS or str(node.this).lower() in _GENERATING_CALLS:
         return None
     # The name that Spark gives an expression without an alias is not certain.
-    return (replace(value(node, " ".join(text.split()), scope), exact=False),)
+    return (replace(output_column(node, " ".join(text.split()), scope), exact=False),)
 
 
 def _named_column(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
@@ -254,11 +258,11 @@ def _named_column(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | N
     kind, _ = scope.root([part.name for part in node.parts])
     # sqlglot parses `+ a` as the column a, and `user` may be a function: Spark gives both another name.
     exact = not text.lstrip().startswith("+") and (kind is not None or node.name.lower() not in _BARE_CALLS)
-    return (replace(value(node, node.name, scope), exact=exact),)
+    return (replace(output_column(node, node.name, scope), exact=exact),)
 
 
 def _fields(node: Node, scope: Scope) -> tuple[Column, ...] | None:
-    """`s.*`: the fields of a struct, or all columns of a qualifier."""
+    """The columns of `s.*`: the fields of a struct, or all columns of the table that `s` names."""
     parts = [part.name for part in node.parts[:-1]]
     if any(node.this.args.values()):
         return None
@@ -271,7 +275,7 @@ def _fields(node: Node, scope: Scope) -> tuple[Column, ...] | None:
 
 
 def _star(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
-    """`*`, also with EXCEPT; REPLACE, RENAME and qualified names are known only at run time."""
+    """The columns of `*`, also with EXCEPT; with REPLACE, RENAME or qualified names they are known only at run time."""
     clauses = {key: value for key, value in node.args.items() if value}
     excepted = clauses.pop("except_", [])
     if scope.schema is None or clauses or any(getattr(e, "table", "") for e in excepted):
@@ -281,11 +285,11 @@ def _star(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
 
 
 def _aliased(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
-    return (value(node.this, node.alias, scope),)
+    return (output_column(node.this, node.alias, scope),)
 
 
 def _aliases(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
-    """`explode(m) AS (k, v)`."""
+    """The columns of an expression with several aliases, such as `explode(m) AS (k, v)`."""
     kinds = [UNKNOWN] * len(node.expressions)
     exploded = safe_kind_of(node.this.this, scope) if type(node.this).__name__ == "Explode" else UNKNOWN
     if len(exploded.parts) == len(kinds):
@@ -300,15 +304,15 @@ def _field(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
     if type(node.expression).__name__ == "Star":
         return None
     if type(base).__name__ == "Column" and type(node.expression).__name__ == "Identifier":
-        return (value(node, node.expression.name, scope),)
-    return (replace(value(node, " ".join(text.split()), scope), exact=False),)
+        return (output_column(node, node.expression.name, scope),)
+    return (replace(output_column(node, " ".join(text.split()), scope), exact=False),)
 
 
 def _cast(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
-    """Spark names `CAST(id AS INT)` after the column, but not `try_cast(id AS INT)` and `int(id)`."""
+    """The column of a cast. Spark names `CAST(id AS INT)` after `id`, but not `try_cast(id AS INT)` or `int(id)`."""
     plain = type(node.this).__name__ == "Column" and len(node.this.parts) == 1 and not node.args.get("safe")
     name = node.this.name if plain else " ".join(text.split())
-    return (replace(value(node, name, scope), exact=plain),)
+    return (replace(output_column(node, name, scope), exact=plain),)
 
 
 _OUTPUTS = {
@@ -321,7 +325,7 @@ _OUTPUTS = {
 }
 
 
-def with_alias(scope: Scope, columns: tuple[Column, ...] | None) -> Scope:
-    """The scope for expressions further right in the same SELECT, which may use these columns."""
+def with_aliases(scope: Scope, columns: tuple[Column, ...] | None) -> Scope:
+    """The scope for the expressions further right in the same SELECT, which may use these columns as aliases."""
     added: Mapping[str, SparkType] = {c.name.lower(): c.kind for c in columns or () if c.exact}
     return replace(scope, aliases={**scope.aliases, **added})

@@ -1,4 +1,4 @@
-"""Expressions whose type does not depend on their arguments."""
+"""The types of expressions whose type does not depend on their arguments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CLASSES = {
 }
 
 FIXED = {name: kind for kind, names in _CLASSES.items() for name in names.split()}
-"""Types by the name of sqlglot's class."""
+"""The type of each of these expressions, by the name of its class in sqlglot."""
 
 FIXED_CALLS: dict[str, SparkType] = {
     **dict.fromkeys(("bigint", "crc32", "xxhash64", "monotonically_increasing_id"), BIGINT),
@@ -46,4 +46,4 @@ FIXED_CALLS: dict[str, SparkType] = {
     "tinyint": SparkType("tinyint"),
     "to_timestamp_ntz": SparkType("timestamp_ntz"),
 }
-"""Types of functions for which sqlglot has no class, by the function's name."""
+"""The types of functions for which sqlglot has no class, by the name of the function."""

@@ -1,4 +1,4 @@
-"""Spark's built-in functions (Spark 4.1), and calls of unknown functions."""
+"""The built-in functions of Spark 4.1, and problems of calls of unknown functions."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ string_agg struct substr substring timestampadd timestampdiff trim try_cast
 """
 
 GRAMMAR = frozenset(_GRAMMAR.split())
-"""Calls that are part of the grammar of Spark's parser."""
+"""The names of calls that are part of the grammar of Spark's parser, and that SHOW SYSTEM FUNCTIONS may not list."""
 
 
 class UnknownFunction(UnparsedExpression):
@@ -83,7 +83,7 @@ def unknown_functions(node: Node, named: str, where: Origin | None) -> list[Unkn
 
     Args:
         node: The expression.
-        named: How messages name it.
+        named: The name of the expression in messages.
         where: The line to blame.
     """
     from sqlglot import exp

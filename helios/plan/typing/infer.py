@@ -1,4 +1,4 @@
-"""Infers the schema after each declared step, and finds problems in the step, without a JVM."""
+"""Infers the columns after each declared step, and finds the problems of the step, without a JVM."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from helios.model.step import Step
 from helios.plan.typing.expression import (
     UnparsedExpression,
     label,
-    outputs,
+    output_column,
+    output_columns,
     parse,
     plain_column,
-    value,
-    with_alias,
+    with_aliases,
 )
-from helios.plan.typing.operands import faults
+from helios.plan.typing.operands import expression_problems
 from helios.plan.typing.rules import safe_kind_of
 from helios.plan.typing.schema import Column, Schema
 from helios.plan.typing.scope import Scope
@@ -32,7 +32,7 @@ def infer(step: Step, schema: Schema | None, other: Schema | None = None) -> Res
     """The schema after a step.
 
     Args:
-        step: The step. The file of its name in `helios.plan.typing.steps` has its rule.
+        step: The step. The file with its name in `helios.plan.typing.steps` infers its columns.
         schema: The columns before the step; None if they are known only at run time.
         other: The columns of the right side of a join or union.
 
@@ -45,19 +45,21 @@ def infer(step: Step, schema: Schema | None, other: Schema | None = None) -> Res
 
 def condition_problems(text: str, named: str, schema: Schema | None, where: Origin | None) -> list[HeliosError]:
     """The problems of a condition: missing columns, or a value that is certainly not a boolean."""
-    kind, problems = typed(text, named, schema, where)
+    kind, problems = expression_type(text, named, schema, where)
     if not problems and kind.name not in ("boolean", "unknown", "void"):
-        what = f"{named}: this is {kind}, not a condition."
-        problems.append(DeclarationError(what, where=where, fix='write a condition, such as "amount > 0".'))
+        message = f"{named}: this is {kind}, not a condition."
+        problems.append(DeclarationError(message, where=where, fix='write a condition, such as "amount > 0".'))
     return problems
 
 
-def typed(text: str, named: str, schema: Schema | None, where: Origin | None) -> tuple[SparkType, list[HeliosError]]:
+def expression_type(
+    text: str, named: str, schema: Schema | None, where: Origin | None
+) -> tuple[SparkType, list[HeliosError]]:
     """The type of an expression, `unknown` if it is known only at run time, and its problems.
 
     Args:
         text: The expression.
-        named: How messages name the expression.
+        named: The name of the expression in messages.
         schema: The columns that the expression may use.
         where: The line to blame.
     """
@@ -69,79 +71,84 @@ def typed(text: str, named: str, schema: Schema | None, where: Origin | None) ->
     except UnparsedExpression as problem:
         return UNKNOWN, [problem]
     scope = Scope(schema)
-    return safe_kind_of(node, scope), faults(node, scope, named, where)
+    return safe_kind_of(node, scope), expression_problems(node, scope, named, where)
 
 
 def project(
     step: Step, expressions: Sequence[tuple[str | None, str]], scope: Scope
 ) -> tuple[tuple[Column, ...] | None, list[HeliosError]]:
-    """The columns of expressions from left to right, None if one is known only at run time, and the problems.
+    """The columns that a step's expressions yield, from left to right, and the problems of the expressions.
+
+    The columns are None if one of them is known only at run time.
 
     Args:
         step: The step with the expressions.
-        expressions: The name of the column, None for an expression that names itself, and the expression.
+        expressions: For each expression: the name of its column, or None if the expression itself has the name; and the
+            expression.
         scope: The names that the expressions may use.
     """
     problems: list[HeliosError] = []
     columns: tuple[Column, ...] | None = ()
     for name, text in expressions:
-        output, faults = _output(step, name, text, scope)
-        problems += faults
+        output, output_problems = _output(step, name, text, scope)
+        problems += output_problems
         columns = (*columns, *output) if columns is not None and output is not None else None
-        scope = with_alias(scope, output)
+        scope = with_aliases(scope, output)
     return columns, problems
 
 
 def _output(
     step: Step, name: str | None, text: str, scope: Scope
 ) -> tuple[tuple[Column, ...] | None, list[HeliosError]]:
+    """The columns that one expression yields, None if they are known only at run time, and its problems."""
     plain = plain_column(text, scope.schema)
     if plain is not None:
         return (replace(plain, name=name or plain.name),), []
     if text.strip() == "*" and name is None:
         return scope.schema.columns if scope.schema is not None else None, []
-    named = label(verb(step), f"{name}={text}" if name else text)
+    named = label(call_name(step), f"{name}={text}" if name else text)
     try:
         node = parse(text, named, step.origin)
     except UnparsedExpression as problem:
         return (Column.of(name, UNKNOWN),) if name else None, [problem]
-    problems = faults(node, scope, named, step.origin)
-    return (value(node, name, scope),) if name else outputs(node, text, scope), problems
+    problems = expression_problems(node, scope, named, step.origin)
+    return (output_column(node, name, scope),) if name else output_columns(node, text, scope), problems
 
 
-def verb(step: Step) -> str:
-    """The call at the start of a step's text."""
+def call_name(step: Step) -> str:
+    """The name of the call at the start of a step's text, such as `window`."""
     return step.text().partition("(")[0]
 
 
 def schema_of(columns: tuple[Column, ...] | None) -> Schema | None:
+    """A schema of the columns; None if they are known only at run time."""
     return Schema(columns) if columns is not None else None
 
 
-def absent(step: Step, name: str, schema: Schema | None, side: str = "") -> list[HeliosError]:
-    """A problem if a name, taken literally, is certainly not in the schema."""
+def absent_column(step: Step, name: str, schema: Schema | None, side: str = "") -> list[HeliosError]:
+    """The problem if the schema certainly has no column of this name; the name is not parsed."""
     if schema is None or not schema.exact or schema.get(name):
         return []
     where = f"{side} has no column" if side else "no column"
-    text = label(verb(step), name)
+    text = label(call_name(step), name)
     return [NotFound(f"{text}: {where} {name!r}. {near_miss(name, schema.names)}", where=step.origin)]
 
 
 def event_time(
     step: Step, name: str, schema: Schema | None, allowed: tuple[str, ...]
 ) -> tuple[Column, list[HeliosError]]:
-    """The column of event time, and its problems. `name` may also be the path of a struct's field."""
+    """The column of event time, and its problems. `name` is a column, or the path of a field in a struct."""
     column = schema.get(name) if schema is not None else None
     if column is None and schema is not None and ("." in name or "`" in name):
         output, problems = _output(step, name, name, Scope(schema))
         column = output[0] if output else None
     else:
-        problems = absent(step, name, schema)
+        problems = absent_column(step, name, schema)
     column = column or Column.of(name, UNKNOWN)
     if not problems and column.kind.name not in (*allowed, "unknown"):
         problems.append(
             DeclarationError(
-                f"{label(verb(step), name)}: {name!r} is {column.type}, not a timestamp.",
+                f"{label(call_name(step), name)}: {name!r} is {column.type}, not a timestamp.",
                 where=step.origin,
                 fix=f'convert it first: with_columns({{"{name}": "to_timestamp(...)"}}).',
             )

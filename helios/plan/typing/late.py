@@ -1,4 +1,4 @@
-"""Late rows that go to the quarantine: the step that drops late rows, and the steps that may come before it."""
+"""Finds the step of a stream that drops late rows, so that these rows can go to the quarantine."""
 
 from __future__ import annotations
 
@@ -63,26 +63,27 @@ def late_problems(flow: Flow) -> list[HeliosError]:
 
 
 def _obstacles(flow: Flow) -> Iterator[str]:
-    others = list(flows(flow))[1:]
+    """Yields why the late rows of a stream cannot be found; nothing if they can."""
+    other_flows = list(flows(flow))[1:]
     watermarks = [step for inner in flows(flow) for step in inner.steps if isinstance(step, Watermark)]
-    by_time = next((index for index, step in enumerate(flow.steps) if _by_time(step)), None)
+    dropping_index = next((index for index, step in enumerate(flow.steps) if _drops_late_rows(step)), None)
     stateful = [step for step in stateful_steps(flow) if not isinstance(step, Watermark)]
-    if any(is_streaming(inner) for inner in others):
+    if any(is_streaming(inner) for inner in other_flows):
         yield "the stream follows several sources"
     elif len(watermarks) != 1:
         yield "the stream has several watermarks"
-    elif by_time is None:
+    elif dropping_index is None:
         yield "no window and no dedupe after it keeps state by event time"
     elif len(stateful) != 1:
         yield "several steps keep state"
-    elif watermarks[0] not in flow.steps[:by_time]:
-        yield f"it comes after {flow.steps[by_time].text()}"
+    elif watermarks[0] not in flow.steps[:dropping_index]:
+        yield f"it comes after {flow.steps[dropping_index].text()}"
     else:
-        wrong = next((step for step in flow.steps[:by_time] if not step.traits.row_by_row), None)
-        if wrong is not None:
-            yield f"{wrong.text()} comes before {flow.steps[by_time].text()}"
+        dependent = next((step for step in flow.steps[:dropping_index] if not step.traits.row_by_row), None)
+        if dependent is not None:
+            yield f"{dependent.text()} comes before {flow.steps[dropping_index].text()}"
 
 
-def _by_time(step: Step) -> bool:
-    """True if a step drops rows by their event time."""
+def _drops_late_rows(step: Step) -> bool:
+    """True if a step drops rows that are late by their event time."""
     return isinstance(step, Dedupe) or (isinstance(step, Aggregate) and step.window is not None)

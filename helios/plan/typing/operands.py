@@ -1,4 +1,4 @@
-"""Operands whose types Spark certainly refuses, such as `amount + ts`. Only certain problems are reported."""
+"""Finds operands whose types Spark certainly refuses, such as in `amount + ts`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from helios.errors import DeclarationError, HeliosError, Origin
-from helios.plan.typing.expression import missing
+from helios.plan.typing.expression import missing_columns
 from helios.plan.typing.functions import unknown_functions
 from helios.plan.typing.results import DATETIMES
 from helios.plan.typing.rules import safe_kind_of
@@ -19,10 +19,10 @@ _CLASSES = {
     **dict.fromkeys(DATETIMES, _TIME),
     **{name: name for name in ("boolean", "binary", "array", "map", "struct")},
 }
-"""The class of each type: Spark converts types of one class into each other. Text and intervals have none, as Spark
-converts them to many other types."""
+"""The class of each type: Spark converts types of the same class into each other. Strings and intervals have no class,
+because Spark converts them to many other types."""
 _DAYS = ("tinyint", "smallint", "int")
-"""Types of numbers that can be added to a date, as days."""
+"""The integer types that can be added to a date, as a number of days."""
 _SIGNS = {
     "Add": "+",
     "Sub": "-",
@@ -46,16 +46,16 @@ _SIGNS = {
 TIME_FIX = 'add an interval, as in "ts + INTERVAL 1 HOUR"; convert it to a number, as in "unix_timestamp(ts)".'
 
 
-def faults(node: Node, scope: Scope, named: str, where: Origin | None) -> list[HeliosError]:
-    """The problems of a parsed expression: missing columns, unknown functions, operands that do not fit.
+def expression_problems(node: Node, scope: Scope, named: str, where: Origin | None) -> list[HeliosError]:
+    """The problems of a parsed expression: missing columns, unknown functions, operands that Spark refuses.
 
     Args:
         node: The expression.
         scope: The names that the expression may use.
-        named: How messages name the expression.
+        named: The name of the expression in messages.
         where: The line to blame.
     """
-    absent: list[HeliosError] = [*missing(node, scope, named, where), *_bare_dates(node, named, where)]
+    absent: list[HeliosError] = [*missing_columns(node, scope, named, where), *_bare_dates(node, named, where)]
     return [*(absent or _mismatches(node, scope, named, where)), *unknown_functions(node, named, where)]
 
 
@@ -70,13 +70,14 @@ def _bare_dates(node: Node, named: str, where: Origin | None) -> list[HeliosErro
             continue
         year, month, day = match.groups()
         number = int(year) - int(month) - int(day)
-        what = f"{named}: {year}-{month}-{day} is the number {number} in SQL, and no date."
+        message = f"{named}: {year}-{month}-{day} is the number {number} in SQL, and no date."
         fix = f"write DATE '{year}-{month:>02}-{day:>02}'."
-        problems.setdefault(what, DeclarationError(what, where=where, fix=fix))
+        problems.setdefault(message, DeclarationError(message, where=where, fix=fix))
     return list(problems.values())
 
 
 def _mismatches(node: Node, scope: Scope, named: str, where: Origin | None) -> list[HeliosError]:
+    """A problem for each operation whose operands Spark refuses."""
     from sqlglot import exp
 
     problems: dict[str, HeliosError] = {}
@@ -90,14 +91,14 @@ def _mismatches(node: Node, scope: Scope, named: str, where: Origin | None) -> l
         sign = _SIGNS[type(operation).__name__]
         types = f" {sign} ".join(map(str, kinds)) if len(kinds) > 1 else f"{sign} {kinds[0]}"
         time = any(kind.name in DATETIMES for kind in kinds)
-        what = f"{named}: Spark has no {types}, as in {operation.sql('spark')!r}."
+        message = f"{named}: Spark has no {types}, as in {operation.sql('spark')!r}."
         fix = TIME_FIX if time else "convert one side, as in cast(name AS double)."
-        problems.setdefault(what, DeclarationError(what, where=where, fix=fix))
+        problems.setdefault(message, DeclarationError(message, where=where, fix=fix))
     return list(problems.values())
 
 
 def _arithmetic_refused(operator: str) -> Callable[[SparkType, SparkType], bool]:
-    """A test that is true if Spark refuses an arithmetic operator between two types."""
+    """Returns a function that is true if Spark refuses an arithmetic operator between two types."""
 
     def refused(left: SparkType, right: SparkType) -> bool:
         classes = _CLASSES[left.name], _CLASSES[right.name]
@@ -133,4 +134,5 @@ _REFUSES: Mapping[str, Callable[..., bool]] = {
     **dict.fromkeys(("And", "Or", "Not"), _logic_refused),
     "Neg": _minus_refused,
 }
-"""By the name of sqlglot's class: a test that is true if Spark refuses operands of these types, in ANSI mode or not."""
+"""For the name of each class in sqlglot: a function that is true if Spark refuses operands of these types, both with
+and without ANSI mode."""

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from helios.errors import DeclarationError, HeliosError, NotFound, Origin, near_miss
-from helios.plan.typing.expression import UnparsedExpression, label, outputs, unparsed, with_alias
-from helios.plan.typing.operands import faults
+from helios.plan.typing.expression import UnparsedExpression, label, output_columns, unparsed, with_aliases
+from helios.plan.typing.operands import expression_problems
 from helios.plan.typing.schema import Column, Schema
 from helios.plan.typing.scope import Node, Scope
 from helios.plan.typing.types import wider
@@ -39,6 +39,7 @@ def query_schema(text: str, schema: Schema | None, where: Origin | None) -> tupl
 
 
 def _parse(text: str, named: str, where: Origin | None) -> Node:
+    """The syntax tree of the only statement of a text, which must be a query."""
     from sqlglot import exp
     from sqlglot.dialects.spark import Spark
     from sqlglot.errors import SqlglotError
@@ -61,7 +62,7 @@ def _parse(text: str, named: str, where: Origin | None) -> Node:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences sqlglot's warnings, which repeat a reported problem."""
+    """Silences sqlglot's warnings: Helios reports the same problems itself."""
     logger = logging.getLogger("sqlglot")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -72,6 +73,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _foreign_tables(node: Node, named: str, where: Origin | None) -> list[NotFound]:
+    """A problem for each table that a query reads besides `input` and its common table expressions."""
     from sqlglot import exp
 
     known = {INPUT, *(cte.alias.lower() for cte in node.find_all(exp.CTE))}
@@ -101,6 +103,7 @@ class _Reader:
         self.problems: list[HeliosError] = []
 
     def read(self, node: Node, tables: Mapping[str, Schema | None]) -> Schema | None:
+        """The columns of a query; `tables` has the columns of the tables that it may read, by name in lower case."""
         from sqlglot import exp
 
         for cte in node.ctes if isinstance(node, exp.Query) else ():
@@ -113,6 +116,7 @@ class _Reader:
         return self.select(node, tables) if isinstance(node, exp.Select) else None
 
     def combine(self, node: Node, tables: Mapping[str, Schema | None]) -> Schema | None:
+        """The columns of a UNION, INTERSECT or EXCEPT."""
         left, right = self.read(node.left, tables), self.read(node.right, tables)
         if left is None or right is None or node.args.get("by_name") or len(left.columns) != len(right.columns):
             return None
@@ -131,10 +135,10 @@ class _Reader:
         columns: list[Column] = []
         for item in node.expressions:
             self.check(item, inner)
-            output = outputs(item, item.sql("spark"), inner)
+            output = output_columns(item, item.sql("spark"), inner)
             unknown = unknown or output is None
             columns += output or ()
-            inner = with_alias(inner, output)
+            inner = with_aliases(inner, output)
         self.check(node.args.get("where"), scope)
         if not unknown:
             # Grouping and ordering may use the columns that the query returns.
@@ -142,14 +146,15 @@ class _Reader:
                 self.check(node.args.get(clause), inner)
         group = node.args.get("group")
         if group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets):
-            # In these, a group column is null in the rows that are not grouped by it.
+            # Then a group column is null in the rows that are not grouped by it.
             columns = [replace(c, nullable=True) for c in columns]
         return None if unknown or not columns else Schema(tuple(columns))
 
     def check(self, node: Node | None, scope: Scope) -> None:
+        """Adds the problems of an expression, each once."""
         if node is None:
             return
-        for problem in faults(node, scope, self.named, self.where):
+        for problem in expression_problems(node, scope, self.named, self.where):
             if str(problem) not in map(str, self.problems):
                 self.problems.append(problem)
 
@@ -176,5 +181,5 @@ def _scope_of(schema: Schema | None, qualifier: str) -> Scope:
 
 
 def _only(node: Node, *keys: str) -> bool:
-    """True if a node has no other parts than these."""
+    """True if a node has no parts other than these."""
     return all(not value or key in keys for key, value in node.args.items())

@@ -1,4 +1,4 @@
-"""The type of a function's result, by the types of its arguments."""
+"""The result types of functions, by the types of their arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DAYOFWEEK", "DOY", "HOUR",
 
 
 def summed(kind: SparkType) -> SparkType:
-    """SUM.
+    """The type of SUM.
 
     Examples:
         >>> str(summed(SparkType("int"))), str(summed(decimal(10, 2)))
@@ -27,21 +27,21 @@ def summed(kind: SparkType) -> SparkType:
 
 
 def averaged(kind: SparkType) -> SparkType:
-    """AVG."""
+    """The type of AVG."""
     if kind.name == "decimal":
         return decimal(*(min(n + 4, MAX_PRECISION) for n in kind.numbers))
     return DOUBLE if kind.name in NUMERIC else UNKNOWN
 
 
 def rounded(kind: SparkType, digits: int) -> SparkType:
-    """ROUND of a decimal to some digits."""
+    """The type of ROUND of a decimal to a number of digits."""
     precision, scale = kind.numbers
     kept = min(scale, digits)
     return bounded(precision - scale + 1 + kept, kept)
 
 
 def whole(kind: SparkType) -> SparkType:
-    """FLOOR and CEIL of a number."""
+    """The type of FLOOR and CEIL of a number."""
     if kind.name != "decimal":
         return BIGINT
     precision, scale = kind.numbers
@@ -49,7 +49,7 @@ def whole(kind: SparkType) -> SparkType:
 
 
 def joined(kinds: Iterable[SparkType]) -> SparkType:
-    """CONCAT and ||."""
+    """The type of CONCAT and ||."""
     distinct = set(kinds)
     names = {kind.name for kind in distinct}
     if len(distinct) == 1 and names <= {"array", "binary"}:
@@ -59,7 +59,7 @@ def joined(kinds: Iterable[SparkType]) -> SparkType:
 
 
 def extracted(unit: str, kind: SparkType) -> SparkType:
-    """EXTRACT of a unit from a date or time."""
+    """The type of EXTRACT of a unit from a date or a timestamp."""
     if kind.name not in DATETIMES:
         return UNKNOWN
     if unit.upper() in ("SECOND", "SECONDS", "SEC", "S"):
@@ -68,7 +68,7 @@ def extracted(unit: str, kind: SparkType) -> SparkType:
 
 
 def shifted(moment: SparkType, unit: str | None) -> SparkType:
-    """A date or time plus or minus an interval of a unit; an interval without a unit has several units."""
+    """The type of a date or timestamp plus or minus an interval; the unit is None if the interval has several units."""
     if moment.name in ("timestamp", "timestamp_ntz"):
         return moment
     if unit in ("DAY", "MONTH", "YEAR"):

@@ -1,6 +1,6 @@
-"""The Spark type of a parsed SQL expression; `unknown` wherever Spark's rule is not certain.
+"""Infers the Spark type of a parsed SQL expression; `unknown` wherever Spark's rule is not certain.
 
-sqlglot only parses: its own types differ from Spark's (where year() is not a tinyint, and 1.5 not a double). Rules are
+sqlglot's own types are not used, because they differ from Spark's: its year() is a tinyint, its 1.5 a double. Rules are
 found by the name of sqlglot's class, so that this module does not import sqlglot (0.3 s).
 """
 
@@ -130,7 +130,7 @@ def _interval_unit(node: Node) -> str | None:
 
 
 def _shifted_date(moment: SparkType, by: Node, scope: Scope) -> SparkType:
-    """A date or time plus or minus an interval, or a date plus or minus days."""
+    """The type of a date or timestamp plus or minus an interval, or of a date plus or minus days."""
     if type(by).__name__ == "Interval":
         return results.shifted(moment, _interval_unit(by))
     return DATE if moment == DATE and kind_of(by, scope).name in ("tinyint", "smallint", "int") else UNKNOWN
@@ -163,7 +163,7 @@ def _arithmetic(combine: Callable[[SparkType, SparkType], SparkType], floating: 
 
 
 def _operand(node: Node, kind: SparkType) -> SparkType | None:
-    """An operand of decimal arithmetic as a decimal; an integer literal has the precision of its digits."""
+    """The decimal type of an operand of decimal arithmetic; an integer literal has the precision of its digits."""
     while type(node).__name__ == "Paren":
         node = node.this
     if kind.name == "decimal":
@@ -213,7 +213,7 @@ def _case(node: Node, scope: Scope) -> SparkType:
 
 
 def _text(node: Node, scope: Scope) -> SparkType:
-    """Functions of text that also take binary."""
+    """The type of a text function that also takes binary."""
     kind = _first(node, scope)
     return UNKNOWN if kind.name in ("binary", "unknown", "array") else STRING
 
@@ -310,7 +310,7 @@ def _parsed_json(node: Node, scope: Scope) -> SparkType:
 
 
 def _call(node: Node, scope: Scope) -> SparkType:
-    """A function for which sqlglot has no class."""
+    """The type of a function for which sqlglot has no class."""
     rule = _CALLS.get(str(node.this).lower())
     if rule is None or isinstance(rule, SparkType):
         return rule or UNKNOWN

@@ -1,4 +1,4 @@
-"""The columns of a flow, from PyIceberg, Arrow, DDL text or Python rows."""
+"""The columns of a flow, and how they are derived from PyIceberg, Arrow, DDL text or Python rows."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Column:
 
     @classmethod
     def of(cls, name: str, kind: SparkType, nullable: bool = True) -> Column:
-        """A column of a type; a type with an unknown part is unknown."""
+        """A column of a type; the type is `unknown` if a part of it is."""
         return cls(name, str(kind if kind.certain else UNKNOWN), nullable)
 
     @property
     def kind(self) -> SparkType:
-        """The type as a value."""
+        """The parsed type."""
         return parse_type(self.type)
 
 
@@ -68,7 +68,7 @@ class Schema:
 
     @property
     def exact(self) -> bool:
-        """True if every name is certain: any other name is then certainly missing."""
+        """True if every name is certain. Then a name that is not among them certainly does not exist."""
         return all(c.exact for c in self.columns)
 
     def get(self, name: str) -> Column | None:
@@ -130,7 +130,7 @@ def from_pyiceberg(schema: pyiceberg.schema.Schema) -> Schema:
 
 
 def types_that_spark_lacks(schema: pyiceberg.schema.Schema) -> list[str]:
-    """Columns of an Iceberg table whose types Spark does not have, such as `opens time`."""
+    """The columns of an Iceberg table whose types Spark does not have, as text such as `opens time`."""
     return [f"{f.name} {f.field_type}" for f in schema.fields if _is_lacking(f.field_type)]
 
 
@@ -147,6 +147,7 @@ def _is_lacking(kind: Any) -> bool:
 
 
 def _iceberg(kind: Any) -> SparkType:
+    """The Spark type of a type of PyIceberg."""
     match type(kind).__name__:
         case "DecimalType":
             return decimal(kind.precision, kind.scale)
@@ -175,6 +176,7 @@ def from_arrow(schema: pyarrow.Schema) -> Schema:
 
 
 def _arrow(kind: Any) -> SparkType:
+    """The Spark type of a type of Arrow."""
     from pyarrow import types
 
     if types.is_decimal(kind):
@@ -226,6 +228,7 @@ def from_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Schema:
 
 
 def _python(value: Any) -> SparkType:
+    """The type that pyspark infers from a Python value."""
     known = _PYTHON.get(type(value))
     if known is not None:
         return known

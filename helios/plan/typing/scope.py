@@ -19,9 +19,9 @@ class Scope:
 
     Args:
         schema: The columns; None if they are known only at run time.
-        qualifiers: The names of the table in a query, in lower case: `t` in `t.id`.
-        aliases: Columns further left in the same SELECT, by name in lower case.
-        variables: The variables of lambda functions.
+        qualifiers: The names of the table in a query, in lower case, such as `t` for `t.id`.
+        aliases: The types of the columns further left in the same SELECT, by name in lower case.
+        variables: The types of the variables of lambda functions, by name in lower case.
     """
 
     schema: Schema | None
@@ -30,7 +30,7 @@ class Scope:
     variables: Mapping[str, SparkType] = field(default_factory=dict)
 
     def root(self, parts: list[str]) -> tuple[SparkType | None, list[str]]:
-        """The type of the column at the start of a dotted name, None if it is unknown, and the fields that follow."""
+        """Resolves a dotted name: the type of its column, None if that is unknown, and the names of nested fields."""
         if self.schema is not None:
             if len(parts) > 1 and parts[0].lower() in self.qualifiers and self.schema.get(parts[1]):
                 parts = parts[1:]

@@ -1,4 +1,7 @@
-"""Parses Spark SQL types such as `decimal(10,2)` and `struct<a:int>`, and finds common types."""
+"""Parses Spark SQL types such as `decimal(10,2)` and `struct<a:int>`, and finds common types.
+
+A variable that holds a `SparkType` is usually called `kind`, because `type` is a built-in of Python.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ KNOWN = (*_PLAIN, *_SIZED, *_NESTED, "interval", *_ALIASES)
 INTEGRAL = ("tinyint", "smallint", "int", "bigint")
 NUMERIC = (*INTEGRAL, "float", "double", "decimal")
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
-"""The precision of the decimal that Spark coerces a whole number to (DecimalType.forType)."""
+"""The precision of the decimal to which Spark converts each integer type (DecimalType.forType)."""
 MAX_PRECISION = 38
 
 # A quoted name, a text, a word, or another character.
@@ -64,7 +67,7 @@ class SparkType:
 
 
 class TypeProblem(ValueError):
-    """A type or a list of columns that cannot be read; `unknown` is the name of an unknown type."""
+    """A type or a list of columns that cannot be parsed. `unknown` is the name of an unknown type, or None."""
 
     def __init__(self, message: str, unknown: str | None = None) -> None:
         super().__init__(message)
@@ -98,7 +101,7 @@ def decimal(precision: int, scale: int) -> SparkType:
 
 
 def quoted(name: str) -> str:
-    """A column's name as SQL needs it: in backticks, unless the name is a plain word."""
+    """A column's name as SQL text: in backticks, unless the name is a plain word."""
     return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
@@ -140,7 +143,7 @@ def parse_columns(text: str) -> tuple[Declared, ...]:
 
 
 class _Reader:
-    """A recursive descent parser of types."""
+    """A recursive descent parser of types and column lists; each method reads what its name says and moves `at`."""
 
     def __init__(self, text: str) -> None:
         self.tokens = [m.group(m.lastindex or 0) for m in _TOKEN.finditer(text)]

@@ -1,4 +1,4 @@
-"""Steps of a stream that need a watermark before them."""
+"""Checks that a watermark comes before the steps of a stream that need one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def unmarked_dedupe(step: Step, flow: Flow, schema: Schema | None) -> list[Helio
 
 
 def has_watermark(steps: Iterable[Step]) -> bool:
-    """True if these steps may set a watermark: themselves, in a joined or united flow, or in a callable."""
+    """True if one of the steps may set a watermark: the step itself, its joined or united flow, or a callable."""
     return any(
         isinstance(step, (Watermark, Call)) or (isinstance(step, (Join, Union)) and has_watermark(step.other.steps))
         for step in steps

@@ -6,7 +6,7 @@ from helios.errors import DeclarationError, HeliosError
 from helios.plan.checks.sinks import UNORDERED
 from helios.plan.typing.determinism import nondeterministic_part
 from helios.plan.typing.expression import label
-from helios.plan.typing.infer import typed
+from helios.plan.typing.infer import expression_type
 from helios.plan.typing.schema import Schema
 from helios.plan.typing.types import SparkType
 from helios.sources.changes.json import ChangeLogSource
@@ -35,7 +35,7 @@ def change_log_problems(source: ChangeLogSource, columns: Schema | None) -> list
     kinds: dict[str, SparkType] = {}
     for name, expression in (("op", source.op), ("order", source.order)):
         if expression is not None:
-            kinds[name], faults = typed(expression, label(name, expression), columns, source.origin)
+            kinds[name], faults = expression_type(expression, label(name, expression), columns, source.origin)
             problems += faults
     if "order" in kinds and kinds["order"].name in UNORDERED:
         problems.append(

@@ -19,13 +19,13 @@ from helios.catalog.names import TableName
 from helios.errors import HeliosError, InputError, LeaseError, NotFound
 from helios.plan.backfills import (
     Ask,
-    chosen,
     columns_named,
+    commits_in_range,
     cut_of,
     refuse_backfill,
     refuse_other_source,
     refuse_zone,
-    spelled,
+    with_table_spelling,
 )
 from helios.plan.nodes import Plan
 from helios.spark.backfill.edges import Edges, cast_error, refuse_filter
@@ -154,7 +154,7 @@ class Backfill:
         plan, table = self._plan, self._table
         columns = {f.name: f.dataType.simpleString() for f in tables.spark_schema(self._spark, table).fields}
         named = columns_named(self._ask.where, columns, plan.write.table.text)
-        self._ask = replace(self._ask, where=spelled(self._ask.where, columns))
+        self._ask = replace(self._ask, where=with_table_spelling(self._ask.where, columns))
         refuse_filter(self._spark, table, plan.write.table, self._ask.where)
         self._cut = cut_of(self._ask.by, named, columns, plan.write.table.text)
         cut = self._cut.column if self._cut is not None else None
@@ -348,7 +348,7 @@ class Backfill:
         write = self._plan.write
         loaded = write.table.catalog.load(write.table.within)
         made = commits(loaded, branch=write.sink.branch_name or MAIN)
-        asked = chosen(made, str(self._ask.commits), own, write.table.text)
+        asked = commits_in_range(made, str(self._ask.commits), own, write.table.text)
         ours = [one for one in made if one.pipeline in own]
         return made, [self._live.with_begin(one, ours, standing, self._table) for one in asked]
 

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from helios.catalog.names import TableName
 from helios.errors import InputError
 from helios.model.values import counted
-from helios.plan.edges import derived, may_move
+from helios.plan.edges import derivation_of, why_values_may_differ
 from helios.plan.nodes import Plan
 from helios.spark.backfill.live import Standing
 from helios.spark.backfill.writers import Target
@@ -115,7 +115,7 @@ class Edges:
                 "their rows"
             )
         )
-        why = written if isinstance(written, str) else may_move(written, self._plan_now, self.columns)
+        why = written if isinstance(written, str) else why_values_may_differ(written, self._plan_now, self.columns)
         if why:
             self.bars_batches = True
             current = self.target.rows("true", head)
@@ -130,7 +130,7 @@ class Edges:
                     "mended script moves no row over this edge.",
                 )
         elif self.cut is not None and not isinstance(written, str):
-            self.bars_batches = bool(may_move(written, self._plan_now, [self.cut]))
+            self.bars_batches = bool(why_values_may_differ(written, self._plan_now, [self.cut]))
 
     def refuse_newer(self, standing: Standing) -> None:
         """Rejects batches that were committed since the backfill began, if their rows may cross an edge.
@@ -151,7 +151,7 @@ class Edges:
     def _runs_same_steps(self, standing: Standing) -> bool:
         """True if the running pipeline certainly produces the same rows as the current script."""
         columns = [*self.columns, *([self.cut] if self.cut is not None else [])]
-        return standing.record.steps == self.plan.fingerprint and not derived(self._plan_now, columns).why
+        return standing.record.steps == self.plan.fingerprint and not derivation_of(self._plan_now, columns).why
 
     @property
     def _plan_now(self) -> dict[str, object]:

@@ -31,7 +31,7 @@ from pyspark.sql import SparkSession
 
 from helios.catalog.names import file_name
 from helios.errors import CheckpointError
-from helios.plan.edges import read
+from helios.plan.edges import value_settings
 from helios.plan.nodes import VERSION, Plan
 from helios.spark.checkpoint.small_files import small_files
 from helios.table.ledger import Starts
@@ -377,4 +377,4 @@ class Checkpoint:
 
 def _reads(sources: Iterable[Mapping[str, object]]) -> str:
     """How a plan reads the values of its sources, as JSON."""
-    return json.dumps([read(source) for source in sources])
+    return json.dumps([value_settings(source) for source in sources])

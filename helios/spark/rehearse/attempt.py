@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from helios.catalog.names import TableName
 from helios.errors import HeliosError, InputError
-from helios.plan.checks.rehearsal import TEST, stateful
+from helios.plan.checks.rehearsal import TEST_INSTEAD, stateful_step
 from helios.plan.checks.sinks import left_out
 from helios.plan.nodes import Plan, ReadPath
 from helios.spark.checkpoint.files import Checkpoint, Identity
@@ -169,9 +169,10 @@ class Attempt:
                 df = query.declare()
                 if query.plan.path is ReadPath.STREAM:
                     raise InputError(
-                        f"{self.plan.pipeline} cannot be rehearsed: {stateful(query.plan)} has state between batches.",
+                        f"{self.plan.pipeline} cannot be rehearsed: {stateful_step(query.plan)} has "
+                        "state between batches.",
                         where=self.plan.origin,
-                        fix=TEST,
+                        fix=TEST_INSTEAD,
                     )
                 job, result = self._job(query, run, df, folder)
                 sources = Sources(query.plan, self.spark, query.sources)
@@ -261,7 +262,7 @@ class Attempt:
             raise InputError(
                 f"{plan.pipeline} cannot be rehearsed from snapshot {first.snapshots[0]} on: {why}.",
                 where=plan.write.sink.origin,
-                fix=f"rehearse fewer commits, with --last, or {TEST}",
+                fix=f"rehearse fewer commits, with --last, or {TEST_INSTEAD}",
             )
 
     # the batches

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from helios.errors import InputError
 from helios.model.modes import VALID_FROM
 from helios.plan.changed import differences
-from helios.plan.checks.rehearsal import unrepeatable
+from helios.plan.checks.rehearsal import rehearsal_notes
 from helios.plan.nodes import Plan
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.iceberg import tables
@@ -291,7 +291,7 @@ class Rehearsal:
                 yield from (f"{line}  ({lines[line]})" if line in lines else line for line in change.lines)
 
     def _notes(self, attempt: Attempt, result: AttemptResult) -> Iterator[str]:
-        yield from unrepeatable(self.plan)
+        yield from rehearsal_notes(self.plan)
         for name in newly_joined(self.plan, self.commits):
             yield f"{name} was not joined at that time, and is read as it is now"
         if self.commits[-1].commit.plan is None:

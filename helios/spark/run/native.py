@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from helios.model.flow import Stream
 from helios.native.program import NotNative, Program
-from helios.plan.native.choice import required
+from helios.plan.native.choice import not_native_problem
 from helios.plan.native.steps import program_of
 from helios.plan.nodes import Plan
 from helios.plan.typing.schema import Column, Schema
@@ -36,7 +36,7 @@ def native_batch(
 
     def explain(reason: str) -> None:
         if plan.engine.setting == "require":
-            raise required(replace(plan.engine, why=reason), plan.pipeline, plan.origin)
+            raise not_native_problem(replace(plan.engine, why=reason), plan.pipeline, plan.origin)
         note(f"engine spark, because {reason}")
 
     try:

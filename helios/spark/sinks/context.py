@@ -12,7 +12,7 @@ from helios.catalog.names import TableName
 from helios.plan.checks.merge import inserts_only
 from helios.plan.nodes import Plan
 from helios.plan.other_upserts import upsert_terms
-from helios.plan.properties import SERIALIZABLE, presented
+from helios.plan.properties import SERIALIZABLE, write_overrides
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.landings import Landings
 from helios.spark.checkpoint.lease import Lease
@@ -132,7 +132,7 @@ class SinkContext:
         return CommitOptions(
             stamps=dict(sink.stamps),
             sources=[{"kind": r.kind, "name": r.name, "uuid": r.uuid} for r in plan.reads],
-            properties={**SERIALIZABLE, **presented(sink, plan.write.file_format)},
+            properties={**SERIALIZABLE, **write_overrides(sink, plan.write.file_format)},
             retry=sink.retrying,
             # A batch pipeline or a replay numbers its upsert state by the record, so the record must count each run.
             commits_empty=sink.mode.upsert is not None and (self.replays or not plan.streaming),

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from helios.catalog.names import TableName
 from helios.errors import CheckFailed, CheckpointError, InputError
 from helios.model.columns import POSITION
-from helios.plan.target import existing
+from helios.plan.target import plan_existing
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.alignment import columns_of
 from helios.spark.sinks.context import SinkContext
@@ -45,7 +45,7 @@ def open_table(context: SinkContext, name: TableName, table: JavaTable | None, d
         context.landings(name, sink.branch_name).forget()  # a stale note, if the user took the name out of tables.json
         table = create(context.spark, context.plan, name, df, {context.ledger_key: claim.as_json()})
     else:
-        _, problems = existing(replace(context.plan.write, table=name), columns_of(df.drop(POSITION).schema))
+        _, problems = plan_existing(replace(context.plan.write, table=name), columns_of(df.drop(POSITION).schema))
         if problems:
             raise CheckFailed(problems)
     ledger = context.ledger(table)

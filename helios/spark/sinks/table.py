@@ -12,7 +12,7 @@ from helios.catalog.names import TableName
 from helios.model.modes import Mode
 from helios.plan.checks.sinks import left_out, sort_terms
 from helios.plan.nodes import Plan
-from helios.plan.properties import created
+from helios.plan.properties import new_table_properties
 from helios.spark.iceberg import freshness, tables
 from helios.spark.iceberg.failures import is_outage
 from helios.spark.iceberg.history import growth
@@ -198,7 +198,7 @@ def create(spark: SparkSession, plan: Plan, name: TableName, df: DataFrame, prop
         spark,
         name,
         modes.stored_schema(df, sink.mode, left_out(sink, columns_of(df.schema), None)),
-        {**created(sink, followed=plan.streaming), **properties},
+        {**new_table_properties(sink, followed=plan.streaming), **properties},
         partitioning=sink.partitioning or (),
         sort=sort_terms(sink),
     )

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 
 from helios.errors import DeclarationError
 from helios.model.step import Step
-from helios.plan.typing.dedupes import endless
+from helios.plan.typing.dedupes import unbounded_dedupe
 from helios.spark.jvm.classes import classes, java_array
 from helios.spark.jvm.compiled import instance
 from helios.spark.jvm.errors import UNDATED
@@ -52,7 +52,7 @@ def lower(df: DataFrame, step: Dedupe, scope: Scope) -> DataFrame:
         return _by_event_time(df, step, step.within)
     times = {field.name.lower() for field in marked_columns(df)}
     if df.isStreaming and times.isdisjoint(key.lower() for key in step.keys):
-        raise endless(step)
+        raise unbounded_dedupe(step)
     return df.dropDuplicates(list(step.keys))
 
 

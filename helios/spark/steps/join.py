@@ -12,11 +12,11 @@ from pyspark.sql.types import StructField
 from helios.errors import DeclarationError, RunError
 from helios.model.modes import VALID_FROM, VALID_TO
 from helios.plan.typing.as_of import (
-    BORDERS,
-    TIMES,
+    EVENT_TIME_TYPES,
+    VALIDITY_TYPES,
     commit_time_problems,
     has_validity,
-    short,
+    short_text,
     stateful_as_of,
     time_problem,
 )
@@ -55,7 +55,7 @@ def joined_as_of(df: DataFrame, other: Dated, step: Join) -> DataFrame:
         RunError: A row's time is before the retained history.
     """
     assert step.as_of is not None
-    time = _typed(df, step, step.as_of, TIMES, "left")
+    time = _typed(df, step, step.as_of, EVENT_TIME_TYPES, "left")
     if has_validity(step, other.now.columns):
         return _by_validity(df, other.now, step, time)
     for problem in commit_time_problems(step):
@@ -82,7 +82,7 @@ def _typed(df: DataFrame, step: Join, name: str, allowed: tuple[str, ...], side:
 
 
 def _by_validity(df: DataFrame, now: DataFrame, step: Join, time: Column) -> DataFrame:
-    begin, end = (_typed(now, step, name, BORDERS, "right") for name in (VALID_FROM, VALID_TO))
+    begin, end = (_typed(now, step, name, VALIDITY_TYPES, "right") for name in (VALID_FROM, VALID_TO))
     met = time.isNotNull() & (begin.isNull() | (begin <= time)) & (end.isNull() | (time < end))
     return _on(df, now, step, met)
 
@@ -112,7 +112,9 @@ def _by_commits(df: DataFrame, other: Dated, step: Join, time: Column, commits: 
     right = reduce(DataFrame.unionByName, parts) if parts else other.now.limit(0).withColumn(STATE, F.lit(BEFORE))
     # The join reads the rows a second time. If a row then has another time, the row must not be lost.
     is_known = F.col(STATE).isNull() | F.col(STATE).isin(BEFORE, *states)
-    changed = F.raise_error(F.lit(f"helios: {short(step)}: the time of a row is not the same when it is read again"))
+    changed = F.raise_error(
+        F.lit(f"helios: {short_text(step)}: the time of a row is not the same when it is read again")
+    )
     timed = timed.withColumn(STATE, F.when(is_known, F.col(STATE)).otherwise(changed.cast("int"))).drop(TIME)
     return timed.join(right, on=[*step.on, STATE], how=step.how).drop(STATE)
 
@@ -139,7 +141,7 @@ def _before_history(timed: DataFrame, step: Join, commits: CommitTimes) -> RunEr
         [(begin_time,)] = timed.sparkSession.range(1).select(begin).collect()
         since = f"the retained history begins at {begin_time}"
     return RunError(
-        f"{short(step)}: {rows} {first_time}, and {since}: the state of {commits.table} at that time has expired. "
+        f"{short_text(step)}: {rows} {first_time}, and {since}: the state of {commits.table} at that time has expired. "
         "Nothing of the batch was written.",
         where=step.origin,
         fix=f'leave such rows out, where("{step.as_of} >= ..."), keep snapshots for longer than rows are late, or '

@@ -15,7 +15,7 @@ import pytest
 
 from helios import Catalog, Iceberg, where
 from helios.plan import Context, Plan, compile_pipelines
-from helios.plan.backlog import looked_ahead
+from helios.plan.backlog import with_backlogs
 from helios.plan.scans import Backlog, Scan
 from helios.sources.iceberg.pruning import row_filter
 from helios.table.snapshots import Table
@@ -78,7 +78,7 @@ def table(catalog: Catalog) -> Table:
 
 @pytest.fixture
 def looked(planned: Callable[[Any], Plan]) -> Callable[[Any], Plan]:
-    return lambda pipeline: looked_ahead(planned(pipeline))
+    return lambda pipeline: with_backlogs(planned(pipeline))
 
 
 @pytest.fixture
@@ -313,6 +313,6 @@ def test_rows_and_changes_count_other_commits(table: Table, looked: Any, planned
 def test_nothing_is_looked_at_offline(table: Table, context: Context) -> None:
     add(table, range(1))
     plans, _ = compile_pipelines([SOURCE.incremental().where("id = 0") >> SINK], replace(context, offline=True))
-    plan = looked_ahead(plans[0])
+    plan = with_backlogs(plans[0])
     assert (plan.reads[0].backlog, plan.reads[0].scan) == (None, None)
     assert "backlog:" not in str(plan)

@@ -137,7 +137,9 @@ TARGETS = {
     "mode": (
         SINK,
         SINK.upsert("id"),
-        Change("mode", ("- append", "+ upsert by id"), "later batches are written so; earlier", additive=False),
+        Change(
+            "mode", ("- append", "+ upsert by id"), "later batches are written in the new mode; earlier", additive=False
+        ),
     ),
     "branch": (
         SINK,

@@ -9,7 +9,7 @@ import pytest
 
 from helios.errors import InputError
 from helios.plan.backfills import columns_named, cut_of, refuse_zone
-from helios.plan.edges import arguments, may_move
+from helios.plan.edges import arguments, why_values_may_differ
 
 pytestmark = pytest.mark.promise("backfill")
 
@@ -60,23 +60,23 @@ MOVES: list[tuple[Sequence[str], Sequence[str], str]] = [
 
 @pytest.mark.parametrize(("before", "now"), STAYS)
 def test_columns_that_come_of_the_same_steps(before: Sequence[str], now: Sequence[str]) -> None:
-    assert may_move([plan(*before)], plan(*now), ["day"]) == ""
+    assert why_values_may_differ([plan(*before)], plan(*now), ["day"]) == ""
 
 
 @pytest.mark.parametrize(("before", "now", "why"), MOVES)
 def test_columns_that_may_have_other_values(before: Sequence[str], now: Sequence[str], why: str) -> None:
     import re
 
-    assert re.search(why, may_move([plan(*now), plan(*before)], plan(*now), ["day"]))
+    assert re.search(why, why_values_may_differ([plan(*now), plan(*before)], plan(*now), ["day"]))
 
 
 def test_a_source_that_is_read_otherwise() -> None:
     read = {"options": {"dateFormat": "yyyy"}}
-    assert may_move([plan(DAY, **read)], plan(DAY), ["day"]) == "a.s is read differently than before"
+    assert why_values_may_differ([plan(DAY, **read)], plan(DAY), ["day"]) == "a.s is read differently than before"
     other = [{"name": "ts", "type": "timestamp_ntz"}]
-    assert may_move([plan(DAY, schema=other)], plan(DAY), ["day"]) == "a.s is read differently than before"
-    assert may_move([plan(DAY, name="a.t")], plan(DAY), ["day"])
-    assert may_move([plan(DAY, branch="b", snapshot=3)], plan(DAY), ["day"]) == ""
+    assert why_values_may_differ([plan(DAY, schema=other)], plan(DAY), ["day"]) == "a.s is read differently than before"
+    assert why_values_may_differ([plan(DAY, name="a.t")], plan(DAY), ["day"])
+    assert why_values_may_differ([plan(DAY, branch="b", snapshot=3)], plan(DAY), ["day"]) == ""
 
 
 def test_arguments_with_quotes_and_brackets() -> None:

@@ -6,7 +6,14 @@ import pytest
 
 from helios import Iceberg
 from helios.model.sink import CODECS, IcebergSink
-from helios.plan.properties import MERGE_MODES, WRITER_CODECS, codec_problems, created, default_format, presented
+from helios.plan.properties import (
+    MERGE_MODES,
+    WRITER_CODECS,
+    codec_problems,
+    default_format,
+    new_table_properties,
+    write_overrides,
+)
 
 pytestmark = pytest.mark.promise("layout")
 
@@ -14,12 +21,12 @@ SINK = Iceberg.sink("a.t")
 
 
 def test_new_tables() -> None:
-    assert created(SINK) == {
+    assert new_table_properties(SINK) == {
         "format-version": "2",
         "write.target-file-size-bytes": str(128 << 20),
         **dict.fromkeys(MERGE_MODES, "merge-on-read"),
     }
-    assert created(SINK.format_version(3).write_mode("copy-on-write").tune("high_throughput")) == {
+    assert new_table_properties(SINK.format_version(3).write_mode("copy-on-write").tune("high_throughput")) == {
         "format-version": "3",
         "write.target-file-size-bytes": str(512 << 20),
         **dict.fromkeys(MERGE_MODES, "copy-on-write"),
@@ -37,8 +44,8 @@ def test_new_tables() -> None:
         (SINK.format_version(2).upsert("id"), "2"),
         (upsert.table_properties({"format-version": "2"}), "2"),
     ):
-        assert created(sink)["format-version"] == version, sink
-    assert created(SINK.table_properties({"write.merge.mode": "x", "k": "v"}))["write.merge.mode"] == "x"
+        assert new_table_properties(sink)["format-version"] == version, sink
+    assert new_table_properties(SINK.table_properties({"write.merge.mode": "x", "k": "v"}))["write.merge.mode"] == "x"
 
 
 @pytest.mark.parametrize(
@@ -64,15 +71,15 @@ def test_new_tables() -> None:
     ],
 )
 def test_what_every_write_follows(sink: IcebergSink, properties: dict[str, str]) -> None:
-    assert presented(sink) == properties
-    assert created(sink).items() >= properties.items()
+    assert write_overrides(sink) == properties
+    assert new_table_properties(sink).items() >= properties.items()
 
 
 def test_an_existing_tables_format_goes_before_the_sinks() -> None:
     sink = SINK.table_properties({"write.format.default": "avro"}).compression("gzip")
     assert default_format(sink) == "avro"
     assert default_format(sink, {}) == "parquet"
-    assert presented(sink, "orc") == {"write.orc.compression-codec": "zlib"}
+    assert write_overrides(sink, "orc") == {"write.orc.compression-codec": "zlib"}
 
 
 @pytest.mark.parametrize("file_format", list(WRITER_CODECS))

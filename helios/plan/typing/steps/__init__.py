@@ -1,1 +1,1 @@
-"""The columns of each step's result, and its problems that are known before a run. Each step has a file of its name."""
+"""Infers the columns after each step, and finds problems before a run. Each step has a file of its name."""

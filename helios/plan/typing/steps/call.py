@@ -1,4 +1,4 @@
-"""A callable: its columns are known only at run."""
+"""The columns after a callable, which are known only at run."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""`dedupe` keeps the columns."""
+"""The columns after `dedupe`: the same."""
 
 from __future__ import annotations
 
-from helios.plan.typing.infer import Result, absent
+from helios.plan.typing.infer import Result, absent_column
 from helios.plan.typing.schema import Schema
 from helios.steps.dedupe import Dedupe
 
 
 def columns(step: Dedupe, schema: Schema | None, other: Schema | None) -> Result:
-    return schema, [p for key in step.keys for p in absent(step, key, schema)]
+    return schema, [p for key in step.keys for p in absent_column(step, key, schema)]

@@ -1,4 +1,4 @@
-"""`sample` keeps the columns."""
+"""The columns after `sample`: the same."""
 
 from __future__ import annotations
 

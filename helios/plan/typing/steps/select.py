@@ -1,4 +1,4 @@
-"""`select`: the columns of its expressions."""
+"""The columns after `select`: those of its expressions."""
 
 from __future__ import annotations
 

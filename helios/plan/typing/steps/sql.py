@@ -1,4 +1,4 @@
-"""`sql`: the columns of a query."""
+"""The columns after `sql`: those of its query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`union`: the columns of both sides, which are the same."""
+"""The columns after `union`: both sides must have the same columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`watermark` keeps the columns."""
+"""The columns after `watermark`: the same."""
 
 from __future__ import annotations
 

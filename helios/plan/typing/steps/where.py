@@ -1,4 +1,4 @@
-"""`where` keeps the columns."""
+"""The columns after `where`: the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`with_columns`: columns are added or replaced."""
+"""The columns after `with_columns`: those before it, with columns added or replaced."""
 
 from __future__ import annotations
 

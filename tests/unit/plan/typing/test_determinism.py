@@ -219,8 +219,8 @@ def test_every_mode_shows_its_sql() -> None:
 def test_most_texts_need_no_tokenizer(declared: str) -> None:
     """sqlglot takes 0.3 s to import: what no name of the table occurs in is judged without it."""
     code = (
-        "from helios import *\nimport sys\nfrom helios.plan.checks.pipeline import broken_demands\n"
-        f"p = {declared}\nassert broken_demands(p, p.sink) == []\nprint('sqlglot' in sys.modules)"
+        "from helios import *\nimport sys\nfrom helios.plan.checks.pipeline import exactly_once_problems\n"
+        f"p = {declared}\nassert exactly_once_problems(p, p.sink) == []\nprint('sqlglot' in sys.modules)"
     )
     shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert shown.strip() == "False"
