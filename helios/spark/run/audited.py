@@ -40,7 +40,7 @@ def settle_audited(context: SinkContext, table: JavaTable, checkpoint: str | Non
         return  # another driver owns the table: the ledger refuses this one later
     known = with_applied_batches(ledger, plan.write.pipelines, record, resumes=resumes)
     if known != record:
-        if known.keys != record.keys and not upsert_state(context, known).remembers:
+        if known.keys != record.keys and not upsert_state(context, known).has_keys:
             raise LedgerError(
                 f"{table.name()} holds batch {known.batch} of {plan.pipeline}, which was brought back by hand, and "
                 "the deleted keys that it remembered are gone: late rows would bring them back; nothing was written.",

@@ -125,7 +125,7 @@ class _Move:
         self.after.create(replace(self.identity, pipeline=self.pipeline, target=self.table))
         undo.callback(self.after.create, self.identity)
         undo.callback(self.before.files.delete, "helios")
-        self.before.leave(self.table)  # a script with the former name is then refused; it would start over
+        self.before.write_new_name(self.table)  # a script with the former name is then refused; it would start over
 
 
 def _move(spark: SparkSession, tables: tuple[TableName, TableName], name: str, to: str) -> _Move | None:

@@ -25,7 +25,7 @@ def keys_of(context: SinkContext, checkpoint: str, record: Record | None) -> str
     if not write.sink.target.one_table or write.mode.upsert is None:
         return None
     continues = record is not None and record.checkpoint == checkpoint
-    if record is not None and continues and (record.keys is not None or upsert_state(context, record).remembers):
+    if record is not None and continues and (record.keys is not None or upsert_state(context, record).has_keys):
         return record.keys
     return keys_folder(write.table.catalog, context.plan.checkpoint, checkpoint)
 
@@ -45,7 +45,7 @@ def take_over(context: SinkContext, checkpoint: str, record: Record | None) -> N
     """
     keys = keys_of(context, checkpoint, None)
     former, state = upsert_state(context, record), _state(context, keys)
-    if record is not None and not former.remembers:  # a record made from a snapshot's stamps does not name the folder
+    if record is not None and not former.has_keys:  # a record made from a snapshot's stamps does not name the folder
         former = _state(context, keys_of(context, record.checkpoint, None))
     if former.path("") == state.path(""):
         return  # the keys stay in the checkpoint
@@ -70,7 +70,7 @@ def drop_former(
     if replaced.keys is not None and any(other.keys == replaced.keys for other in others):
         return
     former, state = upsert_state(context, replaced), _state(context, context.keys)
-    if replaced.checkpoint != context.checkpoint_id and former.path("") != state.path("") and former.remembers:
+    if replaced.checkpoint != context.checkpoint_id and former.path("") != state.path("") and former.has_keys:
         state.discard_former(former)
 
 
