@@ -101,7 +101,8 @@ class LocalFiles(SmallFiles):
     """
 
     def __init__(self, root: str) -> None:
-        # Removes ".." from the text and follows no symbolic link. Hadoop's Path, with which Spark writes, does the same.
+        # Removes ".." from the text, without following symbolic links. Spark writes through Hadoop's Path, which does
+        # the same.
         self._folder = Path(os.path.normpath("/" + root.removeprefix("file:").lstrip("/")))
         self.root = f"file:{self._folder}"
 

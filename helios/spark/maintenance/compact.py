@@ -291,7 +291,7 @@ class _Compaction:
         return result
 
     def _try(self, act: Callable[[], T]) -> T | None:
-        """Runs an action; returns None after a conflict with another writer, and sets `gave_up` after a few of these."""
+        """Runs an action; returns None after a conflict with another writer, and sets `gave_up` after a few."""
         try:
             return act()
         except (Py4JJavaError, PySparkException) as error:
