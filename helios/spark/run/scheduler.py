@@ -16,9 +16,9 @@ from helios.spark.run.run import PipelineRun
 class Runner:
     """Runs pipelines together.
 
-    A pipeline that follows the target of another pipeline starts when this writer runs; with `once`, when the writer has
-    ended. A pipeline that reads the target once starts when the writer has ended, too. But if the writer never ends, the
-    reader starts after the writer's first batch, or as soon as the writer runs if the table existed before.
+    A pipeline that follows the target of another pipeline starts when this writer runs; with `once`, when the writer
+    has ended. A pipeline that reads the target once starts when the writer has ended, too. But if the writer never
+    ends, the reader starts after the writer's first batch, or when the writer runs if the table existed before.
 
     If a pipeline fails, the others continue, unless `fail_fast`.
     """
