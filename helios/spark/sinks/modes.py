@@ -159,7 +159,7 @@ def _overwrite(batch: ModeBatch[Overwrite]) -> Iterator[Write]:
         except Py4JJavaError as error:
             if "some, but not all, rows match" not in str(error.java_exception.getMessage()):
                 raise
-            # The filter matches only some rows of a file. So they are deleted and the batch is appended, in one transaction.
+            # The filter matches only some rows of a file. So one transaction deletes these rows and appends the batch.
             pending.begin()
             pending.delete(condition or "true")
             pending.append(rows)
@@ -315,7 +315,7 @@ def _write_newest(batch: ModeBatch[Upsert], rows: DataFrame, stream_columns: set
     mode = batch.mode
     keys = mode.keys
     columns = [c for c in rows.columns if c not in merge.HELPERS]
-    # If the order is a column of the target, the MERGE compares it there; otherwise the upsert state has it for each key.
+    # If the order is a column of the target, the MERGE compares it there; otherwise the upsert state has it by key.
     order = (mode.order_by or "").strip("` ").lower()
     stored = next((c for c in columns if c.lower() == order and order in stream_columns), None)
     terms = merge.ordering_terms(rows, mode)

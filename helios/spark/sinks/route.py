@@ -194,8 +194,8 @@ class RoutedSink(ManyTables):
         missing = [value for value in values if numbers.get(value, -1) < batch.number]
         if outdated and missing:
             raise InputError(
-                f"{self._name(outdated[0]).text} holds rows that {plan.pipeline} made from these inputs with other steps: "
-                "the remaining rows would be lost or duplicated; nothing was written.",
+                f"{self._name(outdated[0]).text} holds rows that {plan.pipeline} made from these inputs with other "
+                "steps: the remaining rows would be lost or duplicated; nothing was written.",
                 where=plan.origin,
                 fix="put the steps back and run, then change them.",
             )

@@ -18,7 +18,7 @@ from helios.table.ledger import Record
 
 
 def open_table(context: SinkContext, name: TableName, table: JavaTable | None, df: DataFrame) -> TableSink:
-    """Opens or creates a table that rows name, after checking that its schema fits and that its record is this checkpoint's.
+    """Opens or creates a table that rows name, after checks of its schema and of the checkpoint in its record.
 
     Args:
         context: The context for the sink of one table.

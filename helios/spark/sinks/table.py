@@ -91,8 +91,8 @@ class TableSink:
             rows = split_invalid(rows, self.context.plan.write.mode)
             # Rejected rows are written before the batch: once a batch is committed, it is not staged again.
             self.context.observer.rejected(self._quarantine.write(batch, rows.rejected))
-            # A batch with rejected rows is committed even if it has no other rows. In a batch pipeline this is not needed,
-            # because its quarantine records which inputs were processed.
+            # A batch with rejected rows is committed even if it has no other rows. A batch pipeline does not need this:
+            # its quarantine records which inputs were processed.
             rejects = self._quarantine.holds and streaming
         with modes.writer(self._mode_batch(batch, rows)) as write:
             yield Staged(batch, rows, write, rejects=rejects)
