@@ -17,6 +17,9 @@
   helios/again.json                   the batch that `--again` appends a second time (see repeat.py)
   helios/plans/STEPS.json             the plan of each set of steps (see helios.table.plans)
   helios/keys/                        the state of upserts, if it is not in the warehouse (see upsert_state.py)
+  helios/lag/N.json                   the last lag of source N (see helios.table.lags)
+  helios/maintenance/                 the times of the last maintenance tasks of each table
+  helios/replay/, helios/backfill/    the notes of a replay or a backfill that is not finished
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def settle_audited(context: SinkContext, table: JavaTable, checkpoint: str | Non
     keys = (LEDGER + name for name in plan.write.pipelines)
     key = next((key for key in keys if properties.get(key) is not None), None)
     if key is None:
-        return  # the record is lost; the ledger then reads the stamps of the snapshots
+        return  # there is no record, or it is lost: the ledger then reads the stamps of the snapshots
     ledger = Ledger(table, plan.pipeline, "", "", branch)
     if keeps_inputs(plan):
         ledger = AppendLedger(context, table, plan.write.table, branch)

@@ -221,13 +221,13 @@ def _follow(job: Job, df: DataFrame) -> None:
     except StreamingQueryException as error:
         # Spark passes on only the text of a Python error, so the errors themselves were kept.
         errors = [*failure, *(source.error for source in job.followed.values() if source.error is not None)]
-        _note_failure(job, errors[0] if errors else error)
+        _report_failure(job, errors[0] if errors else error)
         if errors:  # an error's own cause names the service that does not answer
             raise errors[0] from (errors[0].__cause__ or error)
         raise engine_failure(error, plan) from error
 
 
-def _note_failure(job: Job, error: BaseException) -> None:
+def _report_failure(job: Job, error: BaseException) -> None:
     """Tells the sources that a planned batch failed because of their data: it may be repaired before the next run."""
     number = _uncommitted(job)
     if number is None:

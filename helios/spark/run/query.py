@@ -175,7 +175,7 @@ class PipelineQuery:
             full_refresh: Whether to empty the target and refill it from the start.
             again: Whether to append inputs that were appended before.
             beside: Pipelines whose rows of the same sources may be in the target, too.
-            siblings: The other pipelines of the script, whose rows may be in the target, too. The value is the plan of
+            siblings: The pipelines of the script, whose rows may be in the target, too. The value is the plan of
                 a pipeline that the same run starts, and None for other pipelines.
         """
         repeat = Repeat(self.checkpoint, self.plan.fingerprint, requested=again)
@@ -222,7 +222,7 @@ class PipelineQuery:
 
 
 def _with_group_mode(plan: Plan) -> Plan:
-    """The plan, with the mode `Groups` if it is a materialized view: the target is then written group by group."""
+    """The plan, with the mode `Groups` if it is a materialized view by keys, which is written group by group."""
     mode = plan.write.mode
     if plan.view is None or mode.upsert is None:
         return plan

@@ -48,8 +48,8 @@ class PipelineRun:
         full_refresh: Whether the run empties the target in one snapshot, and refills it from the start.
         again: Whether the run appends the inputs of a batch pipeline even if they were appended before.
         beside: Pipelines whose rows of the same sources may be in the target, too.
-        siblings: Other pipelines of the script, whose rows may be in the target, too; with the plans
-            of those that the same run starts.
+        siblings: The pipelines of the script, whose rows may be in the target, too. The value is the plan of a pipeline
+            that the same run starts, and None for other pipelines.
         emit: Called with every event, from the run's own threads.
     """
 

@@ -82,8 +82,8 @@ class StartupValidator:
         new_checkpoint: Whether to resume with a new checkpoint at the position in the target's record.
         full_refresh: Whether to empty the target and refill it from the start.
         beside: The pipelines that `--beside` names: their rows of the same sources may be in the target.
-        siblings: The pipelines of the script by name, with the plans of those that the run starts. Their rows may be
-            in the target, too.
+        siblings: The pipelines of the script, whose rows may be in the target, too. The value is the plan of a pipeline
+            that the same run starts, and None for other pipelines.
     """
 
     def __init__(
@@ -167,8 +167,8 @@ class StartupValidator:
 
     def _check_other_pipelines(self, table: JavaTable | None) -> None:
         """Rejects upserts that cannot share the table, and reports pipelines of the run that write the same rows."""
-        is_only_writer = len(self.siblings) < 2 and self.plan.write.mode.upsert is None
-        record = self._last_record(table) if table is not None and not is_only_writer else None
+        needs_record = len(self.siblings) > 1 or self.plan.write.mode.upsert is not None
+        record = self._last_record(table) if table is not None and needs_record else None
         if not self.full_refresh:
             own = None
             if record is not None:

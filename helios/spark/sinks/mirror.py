@@ -140,7 +140,7 @@ class MirrorSink(ManyTables):
         """
         known = {mirrored.source: (name, mirrored.keys) for name, mirrored in self._mirrored.load().items()}
         accepted: dict[str, tuple[SourceTable, Mirrored]] = {}
-        taken_names = self._source_tables()
+        tables_by_name = self._source_tables()
         for table, seen in changes.tables.items():
             former_name, keys = known.get(_source_of(table), ("", seen.keys))
             if table is None or not seen.versions or not keys:
@@ -151,8 +151,8 @@ class MirrorSink(ManyTables):
                 why = f"{table} would be the table {name!r}, and names have letters, digits, '_' and '-'"
                 changes.refuse(table, keys, why)
                 continue
-            self._refuse_taken(name, table, taken_names)
-            taken_names[name] = table
+            self._refuse_taken(name, table, tables_by_name)
+            tables_by_name[name] = table
             misfit = self._misfit(name, table, changes)
             if misfit is not None:
                 self._report_misfit(table, misfit, changes)

@@ -178,13 +178,12 @@ class QuarantineSink(Sink):
 
     def _positions(self, accepts: Callable[[Position | None], bool]) -> list[str]:
         """The positions of the pipeline's rows for which `accepts` is true, as the table stores them."""
-        own = (
-            self._spark.table(self._name.sql).where(self._own_rows_condition()).select("position").distinct().collect()
-        )
-        return [text for (text,) in own if accepts(position_in(text))]
+        own_rows = self._spark.table(self._name.sql).where(self._own_rows_condition())
+        positions = own_rows.select("position").distinct().collect()
+        return [text for (text,) in positions if accepts(position_in(text))]
 
     def _own_rows_condition(self, suffix: str = "") -> str:
-        """The SQL condition for the rows of the pipeline, under its present and its former name with a suffix."""
+        """The SQL condition for the rows of the pipeline, under its present and its former name, each with the suffix."""
         names = ", ".join(literal(name + suffix) for name in (self._plan.pipeline, self._plan.was) if name)
         return f"pipeline IN ({names})"
 

@@ -101,7 +101,7 @@ class RoutedSink(ManyTables):
         return replace(base, table=f"{base.table}_{value}")
 
     def _valid_values(self, values: Iterable[str | None]) -> Iterator[str]:
-        """The values with which a table's name can end. Of values that differ only in case, only one is returned."""
+        """The values with which a table's name can end. Of values that differ only in case, only one is valid."""
         quarantine = self.context.plan.write.quarantine
         value_by_lower_case = {value.lower(): value for value in self._claimed()}
         for value in sorted(value for value in values if value is not None and VALUE.fullmatch(value)):
