@@ -183,7 +183,7 @@ class QuarantineSink(Sink):
         return [text for (text,) in positions if accepts(position_in(text))]
 
     def _own_rows_condition(self, suffix: str = "") -> str:
-        """The SQL condition for the rows of the pipeline, under its present and its former name, each with the suffix."""
+        """The SQL condition for the rows under the present and former names of the pipeline, each with the suffix."""
         names = ", ".join(literal(name + suffix) for name in (self._plan.pipeline, self._plan.was) if name)
         return f"pipeline IN ({names})"
 
