@@ -107,8 +107,8 @@ MOMENTS: Mapping[str, tuple[object, str, bool]] = {
 }
 """The moments at which a driver dies: a function's owner, its name, and whether the driver dies after the call.
 
-`_with_confirmation` is called once the rejected rows of a batch are written, `confirm` once the files of a batch are written.
-When `execute` returns, the target has the batch, but Spark's log does not have it yet.
+`_with_confirmation` is called once the rejected rows of a batch are written, `confirm` once the files of a batch are
+written. When `execute` returns, the target has the batch, but Spark's log does not have it yet.
 """
 
 
