@@ -100,9 +100,9 @@ def _compare_rows(
     new_table, after = new
     fields = compared_columns.read_fields(before, after)
     with spark_session(config, old_table, new_table) as spark:
-        from helios.spark.diff.rows import Compared, Side, compare_rows
+        from helios.spark.diff.rows import Comparison, Side, compare_rows
 
-        comparison = Compared(columns=fields, keys=keys, same=before.same_table(after), samples=samples)
+        comparison = Comparison(columns=fields, keys=keys, same=before.same_table(after), samples=samples)
         return compare_rows(spark, Side(old_table, before.snapshot), Side(new_table, after.snapshot), comparison)
 
 

@@ -133,14 +133,14 @@ def test_an_audited_overwrite_rejects_what_it_has_not_seen(
     if moment == "staged":
         at_staging(monkeypatch, after=next(others))
     else:
-        real = AuditedSink._branch_off
+        real = AuditedSink._reset_branch
 
         def branch_off(self: AuditedSink) -> None:
             for commit in others:
                 commit()
             real(self)
 
-        monkeypatch.setattr(AuditedSink, "_branch_off", branch_off)
+        monkeypatch.setattr(AuditedSink, "_reset_branch", branch_off)
     second = Memory.source([{"id": 3}]) >> sink
     with pytest.raises(RunError, match="it has not seen"):
         world.run(second)

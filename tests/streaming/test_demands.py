@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from helios import Memory, dedupe, expect, join, session_window, sql, watermark, where, window
 from helios.errors import RunError
-from helios.spark.steps.demand import demanded
+from helios.spark.steps.row_check import check_rows
 
 pytestmark = [pytest.mark.promise("expect"), pytest.mark.sampled(2)]
 
@@ -99,5 +99,5 @@ def test_a_left_row_without_a_time_stops_a_join_that_keeps_it(world: Any, how: A
 
 def test_a_demand_is_no_filter_of_sparks(world: Any) -> None:
     df = world.spark.range(5).withColumn("n", F.when(F.col("id") > 1, F.col("id")))
-    plan = demanded(df, F.col("n").isNotNull(), F.lit("none")).where("n > 3")
+    plan = check_rows(df, F.col("n").isNotNull(), F.lit("none")).where("n > 3")
     assert plan._jdf.queryExecution().optimizedPlan().toString().count("Filter") == 2

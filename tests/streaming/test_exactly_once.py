@@ -18,7 +18,7 @@ from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg.tables import load_table
 from helios.spark.iceberg.transaction import Transaction
-from helios.spark.run.full_refresh import empty
+from helios.spark.run.full_refresh import empty_target
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import CommitOptions
 from helios.table.ledger import Record
@@ -499,7 +499,7 @@ def test_a_full_refresh_empties_the_target_in_one_snapshot_and_begins_anew(world
 
 @pytest.mark.promise("changed-steps")
 def test_a_full_refresh_that_died_after_emptying_is_told_and_done_again(world: Any, copy: Pipeline) -> None:
-    empty(
+    empty_target(
         Ledger(load_table(world.spark, world.plan(copy).write.table), "local.a.t", "died", ""),
         Record(checkpoint="died"),
         [],
@@ -607,5 +607,5 @@ def test_a_full_refresh_does_not_delete_what_was_written_meanwhile(world: Any, c
     ledger = Ledger(load_table(world.spark, world.plan(copy).write.table), "local.a.t", "x", "")
     world.fill("a.t", [500])
     with pytest.raises(Exception, match="another writer has committed to the table meanwhile"):
-        empty(ledger, Record(checkpoint="x"), [], Retry())
+        empty_target(ledger, Record(checkpoint="x"), [], Retry())
     assert world.ids("a.t") == [*range(20), 500]

@@ -411,7 +411,7 @@ def test_a_source_that_was_renamed_is_the_same_table(world: Any, kind: str) -> N
 @pytest.mark.parametrize("landed", [False, True])
 def test_a_batch_that_landed_is_known_when_its_source_is_renamed(world: Any, copy: Pipeline, landed: bool) -> None:
     world.fill("a.s", [20])
-    with dies_at(RollbackGuard, "landed") if landed else dies_before_commit():
+    with dies_at(RollbackGuard, "note_commit") if landed else dies_before_commit():
         world.run(copy)
     rename(world, "a.s", "a.r")
     renamed = world.source("a.r").incremental(poll=1) >> world.sink("a.t")
@@ -537,7 +537,7 @@ def test_where_both_have_written_one_pipeline_of_both_has_a_table_of_its_own(wor
 
 def test_a_record_whose_property_is_lost_is_found_by_its_stamps_when_it_is_renamed(world: Any, copy: Pipeline) -> None:
     world.fill("a.s", [20])
-    with dies_at(RollbackGuard, "landed"):  # the batch is in the target, and Spark does not know
+    with dies_at(RollbackGuard, "note_commit"):  # the batch is in the target, and Spark does not know
         world.run(copy)
     world.sql("ALTER TABLE local.a.t UNSET TBLPROPERTIES ('helios.ledger.local.a.t')")
     world.run(copy.named("kept", was="local.a.t"))

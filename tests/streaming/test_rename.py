@@ -116,7 +116,7 @@ def test_a_script_with_the_former_name_fills_no_second_table(world: Any) -> None
 
 @pytest.mark.usefixtures("filled")
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("step", ["_rename", "_set", "rename_rows", "move", "rename_target", "create"])
+@pytest.mark.parametrize("step", ["_rename_table", "_set_properties", "rename_rows", "move", "rename_target", "create"])
 def test_a_part_that_fails_is_undone_and_a_broken_off_one_is_finished(
     world: Any, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,7 +219,7 @@ def test_a_batch_that_waits_for_its_audit_goes_along(world: Any) -> None:
 def test_a_rename_that_is_repeated_late_takes_no_record_back(world: Any, copy: Pipeline) -> None:
     """It was killed before its records, and the pipeline has run under the new name since."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(renames, "_rename_in", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(renames, "_rename_pipelines_in", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         patched.setattr(renames.ExitStack, "__exit__", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             renamed(world, "a.t", "a.u")

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from helios.catalog.names import TableName
-from helios.spark.diff.rows import Compared, Side, compare_rows
+from helios.spark.diff.rows import Comparison, Side, compare_rows
 from helios.spark.iceberg.tables import load_table
 from helios.table import compared_columns, states
 from helios.table.states import RowDiff, State
@@ -37,7 +37,7 @@ def compared(world: Any, before: State, after: State, *keys: str, samples: int =
     if same and states.same_files(before, after):
         return RowDiff()
     fields = compared_columns.read_fields(before, after)
-    how = Compared(columns=fields, keys=by, same=same, samples=samples)
+    how = Comparison(columns=fields, keys=by, same=same, samples=samples)
     return compare_rows(world.spark, side(world, before), side(world, after), how)
 
 

@@ -206,7 +206,7 @@ class KeyedRepair:
             InputError: It, or another one, remembers keys beside the table.
         """
         context = SinkContext(plan=self.plan, spark=self.spark, checkpoint=self.live.checkpoint)
-        if self.mode.order_by is not None and upsert_state(context, at.record).remembers:
+        if self.mode.order_by is not None and upsert_state(context, at.record).has_keys:
             why = "the pipeline remembers deleted keys or orders beside the table, which is not repaired"
             raise self.error(slice, why)
         own = {f"{name}{end}" for name in self.names for end in ("", REPLAY, BACKFILL)}

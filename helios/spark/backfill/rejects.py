@@ -17,9 +17,9 @@ from helios.model.values import counted
 from helios.plan.nodes import Plan
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.iceberg import tables
+from helios.spark.replay.checks import ReplayChecks
 from helios.spark.replay.replay import OF_SOURCES
-from helios.spark.replay.standing import Standing
-from helios.spark.sinks.quarantined import of_batch
+from helios.spark.sinks.quarantined import batch_condition
 from helios.table.commits import Commit
 from helios.table.ledger import Record
 
@@ -124,9 +124,9 @@ class Rejects:
             return self._no_payloads()
         read = self._spark.read.option("versionAsOf", at) if at is not None else self._spark.read
         rows = read.table(name.sql).where(F.col("pipeline").isin(list(self._plan.write.pipelines)))
-        unfinished = Standing(self._plan, self._spark, self._checkpoint, table).unfinished()
+        unfinished = ReplayChecks(self._plan, self._spark, self._checkpoint, table).rows_of_unfinished_batch()
         rows = rows.where(f"NOT coalesce({unfinished}, false)") if unfinished is not None else rows
         if of is not None:
-            rows = rows.where(of_batch(Record(checkpoint="", batch=of.batch or 0, position=of.position)))
+            rows = rows.where(batch_condition(Record(checkpoint="", batch=of.batch or 0, position=of.position)))
         of_sources = [F.col("step").endswith(end) for end in OF_SOURCES]
         return rows.where(~reduce(lambda a, b: a | b, of_sources)).select(PAYLOAD)

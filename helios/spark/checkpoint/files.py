@@ -5,18 +5,21 @@
   helios/identity.json                the pipeline that the checkpoint belongs to
   helios/start.json                   the starting positions of the followed sources, and how they were declared
   helios/lease.json                   the driver that runs on it
-  helios/renamed.json                 the new name of a renamed table: the only file at the checkpoint's former location
+  helios/renamed.json                 the new name of a renamed table. After the move, the former location has only this
   helios/pins/N.json                  the snapshots that batch N reads, written before the batch
-  helios/seen.json                    the table metadata that replicas of a catalog have shown (see freshness.py)
+  helios/seen.json                    the newest table metadata that the replicas of a catalog have returned
   helios/tables.json                  the routed and mirrored tables, with their UUIDs
   helios/mirror.json                  the database table of each mirrored table (see mirrored.py)
   helios/routes/N.json                the tables that routed batch N writes, written before its first commit
   helios/files/N/                     which files each batch of followed source N reads (see helios.sources.files.log)
   helios/files/N.columns.json         the columns of the files of source N (see kept_columns.py)
-  helios/landed/                      the last batch in each target (see landings.py)
+  helios/landed/                      the last batch that was committed to each target (see landings.py)
   helios/again.json                   the batch that `--again` appends a second time (see repeat.py)
   helios/plans/STEPS.json             the plan of each set of steps (see helios.table.plans)
   helios/keys/                        the state of upserts, if it is not in the warehouse (see upsert_state.py)
+  helios/lag/N.json                   the last lag of source N (see helios.table.lags)
+  helios/maintenance/                 the times of the last maintenance tasks of each table
+  helios/replay/, helios/backfill/    the notes of a replay or a backfill that is not finished
 """
 
 from __future__ import annotations
@@ -54,13 +57,13 @@ class Identity:
     """The pipeline that a checkpoint belongs to.
 
     Attributes:
-        id: The checkpoint's own id, which the target's ledger names.
+        id: The checkpoint's own id, which the pipeline's record in the target contains, too.
         pipeline: The pipeline's identity.
         target: The target's name.
         target_uuid: The target's UUID; empty until the target exists.
         sources: The names of the sources.
-        state: The stateful steps.
-        path: The read path.
+        state: The texts of the stateful steps.
+        path: The read path, as the value of a `ReadPath`.
         uuids: The UUID of each source, by which a renamed table is recognized; None for a source that is not a table.
     """
 
@@ -117,7 +120,7 @@ class Identity:
 
 
 class Routes(TypedDict):
-    """The tables that a routed batch writes."""
+    """The content of `helios/routes/N.json`: a routed batch, and the values that name the tables that it writes."""
 
     v: int
     sources: list[Mapping[str, object]]
@@ -126,7 +129,10 @@ class Routes(TypedDict):
 
 
 class StartEntry(TypedDict):
-    """The starting position of a followed source, from the pipeline's first start."""
+    """The starting position of a followed source, from the pipeline's first start.
+
+    `declared` is the start as the script declares it, such as "latest"; `place` is the position that it resolved to.
+    """
 
     declared: str
     branch: str | None
@@ -181,9 +187,8 @@ class Checkpoint:
         text = self.files.read(name)
         previous = KeptPlan.parse(text) if text is not None else None
         as_stored = json.loads(json.dumps(content))
-        reads = _reads(content["sources"])
-        if previous is not None and _reads(previous.plan["sources"]) != reads:
-            # A backfill needs to know how earlier rows were read.
+        if previous is not None and _read_settings(previous.plan["sources"]) != _read_settings(content["sources"]):
+            # The previous plan is kept, too: a backfill needs to know how earlier rows were read.
             self.files.write(f"{PLANS}/{plan.fingerprint}-{previous.at:%Y%m%d%H%M%S}.json", previous.as_json())
         if previous is None or previous.version != HELIOS or previous.plan != as_stored:
             new = KeptPlan(steps=plan.fingerprint, version=HELIOS, at=datetime.now(UTC), plan=content)
@@ -192,13 +197,13 @@ class Checkpoint:
             self.files.write(LAST, plan.fingerprint)
 
     def move(self, to: Checkpoint) -> None:
-        """Moves the whole folder to another location, which must be empty except for the note that `leave` writes."""
+        """Moves the whole folder to another location, which must be empty or have only `helios/renamed.json`."""
         if to.files.read(RENAMED) is not None and to.identity() is None:
             to.files.delete("helios")
         self.files.move(to.files)
 
-    def leave(self, table: str) -> None:
-        """Notes the new name of the pipeline's table in the old location."""
+    def write_new_name(self, table: str) -> None:
+        """Writes the new name of the pipeline's table into the former location of the checkpoint."""
         self.files.write(RENAMED, json.dumps({"v": 1, "table": table}))
 
     def rename_target(self, old: str, new: str) -> None:
@@ -220,14 +225,14 @@ class Checkpoint:
             self.files.delete(name)
 
     def rewind(self) -> None:
-        """Deletes the offsets; the state of upserts, the routed tables and the logs of files stay."""
+        """Deletes Spark's logs and all positions; keeps the upsert state, the list of tables and the logs of files."""
         for name in (*SPARK_LOGS, *PROGRESS):
             self.files.delete(name)
         for target in self.files.names("helios/keys"):
             self._renumber(f"helios/keys/{target}")
 
     def _renumber(self, state: str) -> None:
-        """Gives the batches of an upsert state negative numbers, in the same order."""
+        """Gives the batches of an upsert state negative numbers, in the same order: new batches begin at 0 again."""
         numbered = [
             (int(number), f"{state}/{kind}")
             for kind in ("base", "delta")
@@ -342,7 +347,7 @@ class Checkpoint:
         self.files.write("helios/tables.json", json.dumps(dict(tables)))
 
     def routes(self, batch: int) -> Routes | None:
-        """The manifest of a routed batch: its inputs, its steps, and the values that name its tables."""
+        """The inputs and the steps of a routed batch, and the values that name its tables; None for a new batch."""
         text = self.files.read(f"helios/routes/{batch}.json")
         return json.loads(text) if text else None
 
@@ -350,23 +355,26 @@ class Checkpoint:
         self, batch: int, sources: Sequence[Mapping[str, object]], steps: str, values: Sequence[str]
     ) -> None:
         """Records which tables a batch writes, before the first of them is committed."""
-        manifest = Routes(v=VERSION, sources=list(sources), steps=steps, values=list(values))
-        self.files.write(f"helios/routes/{batch}.json", json.dumps(manifest))
-        self._drop_older("helios/routes", batch)
+        routes = Routes(v=VERSION, sources=list(sources), steps=steps, values=list(values))
+        self.files.write(f"helios/routes/{batch}.json", json.dumps(routes))
+        self._delete_older("helios/routes", batch)
 
     # pins
 
     def pins(self, batch: int) -> dict[str, int | str | None] | None:
-        """The snapshots and states that a batch's joins read, by the source's index; None when none are recorded."""
+        """The snapshots and states of the joined sources that a batch reads; None if none are recorded for the batch.
+
+        The keys are the numbers of the sources in the plan.
+        """
         text = self.files.read(f"helios/pins/{batch}.json")
         return json.loads(text) if text else None
 
     def pin(self, batch: int, pins: Mapping[str, int | str | None]) -> None:
-        """Records the pins of a batch before it reads them; drops pins older than Spark's logs."""
+        """Records the pins of a batch before it reads them; deletes pins of batches that Spark's logs have dropped."""
         self.files.write(f"helios/pins/{batch}.json", json.dumps(dict(pins)))
-        self._drop_older("helios/pins", batch)
+        self._delete_older("helios/pins", batch)
 
-    def _drop_older(self, folder: str, batch: int) -> None:
+    def _delete_older(self, folder: str, batch: int) -> None:
         """Deletes the files of batches that Spark's own logs no longer keep."""
         if batch >= SPARK_KEEPS_BATCHES and batch % 20 == 0:  # every 20 batches: a listing costs time
             for name in self.files.names(folder):
@@ -375,6 +383,6 @@ class Checkpoint:
                     self.files.delete(f"{folder}/{name}")
 
 
-def _reads(sources: Iterable[Mapping[str, object]]) -> str:
-    """How a plan reads the values of its sources, as JSON."""
+def _read_settings(sources: Iterable[Mapping[str, object]]) -> str:
+    """The fields of a plan's sources that decide how their values are read, as JSON."""
     return json.dumps([value_settings(source) for source in sources])

@@ -1,10 +1,13 @@
-"""The last batch that is known to be in each target, and a head of the branch that is proven to descend from it.
+"""The last batch that was committed to each target, and the newest snapshot that is proven to descend from it.
 
 <checkpoint>/helios/landed/<target>.json
 
-Helios writes the file after each commit, and after each look-up that has proven a newer head. The target's own record
-names the same batch. If the record names an older batch, it went back, as after a restore of the table's metadata.
-A search for the batch may end at the head, even if the snapshots between the head and the batch have expired.
+Helios writes the file after each commit, and after each look-up that has proven that a newer head of the branch
+descends from the batch. The pipeline's record, a property of the target table, names the same batch. If the record
+names an older batch, the table was reset to older metadata.
+
+A search for the batch in the history may end at the noted head. So it succeeds even if the snapshots between the head
+and the batch have expired.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from helios.table.ancestry import Landing
 
 
 class Landings:
-    """The last batch in one target.
+    """The file with the last batch that was committed to one target.
 
     Args:
         checkpoint: The pipeline's checkpoint.
@@ -48,7 +51,7 @@ class Landings:
         return self._last
 
     def store(self, landing: Landing) -> None:
-        """Stores a batch, or a newer head that descends from it."""
+        """Stores a committed batch, or the last one with a newer head that descends from it."""
         if landing != self.last():
             fields = {"v": VERSION, "checkpoint": self._id, **asdict(landing)}
             self._checkpoint.files.write(self._file, json.dumps(fields))

@@ -1,4 +1,4 @@
-"""The lease on a checkpoint: at most one live driver."""
+"""The lease on a checkpoint, by which at most one live driver uses it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from helios.table.lease import FILE, LEASE_SECONDS, RELEASED, Holder, alive, lea
 
 
 class Lease:
-    """At most one live driver on a checkpoint.
+    """The lease of one driver on a checkpoint.
 
     The holder writes its host, its process and a time into a file, and renews the time. A holder on this host is dead
     when its process has ended. A holder on another host is dead when its time is older than `LEASE_SECONDS`.

@@ -2,8 +2,8 @@
 
 <checkpoint>/helios/mirror.json
 
-Helios writes the file before it creates a table. So no other source table is mirrored under the same name, and the key
-does not change.
+Helios writes the file before it creates a table. By the file, it refuses another source table under the same name, and
+another key.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class NewestSchema:
         columns: The type of each column, by name.
         since: The log position from which changes have these columns.
         kept: Columns that the database has dropped, and that the table of the mirror keeps.
-        taken: The log positions at which snapshots of the table were taken, except incremental snapshots.
+        taken: The log positions at which Debezium took snapshots of the table, except incremental snapshots.
     """
 
     columns: Mapping[str, str]
@@ -48,7 +48,8 @@ class Mirrored:
         source: Its table in the database: prefix of the topics, database, schema and table.
         keys: Its key columns.
         newest: Its newest columns; None until a change has had a position in the log.
-        waits: The position since which the table waits for a snapshot (`.on_schema_change("snapshot")`), or None.
+        waits: The log position since which the table waits for a Debezium snapshot, with
+            `.on_schema_change("snapshot")`; None if it waits for none.
     """
 
     source: tuple[str, str, str, str]

@@ -2,9 +2,9 @@
 
 <checkpoint>/helios/again.json
 
-Each table counts its own batches, the quarantine and routed tables too, so the repeated batch has a number per table. A
-driver that dies between two commits leaves the numbers here. With them, the next run with `--again` finds the batch in
-the tables that have it already.
+Each table numbers its batches itself; so do the quarantine and each routed table. So the repeated batch has one number
+per table. If a driver dies between two commits, the numbers stay in this file. With them, the next run with `--again`
+finds the batch in the tables that have it already.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Repeat:
         self._numbers: dict[str, int] = {}
 
     def begin(self, sources: Sequence[Mapping[str, object]]) -> str | None:
-        """Begins a repeated batch, or continues it if an earlier run has begun the same one and did not finish.
+        """Begins a repeated batch, or continues it if an earlier run has begun the same batch and did not finish it.
 
         Args:
             sources: The inputs of the batch, as the entries of the target's record.
@@ -59,7 +59,7 @@ class Repeat:
                 "others are not; finish it with `helios run --again`"
             )
         if unfinished is not None:
-            self.finish()  # this run may give the same numbers to other batches
+            self.finish()  # these numbers may become the numbers of other batches
             return (
                 "an earlier run with --again of other inputs or steps did not finish: the rows that it wrote stay, "
                 "and the rest of its rows is not repeated"
@@ -75,7 +75,7 @@ class Repeat:
         return self._numbers[table]
 
     def finish(self) -> None:
-        """Forgets the numbers: all tables have the batch."""
+        """Deletes the numbers, once all tables have the batch."""
         self._checkpoint.files.delete(AGAIN)
 
     def _load(self) -> dict[str, Any] | None:

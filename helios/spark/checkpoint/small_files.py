@@ -25,8 +25,8 @@ from helios.spark.jvm.types.spark import JavaSparkSession
 
 LOCAL = re.compile(r"file:(?=/(?!/)|///)")
 """The beginning of a local file URI without a host; a URI with a host is left to Hadoop."""
-WHOLE_OBJECTS = ("s3a", "gs")
-"""Stores in which closing a file replaces the older object at once, whereas a rename copies the object."""
+REPLACED_ON_CLOSE = ("s3a", "gs")
+"""The schemes of object stores. There, closing a file replaces the former object at once, and a rename is a copy."""
 
 LOCK_SECONDS = 1.0
 """The longest wait for the lock: a suspended process may hold it forever."""
@@ -66,12 +66,12 @@ class SmallFiles(Protocol):
         ...
 
     def locked(self) -> AbstractContextManager[bool]:
-        """Keeps other processes out of the same block; yields False if the file system cannot lock."""
+        """Keeps other processes out of the block; yields False if the file system has no locks or the lock is held."""
         ...
 
 
 def small_files(spark: SparkSession, location: str) -> SmallFiles:
-    """The files under a location, which is a Hadoop path; without a scheme, of Hadoop's default file system."""
+    """The files under a Hadoop path. A path without a scheme is in Hadoop's default file system."""
     if _is_local(location):
         return LocalFiles(location)
     files = HadoopFiles(spark, location)
@@ -89,19 +89,20 @@ def checksum(name: str) -> str:
 
 
 def move_error(files: SmallFiles, to: SmallFiles) -> CheckpointError:
-    """The error that the two file systems cannot rename the folder."""
+    """The error for a folder that cannot be renamed from one file system to the other."""
     return CheckpointError(f"the checkpoint {files.root} cannot be moved to {to.root}.", fix="move it by hand.")
 
 
 class LocalFiles(SmallFiles):
-    """Small text files on a local disk. Hadoop would start a process for each of them, to set permissions.
+    """Small text files on a local disk. They bypass Hadoop, which would start a process per file to set permissions.
 
     Args:
         root: The folder, as a URI without escapes, as in a Hadoop path.
     """
 
     def __init__(self, root: str) -> None:
-        # Folds ".." in the text, without following symbolic links, like Hadoop's Path, with which Spark writes here.
+        # Removes ".." from the text, without following symbolic links. Spark writes through Hadoop's Path, which does
+        # the same.
         self._folder = Path(os.path.normpath("/" + root.removeprefix("file:").lstrip("/")))
         self.root = f"file:{self._folder}"
 
@@ -200,19 +201,19 @@ class HadoopFiles(SmallFiles):
         system = base.getFileSystem(session.sessionState().newHadoopConf())
         # With checksums a local write is two renames, and a kill between them makes the file unreadable.
         self._fs: JavaFileSystem = system.getRawFileSystem() if system.getScheme() == "file" else system
-        self._whole_objects = system.getScheme() in WHOLE_OBJECTS
+        self._replaces_on_close = system.getScheme() in REPLACED_ON_CLOSE
         self.root = str(self._fs.makeQualified(base).toString())
 
     def _path(self, location: str) -> JavaPath:
         path: JavaPath = self._jvm.org.apache.hadoop.fs.Path(location)
         return path
 
-    def _at(self, name: str) -> JavaPath:
+    def _path_of(self, name: str) -> JavaPath:
         return self._path(f"{self.root}/{name}")
 
     @override
     def read(self, name: str) -> str | None:
-        path = self._at(name)
+        path = self._path_of(name)
         if not self._fs.exists(path):  # an exception through py4j takes ten times as long as this call
             return None
         try:
@@ -228,30 +229,30 @@ class HadoopFiles(SmallFiles):
 
     @override
     def write(self, name: str, text: str) -> None:
-        target = self._at(name)
-        if self._whole_objects:
+        target = self._path_of(name)
+        if self._replaces_on_close:
             stream = self._fs.create(target, True)
             stream.write(text.encode())
             stream.close()
             return
         new = f"{name}.{uuid.uuid4().hex[:8]}.tmp"
-        draft = self._at(new)
+        draft = self._path_of(new)
         stream = self._fs.create(draft, True)
         stream.write(text.encode())
         stream.close()
-        self._fs.delete(self._at(checksum(name)), False)  # a checksum that Spark wrote does not match the new text
+        self._fs.delete(self._path_of(checksum(name)), False)  # a checksum that Spark wrote does not match the new text
         if not self._fs.rename(draft, target):  # HDFS and ADLS do not rename onto a file
             self._fs.delete(target, False)
             self.rename(new, name)
 
     @override
     def delete(self, name: str) -> None:
-        self._fs.delete(self._at(name), True)
-        self._fs.delete(self._at(checksum(name)), False)
+        self._fs.delete(self._path_of(name), True)
+        self._fs.delete(self._path_of(checksum(name)), False)
 
     @override
     def rename(self, name: str, to: str) -> None:
-        self._rename(self._at(name), self._at(to))
+        self._rename(self._path_of(name), self._path_of(to))
 
     def _rename(self, path: JavaPath, to: JavaPath) -> None:
         if not self._fs.rename(path, to):
@@ -267,7 +268,7 @@ class HadoopFiles(SmallFiles):
 
     @override
     def names(self, folder: str) -> list[str]:
-        path = self._at(folder)
+        path = self._path_of(folder)
         return names_of(self._fs.listStatus(path)) if self._fs.exists(path) else []
 
     @override

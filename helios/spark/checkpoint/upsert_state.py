@@ -1,11 +1,13 @@
-"""The state of an upsert beside its target: the deleted keys, and each key's order if the target does not store it.
+"""The upsert state of a pipeline: the keys that it deleted, and the order of each key if the target does not store it.
+
+The order of a key is the value of `order_by` in the key's newest row.
 
 <warehouse>/_helios/keys/<id>/     named by the checkpoint's id
   terms.json     the key columns and the order
   delta/N        the keys of batch N: key columns, order, deleted or not, and the time; missing if it has no keys
   base/N         all deltas up to N, folded into one row per key, without expired deletes
   replayed/R     the keys of replay R of quarantined rows; they count once the target has that replay
-  settled/R      an empty file: the target has replay R
+  settled/R      an empty file, which notes that the target has replay R
   replaced.json  the folders that newer ones have replaced, each with the time when it was replaced
 
 Batch N reads the state of the batches before it, and writes its own delta before its commit. When the batch is run
@@ -36,15 +38,15 @@ ORDER, DELETED, AT = "__helios_order", "__helios_deleted", "__helios_at"
 FOLD_AFTER = 10
 """The number of deltas above which they are folded into a base, as each batch reads all of them."""
 KEPT_SECONDS = 3600.0
-"""The time for which folded folders stay: a batch of another pipeline may be reading them."""
+"""The time in seconds for which folded folders stay: a batch of another pipeline may be reading them."""
 
 
 class UpsertState:
     """The state of the upserts of one pipeline into one target.
 
     Args:
-        files: The files of the folder around the state.
-        folder: The state's folder, within `files`.
+        files: The files of the folder that contains the state's folder.
+        folder: The name of the state's folder, relative to `files`.
         tombstones: The time for which a delete is remembered, in seconds.
         has_replay: Returns True if the target has a replay, given the quarantine's UUID and the replay's number.
 
@@ -76,7 +78,7 @@ class UpsertState:
         stored = self.files.read(f"{self.folder}/terms.json")
         if text == stored:
             return
-        if stored is not None and self.remembers:
+        if stored is not None and self.has_keys:
             raise CheckpointError(
                 f"the upsert state of {target} has {_shown(json.loads(stored))}; the sink now has {_shown(terms)}. "
                 "The two cannot be compared.",
@@ -94,16 +96,16 @@ class UpsertState:
 
     @cached_property
     def began_with_keys(self) -> bool:
-        """True if the state had any key when the run began: even a script without deletes must compare with them."""
-        return self.remembers
+        """True if the state had keys when the run began. Then even a script without deletes must compare with them."""
+        return self.has_keys
 
     @property
-    def remembers(self) -> bool:
+    def has_keys(self) -> bool:
         """True if the state has any key."""
         return any(self.files.names(f"{self.folder}/{kind}") for kind in ("base", "delta", "replayed"))
 
     def forget(self, batch: int) -> None:
-        """Deletes the delta of a batch that will never be in the target."""
+        """Deletes the delta of a batch that will never be committed to the target."""
         self.files.delete(f"{self.folder}/delta/{batch}")
 
     def forget_after(self, batch: int) -> None:
@@ -113,7 +115,7 @@ class UpsertState:
                 self.forget(int(number))
 
     def load(self, spark: SparkSession, batch: int, keys: tuple[str, ...]) -> DataFrame | None:
-        """The state before a batch: each key's newest order, and whether the key was deleted; None without any.
+        """The state before a batch: each key's newest order, and whether the key was deleted; None for no state.
 
         Args:
             spark: The session.
@@ -129,7 +131,7 @@ class UpsertState:
         return newest(self._read(spark, paths), keys) if paths else None
 
     def read(self, spark: SparkSession, last: int, keys: tuple[str, ...]) -> DataFrame | None:
-        """The state after a batch, for another pipeline. It folds nothing and leaves out expired deletes.
+        """The state after a batch, for another pipeline. The call folds nothing, and leaves expired deletes out.
 
         Args:
             spark: The session.
@@ -156,17 +158,18 @@ class UpsertState:
             rows.where(~self._expired()).write.mode("overwrite").parquet(self.path("base/-1"))
 
     def begin_as_copy(self, spark: SparkSession, other: UpsertState, batch: int) -> bool:
-        """Begins as a copy of another state before a batch; the other state does not change.
+        """Copies another state, as it was before a batch, into this new state; the other state does not change.
 
         Returns:
-            False if that state is no longer known: later batches were folded into it, or a replay changed it.
+            False if the former content of that state is lost: later batches were folded into it, or a replay changed
+            it.
         """
         later = any(number >= batch for number in other._numbers("base"))
         base, deltas = other._finished(batch)
-        # The folders that a fold replaced are deleted together, unless the run dies meanwhile. Before batch 0, keys can
-        # come only from a former checkpoint.
+        # The folders that a fold replaced are deleted together, unless the run dies meanwhile. So if one remains, all
+        # remain. Before batch 0, keys can come only from a former checkpoint.
         is_known = not later or base is not None or bool(deltas) or batch == 0
-        if not is_known or other._lacks(base, batch) or other.files.names(f"{other.folder}/replayed"):
+        if not is_known or other._lacks_folders(base, batch) or other.files.names(f"{other.folder}/replayed"):
             return False
         terms = other.files.read(f"{other.folder}/terms.json")
         paths = _paths(base, deltas, ())
@@ -175,8 +178,10 @@ class UpsertState:
             other._read(spark, paths).write.mode("overwrite").parquet(self.path("base/-1"))
         return True
 
-    def _lacks(self, base: int | None, batch: int) -> bool:
-        """True if folders of the state before a batch are deleted but still noted: a run died while it deleted them.
+    def _lacks_folders(self, base: int | None, batch: int) -> bool:
+        """True if folders of the state before a batch are gone.
+
+        They are still in `replaced.json`, because a run died while it deleted replaced folders.
 
         Args:
             base: The newest base before the batch; None without any.
@@ -190,7 +195,7 @@ class UpsertState:
         return not present.issuperset(expected & noted.keys())
 
     def discard_former(self, former: UpsertState) -> None:
-        """Deletes a former state, which the record no longer names, as soon as no reader can still use it."""
+        """Deletes a former state, which the record no longer names, once no reader can still use it."""
         if former.files.root == self.files.root:
             self._note_replaced([former.folder])
         else:
@@ -216,7 +221,7 @@ class UpsertState:
             self._note_replaced([], in_use=f"{self.folder}/{name}")
 
     def _folders_after(self, last: int) -> list[str]:
-        """The folders with the state after a batch; unlike `load`, it deletes nothing."""
+        """The folders with the state after a batch; unlike `load`, the call deletes nothing."""
         names = sorted(self.files.names(f"{self.folder}/replayed"))
         return _paths(*self._finished(last + 1), [f"replayed/{name}" for name in names if self._is_replayed(name)])
 
@@ -225,7 +230,7 @@ class UpsertState:
 
         Args:
             before: The batch.
-            base_before: The batch that limits the base; None for `before`.
+            base_before: The base must be of a batch before this one; None for `before`.
         """
         limit = before if base_before is None else base_before
         bases = sorted((n for n in self._numbers("base") if n < limit), reverse=True)
@@ -270,7 +275,8 @@ class UpsertState:
 
         Args:
             folders: The folders, within `files`.
-            in_use: A noted folder that was written again: a replay reuses the number of one that the table has lost.
+            in_use: A noted folder that was written again, and stays. A replay that the table has lost leaves its number
+                to the next replay, which writes the same folder.
         """
         name, now = f"{self.folder}/replaced.json", time.time()
         text = self.files.read(name)
@@ -320,7 +326,7 @@ def locate_state(spark: SparkSession, checkpoint: Checkpoint, target: str, keys:
 
 
 def newest(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """The row of the newest order per key; of equal orders, the row of the later batch."""
+    """The row with the highest order of each key; among equal orders, the row of the latest batch."""
     order = [F.col(ORDER).desc_nulls_last(), F.col(AT).desc()]
     rank = F.row_number().over(Window.partitionBy(*map(quoted, keys)).orderBy(*order))
     return rows.withColumn("__helios_rank", rank).where("__helios_rank = 1").drop("__helios_rank")

@@ -11,40 +11,40 @@ import org.apache.iceberg.DeleteFile;
 import org.apache.iceberg.FileScanTask;
 import org.apache.spark.sql.api.java.UDF2;
 
-/** Finds the scan tasks that only one of two states has; tasks are equal if data file and deletes are the same. */
+/** Finds the scan tasks that only one of two states has. Tasks are equal if their data file and deletes are the same. */
 public class OtherTasks implements UDF2 {
   private static final long serialVersionUID = 1L;
 
   /** Returns two lists: the tasks that only the first state has, and those that only the second has. */
   public Object call(Object first, Object second) {
-    List alone = new ArrayList();
-    Map left = new HashMap(); // a file may be registered twice: its rows count twice
+    List onlySecond = new ArrayList();
+    Map unmatched = new HashMap(); // by identity; a file may be registered twice, and its rows then count twice
     for (Iterator each = ((List) first).iterator(); each.hasNext();) {
       FileScanTask task = (FileScanTask) each.next();
       String key = identity(task);
-      ArrayDeque same = (ArrayDeque) left.get(key);
+      ArrayDeque same = (ArrayDeque) unmatched.get(key);
       if (same == null) {
         same = new ArrayDeque();
-        left.put(key, same);
+        unmatched.put(key, same);
       }
       same.add(task);
     }
     for (Iterator each = ((List) second).iterator(); each.hasNext();) {
       FileScanTask task = (FileScanTask) each.next();
-      ArrayDeque same = (ArrayDeque) left.get(identity(task));
+      ArrayDeque same = (ArrayDeque) unmatched.get(identity(task));
       if (same == null || same.isEmpty()) {
-        alone.add(task);
+        onlySecond.add(task);
       } else {
         same.remove();
       }
     }
-    List before = new ArrayList();
-    for (Iterator each = left.values().iterator(); each.hasNext();) {
-      before.addAll((ArrayDeque) each.next());
+    List onlyFirst = new ArrayList();
+    for (Iterator each = unmatched.values().iterator(); each.hasNext();) {
+      onlyFirst.addAll((ArrayDeque) each.next());
     }
     List both = new ArrayList();
-    both.add(before);
-    both.add(alone);
+    both.add(onlyFirst);
+    both.add(onlySecond);
     return both;
   }
 

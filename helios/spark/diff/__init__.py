@@ -1,1 +1,1 @@
-"""The differences between the rows of two states of tables."""
+"""Compares the rows of two snapshots, of one table or of two."""

@@ -1,4 +1,4 @@
-"""Compares the rows of two states as multisets; data files that both states share are not read."""
+"""Compares the rows of two snapshots as multisets. Data files that both snapshots have are not read."""
 
 from __future__ import annotations
 
@@ -34,13 +34,17 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaList
 from helios.table.states import RowDiff
 
-SIGN, PAIRED, BEFORE, AFTER = "__helios_sign", "__helios_paired", "__helios_before", "__helios_after"
+SIGN = "__helios_sign"
+"""The column of a row's weight: -1 for a row of the earlier state, 1 for a row of the later one, then their sum."""
+PAIRED = "__helios_paired"
+"""The column that is true for the two images of a changed row."""
+BEFORE, AFTER = "__helios_before", "__helios_after"
 OTHER_TASKS = Path(__file__).with_name("OtherTasks.java")
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of two states.
+    """One of the two states that are compared.
 
     Attributes:
         name: The table.
@@ -52,14 +56,14 @@ class Side:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compared:
+class Comparison:
     """How rows are compared.
 
     Attributes:
         columns: The columns of each table, as the JSON of Iceberg's fields; both sides have the same names and order.
         keys: The columns that identify a row; without keys, no row counts as changed.
         same: Whether both are states of one table.
-        samples: How many rows of each kind are shown.
+        samples: How many of the added, of the removed and of the changed rows are shown.
     """
 
     columns: tuple[Sequence[Mapping[str, object]], Sequence[Mapping[str, object]]]
@@ -68,13 +72,13 @@ class Compared:
     samples: int = 10
 
 
-def compare_rows(spark: SparkSession, before: Side, after: Side, how: Compared) -> RowDiff:
+def compare_rows(spark: SparkSession, before: Side, after: Side, how: Comparison) -> RowDiff:
     """Compares the rows of two states.
 
     Files that both states of one table have, with the same deletes, are not read.
 
     Args:
-        spark: A session with the catalogs of both.
+        spark: A session with the catalogs of both tables.
         before: The earlier state.
         after: The later state.
         how: The columns and keys.
@@ -82,8 +86,8 @@ def compare_rows(spark: SparkSession, before: Side, after: Side, how: Compared) 
     Raises:
         RunError: A file contradicts the schema of its table, or a snapshot has expired meanwhile.
     """
-    tables = [_opened(spark, side) for side in (before, after)]
-    tasks = [_tasks(spark, table, side) for table, side in zip(tables, (before, after), strict=True)]
+    tables = [_load(spark, side) for side in (before, after)]
+    tasks = [_scan_tasks(spark, table, side) for table, side in zip(tables, (before, after), strict=True)]
     if how.same:
         comparer = cast("JavaTaskComparer", instance(spark, OTHER_TASKS))
         tasks = list(comparer.call(tasks[0], tasks[1]).toArray())
@@ -93,22 +97,22 @@ def compare_rows(spark: SparkSession, before: Side, after: Side, how: Compared) 
     for table, side, side_tasks in zip(tables, (before, after), tasks, strict=True):
         foreign_files.verify(spark, table, side_tasks, foreign_files.Reading(side.name.text))
     with scan_task_scope():
-        parts = [
+        rows_by_side = [
             _rows(spark, table, side_tasks, columns)
             for table, side_tasks, columns in zip(tables, tasks, how.columns, strict=True)
         ]
-        frames = [part.withColumn(SIGN, F.lit(sign)) for part, sign in zip(parts, (-1, 1), strict=True) if part]
+        frames = [rows.withColumn(SIGN, F.lit(sign)) for rows, sign in zip(rows_by_side, (-1, 1), strict=True) if rows]
         return _difference(frames, how, files)
 
 
-def _opened(spark: SparkSession, side: Side) -> JavaTable:
+def _load(spark: SparkSession, side: Side) -> JavaTable:
     table = load_table(spark, side.name)
     if table is None or (side.snapshot is not None and table.snapshot(side.snapshot) is None):
         raise RunError(f"{side.name.text} was changed meanwhile: snapshot {side.snapshot} is gone.", fix="run again.")
     return table
 
 
-def _tasks(spark: SparkSession, table: JavaTable, side: Side) -> JavaList[JavaFileScanTask]:
+def _scan_tasks(spark: SparkSession, table: JavaTable, side: Side) -> JavaList[JavaFileScanTask]:
     if side.snapshot is None:
         empty: JavaList[JavaFileScanTask] = classes().java.util.ArrayList()
         return empty
@@ -129,16 +133,22 @@ def _rows(
 
 
 def _with_columns(table: JavaTable, columns: Sequence[Mapping[str, object]]) -> JavaTable:
-    """A table with these columns, followed by its other present and former ones: equality deletes may refer to them."""
+    """A view of a table that has these columns, and then its other present and former columns.
+
+    The other columns are needed because equality deletes may refer to them.
+    """
     core = classes().org.apache.iceberg
-    former = [table.schemas().get(id) for id in sorted(table.schemas().keySet().toArray())]
-    every: dict[int, dict[str, object]] = {}
-    for schema in (*former, table.schema()):
-        every |= {field["id"]: field for field in json.loads(core.SchemaParser.toJson(schema))["fields"]}
-    taken = {column["id"] for column in columns}
-    fields = [*columns, *({**field, "name": f"__helios_{id}"} for id, field in every.items() if id not in taken)]
-    optional = [{**field, "required": False} for field in fields]
-    schema = core.SchemaParser.fromJson(json.dumps({"type": "struct", "schema-id": 0, "fields": optional}))
+    former_schemas = [table.schemas().get(id) for id in sorted(table.schemas().keySet().toArray())]
+    all_fields: dict[int, dict[str, object]] = {}
+    for schema in (*former_schemas, table.schema()):
+        all_fields |= {field["id"]: field for field in json.loads(core.SchemaParser.toJson(schema))["fields"]}
+    selected_ids = {column["id"] for column in columns}
+    fields = [
+        *columns,
+        *({**field, "name": f"__helios_{id}"} for id, field in all_fields.items() if id not in selected_ids),
+    ]
+    optional_fields = [{**field, "required": False} for field in fields]
+    schema = core.SchemaParser.fromJson(json.dumps({"type": "struct", "schema-id": 0, "fields": optional_fields}))
     base = table.operations().current()
     metadata = core.TableMetadata.buildFrom(base).setCurrentSchema(schema, base.lastColumnId()).build()
     view: JavaTable = core.BaseTable(core.StaticTableOperations(metadata, table.io()), table.name())
@@ -148,12 +158,12 @@ def _with_columns(table: JavaTable, columns: Sequence[Mapping[str, object]]) -> 
 # comparing
 
 
-def _difference(frames: Sequence[DataFrame], how: Compared, files: int) -> RowDiff:
+def _difference(frames: Sequence[DataFrame], how: Comparison, files: int) -> RowDiff:
     frames = _aligned(frames)
     rows = frames[0]
     for frame in frames[1:]:
         rows = rows.unionAll(frame)
-    fields = [one for one in rows.schema.fields if one.name != SIGN]
+    fields = [field for field in rows.schema.fields if field.name != SIGN]
     different = net(rows, fields, (), SIGN).withColumn(PAIRED, _paired(how.keys)).persist()
     try:
         return _summary(different, fields, how, files)
@@ -161,18 +171,18 @@ def _difference(frames: Sequence[DataFrame], how: Compared, files: int) -> RowDi
         different.unpersist()
 
 
-def _summary(different: DataFrame, fields: Sequence[StructField], how: Compared, files: int) -> RowDiff:
-    plus, minus = ~F.col(PAIRED) & (F.col(SIGN) > 0), ~F.col(PAIRED) & (F.col(SIGN) < 0)
+def _summary(different: DataFrame, fields: Sequence[StructField], how: Comparison, files: int) -> RowDiff:
+    is_added, is_removed = ~F.col(PAIRED) & (F.col(SIGN) > 0), ~F.col(PAIRED) & (F.col(SIGN) < 0)
     count = F.abs(F.col(SIGN))
     totals = different.agg(
-        *(F.coalesce(F.sum(F.when(which, count)), F.lit(0)) for which in (plus, minus)),
+        *(F.coalesce(F.sum(F.when(condition, count)), F.lit(0)) for condition in (is_added, is_removed)),
         F.count_if(F.col(PAIRED) & (F.col(SIGN) > 0)),
     ).collect()[0]
     added, removed, changed = (int(total) for total in totals)
     order = _order(fields, how.keys)
 
-    def sample(which: Column) -> list[dict[str, object]]:
-        rows = different.where(which).orderBy(*order).limit(how.samples).collect()
+    def sample(condition: Column) -> list[dict[str, object]]:
+        rows = different.where(condition).orderBy(*order).limit(how.samples).collect()
         repeated = [plain_values(row, fields) for row in rows for _ in range(min(abs(row[SIGN]), how.samples))]
         return repeated[: how.samples]
 
@@ -180,18 +190,18 @@ def _summary(different: DataFrame, fields: Sequence[StructField], how: Compared,
         added=added,
         removed=removed,
         changed=changed,
-        sample_added=sample(plus) if added and how.samples else (),
-        sample_removed=sample(minus) if removed and how.samples else (),
+        sample_added=sample(is_added) if added and how.samples else (),
+        sample_removed=sample(is_removed) if removed and how.samples else (),
         sample_changed=_changed(different, fields, how) if changed and how.samples else (),
         files=files,
     )
 
 
 def _changed(
-    different: DataFrame, fields: Sequence[StructField], how: Compared
+    different: DataFrame, fields: Sequence[StructField], how: Comparison
 ) -> list[tuple[Mapping[str, object], Mapping[str, object]]]:
     keys = [quoted(key) for key in how.keys]
-    columns = F.struct(*(F.col(quoted(one.name)) for one in fields))
+    columns = F.struct(*(F.col(quoted(field.name)) for field in fields))
     after = different.where(F.col(PAIRED) & (F.col(SIGN) > 0)).orderBy(*keys).limit(how.samples)
     before = different.where(F.col(PAIRED) & (F.col(SIGN) < 0))
     pairs = after.select(*keys, columns.alias(AFTER)).join(before.select(*keys, columns.alias(BEFORE)), list(how.keys))
@@ -205,7 +215,7 @@ def _paired(keys: Sequence[str]) -> Column:
         return F.lit(False)
     identified = F.lit(True)
     for key in keys:
-        identified = identified & F.col(quoted(key)).isNotNull()  # a null identifies no row
+        identified = identified & F.col(quoted(key)).isNotNull()  # a key with a null identifies no row
     return identified & is_one_pair(keys, SIGN)
 
 
@@ -214,33 +224,34 @@ def _aligned(frames: Sequence[DataFrame]) -> list[DataFrame]:
     if len(frames) == 1:
         return list(frames)
     schemas = [frame.schema for frame in frames]
-    kinds = {one.name: _wider(one.dataType, other.dataType) for one, other in zip(*schemas, strict=True)}
+    types = {before.name: _wider(before.dataType, after.dataType) for before, after in zip(*schemas, strict=True)}
     return [
-        frame.select(*(F.col(quoted(name)).cast(kind).alias(name) for name, kind in kinds.items()))
-        if any(one.dataType != kinds[one.name] for one in frame.schema.fields)
+        frame.select(*(F.col(quoted(name)).cast(data_type).alias(name) for name, data_type in types.items()))
+        if any(field.dataType != types[field.name] for field in frame.schema.fields)
         else frame
         for frame in frames
     ]
 
 
-def _wider(one: DataType, other: DataType) -> DataType:
-    """The wider of two types; the columns are chosen so that one type is."""
-    if one == other:
-        return one
-    sizes = [getattr(kind, "precision", 0) for kind in (one, other)]
+def _wider(first: DataType, second: DataType) -> DataType:
+    """The wider of two types. The caller compares only columns of which one type can hold the values of the other."""
+    if first == second:
+        return first
+    first_precision, second_precision = (getattr(data_type, "precision", 0) for data_type in (first, second))
     wide = {"bigint", "double"}
-    return one if sizes[0] > sizes[1] or one.simpleString() in wide else other
+    return first if first_precision > second_precision or first.simpleString() in wide else second
 
 
 def _order(fields: Sequence[StructField], keys: Sequence[str]) -> list[Column]:
     """The order of samples: by the keys, then by all other columns that can be ordered."""
-    chosen = [*keys, *(one.name for one in fields if one.name not in keys and _has_order(one.dataType))]
-    return [F.col(quoted(name)).asc_nulls_first() for name in chosen]
+    others = (field.name for field in fields if field.name not in keys and _has_order(field.dataType))
+    return [F.col(quoted(name)).asc_nulls_first() for name in (*keys, *others)]
 
 
-def _has_order(kind: DataType) -> bool:
-    if isinstance(kind, StructType):
-        return all(_has_order(one.dataType) for one in kind.fields)
-    if isinstance(kind, ArrayType):
-        return _has_order(kind.elementType)
-    return not isinstance(kind, (MapType, VariantType))
+def _has_order(data_type: DataType) -> bool:
+    """True if Spark can sort by values of this type."""
+    if isinstance(data_type, StructType):
+        return all(_has_order(field.dataType) for field in data_type.fields)
+    if isinstance(data_type, ArrayType):
+        return _has_order(data_type.elementType)
+    return not isinstance(data_type, (MapType, VariantType))

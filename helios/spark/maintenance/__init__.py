@@ -1,1 +1,1 @@
-"""Maintenance of tables: compaction, expiry, orphan files, manifests."""
+"""Maintenance of tables: compaction, expiry of snapshots, and removal of orphan files."""

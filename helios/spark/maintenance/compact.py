@@ -1,8 +1,8 @@
 """Compaction with Iceberg's actions.
 
-A compaction yields to writers. It reads one snapshot and commits on top of a later one; Iceberg rejects the commit if
-it would undo a change in between. The compaction then starts again, and gives up after a few conflicts. It takes no
-lock. `docs/maintenance.md` describes its effects on a writer.
+A compaction takes no lock and yields to writers. It reads one snapshot, and may commit on top of a later one. Iceberg
+rejects the commit if it would undo a change in between. The compaction then starts again, and gives up after a few
+conflicts. `docs/maintenance.md` describes its effects on a writer.
 """
 
 from __future__ import annotations
@@ -40,18 +40,19 @@ MANY_MANIFESTS = 20
 SMALL = (0.6, 0.75)
 """Each pass rewrites the files that are smaller than this share of the target size.
 
-A new file may be twice as large as that, so any two small files fit into one. The second pass is for tables that still
-have too many files after the first.
+The new files may be twice as large as that limit, so any two small files fit into one new file. The second pass is for
+tables that still have too many files after the first.
 """
 TOLERANCE = 0.3
 """The accepted deviation of the number of files from bytes / target size."""
 NO_LIMIT = 1 << 50
+"""A file size that no file reaches."""
 
-TRIES = 3
+MAX_CONFLICTS = 3
 """The number of conflicts after which a compaction gives up."""
-HISTORY = 100
-"""How many commits, the newest first, are searched for updates and deletes of rows."""
-IN_PARTS = {"partial-progress.enabled": "true", "partial-progress.max-commits": "10"}
+SEARCHED_COMMITS = 100
+"""How many of the newest commits are searched for updates and deletes of rows."""
+SEVERAL_COMMITS = {"partial-progress.enabled": "true", "partial-progress.max-commits": "10"}
 """The options of a compaction in several commits."""
 
 
@@ -61,15 +62,15 @@ class Compaction:
 
     Attributes:
         table: The table.
-        target: The target size of a file in bytes.
-        rewritten: Data files that were replaced.
-        added: Data files that replaced them.
+        target: The target size of a data file in bytes.
+        rewritten: The number of data files that were replaced.
+        added: The number of data files that replaced them.
         read: The bytes of the replaced data files.
-        deletes: Position delete files that were replaced.
-        manifests: Manifests that were replaced.
-        files: Data files that the table has now.
-        bytes: The size of these files and of the delete files.
-        conflicts: How often a commit lost to another writer.
+        deletes: The number of position delete files that were replaced.
+        manifests: The number of manifests that were replaced.
+        files: The number of data files that the table has now.
+        bytes: The size of these data files and of the delete files.
+        conflicts: How often Iceberg rejected a commit because of another writer's commit.
         gave_up: Why the compaction ended early; None if it completed.
     """
 
@@ -87,12 +88,12 @@ class Compaction:
 
     @property
     def size_deviation(self) -> float:
-        """How far the number of files is from bytes / target size, as a share of it."""
+        """The deviation of the number of data files from the ideal number, as a share of the ideal number."""
         return size_deviation(self.files, self.bytes, self.target)
 
 
-def opened(spark: SparkSession, name: TableName) -> JavaTable:
-    """Iceberg's table object, freshly loaded.
+def load_existing(spark: SparkSession, name: TableName) -> JavaTable:
+    """Loads a table, which must exist.
 
     Raises:
         NotFound: There is no such table.
@@ -108,34 +109,36 @@ def head_of(table: JavaTable, branch: str | None) -> JavaSnapshot | None:
     return table.snapshot(branch or "main")
 
 
-def target_size(table: JavaTable, wanted: int) -> int:
-    """The requested size, or for 0 the table's own target size."""
+def target_size(table: JavaTable, requested: int) -> int:
+    """The requested target size of a file, or the size in the table's properties if 0 is requested."""
     own = table.properties().get(TARGET_SIZE)
-    return wanted or (int(own) if own is not None else DEFAULT_TARGET_SIZE)
+    return requested or (int(own) if own is not None else DEFAULT_TARGET_SIZE)
 
 
 def actions(spark: SparkSession) -> JavaSparkActions:
-    """Iceberg's actions in a session."""
-    found: JavaSparkActions = classes().org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
-    return found
+    """Iceberg's `SparkActions` for a session."""
+    spark_actions: JavaSparkActions = classes().org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
+    return spark_actions
 
 
 # compaction
 
 
 def size_deviation(files: int, size: int, target: int) -> float:
-    """The deviation of a number of files from bytes / target size, as a share of it; at least one file.
+    """The deviation of a number of files from the ideal number, as a share of the ideal number.
+
+    The ideal number is size / target, but at least one file.
 
     Examples:
         >>> size_deviation(11, 1000, 100), size_deviation(1, 10, 100)
         (0.1, 0.0)
     """
-    wanted = max(1.0, size / target)
-    return round(abs(files / wanted - 1), 6)
+    ideal = max(1.0, size / target)
+    return round(abs(files / ideal - 1), 6)
 
 
 def rewrite_options(small: int) -> dict[str, str]:
-    """The options of Iceberg's action that rewrite files below a size.
+    """The options of Iceberg's `rewriteDataFiles` with which it rewrites only files below a size.
 
     Examples:
         >>> rewrite_options(60)["target-file-size-bytes"]
@@ -156,16 +159,18 @@ def compact(
     target: int = 0,
     *,
     branch: str | None = None,
-    most: int | None = None,
+    max_bytes: int | None = None,
 ) -> Compaction:
-    """Rewrites small data files, until there are about as many as bytes / target size; then delete files and manifests.
+    """Rewrites small data files until the number of files is near size / target; then delete files and manifests.
+
+    Delete files and manifests are rewritten only on main.
 
     Args:
         spark: A session with the table's catalog.
         name: The table.
         target: The target size of a file in bytes; 0 for the table's own.
         branch: The branch; None for main.
-        most: About how many bytes it may read; None for no limit.
+        max_bytes: About how many bytes the compaction may read; None for no limit.
 
     Raises:
         NotFound: There is no such table or branch.
@@ -174,7 +179,7 @@ def compact(
     target, empty = _inspect(spark, name, target, branch)
     if empty:
         return Compaction(name.text, target)
-    work = _Compaction(spark, name, target, branch, most)
+    work = _Compaction(spark, name, target, branch, max_bytes)
     work.data_files()
     if branch is None and work.gave_up is None:
         work.delete_files()
@@ -188,54 +193,62 @@ def _inspect(spark: SparkSession, name: TableName, target: int, branch: str | No
     Raises:
         NotFound: There is no such table or branch.
     """
-    table = opened(spark, name)
+    table = load_existing(spark, name)
     if branch is not None and not table.refs().containsKey(branch):
         raise NotFound(f"table {name.text} has no branch {branch!r}.", where=caller())
     return target_size(table, target), head_of(table, branch) is None
 
 
 class _Compaction:
-    def __init__(self, spark: SparkSession, name: TableName, target: int, branch: str | None, most: int | None) -> None:
+    """A compaction under way, with its counts."""
+
+    def __init__(
+        self, spark: SparkSession, name: TableName, target: int, branch: str | None, max_bytes: int | None
+    ) -> None:
         self.spark = spark
         self.name = name
         self.target = target
         self.branch = branch
-        self.most = most
+        self.max_bytes = max_bytes
         self.gave_up: str | None = None
-        self._in_one_commit = False
-        self._done = {"rewritten": 0, "added": 0, "read": 0, "deletes": 0, "manifests": 0, "conflicts": 0}
+        self._only_one_commit = False
+        self._counts = {"rewritten": 0, "added": 0, "read": 0, "deletes": 0, "manifests": 0, "conflicts": 0}
 
     def result(self) -> Compaction:
-        head = head_of(opened(self.spark, self.name), self.branch)
+        head = head_of(load_existing(self.spark, self.name), self.branch)
         keys = ("total-data-files", "total-files-size")
         files, size = (int(head.summary().get(key) or 0) if head is not None else 0 for key in keys)
-        return Compaction(self.name.text, self.target, files=files, bytes=size, gave_up=self.gave_up, **self._done)
+        return Compaction(self.name.text, self.target, files=files, bytes=size, gave_up=self.gave_up, **self._counts)
 
     def data_files(self) -> None:
-        """Rewrites small data files, twice at most."""
+        """Rewrites small data files, in at most two passes."""
         for share in SMALL:
             self._pass(max(1, int(share * self.target)))
-            spent = self.most is not None and self._done["read"] >= self.most / 2
-            if spent or self.gave_up is not None or self.result().size_deviation <= TOLERANCE:
+            is_limit_near = self.max_bytes is not None and self._counts["read"] >= self.max_bytes / 2
+            if is_limit_near or self.gave_up is not None or self.result().size_deviation <= TOLERANCE:
                 return
 
     def _pass(self, small: int) -> None:
-        """Rewrites the files below a size: in several commits if writers only append, else in one."""
+        """Rewrites the files below a size: in several commits if writers only append, else in one commit."""
         while self.gave_up is None:
-            table = opened(self.spark, self.name)
-            in_parts = not self._in_one_commit and not self._changes_rows(table)
-            options = {**rewrite_options(small), **self._limit(table, small), **(IN_PARTS if in_parts else {})}
+            table = load_existing(self.spark, self.name)
+            several_commits = not self._only_one_commit and not self._changes_rows(table)
+            options = {
+                **rewrite_options(small),
+                **self._limit(table, small),
+                **(SEVERAL_COMMITS if several_commits else {}),
+            }
             result = self._try(partial(self._rewrite, table, options))
-            if result is not None and (int(result.rewrittenDataFilesCount()) or not in_parts):
+            if result is not None and (int(result.rewrittenDataFilesCount()) or not several_commits):
                 return
-            # In several commits, Iceberg does not report failures and conflicts; in one commit it does.
-            self._in_one_commit = True
+            # With several commits, Iceberg reports neither failures nor conflicts. With one commit it does.
+            self._only_one_commit = True
 
     def _limit(self, table: JavaTable, small: int) -> dict[str, str]:
         """The option that limits the bytes that are read; empty if all small files together are within the limit."""
-        if self.most is None:
+        if self.max_bytes is None:
             return {}
-        remaining = self.most - self._done["read"]
+        remaining = self.max_bytes - self._counts["read"]
         head = head_of(table, self.branch)
         version = {"versionAsOf": str(head.snapshotId())} if self.branch is not None and head is not None else {}
         files = self.spark.read.options(**version).table(f"{self.name.sql}.data_files")
@@ -247,22 +260,22 @@ class _Compaction:
 
     def delete_files(self) -> None:
         """Rewrites the position deletes of merge-on-read writers in data files that were not rewritten."""
-        table = opened(self.spark, self.name)
+        table = load_existing(self.spark, self.name)
         head = head_of(table, None)
         if head is None or int(head.summary().get("total-position-deletes") or 0) == 0:
             return
         result = self._try(actions(self.spark).rewritePositionDeletes(table).execute)
         if result is not None:
-            self._done["deletes"] += int(result.rewrittenDeleteFilesCount())
+            self._counts["deletes"] += int(result.rewrittenDeleteFilesCount())
 
     def rewrite_manifests(self) -> None:
-        """Rewrites manifests, if there are many more than their size needs."""
-        table = opened(self.spark, self.name)
+        """Rewrites manifests, if there are many more than their total size requires."""
+        table = load_existing(self.spark, self.name)
         if not _many_manifests(table):
             return
         result = self._try(actions(self.spark).rewriteManifests(table).execute)
         if result is not None:
-            self._done["manifests"] += sum(1 for _ in result.rewrittenManifests())
+            self._counts["manifests"] += sum(1 for _ in result.rewrittenManifests())
 
     def _rewrite(self, table: JavaTable, options: Mapping[str, str]) -> JavaRewriteDataFilesResult:
         foreign_files.verify_state(self.spark, table, head_of(table, self.branch))
@@ -272,33 +285,33 @@ class _Compaction:
         if self.branch is not None:
             action.toBranch(self.branch)
         result = action.execute()
-        self._done["rewritten"] += int(result.rewrittenDataFilesCount())
-        self._done["added"] += int(result.addedDataFilesCount())
-        self._done["read"] += int(result.rewrittenBytesCount())
+        self._counts["rewritten"] += int(result.rewrittenDataFilesCount())
+        self._counts["added"] += int(result.addedDataFilesCount())
+        self._counts["read"] += int(result.rewrittenBytesCount())
         return result
 
     def _try(self, act: Callable[[], T]) -> T | None:
-        """Runs an action; returns None if it lost to another writer, and sets `gave_up` after too many losses."""
+        """Runs an action; returns None after a conflict with another writer, and sets `gave_up` after a few."""
         try:
             return act()
         except (Py4JJavaError, PySparkException) as error:
             reason = conflict(error)
             if reason is None:
                 raise failed(self.name, "compaction", error) from error
-            self._done["conflicts"] += 1
-            if self._done["conflicts"] >= TRIES:
-                self.gave_up = f"it yielded to another writer {TRIES} times: {reason}"
+            self._counts["conflicts"] += 1
+            if self._counts["conflicts"] >= MAX_CONFLICTS:
+                self.gave_up = f"it yielded to another writer {MAX_CONFLICTS} times: {reason}"
             return None
 
     def _changes_rows(self, table: JavaTable) -> bool:
-        """True if writers change rows or publish branches: each commit of a compaction may then cost them a retry."""
+        """True if writers change rows or publish branches. Each commit of a compaction may then cost them a retry."""
         head = head_of(table, self.branch)
         refs = table.refs()
         known = [refs.get(name) for name in listed(refs.keySet())]
         branches = [ref for ref in known if ref is not None and ref.isBranch()]
         if head is None or len(branches) > 1 or int(head.summary().get("total-delete-files") or 0) > 0:
             return True
-        for _ in range(HISTORY):
+        for _ in range(SEARCHED_COMMITS):
             if head is None:
                 return False
             if str(head.operation()) in ("overwrite", "delete"):
@@ -311,7 +324,7 @@ class _Compaction:
 def _many_manifests(table: JavaTable) -> bool:
     head = head_of(table, None)
     manifests = list(head.allManifests(table.io())) if head is not None else []
-    # The next commit drops manifests that have only deleted files: a rewrite of them would conflict with it.
+    # Manifests that have only deleted files do not count: the next commit drops them, so a rewrite would conflict.
     sizes = [
         int(manifest.length()) for manifest in manifests if manifest.hasAddedFiles() or manifest.hasExistingFiles()
     ]
@@ -330,11 +343,11 @@ def conflict(error: Exception) -> str | None:
     return None
 
 
-def failed(name: TableName, what: str, error: Exception) -> RunError:
-    """The error for a failure of Iceberg or Spark, by its root cause."""
+def failed(name: TableName, operation: str, error: Exception) -> RunError:
+    """The error for an operation that failed in Iceberg or Spark, with the message of the root cause."""
     causes = list(java_causes(error))
     if not causes:
-        return RunError(f"the {what} of {name.text} failed: {str(error).splitlines()[0]}")
+        return RunError(f"the {operation} of {name.text} failed: {str(error).splitlines()[0]}")
     message = str(causes[-1].getMessage() or "").splitlines()
-    kind = str(causes[-1].getClass().getSimpleName())
-    return RunError(f"the {what} of {name.text} failed: {kind}{f': {message[0]}' if message else ''}")
+    exception_class = str(causes[-1].getClass().getSimpleName())
+    return RunError(f"the {operation} of {name.text} failed: {exception_class}{f': {message[0]}' if message else ''}")

@@ -27,7 +27,7 @@ from helios.spark.maintenance.compact import (
     actions,
     conflict,
     failed,
-    opened,
+    load_existing,
 )
 from helios.spark.session import session
 from helios.table.maintenance import Expiry
@@ -38,7 +38,7 @@ E = TypeVar("E", bound=JavaExpiry)
 
 @dataclass(frozen=True)
 class Expired:
-    """The result of an expiry: the removed snapshots, and the counts of the deleted files; None if not counted."""
+    """The result of an expiry: the removed snapshots, and the numbers of deleted files; None if not counted."""
 
     table: str
     snapshots: tuple[int, ...]
@@ -58,7 +58,7 @@ class Orphans:
 
 
 def open_session(config: Config, *catalogs: Catalog, debug: bool = False) -> SparkSession:
-    """A Spark session with some catalogs.
+    """Starts a Spark session with some catalogs.
 
     Raises:
         EnvironmentProblem: Java or a jar is missing, or Spark does not start.
@@ -82,8 +82,8 @@ def expire(spark: SparkSession, name: TableName, expiry: Expiry, *, on_driver: b
         spark: A session with the table's catalog.
         name: The table.
         expiry: The plan.
-        on_driver: Whether the driver finds the files, instead of a Spark job. This is faster for few files, and does
-            not count them.
+        on_driver: Whether the driver finds the files to delete, instead of a Spark job. This is faster for few files,
+            but the deleted files are not counted.
 
     Raises:
         InputError: A branch's own retention would also expire a snapshot that a reader needs.
@@ -92,9 +92,9 @@ def expire(spark: SparkSession, name: TableName, expiry: Expiry, *, on_driver: b
     ids = [snapshot.id for snapshot in expiry.snapshots]
     if not ids:
         return Expired(name.text, (), data_files=0, delete_files=0, manifests=0, manifest_lists=0)
-    table = opened(spark, name)
+    table = load_existing(spark, name)
     try:
-        # A branch's own retention may expire more snapshots than these.
+        # The retention that a branch declares for itself may expire more snapshots than planned.
         expiring = {int(snapshot.snapshotId()) for snapshot in _exactly(table.expireSnapshots(), ids).apply()}
         endangered = sorted((expiring - set(ids)) & expiry.needed)
         if endangered:
@@ -127,7 +127,7 @@ def expire(spark: SparkSession, name: TableName, expiry: Expiry, *, on_driver: b
 
 
 def _exactly(expiry: E, ids: list[int]) -> E:
-    """An expiry of these snapshots alone: its limits of age and number expire no others."""
+    """The expiry, limited to these snapshots: its limits of age and number are set so that they expire no others."""
     expiry = expiry.expireOlderThan(0).retainLast(2**31 - 1)
     for snapshot in ids:
         expiry = expiry.expireSnapshotId(snapshot)
@@ -148,7 +148,7 @@ def orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run:
         InputError: The folder also holds another table, or a checkpoint.
     """
     older_than = orphan_age(older_than, "older_than")
-    table = opened(spark, name)
+    table = load_existing(spark, name)
     _refuse_shared_folder(name, str(table.location()))
     before = datetime.now(UTC) - timedelta(seconds=older_than)
 
@@ -171,11 +171,11 @@ def orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run:
 def _refuse_shared_folder(name: TableName, location: str) -> None:
     """Refuses a folder that holds other tables, such as those of a namespace with the table's name."""
     folder = f"{location.rstrip('/')}/"
-    inside = [(warehouse(name.catalog) or "").rstrip("/") + "/_helios"]
+    other_locations = [(warehouse(name.catalog) or "").rstrip("/") + "/_helios"]
     namespaces = [n for n in name.catalog.namespaces() if f"{n}.".startswith(f"{name.within}.")]
     tables = [table for namespace in namespaces for table in name.catalog.tables(namespace)]
-    inside += [str(name.catalog.load(table).iceberg.location()) for table in tables]
-    shared = next((other for other in inside if f"{other}/".startswith(folder)), None)
+    other_locations += [str(name.catalog.load(table).iceberg.location()) for table in tables]
+    shared = next((other for other in other_locations if f"{other}/".startswith(folder)), None)
     if shared is not None:
         raise InputError(
             f"the folder {location} of {name.text} also holds {shared}, whose files would be taken for orphans.",
@@ -187,7 +187,7 @@ def _refuse_checkpoints(name: TableName, table: JavaTable, files: Iterable[str])
     """Refuses a folder that holds a checkpoint, whose files no snapshot references."""
     location = str(table.location()).rstrip("/")
     own = tuple(_path(f"{location}/{part}/") for part in ("data", "metadata"))
-    folders = {folder for file in files for folder in _above(file, urlsplit(location).path)}
+    folders = {folder for file in files for folder in _folders_of(file, urlsplit(location).path)}
     for folder in sorted(folder for folder in folders if not _path(f"{folder}/").startswith(own)):
         if table.io().newInputFile(f"{folder}/helios/identity.json").exists():
             raise InputError(
@@ -197,8 +197,8 @@ def _refuse_checkpoints(name: TableName, table: JavaTable, files: Iterable[str])
             )
 
 
-def _above(file: str, top: str) -> Iterator[str]:
-    """The folders of a file, from the innermost up to the one below the folder `top`."""
+def _folders_of(file: str, top: str) -> Iterator[str]:
+    """The folders that contain a file, from the innermost up to the one directly below the folder `top`."""
     folder = file.rpartition("/")[0]
     while len(_path(folder)) > len(top):
         yield folder
@@ -206,7 +206,7 @@ def _above(file: str, top: str) -> Iterator[str]:
 
 
 def _path(location: str) -> str:
-    # One file system may have several schemes, such as s3 and s3a.
+    """The path of a location without its scheme: one file system may have several schemes, such as s3 and s3a."""
     return urlsplit(location).path
 
 
@@ -219,18 +219,18 @@ def change_ref(spark: SparkSession, name: TableName, change: RefChange) -> None:
     Raises:
         RunError: The commit failed: the table was changed meanwhile, or the catalog is unavailable.
     """
-    manage = opened(spark, name).manageSnapshots()
+    snapshots = load_existing(spark, name).manageSnapshots()
     try:
-        CHANGES[change.action](manage, change).commit()
+        REF_CHANGES[change.action](snapshots, change).commit()
     except (Py4JJavaError, PySparkException) as error:
         raise failed(name, change.action.replace("_", " "), error) from error
 
 
-CHANGES: dict[str, Any] = {
-    "create_tag": lambda manage, change: manage.createTag(change.name, change.snapshot),
-    "create_branch": lambda manage, change: manage.createBranch(change.name, change.snapshot),
-    "remove_tag": lambda manage, change: manage.removeTag(change.name),
-    "remove_branch": lambda manage, change: manage.removeBranch(change.name),
-    "set_main": lambda manage, change: manage.setCurrentSnapshot(change.snapshot),
+REF_CHANGES: dict[str, Any] = {
+    "create_tag": lambda snapshots, change: snapshots.createTag(change.name, change.snapshot),
+    "create_branch": lambda snapshots, change: snapshots.createBranch(change.name, change.snapshot),
+    "remove_tag": lambda snapshots, change: snapshots.removeTag(change.name),
+    "remove_branch": lambda snapshots, change: snapshots.removeBranch(change.name),
+    "set_main": lambda snapshots, change: snapshots.setCurrentSnapshot(change.snapshot),
 }
-"""The call of Iceberg for each action."""
+"""The call of Iceberg for each `RefChange.action`."""

@@ -8,13 +8,13 @@ from pyspark.sql import SparkSession
 from helios.catalog.names import TableName
 from helios.errors import RunError
 from helios.spark.jvm.errors import CONFLICTS, java_class
-from helios.spark.maintenance.compact import failed, opened
+from helios.spark.maintenance.compact import failed, load_existing
 from helios.table.publish import Publication
 from helios.table.refs import MAIN
 
 
 def publish(spark: SparkSession, name: TableName, planned: Publication) -> None:
-    """Moves main to the head of a branch and sets the records, in one commit.
+    """Moves main to the head of a branch, and writes the pipelines' records for main, in one commit.
 
     Args:
         spark: A session with the table's catalog.
@@ -24,12 +24,12 @@ def publish(spark: SparkSession, name: TableName, planned: Publication) -> None:
     Raises:
         RunError: The table was changed meanwhile, or the commit failed.
     """
-    changed = RunError(
+    changed_error = RunError(
         f"table {name.text} was changed by another writer meanwhile; nothing was done.",
         fix="check the table, and repeat the command.",
     )
-    table = opened(spark, name)
-    # The transaction comes first: a later commit makes it fail, and an earlier one is found by the checks below.
+    table = load_existing(spark, name)
+    # The transaction begins before the checks: they see every earlier commit, and a later commit makes it fail.
     transaction = table.newTransaction()
     branch, main = table.refs().get(planned.branch), table.refs().get(MAIN)
     heads = [int(ref.snapshotId()) if ref is not None else None for ref in (branch, main)]
@@ -37,7 +37,7 @@ def publish(spark: SparkSession, name: TableName, planned: Publication) -> None:
     if heads != [planned.snapshot, planned.former] or any(
         properties.get(key) != text for key, text in planned.known.items()
     ):
-        raise changed
+        raise changed_error
     try:
         # Iceberg commits changes of refs only on top of the metadata that they were made from. fastForwardBranch would
         # fail if a snapshot between main and the branch has expired.
@@ -54,5 +54,5 @@ def publish(spark: SparkSession, name: TableName, planned: Publication) -> None:
         transaction.commitTransaction()
     except Py4JJavaError as error:
         if java_class(error) in CONFLICTS:
-            raise changed from error
+            raise changed_error from error
         raise failed(name, f"publishing {planned.branch}", error) from error

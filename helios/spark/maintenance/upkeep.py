@@ -17,7 +17,7 @@ from helios.catalog.names import TableName, file_name
 from helios.catalog.spec import Catalog
 from helios.errors import HeliosError
 from helios.model.maintenance import Maintenance
-from helios.spark.maintenance.compact import Compaction, compact, head_of, opened, target_size
+from helios.spark.maintenance.compact import Compaction, compact, head_of, load_existing, target_size
 from helios.spark.maintenance.maintain import Expired, Orphans, expire, orphans
 from helios.table.maintenance import planned_among
 from helios.table.readers import warehouses
@@ -27,17 +27,20 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 EXPIRE_EVERY = 3600.0
-"""Seconds between two expiries by a running pipeline; or a tenth of `expire`, if that is shorter."""
+"""The seconds between two expiries by a running pipeline; a tenth of the setting `expire`, if that is shorter."""
 ORPHANS_EVERY = 86400.0
-"""Seconds between two searches for orphan files, which list the table's whole folder."""
+"""The seconds between two searches for orphan files: each search lists the table's whole folder."""
 AFTER_FAILURE = 600.0
 """Seconds before a failed task is retried."""
-MOST_BYTES = 4 << 30
+MAX_BYTES = 4 << 30
 """About how many bytes a compaction between two batches may read, since the writer waits for it."""
 SMALL_HISTORY, FEW_FILES = 2_000, 100_000
-"""Up to this many snapshots and data files, the driver finds the files to delete: it takes 0.15 s, and Spark 1.1 s."""
-LEAST_NEW_FILES, MOST_NEW_FILES = 5, 100
-"""The bounds of the number of new files that are worth a compaction: a twentieth of what the table should have."""
+"""Up to this many snapshots and data files, the driver finds the files to delete. It takes 0.15 s, and Spark 1.1 s."""
+MIN_NEW_FILES, MAX_NEW_FILES = 5, 100
+"""The bounds of the number of new files after which a table is compacted.
+
+Within these bounds, it is a twentieth of the number of files that the table would have with files of the target size.
+"""
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,10 @@ class Upkeep:
     """The result of one maintenance task between two batches.
 
     Attributes:
-        kind: compact, expire or orphans.
-        done: Its result; None when it failed.
-        problem: Why it failed. The writer continues, and the task is retried later.
-        seconds: How long it took.
+        kind: The task: compact, expire or orphans.
+        done: The result of the task; None if it failed.
+        problem: The reason why it failed; None if it did not. The writer continues, and the task is retried later.
+        seconds: The time that the task took.
     """
 
     kind: str
@@ -58,7 +61,7 @@ class Upkeep:
 
 
 class Notes(Protocol):
-    """Small files that persist, such as those of a checkpoint."""
+    """A store of small text files, such as a checkpoint."""
 
     def read(self, name: str) -> str | None: ...
 
@@ -68,14 +71,14 @@ class Notes(Protocol):
 class Maintainer:
     """Maintains a table between its writer's own batches, so that the two cannot conflict.
 
-    Most calls of `after_batch` read the summary of one snapshot, and return.
+    Most calls of `after_batch` find that no task is due. They only read the summary of one snapshot.
 
     Args:
         spark: A session with the table's catalog, in UTC.
         table: The table.
         settings: The tasks and their limits.
         catalogs: The catalogs whose warehouses hold the checkpoints of known readers.
-        notes: Keeps the times of the last tasks; None to start over with every run.
+        notes: Stores the times of the last tasks; None if every run starts without them.
         branch: The branch that the writer writes; None for main.
     """
 
@@ -94,10 +97,10 @@ class Maintainer:
         self.settings = settings
         self.branch = branch
         self._catalogs = {catalog.name: catalog for catalog in (*catalogs, table.catalog)}
-        self._notes = notes
-        self._done: dict[str, float] = self._remembered()
+        self._store = notes
+        self._last_times: dict[str, float] = self._load_times()
         self._not_before: dict[str, float] = {}
-        self._left: dict[str, int] = {}  # the counts of files after the last compaction
+        self._baseline: dict[str, int] = {}  # the numbers of files after the last compaction
 
     def after_batch(self) -> list[Upkeep]:
         """Runs the tasks that are due, and returns their results; a failure does not stop the writer."""
@@ -121,7 +124,7 @@ class Maintainer:
         return Upkeep(kind, done, seconds=time.monotonic() - began) if done is not None else None
 
     def _due(self, kind: str, every: float) -> bool:
-        return time.time() - self._done.get(kind, 0.0) >= every
+        return time.time() - self._last_times.get(kind, 0.0) >= every
 
     # tasks
 
@@ -129,64 +132,65 @@ class Maintainer:
         size = self.settings.compact
         if size is None or not self._has_grown(size):
             return None
-        done = compact(self.spark, self.table, size, branch=self.branch, most=MOST_BYTES)
-        after = head_of(opened(self.spark, self.table), self.branch)
-        left = int(after.summary().get("total-delete-files") or 0) if after is not None else 0
-        # A compaction that reached its limit continues after the next batch.
-        self._left = {} if done.read >= MOST_BYTES / 2 else {"files": done.files, "deletes": left}
+        done = compact(self.spark, self.table, size, branch=self.branch, max_bytes=MAX_BYTES)
+        after = head_of(load_existing(self.spark, self.table), self.branch)
+        deletes = int(after.summary().get("total-delete-files") or 0) if after is not None else 0
+        # After a compaction that reached its limit, there is no baseline, so that it continues after the next batch.
+        self._baseline = {} if done.read >= MAX_BYTES / 2 else {"files": done.files, "deletes": deletes}
         return done if done.rewritten or done.deletes or done.gave_up else None
 
     def _has_grown(self, size: int) -> bool:
         """True if enough files are new. The table's metadata is released before the compaction begins."""
-        table = opened(self.spark, self.table)
+        table = load_existing(self.spark, self.table)
         head = head_of(table, self.branch)
         if head is None:
             return False
         counts = ("total-data-files", "total-delete-files", "total-files-size")
         files, deletes, total = (int(head.summary().get(key) or 0) for key in counts)
-        wanted = max(1, total // target_size(table, size))
+        ideal = max(1, total // target_size(table, size))
         now = {"files": files, "deletes": deletes}
-        left = {"files": wanted, "deletes": 0, **self._left}
-        # Another process may have compacted since: the counts begin at its result.
-        self._left = {key: min(left[key], now[key]) for key in now}
-        enough = min(MOST_NEW_FILES, max(LEAST_NEW_FILES, wanted // 20))
-        return files - self._left["files"] >= enough or deletes - self._left["deletes"] >= enough
+        baseline = {"files": ideal, "deletes": 0, **self._baseline}
+        # If another process has compacted since, there are fewer files, and the baseline is lower.
+        self._baseline = {key: min(baseline[key], now[key]) for key in now}
+        enough = min(MAX_NEW_FILES, max(MIN_NEW_FILES, ideal // 20))
+        return files - self._baseline["files"] >= enough or deletes - self._baseline["deletes"] >= enough
 
     def _expire(self) -> Expired | None:
         loaded = self.table.catalog.load(self.table.within)
         loaded.iceberg.refresh()
         age = timedelta(seconds=self.settings.expire or 0.0)
-        places = warehouses(self._catalogs.values())
-        expiry = planned_among(loaded, age, None, self.settings.readers, places)
+        known_warehouses = warehouses(self._catalogs.values())
+        expiry = planned_among(loaded, age, None, self.settings.readers, known_warehouses)
         done = expire(self.spark, self.table, expiry, on_driver=_is_small(loaded.iceberg.metadata))
-        self._remember("expire")
+        self._store_time("expire")
         return done if done.snapshots else None
 
     def _orphans(self) -> Orphans | None:
         done = orphans(self.spark, self.table, self.settings.orphans or 0.0)
-        self._remember("orphans")
+        self._store_time("orphans")
         return done if done.files else None
 
     # times of the last tasks
 
     @property
-    def _note_name(self) -> str:
+    def _file_name(self) -> str:
         return f"helios/maintenance/{file_name(self.table.text)}.json"
 
-    def _remembered(self) -> dict[str, float]:
-        text = self._notes.read(self._note_name) if self._notes is not None else None
+    def _load_times(self) -> dict[str, float]:
+        text = self._store.read(self._file_name) if self._store is not None else None
         try:
             return {str(kind): float(at) for kind, at in json.loads(text).items()} if text else {}
         except (ValueError, AttributeError):
-            return {}  # without the note, tasks only run earlier
+            return {}  # without the times, tasks only run earlier
 
-    def _remember(self, kind: str) -> None:
-        self._done[kind] = time.time()
-        if self._notes is not None:
-            self._notes.write(self._note_name, json.dumps(self._done))
+    def _store_time(self, kind: str) -> None:
+        self._last_times[kind] = time.time()
+        if self._store is not None:
+            self._store.write(self._file_name, json.dumps(self._last_times))
 
 
 def _is_small(metadata: TableMetadata) -> bool:
+    """True if the driver finds the files of expired snapshots faster than a Spark job."""
     head = metadata.current_snapshot()
     files = as_snapshot(head).summary.get("total-data-files") if head is not None else None
     return len(metadata.snapshots) <= SMALL_HISTORY and int(files or 0) <= FEW_FILES

@@ -249,10 +249,10 @@ class Attempt:
         state = upsert_state(real_context, record)
         others = [n for n, r in known.items() if n not in plan.write.pipelines and r.upserts and r.batch >= 0]
         why = None
-        if others and (state.remembers or upsert.delete_when):
+        if others and (state.has_keys or upsert.delete_when):
             target = plan.write.table.text
             why = f"{others[0]} also upserts into {target}, and the keys that it remembered at that time are unknown"
-        elif state.remembers and record is not None:
+        elif state.has_keys and record is not None:
             same = record.checkpoint == first.checkpoint
             batch = min(first.follows + 1, first.batch)
             restored = context.upsert_state(context.plan.write.table, None)

@@ -1,1 +1,1 @@
-"""Rejected rows: replaying them from the quarantine, and discarding an audited batch."""
+"""Rejected rows: replays them from the quarantine, and discards audited batches."""

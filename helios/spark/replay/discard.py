@@ -1,4 +1,4 @@
-"""Discards an audited batch through Iceberg's Java API, for tables whose metadata PyIceberg cannot write."""
+"""Discards a batch that failed its audit, through Iceberg's Java API: for tables that PyIceberg cannot write."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def commit(spark: SparkSession, name: TableName, discarded: DiscardedBatch, reco
         spark: A session with the table's catalog.
         name: The table.
         discarded: The batch to discard.
-        record: The record to write.
+        record: The pipeline's record, in which the batch counts as discarded.
 
     Raises:
         RunError: The table was changed meanwhile, or the commit failed.
     """
-    changed = RunError(
+    changed_error = RunError(
         f"{name.text} was changed by somebody else meanwhile; nothing was discarded.",
         fix="check the table, and repeat the command.",
     )
     table, branch = load_table(spark, name), audit_branch(discarded.pipeline)
     if table is None:
-        raise changed
+        raise changed_error
     key = Ledger(table, discarded.pipeline, record.checkpoint, record.steps).key
     ref, text = table.refs().get(branch), table.properties().get(key)
     current = parse(text, key, name.text) if text is not None else None
@@ -43,14 +43,14 @@ def commit(spark: SparkSession, name: TableName, discarded: DiscardedBatch, reco
         or current is None
         or current.batch >= discarded.batch
     ):
-        raise changed
+        raise changed_error
     transaction = table.newTransaction()
     try:
-        # Iceberg applies reference changes only to the metadata that they were made from.
+        # Iceberg commits changes of branches and tags only if the table still has the metadata that they are based on.
         transaction.manageSnapshots().createTag(discarded.tag, discarded.snapshot).removeBranch(branch).commit()
         transaction.updateProperties().set(key, record.as_json()).commit()
         transaction.commitTransaction()
     except Py4JJavaError as error:
         if java_class(error) in CONFLICTS:
-            raise changed from error
+            raise changed_error from error
         raise RunError(f"{name.text}: discarding batch {discarded.batch} failed: {java_message(error)}") from error

@@ -1,9 +1,9 @@
 """The notes of a replay in the checkpoint folder, so that another process can resume it.
 
 <checkpoint>/helios/replay/
-  taken/              the rows that are removed from the quarantine
-  rejected/           those of the taken rows that now fail in another step, and are quarantined again
-  state.json          the replay's number, and the quarantine snapshot that it reads
+  taken/              the rows that the replay removes from the quarantine
+  rejected/           the taken rows that now fail in another step, and are quarantined again
+  state.json          the state of the replay (see `State`)
   helios/tables.json  the tables that rows were routed to
 """
 
@@ -26,9 +26,9 @@ class State:
     """The state of a started replay.
 
     Attributes:
-        pipeline: The name under which it commits.
-        number: Its number.
-        position: Its source position: a snapshot of the quarantine.
+        pipeline: The name under which the replay commits, `<pipeline>.replay`.
+        number: The number of the replay.
+        position: Its source position, which names the snapshot of the quarantine that it reads.
         steps: The fingerprint of the pipeline's steps.
         stayed: The number of rows that fail in the same step again, and stay in the quarantine.
     """
@@ -41,6 +41,7 @@ class State:
 
     @property
     def batch(self) -> Batch:
+        """The replay as a batch."""
         spans = tuple(Span(entry["source"], None, None, entry) for entry in self.position["sources"])
         return Batch(self.number, spans, replayed=True)
 
@@ -55,6 +56,7 @@ class Notes:
 
     @property
     def started(self) -> bool:
+        """True if a replay has begun and is not finished."""
         return self._files.read("state.json") is not None
 
     def state(self) -> State | None:

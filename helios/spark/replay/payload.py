@@ -1,4 +1,4 @@
-"""Parses the payloads of quarantined rows, and applies the steps after the one that rejected the row."""
+"""Parses the payloads of quarantined rows, and applies the steps after the step that rejected each row."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from helios.sources.common.spark.protocol import current_rows
 from helios.spark.jvm.sql import quoted
 from helios.spark.sinks.merge import null_key
 from helios.spark.sinks.route import VALUE
-from helios.spark.steps.build import as_dated
-from helios.spark.steps.steps import Dated, Scope, apply, rejected
+from helios.spark.steps.build import as_of_side
+from helios.spark.steps.steps import AsOfSide, Scope, apply, rejected
 from helios.steps.expect import Expect
 from helios.steps.join import Join
 from helios.steps.union import Union
 
 ROW, QUARANTINED = "__helios_row", "__helios_aside"
-"""The columns with the parsed payload, and with the quarantine row that it is from."""
+"""The columns with the parsed payload of a quarantined row, and with the whole quarantined row."""
 
 UNPARSED = "MALFORMED_RECORD_IN_PARSING"
 """The condition of Spark's error for JSON that does not match its schema."""
@@ -58,23 +58,24 @@ class Payloads:
         reads = self._reads_from(0)
         for step in self.steps:
             yield df.schema
-            df = apply(df, [step], Scope(self._reader(reads), dated=self._dated(reads, past=False)))
+            df = apply(df, [step], Scope(self._reader(reads), read_as_of=self._as_of_reader(reads, past=False)))
         yield df.schema
 
     # the step that rejected a row
 
     def step_index(self, text: str) -> int:
-        """The index of the step with this text, which rejected rows; for an empty text, the number of all steps.
+        """The index of the step that rejected rows, by its text in the quarantine.
 
-        An expectation is found by its text. If its conditions have changed, it is found by the name of one of them, or
-        as the only expectation with a quarantine.
+        An empty text means that the sink rejected the rows; the index is then the number of steps. An expectation is
+        found by its text. If its conditions have changed, it is found by the name of one of them, or as the only
+        expectation with a quarantine.
 
         Raises:
             InputError: The script has no such step, or rows cannot be replayed from it; the message names the reason.
         """
         if text not in self._indexes:
             index = self._find(text) if text else len(self.steps)
-            self._refuse(text, index)
+            self._refuse_later_steps(text, index)
             self._indexes[text] = index
         return self._indexes[text]
 
@@ -89,8 +90,8 @@ class Payloads:
         for indexes in candidates:
             if len(indexes) == 1:
                 return indexes[0]
-        inside = [step.text() for inner in list(flows(self.plan.stream))[1:] for step in inner.steps]
-        if text in inside:
+        nested = [step.text() for inner in list(flows(self.plan.stream))[1:] for step in inner.steps]
+        if text in nested:
             why = "is inside the other side of a join or union, whose rows are read by the join itself"
             fix = "put the expectation after the join or union, or write that side to its own table."
         else:
@@ -101,8 +102,8 @@ class Payloads:
             f"rows of {self.plan.pipeline} were rejected by {text}, which {why}", where=self.plan.origin, fix=fix
         )
 
-    def _refuse(self, text: str, index: int) -> None:
-        """Refuses a replay if a later step would give a wrong result over the replayed rows alone."""
+    def _refuse_later_steps(self, text: str, index: int) -> None:
+        """Refuses a replay if a later step needs other rows: its result over the replayed rows alone would be wrong."""
         for step in self.steps[index + 1 :]:
             combines = step.traits.combines
             adds_rows = isinstance(step, Join) and step.how in ("right", "full")
@@ -118,11 +119,15 @@ class Payloads:
     # the rows
 
     def passing(self, rows: DataFrame) -> DataFrame:
-        """The quarantine rows that now pass the step that rejected them."""
+        """The quarantined rows that now pass the step that rejected them."""
         return self._by_step(rows, self._passing)
 
     def through(self, rows: DataFrame) -> tuple[DataFrame, DataFrame]:
-        """Applies the remaining steps to passing rows; returns the rows for the target, and those that now fail."""
+        """Applies the remaining steps to passing rows; returns the rows for the target, and those that fail now.
+
+        Args:
+            rows: Quarantined rows that `passing` returned.
+        """
         failed: list[DataFrame] = []
 
         def remaining_steps(part: DataFrame, index: int) -> DataFrame:
@@ -130,26 +135,26 @@ class Payloads:
             for step in self.steps[index + 1 :]:
                 # The pipeline itself has already written the other side of a union.
                 reader = self._reader(reads, empty=isinstance(step, Union))
-                df = apply(df, [step], Scope(reader, failed, dated=self._dated(reads)))
+                df = apply(df, [step], Scope(reader, failed, read_as_of=self._as_of_reader(reads)))
             return df
 
         df = self._by_step(rows, remaining_steps)
-        bad, reason = fails_in_sink(self.plan)
-        failed.append(rejected(df.where(bad), reason, ""))
-        return df.where(~bad), reduce(DataFrame.unionByName, failed)
+        fails, reason = fails_in_sink(self.plan)
+        failed.append(rejected(df.where(fails), reason, ""))
+        return df.where(~fails), reduce(DataFrame.unionByName, failed)
 
     def _passing(self, part: DataFrame, index: int) -> DataFrame:
-        wide = part.select(QUARANTINED, f"{ROW}.*")
+        unpacked = part.select(QUARANTINED, f"{ROW}.*")
         if index < len(self.steps):
             step: Any = self.steps[index]
-            met = reduce(lambda a, b: a & b, (F.coalesce(F.expr(c), F.lit(False)) for _, c in step.conditions))
+            passes = reduce(lambda a, b: a & b, (F.coalesce(F.expr(c), F.lit(False)) for _, c in step.conditions))
         else:
-            bad, _reason = fails_in_sink(self.plan)
-            met = ~bad
-        return wide.where(met).select(f"{QUARANTINED}.*")
+            fails, _reason = fails_in_sink(self.plan)
+            passes = ~fails
+        return unpacked.where(passes).select(f"{QUARANTINED}.*")
 
-    def _by_step(self, rows: DataFrame, each: Callable[[DataFrame, int], DataFrame]) -> DataFrame:
-        """Applies a function to the rows of each rejecting step, parsed with the schema before it."""
+    def _by_step(self, rows: DataFrame, apply_to: Callable[[DataFrame, int], DataFrame]) -> DataFrame:
+        """Applies a function to the rows that each step rejected, parsed with the schema before the step."""
         texts = [row["step"] for row in rows.select("step").distinct().collect()]
         by_index: dict[int, list[str]] = {}
         for text in sorted(texts):
@@ -157,7 +162,7 @@ class Payloads:
         parts = []
         for index, texts in by_index.items():
             of_step = rows.where(F.col("step").isin(texts))
-            parts.append(each(self._parsed(of_step, index), index))
+            parts.append(apply_to(self._parsed(of_step, index), index))
         return reduce(DataFrame.unionByName, parts) if parts else rows
 
     def _parsed(self, rows: DataFrame, index: int) -> DataFrame:
@@ -170,9 +175,10 @@ class Payloads:
     def _refuse_other_columns(self, rows: DataFrame, schema: StructType, index: int) -> None:
         """Refuses payloads whose columns differ from those of the stream before the step."""
         payload_columns = {row[0] for row in rows.select(F.explode(F.json_object_keys("payload"))).distinct().collect()}
-        of_source = set(self._step_schemas[0].names)  # columns that the source got later are null in older rows
+        # Columns that the source got later may be missing: they are null in older rows.
+        source_columns = set(self._step_schemas[0].names)
         removed = sorted(payload_columns - set(schema.names))
-        new = sorted(set(schema.names) - payload_columns - of_source)
+        new = sorted(set(schema.names) - payload_columns - source_columns)
         where = self.steps[index].text() if index < len(self.steps) else "the sink"
         if removed or new:
             why = f"they have {removed[0]!r}, which the stream lacks there" if removed else f"they lack {new[0]!r}"
@@ -197,22 +203,32 @@ class Payloads:
         return iter(range(first, len(self.plan.reads)))
 
     def _reader(self, reads: Iterator[int], *, empty: bool = False) -> Callable[[Flow], DataFrame]:
-        """A function that reads the current rows of the other side of a join or union; `empty`: none of its rows."""
+        """A function that reads the other side of a join or union.
 
-        def flow(declared: Flow) -> DataFrame:
-            return apply(current_rows(self._sources, next(reads)), declared.steps, Scope(flow))
+        Args:
+            reads: The numbers of the sources that are read next.
+            empty: Whether the function returns only the columns, without rows.
+        """
 
-        return (lambda declared: flow(declared).limit(0)) if empty else flow
+        def read(flow: Flow) -> DataFrame:
+            return apply(current_rows(self._sources, next(reads)), flow.steps, Scope(read))
 
-    def _dated(self, reads: Iterator[int], *, past: bool = True) -> Callable[[Flow], Dated]:
-        """A function that reads the other side of an as-of join: its current rows, and with `past` their history."""
+        return (lambda flow: read(flow).limit(0)) if empty else read
 
-        def dated(declared: Flow) -> Dated:
+    def _as_of_reader(self, reads: Iterator[int], *, past: bool = True) -> Callable[[Flow], AsOfSide]:
+        """A function that reads the other side of an as-of join.
+
+        Args:
+            reads: The numbers of the sources that are read next.
+            past: Whether the function also returns the earlier states of that side.
+        """
+
+        def read_as_of(flow: Flow) -> AsOfSide:
             index = next(reads)
-            now = apply(current_rows(self._sources, index), declared.steps, Scope(self._reader(reads)))
-            return as_dated(now, declared, current_past(self._sources, index) if past else None)
+            current = apply(current_rows(self._sources, index), flow.steps, Scope(self._reader(reads)))
+            return as_of_side(current, flow, current_past(self._sources, index) if past else None)
 
-        return dated
+        return read_as_of
 
 
 def unparsed(error: BaseException, plan: Plan) -> RunError | None:
@@ -229,24 +245,25 @@ def unparsed(error: BaseException, plan: Plan) -> RunError | None:
 
 
 def fails_in_sink(plan: Plan) -> tuple[Column, Column]:
-    """A condition that is true if a row cannot be written because of its key or route; and the reason, as text."""
-    bad, reasons = F.lit(False), []
+    """A condition for the rows that the sink rejects because of their key or route, and the reason as text."""
+    fails, reasons = F.lit(False), []
     mode, by = plan.write.mode, plan.write.sink.routing
     if mode.traits.keyed:
         names = [F.when(F.col(quoted(key)).isNull(), F.lit(key)) for key in mode.keys]
-        bad = bad | null_key(mode.keys)
+        fails = fails | null_key(mode.keys)
         reasons.append(F.when(null_key(mode.keys), F.concat(F.lit("null key: "), F.concat_ws(", ", *names))))
     if by is not None:
         value = F.expr(by).cast("string")
-        unnamed = ~F.coalesce(value.rlike(f"^{VALUE.pattern}$"), F.lit(False))
-        bad = bad | unnamed
-        reasons.append(F.when(unnamed, F.concat(F.lit(f"route {by}: "), F.coalesce(value, F.lit("null")))))
-    return bad, F.coalesce(*reasons, F.lit(""))
+        invalid = ~F.coalesce(value.rlike(f"^{VALUE.pattern}$"), F.lit(False))
+        fails = fails | invalid
+        reasons.append(F.when(invalid, F.concat(F.lit(f"route {by}: "), F.coalesce(value, F.lit("null")))))
+    return fails, F.coalesce(*reasons, F.lit(""))
 
 
-def _has_unparsable_map(kind: DataType) -> bool:
-    if isinstance(kind, MapType):
-        return not isinstance(kind.keyType, StringType) or _has_unparsable_map(kind.valueType)
-    inner: Sequence[Any] = [field.dataType for field in kind.fields] if isinstance(kind, StructType) else []
-    element = getattr(kind, "elementType", None)
+def _has_unparsable_map(data_type: DataType) -> bool:
+    """True if a type contains a map whose keys are not strings."""
+    if isinstance(data_type, MapType):
+        return not isinstance(data_type.keyType, StringType) or _has_unparsable_map(data_type.valueType)
+    inner: Sequence[Any] = [field.dataType for field in data_type.fields] if isinstance(data_type, StructType) else []
+    element = getattr(data_type, "elementType", None)
     return any(map(_has_unparsable_map, [*inner, *([element] if element is not None else [])]))

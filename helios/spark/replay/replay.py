@@ -1,8 +1,8 @@
 """Replays a quarantine: sends its rows through the current steps and into the target.
 
-A replay commits as its own driver, `<pipeline>.replay`, under the pipeline's lease. It is recorded in two ledgers: in
-the target once its rows are written, and in the quarantine once they are removed there; until then its notes are in the
-checkpoint. The next replay finishes one that died: if the target has its rows, only the quarantine is updated.
+A replay commits as `<pipeline>.replay`, while it holds the pipeline's lease. It writes two records: one in the target
+with the rows, then one in the quarantine when it removes the rows there. Until both are written, its notes are in the
+checkpoint. The next replay finishes a replay that died: if the target has the rows, only the quarantine is updated.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from helios.spark.iceberg import tables
 from helios.spark.iceberg.failures import user_error
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.replay.checks import ReplayChecks
 from helios.spark.replay.notes import Notes, State
 from helios.spark.replay.payload import Payloads, unparsed
 from helios.spark.replay.routed import Routed
-from helios.spark.replay.standing import Standing
 from helios.spark.replay.upsert_state import ReplayedUpsertState
 from helios.spark.run.query import keeps_state
 from helios.spark.sinks.applied_batches import record_applied_batches
@@ -36,7 +36,7 @@ from helios.spark.sinks.kinds import TABLES
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Commit, CommitOptions
 from helios.spark.sinks.protocol import Found, Sink
-from helios.spark.sinks.quarantine import COEXIST, NAMES, QuarantineSink
+from helios.spark.sinks.quarantine import NAMES, SNAPSHOT_ISOLATION, QuarantineSink
 from helios.spark.sinks.route import RoutedSink
 from helios.spark.sinks.shared_keys import SharedKeys
 from helios.spark.sinks.table import TableSink
@@ -53,11 +53,11 @@ class Replayed:
         pipeline: The pipeline.
         target: Its target.
         quarantine: Its quarantine.
-        taken: The rows that were removed from the quarantine.
-        moved: The taken rows that now fail in another step, and were quarantined again.
-        stayed: The rows that fail in the same step again, and stay in the quarantine.
-        of_sources: The rows that a source rejected, which are not replayed.
-        waiting: The rows of a batch that the target does not have yet: the next run repeats the batch.
+        taken: The number of rows that were removed from the quarantine.
+        moved: The number of taken rows that now fail in another step, and were quarantined again.
+        stayed: The number of rows that fail in the same step again, and stay in the quarantine.
+        of_sources: The number of rows that a source rejected, which are not replayed.
+        waiting: The number of rows of a batch that the target lacks. They are not replayed: the next run repeats it.
         snapshot: The snapshot of the target; None if it has not changed.
         resumed: Whether the target already had the rows, from a replay that died.
     """
@@ -105,7 +105,7 @@ class Replay:
         self._refuse()
 
     def _refuse(self) -> None:
-        """Refuses pipelines whose rows depend on other rows or replace them."""
+        """Refuses pipelines whose rows depend on other rows, or replace other rows."""
         plan, mode = self.plan, self.plan.write.mode
         why = None
         if plan.path is ReadPath.STREAM:
@@ -171,9 +171,9 @@ class Replay:
     def _replay(self, lease: Lease, checkpoint: Checkpoint) -> Replayed:
         plan, table = self.plan, self._table(checkpoint)
         notes = Notes(self.spark, checkpoint)
-        standing = Standing(plan, self.spark, checkpoint, table)
-        standing.refuse_rolled_back()
-        state = standing.resumed(notes.state())
+        checks = ReplayChecks(plan, self.spark, checkpoint, table)
+        checks.refuse_rolled_back()
+        state = checks.interrupted(notes.state())
         ledger = Ledger(table, state.pipeline if state else plan.pipeline + REPLAY, str(table.uuid()), "")
         number = self._number(ledger)
         if state is not None and state.number != number:
@@ -182,10 +182,10 @@ class Replay:
         landed = self._commit_in(sink, state) if state is not None else None
         payloads = None
         if state is None or (landed is None and sink.transactional):
-            # The target has no row of the replay, so its rows are selected again, by the current steps.
+            # The target has no row of the replay, so the rows are selected again, with the current steps.
             payloads = Payloads(plan, self.spark)
             new = self._new_state(ledger, table, number)
-            state = self._begin(sink, notes, payloads, new, standing, claimed=state is not None)
+            state = self._begin(sink, notes, payloads, new, checks, claimed=state is not None)
             if not notes.started:
                 return self._result(state)
             self._commit_in(sink, state)
@@ -255,14 +255,14 @@ class Replay:
         return State(pipeline=ledger.pipeline, number=number, position=position, steps=self.plan.fingerprint, stayed=0)
 
     def _begin(
-        self, sink: Sink, notes: Notes, payloads: Payloads, new: State, standing: Standing, *, claimed: bool
+        self, sink: Sink, notes: Notes, payloads: Payloads, new: State, checks: ReplayChecks, *, claimed: bool
     ) -> State:
-        """Notes the rows that now pass the step that rejected them, if any; claims the target if that is not done."""
+        """Stores the rows that now pass the step that rejected them, and claims the target unless that is done."""
         notes.clear()
         rows = self._rows(new)
         if rows is None:
             return new
-        if (unfinished := standing.unfinished()) is not None:
+        if (unfinished := checks.rows_of_unfinished_batch()) is not None:
             self._waiting = rows.where(unfinished).count()
             rows = rows.where(f"NOT ({unfinished})")
         notes.take(payloads.passing(rows))
@@ -314,18 +314,18 @@ class Replay:
                 fix=f"delete from {self.quarantine.text} the rows that snapshot {record.snapshot} of "
                 f"{sink.name.text} added, and then remove the table property {ledger.key} of {sink.name.text}.",
             )
-        # Earlier replays are finished. The last one's snapshot stays: the target must not be rolled back behind it.
+        # Earlier replays are finished. The last one's snapshot stays in the record, to detect a rollback of the target.
         claim = Record(checkpoint=ledger.checkpoint, batch=new.number - 1, steps=ledger.steps, audited=True)
         if record is not None:
             claim = replace(claim, snapshot=record.snapshot, sequence=record.sequence)
         ledger.claim(claim)
 
     def _finish(self, ledger: Ledger, state: State, notes: Notes, lease: Lease) -> None:
-        """Updates the quarantine, once: removes the taken rows and adds the rejected ones."""
+        """Removes the taken rows from the quarantine and adds the rejected rows, in one commit and only once."""
         if ledger.find(state.batch) is not None:
             return
-        same = " AND ".join(f"t.{name} <=> s.{name}" for name in NAMES)
-        text = f"MERGE INTO target t USING batch s ON {same} WHEN MATCHED THEN DELETE"
+        same_row = " AND ".join(f"t.{name} <=> s.{name}" for name in NAMES)
+        text = f"MERGE INTO target t USING batch s ON {same_row} WHEN MATCHED THEN DELETE"
         moved = notes.rejected()
         names = F.explode(F.array("pipeline", *map(F.lit, self.plan.write.pipelines)))  # also the names before a rename
         taken = notes.taken().withColumn("pipeline", names).distinct()
@@ -344,9 +344,9 @@ class Replay:
             if has_rejected:
                 pending.append(returning)
 
-        options = CommitOptions(verify=lease.verify, retry=self.plan.write.sink.retrying, properties=COEXIST)
+        options = CommitOptions(verify=lease.verify, retry=self.plan.write.sink.retrying, properties=SNAPSHOT_ISOLATION)
         if ledger.commit(self.spark, write, state.batch, options) is None:
-            # Somebody has deleted the rows by hand: only the record must be written.
+            # Someone has deleted the rows by hand, so only the record is written.
             ledger.claim(Record(checkpoint=ledger.checkpoint, batch=state.number, position=state.position))
 
     # the target
@@ -380,7 +380,7 @@ class Replay:
             )
         sink = TABLES[plan.write.sink.target](context, plan.write.table, table, plan.write.sink.branch_name)
         sink = self._with_upsert_state(sink, checkpoint)
-        record_applied_batches(sink.ledger, (ledger.pipeline,))  # somebody may have published a failed audit by hand
+        record_applied_batches(sink.ledger, (ledger.pipeline,))  # someone may have published a failed audit by hand
         return sink
 
     def _with_upsert_state(self, sink: TableSink, checkpoint: Checkpoint) -> TableSink:
@@ -392,9 +392,9 @@ class Replay:
         sink.shared_keys = SharedKeys(sink.context, sink.name, sink.branch)
         state = replace(sink.context, checkpoint=checkpoint).upsert_state(sink.name, sink.branch)
         for record in records:
-            if record.aside:
+            if record.aside:  # the batch was discarded
                 state.forget(record.batch)
-        # A batch that changed nothing in the table is only in Spark's log.
+        # A batch that changed nothing in the table is not in its record, but in Spark's log.
         last = max([-1, *checkpoint.batches("commits"), *(record.batch for record in records)])
         sink.upsert_state = ReplayedUpsertState(state, sink.ledger.checkpoint, last)
         return sink

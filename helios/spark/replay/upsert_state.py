@@ -9,7 +9,10 @@ from helios.spark.checkpoint.upsert_state import UpsertState
 
 
 class ReplayedUpsertState(UpsertState):
-    """The pipeline's upsert state: a replay reads all of it, and its own keys count once the target has the replay.
+    """The pipeline's upsert state, as a replay reads and extends it.
+
+    A replay reads the state after the pipeline's last batch. The keys that the replay adds count once the target has
+    the replay.
 
     Args:
         state: The pipeline's upsert state.

@@ -1,1 +1,1 @@
-"""Running pipelines: startup validation, batches, restarts, and the handle."""
+"""Runs pipelines: validates their start, runs their batches and restarts them after outages."""

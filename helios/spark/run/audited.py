@@ -1,4 +1,4 @@
-"""The outcome of an audited batch between two runs: it was published by hand, or discarded."""
+"""Finds out what happened to an audited batch between two runs: a user may have published or discarded it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from helios.table.refs import LEDGER
 
 
 def settle_audited(context: SinkContext, table: JavaTable, checkpoint: str | None, *, resumes: bool) -> None:
-    """Updates the record of a pipeline, and its remembered keys, with the outcome of its last batch.
+    """Updates the record of a pipeline, and its upsert state, if its last audited batch was published or discarded.
 
-    The rows in the table decide, even if the script has no audit any more.
+    The table is checked even if the script declares no audit any more.
 
     Args:
         context: The pipeline.
@@ -30,7 +30,7 @@ def settle_audited(context: SinkContext, table: JavaTable, checkpoint: str | Non
     keys = (LEDGER + name for name in plan.write.pipelines)
     key = next((key for key in keys if properties.get(key) is not None), None)
     if key is None:
-        return  # without a record, the stamps of snapshots count
+        return  # there is no record, or it is lost: the ledger then reads the stamps of the snapshots
     ledger = Ledger(table, plan.pipeline, "", "", branch)
     if keeps_inputs(plan):
         ledger = AppendLedger(context, table, plan.write.table, branch)
@@ -40,7 +40,7 @@ def settle_audited(context: SinkContext, table: JavaTable, checkpoint: str | Non
         return  # another driver owns the table: the ledger refuses this one later
     known = with_applied_batches(ledger, plan.write.pipelines, record, resumes=resumes)
     if known != record:
-        if known.keys != record.keys and not upsert_state(context, known).remembers:
+        if known.keys != record.keys and not upsert_state(context, known).has_keys:
             raise LedgerError(
                 f"{table.name()} holds batch {known.batch} of {plan.pipeline}, which was brought back by hand, and "
                 "the deleted keys that it remembered are gone: late rows would bring them back; nothing was written.",
@@ -50,4 +50,4 @@ def settle_audited(context: SinkContext, table: JavaTable, checkpoint: str | Non
         ledger.claim(known)
         record = known
     if record.aside and plan.write.mode.upsert is not None:
-        upsert_state(context, record).forget(record.batch)  # main has none of its rows
+        upsert_state(context, record).forget(record.batch)  # the batch was discarded: main has none of its rows

@@ -24,29 +24,29 @@ class Outage:
     def __init__(self, limit: float) -> None:
         self.limit = limit
         self._since: float | None = None
-        self._clock = ""
-        self._tries = 0
+        self._began_at = ""
+        self._attempts = 0
 
     @property
     def ongoing(self) -> bool:
         return self._since is not None
 
     def pause(self, replicas: int = 1) -> float | None:
-        """Seconds until the next attempt after a failed one; None when the limit is reached and no replica answers.
+        """The seconds to wait after a failed attempt; None if a round has ended after the limit.
 
         Args:
-            replicas: The number of replicas; all of them are tried before a pause.
+            replicas: The number of replicas. A round tries all of them, and a pause comes only after a round.
         """
         now = time.monotonic()
         if self._since is None:
-            self._since, self._clock, self._tries = now, f"{datetime.now():%H:%M:%S}", 0
-        self._tries += 1
-        rounds, tried = divmod(self._tries, replicas)
-        left = self._since + self.limit - now
-        if tried != 0:
+            self._since, self._began_at, self._attempts = now, f"{datetime.now():%H:%M:%S}", 0
+        self._attempts += 1
+        rounds, attempts_in_round = divmod(self._attempts, replicas)
+        remaining = self._since + self.limit - now
+        if attempts_in_round != 0:
             return 0.0
         # The last round begins exactly at the limit.
-        return min(outage_pause(rounds), left) if left > 0 else None
+        return min(outage_pause(rounds), remaining) if remaining > 0 else None
 
     def end(self) -> float | None:
         """Ends the outage; returns its seconds, or None if there was none."""
@@ -56,13 +56,13 @@ class Outage:
     def message(self, where: str, reason: str, choice: ReplicaChoice) -> str:
         """The message of the `waiting` event."""
         replica = f"; trying {choice.addresses()}" if len(choice) > 1 else ""
-        return f"{where} has been away since {self._clock} ({reason}); trying again for {self.limit:g} s{replica}"
+        return f"{where} has been away since {self._began_at} ({reason}); trying again for {self.limit:g} s{replica}"
 
     def limit_error(self, plan: Plan, where: str, reason: str) -> RunError:
         """The error of a run whose limit is reached."""
         doctor = " and ".join(f"`helios doctor --catalog {catalog.name}`" for catalog in plan.catalogs)
         return RunError(
-            f"{plan.pipeline}: {where} has been away since {self._clock}, for longer than the {self.limit:g} s of "
+            f"{plan.pipeline}: {where} has been away since {self._began_at}, for longer than the {self.limit:g} s of "
             f".retry(outage=): {reason}",
             where=plan.origin,
             fix=f"check it with {doctor}, and run again: it continues where it stopped, with each row once.",
@@ -70,7 +70,7 @@ class Outage:
 
 
 def unavailable_service(reason: str, plan: Plan) -> str:
-    """The service that does not answer, if the reason contains its address."""
+    """A name for the service that does not answer, found by the address in the reason."""
     for catalog in plan.catalogs:
         option = catalog.option("uri") or catalog.option("endpoint") or ()
         addresses = option if isinstance(option, tuple) else (str(option),)

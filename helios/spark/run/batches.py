@@ -1,4 +1,4 @@
-"""Running batches: `run_batch`, and the bounded, incremental and stateful schedulers."""
+"""Runs batches: `run_batch` runs one, and the bounded, incremental and stateful schedulers run those of a pipeline."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from helios.spark.jvm.callbacks import callback_scope
 from helios.spark.jvm.errors import file_of
 from helios.spark.run.job import Job, StreamingQuery
 from helios.spark.run.late import LateRows, late_rows, late_watermark
-from helios.spark.run.left import left
 from helios.spark.run.other_writers import refuse_out_of_step
+from helios.spark.run.remaining import remaining_data
 from helios.spark.run.replaced_columns import refuse_replaced_columns
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Absent, Found, Partial, Staged
@@ -32,12 +32,12 @@ from helios.table.positions import Batch
 
 
 def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commit | None:
-    """Reads, stages and commits a batch, exactly once: a batch that the target already has is not written again.
+    """Reads, stages and commits a batch exactly once: a batch that the target already has is not written again.
 
     Args:
         job: The pipeline.
         batch: The batch.
-        emitted: The DataFrame of Spark's stream; None for a pipeline that reads once.
+        emitted: The DataFrame that Spark's stream emits for the batch; None for a pipeline that reads once.
 
     Returns:
         The commit; None if the batch changes nothing.
@@ -60,16 +60,16 @@ def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commi
                 return None
             refuse_replaced_columns(job, batch, rows.schema)
             with job.sink.stage(batch, rows) as staged:
-                return job.sink.commit(_confirmed(job, staged))
+                return job.sink.commit(_with_confirmation(job, staged))
         except Exception as error:
-            if not _set_aside(job, batch, error):
+            if not _skip_unreadable_file(job, batch, error):
                 raise
 
 
-def _set_aside(job: Job, batch: Batch, error: Exception) -> bool:
-    """Leaves out the unreadable file that an error names; True if the batch can then be run again.
+def _skip_unreadable_file(job: Job, batch: Batch, error: Exception) -> bool:
+    """Leaves out the unreadable file that an error names; returns True if the batch can then run again.
 
-    Nothing of the batch is written yet, except its rejected rows, which are written again.
+    Only the rejected rows of the batch may be written so far. They are replaced when the batch runs again.
     """
     path = file_of(error)
     if path is None:
@@ -77,20 +77,20 @@ def _set_aside(job: Job, batch: Batch, error: Exception) -> bool:
     if is_outage(error):
         job.run.commit_postponed()
         return False
-    left_out = not job.stateful and job.set_aside(path)
-    if not left_out or not isinstance(job.sink.find(replace(batch, replayed=True)), Absent):
+    is_left_out = not job.stateful and job.set_aside(path)
+    if not is_left_out or not isinstance(job.sink.find(replace(batch, replayed=True)), Absent):
         job.run.commit_failed()
         return False
     job.sink.reopen(batch)
     return True
 
 
-def _confirmed(job: Job, staged: Staged) -> Staged:
-    """A batch whose sources are confirmed after the read and before the commit."""
+def _with_confirmation(job: Job, staged: Staged) -> Staged:
+    """The batch with a check by its sources, after the rows are read and before they are committed."""
     if job.late is not None:
         staged = job.late.counted(staged)
     write = staged.write
-    if write is None:  # a routed batch was read already, to separate the rows of its tables
+    if write is None:  # the rows of a routed batch were read when they were separated by table
         job.confirm(staged.batch)
         return staged
 
@@ -129,12 +129,12 @@ def execute(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commit 
 
 
 def run_bounded(job: Job, df: DataFrame) -> None:
-    """Runs one batch over the current state of all sources, which identifies the batch across runs."""
+    """Runs one batch over the current state of all sources. The same states are the same batch in every run."""
     spans = tuple(source.current() for source in job.sources.values())
-    unfinished = job.repeat.begin(Batch(0, spans).sources)
-    if unfinished is not None:
-        job.run.noted(unfinished)
-    # An earlier process may have written the batch.
+    warning = job.repeat.begin(Batch(0, spans).sources)
+    if warning is not None:
+        job.run.noted(warning)
+    # `replayed`, as an earlier process may have written the batch.
     batch = Batch(job.sink.number(spans), spans, replayed=True)
     refuse_out_of_step(job, batch)
     execute(job, batch)
@@ -158,7 +158,7 @@ def run_stateful(job: Job, df: DataFrame) -> None:
 
 
 def replan_lost(job: Job) -> None:
-    """Plans an uncommitted batch again if its snapshots expired, or its files are gone or changed."""
+    """Plans an uncommitted batch again if its snapshots have expired, or its files are gone or changed."""
     number = _uncommitted(job)
     if number is None:
         return
@@ -172,7 +172,7 @@ def replan_lost(job: Job) -> None:
 
 
 def _uncommitted(job: Job) -> int | None:
-    """The batch that Spark has planned and not committed."""
+    """The number of the batch that Spark has planned and not committed; None if there is none."""
     planned, committed = job.checkpoint.batches("offsets"), job.checkpoint.batches("commits")
     return planned[-1] if planned and planned[-1] not in committed else None
 
@@ -186,14 +186,14 @@ def _follow(job: Job, df: DataFrame) -> None:
     failure: list[BaseException] = []
     started: Future[StreamingQuery] = Future()
 
-    def query_of(read: Callable[[StreamingQuery], int]) -> Callable[[], int]:
+    def read_from_query(read: Callable[[StreamingQuery], int]) -> Callable[[], int]:
         # The first batch may begin before `start` has returned the query.
         return lambda: read(started.result(timeout=60))
 
     def on_batch(emitted: DataFrame, number: int) -> None:
         try:
             batch = job.batch(number)
-            late = LateRows(query_of(late_rows), query_of(late_watermark)) if job.stateful else None
+            late = LateRows(read_from_query(late_rows), read_from_query(late_watermark)) if job.stateful else None
             execute(replace(job, late=late), batch, emitted)
             job.report_progress(batch)
         except BaseException as error:
@@ -217,18 +217,18 @@ def _follow(job: Job, df: DataFrame) -> None:
         started.set_result(query)
         job.run.follow(query)
         if job.run.once:
-            job.run.left(left(job, query))
+            job.run.left(remaining_data(job, query))
     except StreamingQueryException as error:
-        # Spark passes on only the text of a Python error; the errors themselves were kept here.
+        # Spark passes on only the text of a Python error, so the errors themselves were kept.
         errors = [*failure, *(source.error for source in job.followed.values() if source.error is not None)]
-        _note_failure(job, errors[0] if errors else error)
-        if errors:  # the error's own cause names the service that was away
+        _report_failure(job, errors[0] if errors else error)
+        if errors:  # an error's own cause names the service that does not answer
             raise errors[0] from (errors[0].__cause__ or error)
         raise engine_failure(error, plan) from error
 
 
-def _note_failure(job: Job, error: BaseException) -> None:
-    """Notes that a planned batch failed because of a source's data, which may be repaired before the next try."""
+def _report_failure(job: Job, error: BaseException) -> None:
+    """Tells the sources that a planned batch failed because of their data: it may be repaired before the next run."""
     number = _uncommitted(job)
     if number is None:
         return

@@ -18,16 +18,16 @@ from helios.table.refs import LEDGER
 
 
 def first_claim(plan: Plan, identity: Identity, old: Record | None, beside: Collection[str]) -> Record:
-    """The record before the first batch of a checkpoint.
+    """The record of a pipeline in its target before the first batch of a new checkpoint.
 
-    It keeps the old position, by which a batch pipeline recognizes identical inputs. It keeps the old snapshot, behind
-    which the target must not be rolled back.
+    It keeps the old position, by which a batch pipeline recognizes inputs that it has appended already. It keeps the
+    old snapshot, by which a rollback of the target is detected.
 
     Args:
         plan: The pipeline.
         identity: The identity of the checkpoint.
         old: The pipeline's record until now; None if it had no record.
-        beside: The pipelines that `--beside` names.
+        beside: The pipelines that `--beside` names: their rows of the same sources may be in the target.
     """
     claim = old or Record(checkpoint="", steps=plan.fingerprint)
     claim = claim.renamed(plan.was) if old is not None and plan.was is not None else claim
@@ -41,12 +41,12 @@ def first_claim(plan: Plan, identity: Identity, old: Record | None, beside: Coll
 def write_claim(
     spark: SparkSession, plan: Plan, ledger: Ledger, identity: Identity, claim: Record, *, old: Record | None
 ) -> None:
-    """Writes this checkpoint, and the additions of the claim, into the target's record before the first batch.
+    """Writes the claim into the target's record before the first batch, unless the record already says the same.
 
     Args:
         spark: The session.
         plan: The pipeline.
-        ledger: Its record in the target.
+        ledger: Its ledger in the target.
         identity: The identity of the checkpoint.
         claim: The record from `first_claim`.
         old: The pipeline's record until now; None if it had no record.
@@ -56,7 +56,7 @@ def write_claim(
     if was is not None and begins:
         rename_in_tables(spark, plan, ledger.table, was, former_names(plan, old))
     if was is not None and identity.pipeline == was:
-        # The property is read first: the stamps of snapshots may be older.
+        # The property under the former name is read before any stamps of snapshots, which may be older.
         text = ledger.table.properties().get(LEDGER + was)
         moved = parse(text, LEDGER + was, ledger.table.name()) if text is not None else ledger.load()
         moved = moved or Ledger(ledger.table, was, identity.id, "", ledger.branch).load()
@@ -70,7 +70,7 @@ def write_claim(
 
 
 def _with_additions(claim: Record, record: Record) -> Record:
-    """A record with the additions of a claim: accepted pipelines, quarantines, the folder of keys, and `audited`."""
+    """The record, extended by the accepted pipelines, the quarantines, the folder of keys and `audited` of a claim."""
     beside = tuple(dict.fromkeys((*record.beside, *claim.beside)))
     quarantines = tuple(dict.fromkeys((*record.quarantines, *claim.quarantines)))
     keys = record.keys or (claim.keys if record.checkpoint == claim.checkpoint else None)

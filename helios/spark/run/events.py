@@ -14,14 +14,14 @@ class Event:
         kind: started, batch, skipped, idle, waiting, resumed, maintained, noted, finished, stopped or failed.
         batch: The number of the batch; None for other events.
         rows: The rows that the batch wrote.
-        seconds: How long the batch, the outage, the pause or the maintenance takes.
+        seconds: The duration of the batch, the outage, the pause or the maintenance.
         write_seconds: The part of `seconds` in which Spark read and wrote.
-        commit_seconds: The part of `seconds` of the commit, with its retries.
-        snapshot: The snapshot that the batch made.
-        files: How many files the batch added.
+        commit_seconds: The part of `seconds` in which the batch was committed, with all retries.
+        snapshot: The snapshot that the batch added.
+        files: The number of files that the batch added.
         bytes: The size of these files.
-        late: Rows of the batch that a watermark dropped.
-        rejected: Rows of the batch that were quarantined, or dropped by an expectation or a key.
+        late: The number of rows of the batch that a watermark dropped.
+        rejected: The number of rows of the batch that were quarantined, dropped by an expectation, or lacked a key.
         message: The text for the user.
     """
 

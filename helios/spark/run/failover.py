@@ -1,4 +1,4 @@
-"""Failover between the replicas of a catalog: the choice of the replica that a run uses."""
+"""Failover between the replicas of a catalog: chooses the replica that a run uses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from helios.spark.iceberg import freshness
 from helios.spark.session import session as sessions
 
 SEEN = "helios/seen.json"
-"""The checkpoint file with the freshness marks of each replica."""
+"""The checkpoint file with the freshness marks: the newest table metadata that the replicas have returned."""
 
 
 class ReplicaChoice:
@@ -33,9 +33,11 @@ class ReplicaChoice:
     def __init__(self, plan: Plan, spark: SparkSession) -> None:
         self._plan = plan
         self._spark = spark
-        several = [catalog for catalog in plan.catalogs if len(replicas(catalog)) > 1]
-        self._combinations = [dict(zip(several, chosen, strict=True)) for chosen in product(*map(replicas, several))]
-        for catalog in several:
+        replicated = [catalog for catalog in plan.catalogs if len(replicas(catalog)) > 1]
+        self._combinations = [
+            dict(zip(replicated, chosen, strict=True)) for chosen in product(*map(replicas, replicated))
+        ]
+        for catalog in replicated:
             freshness.track_replicas(catalog)
         self._index = 0
         self._stored: dict[str, Any] = {}
@@ -47,11 +49,11 @@ class ReplicaChoice:
 
     @property
     def renews(self) -> bool:
-        """True if a catalog requests tokens, which a new session renews."""
+        """True if a catalog requests tokens: a new session requests new ones."""
         return any(catalog.option("credential") is not None for catalog in self._plan.catalogs)
 
     def next(self) -> None:
-        """Switches to the next replica, in a new session, as Spark caches the catalogs of a session."""
+        """Switches to the next replica. This needs a new session, because Spark caches the catalogs of a session."""
         if len(self) == 1 and not self.renews:
             return
         self._index = (self._index + 1) % len(self)
@@ -66,18 +68,18 @@ class ReplicaChoice:
     # freshness marks in the checkpoint
 
     def recall(self, files: SmallFiles) -> None:
-        """Restores the marks of earlier processes."""
+        """Restores the freshness marks that earlier processes stored."""
         text = files.read(SEEN) if len(self) > 1 else None
         marks = json.loads(text) if text else {}
         for catalog in self._combinations[0]:
             freshness.FRESHNESS[catalog].restore(marks.get(catalog.name, {}))
 
     def keep(self, files: SmallFiles) -> None:
-        """Stores the marks for later processes, if they changed."""
+        """Stores the freshness marks for later processes, if they have changed."""
         if len(self) == 1:
             return
-        watches = [freshness.FRESHNESS[catalog] for catalog in self._combinations[0]]
-        marks = {w.catalog.name: {name: asdict(mark) for name, mark in sorted(w.marks.items())} for w in watches}
+        known = [freshness.FRESHNESS[catalog] for catalog in self._combinations[0]]
+        marks = {each.catalog.name: {name: asdict(mark) for name, mark in sorted(each.marks.items())} for each in known}
         if marks != self._stored:
             files.write(SEEN, json.dumps(marks))
             self._stored = marks

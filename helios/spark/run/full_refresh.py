@@ -1,4 +1,4 @@
-"""A full refresh: the target is emptied in one commit, and refilled from its pipeline's first start."""
+"""A full refresh: empties the target in one commit, and refills it from the pipeline's first start."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ Start: TypeAlias = "Mapping[str, object]"
 
 
 def first_start(spark: SparkSession, plan: Plan, old: Record | None, checkpoint: Checkpoint) -> Starts | None:
-    """The position at which a refill starts; None if the declared start resolves to it again.
+    """The recorded first start, at which a refill must start; None if the declared start leads to it anyway.
 
     Args:
         spark: The session.
         plan: The pipeline.
         old: Its record in the target; None if it has no record.
-        checkpoint: Its checkpoint, which stores the start, too.
+        checkpoint: Its checkpoint, in which the first start is stored, too.
 
     Raises:
-        InputError: The pipeline starts at the latest row, and its first start cannot be read again: the start is not
-            recorded, is that of another table, or has expired.
+        InputError: The pipeline starts at the latest row, and cannot be read from its first start again: the start is
+            not recorded, is that of another table, or has expired.
     """
     followed = [read for read in plan.reads if read.source.streaming]
     latest = next((read for read in followed if read.source.beginning == "latest"), None)
     if latest is None:
         return None
-    starts: Starts = (old.start if old is not None else None) or _start_in(checkpoint)
+    starts: Starts = (old.start if old is not None else None) or _start_in_checkpoint(checkpoint)
     why = "its first start is not recorded" if old is not None and not starts else ""
     if starts and len(starts) != len(followed):
         why = "its first start is that of other sources"
     for read, start in zip(followed, starts, strict=False):
-        why = why or _unreadable(spark, read, start)
+        why = why or _unreadable_reason(spark, read, start)
     if why:
         raise InputError(
             f"--full-refresh would empty {plan.write.table.text}, and could not fill it: {latest.name} is read with "
@@ -59,16 +59,16 @@ def first_start(spark: SparkSession, plan: Plan, old: Record | None, checkpoint:
     return starts or None
 
 
-def _start_in(checkpoint: Checkpoint) -> Starts:
+def _start_in_checkpoint(checkpoint: Checkpoint) -> Starts:
     try:
         starts: Starts | None = checkpoint.start()
     except CheckpointError:
-        return ()  # the refresh clears the damaged checkpoint
+        return ()  # a damaged checkpoint does not matter, because the refresh clears it
     return starts or ()
 
 
-def _unreadable(spark: SparkSession, read: ReadPlan, start: Start) -> str:
-    """Why a table cannot be read from its first start; empty if it can, and for other sources."""
+def _unreadable_reason(spark: SparkSession, read: ReadPlan, start: Start) -> str:
+    """Why a table cannot be read from its first start; an empty text if it can, or if it is not a table."""
     table = tables.load_table(spark, read.table) if read.table is not None else None
     recognized = position_of(start.get("place")) if table is not None else None
     if table is None or recognized is None:
@@ -81,15 +81,15 @@ def _unreadable(spark: SparkSession, read: ReadPlan, start: Start) -> str:
     return "" if kept or history.expired == position.snapshot else "snapshots after its first start have expired"
 
 
-def empty(ledger: Ledger, claim: Record, pipelines: Iterable[str], retry: Retry) -> None:
-    """Deletes all rows and the record, in one commit, and claims the table for the ledger's checkpoint.
+def empty_target(ledger: Ledger, claim: Record, pipelines: Iterable[str], retry: Retry) -> None:
+    """Deletes all rows and replaces the pipeline's record by the claim of the ledger's checkpoint, in one commit.
 
     The caller has checked the table's history: a commit of another writer since then makes this commit fail.
 
     Args:
         ledger: The record of the new checkpoint.
         claim: The new record, still without the snapshot of the delete.
-        pipelines: The names of the pipeline; the records under its former names are removed.
+        pipelines: The present and former names of the pipeline; the records under former names are removed.
         retry: How often the commit is tried again.
     """
     table, head = ledger.table, ledger.head()
@@ -101,7 +101,7 @@ def empty(ledger: Ledger, claim: Record, pipelines: Iterable[str], retry: Retry)
     delete.set("helios.v", str(VERSION)).set("helios.pipeline", ledger.pipeline).commit()
     emptied = transaction.table().snapshot(ledger.branch or MAIN)
     assert emptied is not None
-    # The record names the snapshot, so that a rollback of the delete is detected.
+    # The record names the snapshot of the delete, so that a rollback of the delete is detected.
     id, sequence = int(emptied.snapshotId()), int(emptied.sequenceNumber())
     record = replace(claim, snapshot=id, sequence=sequence, branch=ledger.branch)
     update = transaction.updateProperties().set(ledger.key, record.as_json())

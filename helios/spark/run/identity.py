@@ -1,4 +1,4 @@
-"""The identity of a checkpoint, which must match its pipeline and its target."""
+"""Checks that the identity of a checkpoint matches its pipeline and its target."""
 
 from __future__ import annotations
 
@@ -49,16 +49,17 @@ def renamed_with_its_table(plan: Plan, existing: Identity, table: JavaTable | No
 
     Args:
         plan: The pipeline.
-        existing: The identity. It keeps the old name if the script declares the checkpoint's location.
+        existing: The identity. It may still have the old name: a rename does not change a checkpoint whose location the
+            script declares.
         table: The target; None if it is missing.
     """
     branch = plan.write.sink.branch_name
     if table is None or existing.pipeline == plan.pipeline or str(table.uuid()) != existing.target_uuid:
         return existing
     record = newest_record(table, [plan.pipeline], branch)
-    by_name = existing.pipeline == (f"{existing.target}@{branch}" if branch else existing.target)
-    same = record is not None and record.checkpoint == existing.id and existing.pipeline in record.formerly
-    return replace(existing, pipeline=plan.pipeline) if by_name and same else existing
+    named_after_table = existing.pipeline == (f"{existing.target}@{branch}" if branch else existing.target)
+    is_same_pipeline = record is not None and record.checkpoint == existing.id and existing.pipeline in record.formerly
+    return replace(existing, pipeline=plan.pipeline) if named_after_table and is_same_pipeline else existing
 
 
 def with_renamed_sources(existing: Identity, sources: Sequence[str], uuids: Sequence[str | None]) -> Identity:
@@ -90,7 +91,7 @@ def with_renamed_sources(existing: Identity, sources: Sequence[str], uuids: Sequ
 def refuse_changed(
     plan: Plan, location: str, existing: Identity, sources: Sequence[str], table: JavaTable | None
 ) -> None:
-    """Rejects a pipeline that reads other sources, or in another way, or whose target is another table.
+    """Rejects a pipeline whose sources, stateful steps, read path or target differ from those in the identity.
 
     Args:
         plan: The pipeline.
@@ -100,7 +101,7 @@ def refuse_changed(
         table: The target; None if it is missing.
 
     Raises:
-        CheckpointError: The checkpoint was made by a pipeline with other sources, another target or another read path.
+        CheckpointError: One of them differs.
     """
     uuid_now = str(table.uuid()) if table is not None else None
     if existing.target_uuid and uuid_now != existing.target_uuid:

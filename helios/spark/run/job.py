@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Stopped(Exception):
-    """Ends a batch that started after a stop request."""
+    """Raised instead of running a batch after a stop request."""
 
 
 class Run(Observer, Protocol):
@@ -73,7 +73,7 @@ class StreamingQuery(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A pipeline that holds its lease.
+    """A started pipeline, which holds the lease on its checkpoint.
 
     Attributes:
         plan: The pipeline.
@@ -84,8 +84,8 @@ class Job:
         sources: Its sources, by their number in the plan.
         schema: The columns of the rows after all steps, as Spark analyzed them at the start.
         sink: Its sink.
-        planned: The last batch that an earlier process may have written; -1 for none.
-        repeat: The batch that `--again` appends a second time; only of a batch pipeline.
+        planned: The last batch that an earlier process has planned, and may have written; -1 for none.
+        repeat: The batch that `--again` appends a second time; only used by a batch pipeline.
         late: Counts the rows that watermarks drop from the current batch; None for a stateless pipeline.
         beside: The pipelines that `--beside` names, which may have read the same sources up to other positions.
         siblings: The plans of other pipelines that the same run starts into the same table.
@@ -107,6 +107,7 @@ class Job:
 
     @cached_property
     def followed(self) -> dict[int, Source]:
+        """The sources that the pipeline follows, by their number in the plan."""
         return {index: source for index, source in self.sources.items() if self._read(index).source.streaming}
 
     @property
@@ -122,7 +123,7 @@ class Job:
     def _read(self, index: int) -> ReadPlan:
         return self.plan.reads[index]
 
-    # what a batch reads
+    # the input of a batch
 
     def begin(self) -> None:
         """Resolves and stores the starting positions at the first start; later starts use the stored ones."""
@@ -130,14 +131,17 @@ class Job:
         if known is None:
             known = [source.begin() for source in self.followed.values()]
             self.checkpoint.write_start(known)
-            self._keep_start(known)
+            self._store_latest_start(known)
             return
         for entry, source in zip(known, self.followed.values(), strict=True):
             source.resume(entry)
-        self._keep_start(known)
+        self._store_latest_start(known)
 
-    def _keep_start(self, starts: Sequence[StartEntry]) -> None:
-        """Stores a start at the latest row in the target, too: resolving it again later would skip rows."""
+    def _store_latest_start(self, starts: Sequence[StartEntry]) -> None:
+        """Stores the starting positions in the target, too, if a source starts at its latest row.
+
+        A full refresh needs them: if "latest" were resolved again, it would skip rows.
+        """
         if any(self._read(index).source.beginning == "latest" for index in self.followed):
             self.sink.store_starts(starts)
 
@@ -161,7 +165,7 @@ class Job:
         return Span(read.name, start, end, {"source": read.name, **branch, "to": end})
 
     def pin(self, batch: Batch, *, begun: bool = False) -> Batch:
-        """The batch with the snapshots of its joined tables; a replay gets the same ones.
+        """The batch with its pins: the snapshots of the joined tables. If the batch is repeated, it gets the same pins.
 
         Args:
             batch: The batch.
@@ -174,7 +178,9 @@ class Job:
             return batch
         joined = {i: source for i, source in self.sources.items() if i not in self.followed}
         pinned = {str(i): source for i, source in joined.items() if source.pinned}
-        unpinned = {f"state of {i}": source for i, source in joined.items() if not source.pinned and self._in_parts}
+        unpinned = {
+            f"state of {i}": source for i, source in joined.items() if not source.pinned and self._makes_several_commits
+        }
         states = {key: json.dumps(source.current().entry) for key, source in unpinned.items()}
         pins = self.checkpoint.pins(batch.number)
         changed: list[str] = []
@@ -192,34 +198,34 @@ class Job:
                 "keep snapshots of joined tables longer than the pipeline may be down.",
             )
         if changed:
-            self.sink.reopen(batch)  # the rejected rows of the former state are written again
+            self.sink.reopen(batch)  # rows that were rejected with the former state are replaced
         if (pins is None or changed) and (pinned or states):
             pins = {**{key: source.pin() for key, source in pinned.items()}, **states}
             self.checkpoint.pin(batch.number, pins)
         return replace(batch, pins={key: (pins or {})[key] for key in pinned}) if pinned else batch
 
     @property
-    def _in_parts(self) -> bool:
+    def _makes_several_commits(self) -> bool:
         """True if a batch makes several commits, between which a driver may die."""
         return self.plan.write.sink.many_tables or self.plan.write.quarantine is not None
 
-    # its rows
+    # the rows of a batch
 
     def rows(self, batch: Batch, emitted: DataFrame | None) -> Built | None:
         """The rows of a batch after all steps; None if it adds none.
 
         Args:
             batch: The batch.
-            emitted: The DataFrame of Spark's stream: for a stateful pipeline the rows after all steps, else a tick
-                with the batch's session; None for a bounded pipeline.
+            emitted: The DataFrame that Spark's stream emits; None for a bounded pipeline. For a stateful pipeline, it
+                has the rows after all steps. Otherwise only its session is used, which is that of the batch.
         """
         native = native_batch(self.plan, list(self.sources.values()), batch, self.run.noted)
-        if native is not None and emitted is not None and self._declared(native):
+        if native is not None and emitted is not None and self._has_analyzed_columns(native):
             native = replace(native, planned=False)
             return NativeRows(native, self.schema, emitted.sparkSession, lambda: _not_none(self._rows(batch, emitted)))
         return self._rows(batch, emitted, native)
 
-    def _declared(self, native: NativeBatch) -> bool:
+    def _has_analyzed_columns(self, native: NativeBatch) -> bool:
         """True if the batch has the columns that Spark analyzed at the start, so that Spark need not build it."""
         [source] = self.sources.values()
         appends_rows = native.files.size > 0 and not self.plan.write.mode.traits.keyed
@@ -228,7 +234,7 @@ class Job:
     def _rows(self, batch: Batch, emitted: DataFrame | None, native: NativeBatch | None = None) -> Built | None:
         for source in self.sources.values():
             source.context.rejected_input.take()  # drops the rejects of an earlier read of the same rows
-        built = self._built(batch, emitted)
+        built = self._build(batch, emitted)
         if built is None:
             return None
         inputs = [source.context.rejected_input.take() for source in self.sources.values()]
@@ -236,7 +242,7 @@ class Job:
         counted = [observation for _, observations in inputs for observation in observations]
         return Built(built.df, native, [*built.rejected, *rejected], [*built.counted, *counted])
 
-    def _built(self, batch: Batch, emitted: DataFrame | None) -> Built | None:
+    def _build(self, batch: Batch, emitted: DataFrame | None) -> Built | None:
         if emitted is None:
             return self._bounded_rows(batch)
         if self.stateful:
@@ -268,7 +274,7 @@ class Job:
         return [late.late_rows(rows, rule, self.late.watermark())] if rows is not None else []
 
     def _span_rows(self, spark: SparkSession, batch: Batch) -> Built | None:
-        """The steps over the rows of the spans."""
+        """The rows after all steps, over the rows that the followed sources have in the batch's spans."""
         spans = dict(zip(self.followed, batch.spans, strict=True))
         parts = {
             index: self.sources[index].read(spark, span, positioned=self._positioned) for index, span in spans.items()
@@ -284,14 +290,14 @@ class Job:
 
         def rows_of(index: int, read: ReadPlan) -> DataFrame:
             if index not in parts:
-                return self._joined(spark, index, batch)
+                return self._joined_rows(spark, index, batch)
             part = parts[index]
             return part if part is not None else self.sources[index].nothing(spark)
 
         return build(self.plan, rows_of, self._pasts(spark, batch))
 
-    def _joined(self, spark: SparkSession, index: int, batch: Batch) -> DataFrame:
-        """The rows of a joined source, which every batch reads in full: at its pin, or as it is now if it has none."""
+    def _joined_rows(self, spark: SparkSession, index: int, batch: Batch) -> DataFrame:
+        """The rows of a joined source, which every batch reads in full: at its pin, or now if it has none."""
         source = self.sources[index]
         return _not_none(source.read(spark, source.at_pin((batch.pins or {})[str(index)]) if source.pinned else None))
 
@@ -301,13 +307,13 @@ class Job:
 
     @property
     def _positioned(self) -> bool:
-        """True if the rows' source positions are needed for their order, and all steps keep them."""
+        """True if rows need their source positions for their order, and all steps keep these positions."""
         ordered = self.plan.write.mode.order_by is not None
         return ordered and all(step.traits.passes_hidden for step in self.plan.stream.steps)
 
-    def set_aside(self, named: str) -> bool:
+    def set_aside(self, path: str) -> bool:
         """Makes the source of an unreadable file skip it; False if no source does."""
-        return any(source.set_aside(named) for source in self.sources.values())
+        return any(source.set_aside(path) for source in self.sources.values())
 
     # after a batch
 

@@ -1,4 +1,4 @@
-"""The rows of a batch that a watermark dropped, as Spark's stateful operators count them."""
+"""Counts the rows of a batch that a watermark drops, by the metrics of Spark's stateful operators."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from helios.spark.run.job import StreamingQuery
 from helios.spark.sinks.protocol import Staged
 
 DROPPED = "numRowsDroppedByWatermark"
-"""The metric of `StateStoreWriter`; Spark's progress reports it only after the batch."""
+"""The metric of Spark's `StateStoreWriter`, read directly: Spark's progress reports it only after the batch."""
 
 SESSIONS = "SessionWindowStateStoreRestoreExec"
-"""The first of the two operators of a session window; both have the metric."""
+"""The first of the two operators of a session window. Both have the metric, so it is left out of the operators."""
 
 
 class LateRows:
     """Counts the rows of one batch that watermarks drop.
 
-    Spark's metric adds up all tries to write the batch; only the last try counts here.
+    Spark's metric adds up all attempts to write the batch; only the last attempt counts here.
 
     Args:
-        read: Reads the metric, as far as the batch has run.
-        watermark: Reads the watermark that drops the rows, in milliseconds since 1970.
+        read: Returns the metric so far.
+        watermark: Returns the watermark that drops the rows, in milliseconds since 1970.
     """
 
     def __init__(self, read: Callable[[], int], watermark: Callable[[], int]) -> None:
@@ -36,11 +36,11 @@ class LateRows:
         self._written = 0  # dropped by the last write
 
     def count(self) -> int:
-        """The number of rows, once the batch has run."""
+        """The number of dropped rows, once the batch has run."""
         return self._read() if self._staging is None else self._staging + self._written
 
     def counted(self, staged: Staged) -> Staged:
-        """A batch with a counter for each try to write it."""
+        """The batch with a `write` that also counts the dropped rows of each attempt."""
         write = staged.write
         if write is None:  # the parts of a routed batch are computed once
             return staged
@@ -55,7 +55,7 @@ class LateRows:
 
 
 def late_rows(query: StreamingQuery) -> int:
-    """The number of rows that watermarks have dropped in the current batch, as far as it has run."""
+    """The number of rows that watermarks have dropped in the current batch so far."""
     counts = (node.metrics().get(DROPPED) for node in _nodes(_plan(query)))
     return sum(metric.get().value() for metric in counts if metric.isDefined())
 

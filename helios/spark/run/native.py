@@ -1,4 +1,4 @@
-"""Batches of the columnar engine."""
+"""Decides whether the columnar engine runs a batch, and makes such a batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from helios.table.positions import Batch
 def native_batch(
     plan: Plan, sources: Sequence[Source], batch: Batch, note: Callable[[str], None]
 ) -> NativeBatch | None:
-    """A batch of the columnar engine; None if Spark runs it.
+    """The batch for the columnar engine; None if Spark runs it.
 
     Args:
         plan: The pipeline.
@@ -43,16 +43,16 @@ def native_batch(
         ((source,), (span,)) = sources, batch.spans
         if not isinstance(source, HasFiles):
             raise NotNative(f"{source.read_plan.name} has no files of its own")
-        guarded = plan.engine.setting == "auto"
+        only_if_faster = plan.engine.setting == "auto"
         only_source_counts = plan.write.mode.upsert is None  # the size of an upsert includes files of its target
-        if guarded and only_source_counts:
+        if only_if_faster and only_source_counts:
             refuse_small(source.size(span))
         files = source.files(span)
-        if guarded and only_source_counts:
+        if only_if_faster and only_source_counts:
             refuse_small(files.size)
         fields = files.columns.fields
         schema = Schema(tuple(Column(f.name, f.dataType.simpleString(), f.nullable) for f in fields))
-        return NativeBatch(files, _program(plan.stream, schema), plan.write.table.catalog, guarded, explain)
+        return NativeBatch(files, _program(plan.stream, schema), plan.write.table.catalog, only_if_faster, explain)
     except SmallBatch:
         return None
     except NotNative as reason:

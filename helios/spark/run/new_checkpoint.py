@@ -16,7 +16,9 @@ from helios.table.ledger import Record
 
 
 def resumes_after_publication(checkpoint: Checkpoint, record: Record | None) -> bool:
-    """True if a pipeline starts for the first time after a branch was published, at the position of the copied record.
+    """True if a pipeline starts for the first time after its branch was published.
+
+    It then resumes at the position in the record that the publication copied from the branch.
 
     Args:
         checkpoint: The pipeline's checkpoint.
@@ -40,19 +42,19 @@ def refuse_lost(plan: Plan, table: TableName, record: Record | None) -> None:
 
 
 def refuse_lost_order(plan: Plan, not_stored: Sequence[str], state: UpsertState) -> None:
-    """Refuses an upsert whose order is neither in the table nor remembered: a late older row would win.
+    """Refuses an upsert whose order is neither in the table nor in the upsert state: a late, older row would win.
 
     Args:
         plan: The pipeline, which has written the table.
         not_stored: The columns of the rows that the table does not store.
-        state: The keys that the pipeline remembers.
+        state: The upsert state of the pipeline.
 
     Raises:
-        InputError: The order's column is not stored, and the order is not remembered.
+        InputError: The column of the order is not stored, and the upsert state has no order.
     """
     order = plan.write.mode.order_by
-    lost = {name.lower() for name in not_stored} - set(CHANGE_COLUMNS)
-    if order is None or order.lower() not in lost or state.terms is not None:
+    lost_columns = {name.lower() for name in not_stored} - set(CHANGE_COLUMNS)
+    if order is None or order.lower() not in lost_columns or state.terms is not None:
         return
     raise InputError(
         f"{plan.write.table.text} has no column {order} any more, by which late rows are known: it was renamed or "
@@ -85,13 +87,13 @@ def refuse_new_checkpoint(
             fix="restore the checkpoint, refill the target with `helios run --full-refresh`, or run under a new "
             "name into a new table.",
         )
-    # A position of a stateful batch, or of other sources, cannot be resumed.
-    without_place = any("place" not in entry for entry in entries)
-    others = len(entries) != len(followed) or any(
+    # A new checkpoint can resume neither after a stateful batch, which records no position, nor with other sources.
+    without_position = any("place" not in entry for entry in entries)
+    other_sources = len(entries) != len(followed) or any(
         entry["source"] != read.name and (read.uuid is None or entry.get("uuid") != read.uuid)
         for entry, read in zip(entries, followed, strict=False)
     )
-    if entries and followed and (without_place or others):
+    if entries and followed and (without_position or other_sources):
         raise InputError(
             f"--new-checkpoint cannot resume {plan.pipeline}: its last batch read "
             f"{', '.join(entry['source'] for entry in entries)} on another path or from other sources.",

@@ -26,9 +26,9 @@ from helios.table.refs import LEDGER, OWN_ENDS
 
 
 def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable, beside: Collection[str]) -> None:
-    """Rejects a pipeline without a record in a table that holds another pipeline's rows of the same source.
+    """Rejects a pipeline without a record in its target, if another pipeline has written rows of the same source there.
 
-    A renamed pipeline or table looks like this: its rows would be written a second time.
+    The other pipeline may be the same one under its former name: the rows would then be written a second time.
 
     Args:
         context: The pipeline.
@@ -42,7 +42,7 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
     plan = context.plan
     traits = plan.write.mode.traits
     if (traits.erases and not plan.streaming) or not traits.stores:
-        return  # the run replaces or deletes rows, or runs the user's own MERGE
+        return  # the pipeline replaces or deletes rows, or runs the user's own MERGE
     branch = plan.write.sink.branch_name
     others = _others(table, plan)
     sources = {other: shared_source(plan, record) for other, record in others.items()}
@@ -76,10 +76,12 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
 
 
 def refuse_two_records(plan: Plan, table: JavaTable) -> None:
-    """Rejects a pipeline whose former name is the name of another pipeline with a record of its own.
+    """Rejects a pipeline whose declared former name belongs to another pipeline: both names have a record.
+
+    The rename would drop one of the two records, and with it the position of one pipeline.
 
     Raises:
-        CheckpointError: Both names have a record. The rows that only the other pipeline has yet to read would be lost.
+        CheckpointError: Both names have a record.
     """
     was, key = plan.was, LEDGER + plan.pipeline
     text = table.properties().get(key) if was is not None and was != plan.pipeline else None
@@ -96,9 +98,10 @@ def refuse_two_records(plan: Plan, table: JavaTable) -> None:
 
 
 def refuse_out_of_step(job: Job, batch: Batch) -> None:
-    """Rejects a batch that replaces the rows of a pipeline which follows the same source, at another position.
+    """Rejects a batch that replaces the rows of another pipeline that follows the same source.
 
-    The follower would append the rows between the two positions a second time, or never.
+    If the follower has not read the source exactly up to the end of the batch, it would write the rows between the two
+    positions a second time, or never.
 
     Args:
         job: The pipeline, which reads once.
@@ -144,7 +147,7 @@ def _position(entry: Entry | None) -> SourcePosition | None:
 
 
 def _same_source(plan: Plan, entry: Entry, state: Entry) -> bool:
-    """True if a follower's entry and an entry of a batch have the same source, under any name."""
+    """True if a follower's entry and an entry of a batch are of the same source, even if it was renamed."""
     if same_source(entry, state):
         return True
     reads = [read for read in plan.reads if read.ledger_name == state["source"]]
@@ -152,7 +155,7 @@ def _same_source(plan: Plan, entry: Entry, state: Entry) -> bool:
 
 
 def _same_position(entry: Entry, state: Entry) -> bool:
-    """True if a follower has read exactly up to the end of a batch; False if the entries do not show it."""
+    """True if the entries show that a follower has read exactly up to the end of a batch."""
     end = state.get(SNAPSHOT, state.get("to"))
     if not isinstance(end, int):
         return False  # a folder that is read once has no snapshot
@@ -163,17 +166,17 @@ def _same_position(entry: Entry, state: Entry) -> bool:
 def refuse_upserts_of_others(
     plan: Plan, table: JavaTable | None, own: Upserts | None, beside: Collection[str], siblings: Iterable[Plan | None]
 ) -> None:
-    """Rejects upserts into a table where another pipeline upserts, if the two cannot share their remembered keys.
+    """Rejects upserts into a table where another pipeline upserts, if the two cannot share their upsert states.
 
     Args:
         plan: The pipeline.
         table: The table; None before it is made.
-        own: The pipeline's upserts until now; None before its first start.
+        own: The terms of the pipeline's upserts until now; None before its first start.
         beside: The pipelines that `--beside` names.
         siblings: Plans of the script's other pipelines; None for those that the run does not start.
 
     Raises:
-        InputError: There is such a pipeline.
+        InputError: There is such another pipeline.
     """
     if upsert_terms(plan) is None:
         return
@@ -186,22 +189,22 @@ def _out_of_step(plan: Plan, state: Entry, other: str, entry: Entry | None) -> I
     source, written = state["source"], plan.write.table.text
     position = _position(entry)
     snapshot = position.snapshot if position is not None else None
-    whole = position is not None and not position.partial
+    has_whole_snapshot = position is not None and not position.partial
     if entry is None:
         until = "nothing of it yet"
     elif snapshot is None:
         until = "what was there when it last looked"
     else:
-        until = f"it up to snapshot {snapshot}" if whole else "a part of it so far"
+        until = f"it up to snapshot {snapshot}" if has_whole_snapshot else "a part of it so far"
     end = state.get(SNAPSHOT, state.get("to"))
     rows = f"those of snapshot {end}" if end is not None else "those that are there now"
     read_all = f"run {other} until it has read all of {source}"
     if end is not None and snapshot is not None:
         choices = [f"{read_all}; if the difference is meant, `helios run --beside {other}`"]
         after = state.get("after")
-        if whole and isinstance(after, int) and after != snapshot:
+        if has_whole_snapshot and isinstance(after, int) and after != snapshot:
             choices.insert(0, f"read up to what {other} has read, with .between({after}, {snapshot})")
-        if whole and "after" not in state:
+        if has_whole_snapshot and "after" not in state:
             choices.insert(0, f"read what {other} has read, with .at_snapshot({snapshot})")
     else:
         choices = [f"{read_all}, then `helios run --beside {other}`"]
@@ -246,11 +249,11 @@ def _others(table: JavaTable, plan: Plan) -> dict[str, Record]:
 
 
 UNKNOWN = ""
-"""The writer of snapshots that have expired."""
+"""Stands for the unknown writers of snapshots that have expired."""
 
 
 def _committers(table: JavaTable, branch: str | None) -> frozenset[str]:
-    """The pipelines that have committed to a branch; for a missing branch, to main, from which it will be made."""
+    """The pipelines that have committed to a branch; a missing branch counts as main, from which it will be created."""
     missing = branch is not None and not table.refs().containsKey(branch)
     head = table.currentSnapshot() if branch is None or missing else Ledger(table, "", "", "", branch).head()
     history = History(table, head)

@@ -59,7 +59,7 @@ class PipelineQuery:
 
     def __init__(self, plan: Plan, spark: SparkSession, run: Run, location: str) -> None:
         self.compiled = plan
-        self.plan = _with_groups(plan)
+        self.plan = _with_group_mode(plan)
         self.spark = spark
         self.run = run
         self.checkpoint = Checkpoint(spark, location)
@@ -70,7 +70,7 @@ class PipelineQuery:
         return {index: open_source(context, index) for index in range(len(self.plan.reads))}
 
     def _with_source_order(self) -> Plan:
-        """The plan whose upsert uses the order, the deletes and the keys that its source carries."""
+        """The plan, whose upsert takes the order, the deletes and the keys from the source if the source has them."""
         plan, source = self.plan, self.sources[0]
         mode = plan.write.mode.upsert
         if not plan.reads[0].source.carries_order or mode is None:
@@ -122,7 +122,7 @@ class PipelineQuery:
         self._replace_plan(replace(self.plan, path=ReadPath.STREAM))
         steps = [step for flow in flows(self.plan.stream) for step in flow.steps]
         if any(isinstance(step, Join) and step.as_of is not None for step in steps):
-            return self._build()  # a stream cannot choose the commits that it joins
+            return self._build()  # raises: a stateful stream cannot choose the snapshots that it joins
         return df
 
     def _replace_plan(self, plan: Plan) -> None:
@@ -175,8 +175,8 @@ class PipelineQuery:
             full_refresh: Whether to empty the target and refill it from the start.
             again: Whether to append inputs that were appended before.
             beside: Pipelines whose rows of the same sources may be in the target, too.
-            siblings: Other pipelines of the script, whose rows may be in the target, too; with their plans if
-                the same run starts them.
+            siblings: The pipelines of the script, whose rows may be in the target, too. The value is the plan of
+                a pipeline that the same run starts, and None for other pipelines.
         """
         repeat = Repeat(self.checkpoint, self.plan.fingerprint, requested=again)
         context = SinkContext(
@@ -187,8 +187,8 @@ class PipelineQuery:
             again=repeat if again else None,
             combines=cache(self._why_not_row_by_row),
         )
-        how = {"new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
-        validator = StartupValidator(context, compiled=self.compiled, beside=beside, siblings=siblings, **how)
+        restart = {"new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
+        validator = StartupValidator(context, compiled=self.compiled, beside=beside, siblings=siblings, **restart)
         started = validator.start(df)
         return Job(
             plan=self.plan,
@@ -206,7 +206,7 @@ class PipelineQuery:
         )
 
     def _why_not_row_by_row(self) -> str | None:
-        """Why the steps of a batch pipeline are not row by row; None if they are."""
+        """Why a row after the steps depends on several rows of the inputs; None if it depends on one."""
 
         def empty(index: int) -> DataFrame:
             rows = self.sources[index].read(self.spark, None)
@@ -221,8 +221,8 @@ class PipelineQuery:
         SCHEDULERS[self.plan.path](job, df)
 
 
-def _with_groups(plan: Plan) -> Plan:
-    """A plan whose view is written group by group."""
+def _with_group_mode(plan: Plan) -> Plan:
+    """The plan, with the mode `Groups` if it is a materialized view by keys, which is written group by group."""
     mode = plan.write.mode
     if plan.view is None or mode.upsert is None:
         return plan
@@ -230,7 +230,7 @@ def _with_groups(plan: Plan) -> Plan:
 
 
 def keeps_state(df: DataFrame) -> bool:
-    """True if Spark would keep state for a streaming DataFrame; callables and SQL steps may need state."""
+    """True if Spark would keep state for a streaming DataFrame, even if only a callable or an SQL step needs it."""
     pending = [df._jdf.queryExecution().analyzed()]
     while pending:
         node = pending.pop()

@@ -52,15 +52,15 @@ class Renamed:
 
 
 def rename(spark: SparkSession, old: TableName, new: TableName, others: Sequence[TableName] = ()) -> Renamed:
-    """Renames a table; if a step of the rename fails, the steps before it are undone.
+    """Renames a table. If a step of the rename fails, the steps before it are undone.
 
-    After a kill, the same call finishes the rename.
+    If the process is killed, another call with the same names finishes the rename.
 
     Args:
         spark: A session with the table's catalog.
         old: The table.
         new: Its new name, in the same catalog.
-        others: The other tables of the catalog; quarantines among them may hold rows of its pipelines.
+        others: The other tables of the catalog: quarantines among them may have rows of the table's pipelines.
 
     Raises:
         InputError: There is no such table, or the new name is taken.
@@ -74,19 +74,19 @@ def rename(spark: SparkSession, old: TableName, new: TableName, others: Sequence
     if table is not None and load_table(spark, new) is not None:
         raise InputError(f"{new.text} exists already.", fix="choose another name, or drop that table first.")
     names = {name: f"{new.text}{name.removeprefix(old.text)}" for name in pipelines}
-    planned = (_move(spark, (old, new), name, to) for name, to in names.items())
+    planned = (_planned_move(spark, (old, new), name, to) for name, to in names.items())
     moves = [move for move in planned if move is not None]
     quarantines = [other for other in others if names and _has_records(spark, other, names)]
-    # The renamed table comes last: its records show a rename that was interrupted.
+    # The renamed table comes last, because its records under the former name show that a rename was interrupted.
     with_records = [*quarantines, new] if names else []
     with ExitStack() as undo:
         if table is not None:
-            _rename(spark, old, new)
-            undo.callback(_rename, spark, new, old)
+            _rename_table(spark, old, new)
+            undo.callback(_rename_table, spark, new, old)
         for move in moves:
             move.make(undo)
         for each in with_records:
-            _rename_in(spark, each, names, undo)
+            _rename_pipelines_in(spark, each, names, undo)
         undo.pop_all()
     return Renamed(
         table=old.text,
@@ -107,7 +107,16 @@ def _named_after(table: JavaTable | None, name: str) -> list[str]:
 
 @dataclass(frozen=True)
 class _Move:
-    """The move of a checkpoint, with the files that carry the name of its pipeline or target."""
+    """The move of a pipeline's checkpoint to the location for the pipeline's new name.
+
+    Attributes:
+        before: The checkpoint at its former location.
+        after: The checkpoint at its new location.
+        identity: The identity before the move.
+        pipeline: The new name of the pipeline.
+        targets: The former and the new name of the target, with its branch, by which files are named.
+        table: The new name of the table.
+    """
 
     before: Checkpoint
     after: Checkpoint
@@ -125,11 +134,12 @@ class _Move:
         self.after.create(replace(self.identity, pipeline=self.pipeline, target=self.table))
         undo.callback(self.after.create, self.identity)
         undo.callback(self.before.files.delete, "helios")
-        self.before.leave(self.table)  # a script with the former name is then refused; it would start over
+        # A script with the former name is refused by this file. Without the file, it would start over.
+        self.before.write_new_name(self.table)
 
 
-def _move(spark: SparkSession, tables: tuple[TableName, TableName], name: str, to: str) -> _Move | None:
-    """The move of the checkpoint of a pipeline; None if its place does not depend on the table's name.
+def _planned_move(spark: SparkSession, tables: tuple[TableName, TableName], name: str, to: str) -> _Move | None:
+    """The planned move of a pipeline's checkpoint; None if its location does not depend on the table's name.
 
     Raises:
         InputError: The new location has a checkpoint already.
@@ -160,7 +170,7 @@ def _move(spark: SparkSession, tables: tuple[TableName, TableName], name: str, t
     return _Move(before, after, identity, to, (f"{old.text}{branch}", f"{new.text}{branch}"), new.text)
 
 
-def _rename(spark: SparkSession, old: TableName, new: TableName) -> None:
+def _rename_table(spark: SparkSession, old: TableName, new: TableName) -> None:
     try:
         spark.sql(f"ALTER TABLE {old.sql} RENAME TO {new.sql_within}")
     except (PySparkException, Py4JJavaError) as error:
@@ -171,7 +181,7 @@ def _rename(spark: SparkSession, old: TableName, new: TableName) -> None:
         ) from error
 
 
-def _rename_in(spark: SparkSession, name: TableName, names: dict[str, str], undo: ExitStack) -> None:
+def _rename_pipelines_in(spark: SparkSession, name: TableName, names: dict[str, str], undo: ExitStack) -> None:
     """Renames pipelines in the records of a table, and in its rows if the table is a quarantine."""
     table = load_table(spark, name)
     if table is None:
@@ -183,9 +193,9 @@ def _rename_in(spark: SparkSession, name: TableName, names: dict[str, str], undo
     for was, pipeline in names.items():
         rename_audit(table, was, pipeline)
         undo.callback(rename_audit, table, pipeline, was)
-    before = {key: table.properties().get(key) for was, to in names.items() for key in _keys(was, to)}
-    _set(table, dict(_moved(table, names)))
-    undo.callback(_set, table, before)
+    before = {key: table.properties().get(key) for was, to in names.items() for key in _record_properties(was, to)}
+    _set_properties(table, dict(_renamed_records(table, names)))
+    undo.callback(_set_properties, table, before)
 
 
 def _has_records(spark: SparkSession, name: TableName, names: dict[str, str]) -> bool:
@@ -193,12 +203,12 @@ def _has_records(spark: SparkSession, name: TableName, names: dict[str, str]) ->
     return table is not None and any(table.properties().get(LEDGER + was) is not None for was in names)
 
 
-def _keys(was: str, to: str) -> list[str]:
+def _record_properties(was: str, to: str) -> list[str]:
     return [f"{LEDGER}{name}{end}" for name in (was, to) for end in OWN_ENDS]
 
 
-def _moved(table: JavaTable, names: dict[str, str]) -> Iterator[tuple[str, str | None]]:
-    """The new properties of the pipelines' records and replays; None for removed properties."""
+def _renamed_records(table: JavaTable, names: dict[str, str]) -> Iterator[tuple[str, str | None]]:
+    """The properties for the records of renamed pipelines, their replays and backfills; None for removed properties."""
     properties = table.properties()
     for was, to in names.items():
         for end in OWN_ENDS:
@@ -211,13 +221,13 @@ def _moved(table: JavaTable, names: dict[str, str]) -> Iterator[tuple[str, str |
             is_record = not end  # not the record of a replay or a backfill
             if newer_text is None:
                 yield new, (record.renamed(was) if is_record else record).as_json()
-            elif is_record:  # the pipeline has run under the new name since: that record is newer
+            elif is_record:  # the pipeline has run under the new name already, so the record there is newer
                 newer = parse(newer_text, new, table.name())
                 beside = tuple(dict.fromkeys((*record.beside, *newer.beside)))
                 yield new, replace(newer.renamed(was), beside=beside).as_json()
 
 
-def _set(table: JavaTable, properties: Mapping[str, str | None]) -> None:
+def _set_properties(table: JavaTable, properties: Mapping[str, str | None]) -> None:
     """Sets properties, and removes those without a value, in one commit."""
     table.refresh()
     update = table.updateProperties()

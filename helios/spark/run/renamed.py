@@ -1,4 +1,4 @@
-"""Renamed pipelines and targets: moves the files and records under the old name."""
+"""Moves the files and records of a renamed pipeline or target to the new name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from helios.spark.sinks.rollbacks import rename_replay
 
 
 def move_checkpoint(old: Checkpoint, new: Checkpoint) -> None:
-    """Moves a checkpoint to another place.
+    """Moves a checkpoint to another location.
 
     Raises:
         LeaseError: A driver is alive on the checkpoint.
@@ -55,7 +55,7 @@ def retarget(context: SinkContext, identity: Identity) -> Identity:
 def rename_in_tables(
     spark: SparkSession, plan: Plan, table: JavaTable, was: str, former: Sequence[TableName] = ()
 ) -> None:
-    """Renames a pipeline in its tables: in replays, in a batch that waits for its audit, and in rejected rows.
+    """Renames a pipeline in its tables: in the records of replays, in its audit branch, and in its rejected rows.
 
     Args:
         spark: The session.

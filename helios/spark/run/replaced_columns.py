@@ -1,4 +1,7 @@
-"""Columns of a followed table that were replaced under their names: dropped and added again, or swapped."""
+"""Refuses batches after a column of a followed table was replaced by another column with the same name.
+
+The former column was dropped and added again, or two columns have swapped their names.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,9 @@ from helios.table.positions import Batch
 
 
 def refuse_replaced_columns(job: Job, batch: Batch, rows: StructType) -> None:
-    """Raises if the batch would continue a target's column with the values of another source column.
+    """Raises if the batch would write values of a new source column into the target column of a former source column.
 
-    Field ids identify the columns of a source; the target has only the names of those columns.
+    Field ids identify the columns of a source. The target has only the names of these columns.
 
     Args:
         job: The pipeline.
@@ -41,15 +44,15 @@ def refuse_replaced_columns(job: Job, batch: Batch, rows: StructType) -> None:
             continue
         if since.begins or since.snapshot is None or until.snapshot in (None, since.snapshot):
             continue
-        for name in _replaced(source.last_loaded, since.snapshot, until.snapshot):
+        for name in _replaced_names(source.last_loaded, since.snapshot, until.snapshot):
             if job.stateful or job.plan.view is not None:
                 raise _state_error(job, source.read_plan, name)
-            path = _path(_renamed(job, name), rows)
+            path = _path(_name_after_steps(job, name), rows)
             if path and _last_batch_wrote(job.sink, ".".join(path)):
-                raise _error(job, source.read_plan, name, path)
+                raise _target_error(job, source.read_plan, name, path)
 
 
-def _renamed(job: Job, name: str) -> str:
+def _name_after_steps(job: Job, name: str) -> str:
     """The name of a source's column after the `rename` steps."""
     for step in job.plan.declared.stream.steps:
         if isinstance(step, Rename):
@@ -64,7 +67,7 @@ def _path(name: str, rows: StructType) -> tuple[str, ...]:
     return path if path[0].lower() in names else ()
 
 
-def _replaced(table: JavaTable, since: int, until: int) -> Iterator[str]:
+def _replaced_names(table: JavaTable, since: int, until: int) -> Iterator[str]:
     """The names of the columns whose field ids differ between two snapshots."""
     before, after = _columns_at(table, since), _columns_at(table, until)
     yield from (name for name, id in before.items() if after.get(name, id) != id)
@@ -94,7 +97,7 @@ def _last_batch_wrote(sink: TableSink, name: str) -> bool:
     return len(ids) < 2
 
 
-def _error(job: Job, read: ReadPlan, name: str, path: tuple[str, ...]) -> InputError:
+def _target_error(job: Job, read: ReadPlan, name: str, path: tuple[str, ...]) -> InputError:
     target, column = job.plan.write.table, shown(path)
     return InputError(
         f"{_what_changed(read, name)} {target.text} has values of the former column; nothing was written.",

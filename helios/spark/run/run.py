@@ -29,8 +29,8 @@ from helios.spark.run.backoff import Outage, unavailable_service
 from helios.spark.run.events import Event
 from helios.spark.run.failover import ReplicaChoice
 from helios.spark.run.job import Stopped, StreamingQuery
-from helios.spark.run.left import known_sum, unread
 from helios.spark.run.query import PipelineQuery
+from helios.spark.run.remaining import known_sum, unread_data
 from helios.spark.run.summaries import summary
 from helios.spark.session.executors import EXECUTOR_WAIT, Executors
 from helios.spark.sinks.options import Commit
@@ -43,13 +43,13 @@ class PipelineRun:
     Args:
         plan: The pipeline.
         spark: The session.
-        once: Process the data that is there at the start, then end.
-        new_checkpoint: Start a new checkpoint at the position in the target's record.
-        full_refresh: Empty the target in one snapshot, and refill it from the start.
-        again: Append the inputs of a batch pipeline even if they were appended before.
+        once: Whether the run processes the data that is there at the start, and then ends.
+        new_checkpoint: Whether the run starts a new checkpoint at the position in the target's record.
+        full_refresh: Whether the run empties the target in one snapshot, and refills it from the start.
+        again: Whether the run appends the inputs of a batch pipeline even if they were appended before.
         beside: Pipelines whose rows of the same sources may be in the target, too.
-        siblings: Other pipelines of the script, whose rows may be in the target, too; with the plans
-            of those that the same run starts.
+        siblings: The pipelines of the script, whose rows may be in the target, too. The value is the plan of a pipeline
+            that the same run starts, and None for other pipelines.
         emit: Called with every event, from the run's own threads.
     """
 
@@ -174,26 +174,26 @@ class PipelineRun:
 
     @contextmanager
     def _companions(self) -> Generator[None, None, None]:
-        """Runs the companions of sources, such as receivers, while the pipeline follows them, also in outages."""
+        """Runs the companions of followed sources, such as receivers of webhooks, even during outages."""
         with ExitStack() as stack:
             for read in self.plan.reads:
-                beside = source_kind(read.source).beside
-                if beside is not None and not self.once:
-                    for url in stack.enter_context(resolve_name(beside)([read.source], self.noted)):
+                companion = source_kind(read.source).beside
+                if companion is not None and not self.once:
+                    for url in stack.enter_context(resolve_name(companion)([read.source], self.noted)):
                         self.noted(f"receiving {url}")
             yield
 
     def _run_with_restarts(self, location: str) -> None:
         """Starts the pipeline, and restarts it on the next replica in an outage, or to plan a batch again."""
-        replanned = ""
+        replanned_error = ""
         while True:
             try:
                 self._start_once(location)
                 return
             except ReplanNeeded as error:
-                if error.what == replanned:  # the same error again: a part of the batch is committed
+                if error.what == replanned_error:  # the same error again: a part of the batch is committed
                     raise RunError(error.what, where=error.where, fix=error.fix) from error
-                replanned = error.what
+                replanned_error = error.what
                 self.new_checkpoint = self.full_refresh = False
                 self.noted(f"{error.what} The batch is planned again.")
                 if self._stop.is_set():
@@ -201,7 +201,7 @@ class PipelineRun:
             except Exception as error:
                 reason = outage_reason(error)
                 if reason is None and self._served and self._choice.renews:
-                    reason = expired_token(error)  # its server was away; a new session requests a new token
+                    reason = expired_token(error)  # after an outage of the token server; a new session gets a new token
                 if reason is None:
                     raise
                 if self.state == "running":
@@ -237,8 +237,8 @@ class PipelineRun:
         self._store_freshness = partial(self._choice.keep, query.checkpoint.files)
         self._choice.recall(query.checkpoint.files)
         df = query.declare(refills=self.full_refresh)
-        how = {"new_checkpoint": self.new_checkpoint, "full_refresh": self.full_refresh, "again": self._again}
-        job = query.validate(df, beside=self._accepted, siblings=self._siblings, **how)
+        options = {"new_checkpoint": self.new_checkpoint, "full_refresh": self.full_refresh, "again": self._again}
+        job = query.validate(df, beside=self._accepted, siblings=self._siblings, **options)
         try:
             self.state = "running"
             self._event("started")
@@ -258,7 +258,7 @@ class PipelineRun:
     def _end(self, state: str) -> None:
         self.state = state
         if state == "stopped" and not self._left:
-            self._left = unread(self._lags.values())
+            self._left = unread_data(self._lags.values())
         self._event(state, message="; ".join(self._left))
 
     def _event(self, kind: str, **details: Any) -> None:
@@ -307,15 +307,15 @@ class PipelineRun:
             self._event("noted", message=message)
 
     def left(self, texts: Sequence[str]) -> None:
-        """Keeps the texts about data that a later run will read, for the last event."""
+        """Stores the texts about data that is left for a later run; the last event shows them."""
         self._left = texts
 
     def late(self, rows: int) -> None:
-        """Keeps the number of rows that a watermark dropped from the current batch; the batch's end counts them."""
+        """Stores the number of rows that a watermark dropped from the current batch; they are counted at its end."""
         self._late = rows
 
     def _count_late(self, number: int, commit: Commit | None, *, first: bool) -> int:
-        """Counts the late rows of a batch once; not if an earlier process has committed, and counted, the batch."""
+        """Counts the late rows of a batch once; returns 0 if this or an earlier process has counted them."""
         if number == self._late_counted or (first and commit is not None and commit.already_committed):
             return 0
         self._late_counted = number

@@ -16,9 +16,11 @@ from helios.spark.run.run import PipelineRun
 class Runner:
     """Runs pipelines together.
 
-    A pipeline that follows the target of another one starts when that table exists; with `once`, when its writer has
-    ended. A pipeline that reads the target once waits for the writer's end, or for the first batch of a writer that
-    never ends. If a pipeline fails, the others continue, unless `fail_fast`.
+    A pipeline that follows the target of another pipeline starts when this writer runs; with `once`, when the writer
+    has ended. A pipeline that reads the target once starts when the writer has ended, too. But if the writer never
+    ends, the reader starts after the writer's first batch, or when the writer runs if the table existed before.
+
+    If a pipeline fails, the others continue, unless `fail_fast`.
     """
 
     def __init__(
@@ -75,17 +77,17 @@ class Runner:
         return [run.status() for run in self.runs]
 
     def _ready(self, run: PipelineRun) -> bool:
-        wanted = {read.name for read in run.plan.reads if read.table is not None}
-        writers = [r for r in self.runs if r is not run and r.plan.write.table.text in wanted]
+        source_tables = {read.name for read in run.plan.reads if read.table is not None}
+        writers = [r for r in self.runs if r is not run and r.plan.write.table.text in source_tables]
         return all(self._table_ready(writer, run) for writer in writers) or self._circular(run)
 
     def _table_ready(self, writer: PipelineRun, reader: PipelineRun) -> bool:
-        """True if a writer's table is ready for a reader: it exists, and will not be emptied any more."""
+        """True if a writer's table is ready for a reader: it exists, and the writer does not empty it any more."""
         if self._ended(writer):
             return True
         if reader.plan.streaming and not self.once:
             return writer.state == "running"
-        # A bounded read waits for the complete table. A table that follows its sources is never complete.
+        # A bounded read waits for the complete table. The table of a writer that never ends is never complete.
         endless = writer.plan.streaming and not self.once
         return endless and writer.state == "running" and (writer.batches > 0 or bool(writer.plan.write.exists))
 
@@ -101,5 +103,5 @@ class Runner:
         )
 
     def _writers_ended(self, run: PipelineRun) -> bool:
-        wanted = {read.name for read in run.plan.reads}
-        return all(self._ended(r) for r in self.runs if r is not run and r.plan.write.table.text in wanted)
+        sources = {read.name for read in run.plan.reads}
+        return all(self._ended(r) for r in self.runs if r is not run and r.plan.write.table.text in sources)

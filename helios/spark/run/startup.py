@@ -20,7 +20,7 @@ from helios.spark.iceberg import tables
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.audited import settle_audited
 from helios.spark.run.claims import first_claim, write_claim
-from helios.spark.run.full_refresh import empty, first_start
+from helios.spark.run.full_refresh import empty_target, first_start
 from helios.spark.run.identity import (
     new_identity,
     refuse_changed,
@@ -78,12 +78,12 @@ class StartupValidator:
 
     Args:
         context: The pipeline and its checkpoint; the validator adds the lease and the checkpoint's id.
-        compiled: The plan as `helios plan` shows it, before the run has chosen how it writes. The checkpoint keeps it.
+        compiled: The plan as `helios plan` shows it, before the run has adapted it. The checkpoint stores this plan.
         new_checkpoint: Whether to resume with a new checkpoint at the position in the target's record.
         full_refresh: Whether to empty the target and refill it from the start.
         beside: The pipelines that `--beside` names: their rows of the same sources may be in the target.
-        siblings: The pipelines of the script by name, with the plans of those that the run starts. Their rows may be
-            in the target, too.
+        siblings: The pipelines of the script, whose rows may be in the target, too. The value is the plan of a pipeline
+            that the same run starts, and None for other pipelines.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class StartupValidator:
                 where=plan.origin,
                 fix="choose another pipeline of the script with SCRIPT:name, or read it again with --full-refresh.",
             )
-        # A table whose name comes from the rows is opened when its first row arrives.
+        # A table that rows name is opened when its first row arrives.
         table = tables.load_table(self.spark, plan.write.table) if self.other_sink is None else None
         if (
             table is not None
@@ -167,8 +167,8 @@ class StartupValidator:
 
     def _check_other_pipelines(self, table: JavaTable | None) -> None:
         """Rejects upserts that cannot share the table, and reports pipelines of the run that write the same rows."""
-        alone = len(self.siblings) < 2 and self.plan.write.mode.upsert is None
-        record = self._last_record(table) if table is not None and not alone else None
+        needs_record = len(self.siblings) > 1 or self.plan.write.mode.upsert is not None
+        record = self._last_record(table) if table is not None and needs_record else None
         if not self.full_refresh:
             own = None
             if record is not None:
@@ -180,33 +180,39 @@ class StartupValidator:
 
     def _verified_identity(self, table: JavaTable | None) -> Identity | None:
         """The checkpoint's identity, after checks against pipeline and target; None if a new checkpoint begins."""
-        replaced = self.new_checkpoint or self.full_refresh
-        existing = self._identity(lenient=replaced)
+        starts_over = self.new_checkpoint or self.full_refresh
+        existing = self._identity(lenient=starts_over)
         if existing is not None:
             existing = renamed_with_its_table(self.plan, existing, table)
             refuse_foreign(self.plan, self.checkpoint.location, existing, table)
-            if not replaced:
+            if not starts_over:
                 existing = with_renamed_sources(existing, self.sources, self.uuids)
                 refuse_changed(self.plan, self.checkpoint.location, existing, self.sources, table)
             if existing.target != self.plan.write.table.text and not self.full_refresh:
                 existing = retarget(self.context, existing)
-        if existing is not None and not replaced:
+        if existing is not None and not starts_over:
             return existing
         for name, target in self._targets(table) if not self.full_refresh else ():
             record = self._last_record(target)
             if record is None:
                 refuse_same_sources(self.context, name, target, {*self.beside, *self.siblings})
-            elif not replaced and self.plan.streaming:
+            elif not starts_over and self.plan.streaming:
                 refuse_lost(self.plan, name, record)
         return None
 
     def _refuse_schema(self, table: JavaTable, df: DataFrame, *, moved: bool = True) -> None:
-        """Rejects rows that do not fit the table and, once the checkpoint is `moved`, an upsert that lost its order."""
+        """Rejects rows that do not fit the table, and an upsert that has lost its order.
+
+        Args:
+            table: The target.
+            df: The rows.
+            moved: Whether the checkpoint is at its final location. Otherwise the order is not checked yet.
+        """
         write = self.plan.write
         if write.mode.traits.stores:
-            columns, present = columns_of(df.schema), columns_of(tables.spark_schema(self.spark, table))
+            columns, table_columns = columns_of(df.schema), columns_of(tables.spark_schema(self.spark, table))
             written = has_written(self.plan, table)
-            not_stored = left_out(write.iceberg, columns, present, has_written=written)
+            not_stored = left_out(write.iceberg, columns, table_columns, has_written=written)
             if written and moved and write.mode.order_by is not None:
                 refuse_lost_order(self.plan, not_stored, upsert_state(self.context, self._last_record(table)))
             SchemaAligner(self.spark, self.plan, write.table, table).check(stored_schema(df, write.mode, not_stored))
@@ -279,7 +285,7 @@ class StartupValidator:
             shape(self.spark, plan, table)
         if existing is None:
             self._reset(lease, identity, old, table)
-            # Before the record names the checkpoint: a driver that dies in between resumes with the same id.
+            # This comes before the record names the checkpoint: a driver that dies in between resumes with the same id.
             self.checkpoint.create(identity)
         self.checkpoint.keep_plan(self.compiled)
         former, keys = former_names(plan, old), keys_of(self.context, identity.id, old)
@@ -294,7 +300,7 @@ class StartupValidator:
             return Started(lease=lease, sink=self.other_sink.open(context, last), planned=last)
         claim = replace(first_claim(plan, identity, old, self.beside), keys=keys)
         if existing is None and old is not None and table is not None and keeps_inputs(plan):
-            # The stored record, since `old` may name the head instead: inputs that were rolled back do not count.
+            # Inputs that were rolled back do not count. The stored record shows them; `old` may name the head instead.
             kept = AppendLedger(context, table, plan.write.table, self.branch).without_rolled_back(
                 self._last_record(table) or old
             )
@@ -340,7 +346,7 @@ class StartupValidator:
         elif self.full_refresh:
             record = self._last_record(table) if table is not None else None
             start = first_start(self.spark, self.plan, record, self.checkpoint)
-            # The table first: if a driver dies in between, the record rejects the old checkpoint.
+            # The table is emptied first. If a driver dies after that, the table's record rejects the old checkpoint.
             if table is not None:
                 refuse_rows_of_others(self.context, table)
                 steps = self.plan.fingerprint
@@ -349,7 +355,7 @@ class StartupValidator:
                 claim = replace(claim, position=None, appended=None, rolled_back=False)
                 claim = replace(claim, steps=steps, start=start, keys=keys)
                 ledger = Ledger(table, self.plan.pipeline, identity.id, steps, self.branch)
-                empty(ledger, claim, self.plan.write.pipelines, self.plan.write.sink.retrying)
+                empty_target(ledger, claim, self.plan.write.pipelines, self.plan.write.sink.retrying)
             for each in quarantines(context, record):
                 each.empty(identity.id)
             self.checkpoint.clear()
@@ -360,7 +366,7 @@ class StartupValidator:
         return newest_record(table, self.plan.write.pipelines, self.branch)
 
     def _reset_checkpoint(self, id: str, old: Record | None, table: JavaTable | None) -> None:
-        """Clears the checkpoint for a new one with this id, whose start is the position in the target's record."""
+        """Clears the checkpoint for a new one with this id, which starts at the position in the target's record."""
         entries = list(old.position["sources"]) if old and old.position else []
         start = old.start if old is not None and old.only_began else None
         head = Ledger(table, self.plan.pipeline, "", "", self.branch).head() if table is not None else None
@@ -368,7 +374,7 @@ class StartupValidator:
         if table is not None:
             forget_lost_replay(table, self.plan.write.pipelines, head)
         state = upsert_state(self.context, old)
-        # Without a record, the pipeline of a damaged checkpoint is unknown: it is refused.
+        # Without a record, the pipeline of a damaged checkpoint is unknown, so the checkpoint is refused.
         identity = self._identity(lenient=old is not None)
         keys_elsewhere = old is not None and old.keys is not None
         if not keys_elsewhere and (identity is None or old is None or identity.id == old.checkpoint):

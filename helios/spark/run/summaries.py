@@ -10,7 +10,7 @@ from helios.spark.maintenance.upkeep import Upkeep
 
 
 def summary(upkeep: Upkeep) -> str:
-    """A one-line summary of maintenance."""
+    """A one-line summary of one maintenance task."""
     done: Any = upkeep.done
     return SUMMARIES[upkeep.kind](done)
 

@@ -1,6 +1,7 @@
-"""`python -m helios.spark.run.training ARCHIVE`: runs small pipelines whose JVM archives its loaded classes.
+"""`python -m helios.spark.run.training ARCHIVE` makes the class archive, with which later JVMs start faster.
 
-The pipelines decide which classes are archived: a batch, a followed table, a join, a filter and an aggregate.
+It runs small pipelines in a JVM that archives the classes that they load. They use a batch, a followed table, a join, a
+filter and an aggregate.
 """
 
 from __future__ import annotations

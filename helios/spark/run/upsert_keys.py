@@ -1,4 +1,4 @@
-"""The folder of the keys that a pipeline's upserts remember, which a new checkpoint takes over."""
+"""Finds the folder of a pipeline's upsert state, and moves the state to a new checkpoint."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from helios.table.ledger import Record
 
 
 def keys_of(context: SinkContext, checkpoint: str, record: Record | None) -> str | None:
-    """The folder of the remembered keys of a checkpoint; None if the keys are in the checkpoint.
+    """The folder of the upsert state of a pipeline; None if the state is in the checkpoint.
 
-    A pipeline that began with keys in its checkpoint keeps them there until its next checkpoint.
+    A pipeline that began with the state in its checkpoint keeps it there until its next checkpoint.
 
     Args:
         context: The pipeline.
@@ -25,18 +25,18 @@ def keys_of(context: SinkContext, checkpoint: str, record: Record | None) -> str
     if not write.sink.target.one_table or write.mode.upsert is None:
         return None
     continues = record is not None and record.checkpoint == checkpoint
-    if record is not None and continues and (record.keys is not None or upsert_state(context, record).remembers):
+    if record is not None and continues and (record.keys is not None or upsert_state(context, record).has_keys):
         return record.keys
     return keys_folder(write.table.catalog, context.plan.checkpoint, checkpoint)
 
 
 def upsert_state(context: SinkContext, record: Record | None) -> UpsertState:
-    """The state of keys that a pipeline remembers, as its record locates it."""
+    """The upsert state of a pipeline, in the folder that its record names."""
     return _state(context, record.keys if record is not None else None)
 
 
 def take_over(context: SinkContext, checkpoint: str, record: Record | None) -> None:
-    """Copies the keys of the former checkpoint to a new one; the former keys stay until the record names the copy.
+    """Copies the upsert state of the former checkpoint to a new one; `drop_former` deletes the former state later.
 
     Args:
         context: The pipeline.
@@ -45,10 +45,11 @@ def take_over(context: SinkContext, checkpoint: str, record: Record | None) -> N
     """
     keys = keys_of(context, checkpoint, None)
     former, state = upsert_state(context, record), _state(context, keys)
-    if record is not None and not former.remembers:  # a record made from a snapshot's stamps does not name the folder
+    if record is not None and not former.has_keys:
+        # A record that was read from the stamps of a snapshot does not name the folder.
         former = _state(context, keys_of(context, record.checkpoint, None))
     if former.path("") == state.path(""):
-        return  # the keys stay in the checkpoint
+        return  # the state stays in the checkpoint
     if keys is None:
         state.files.delete(state.folder)
     state.take_over(context.spark, former, record.batch if record is not None else -1)
@@ -57,20 +58,21 @@ def take_over(context: SinkContext, checkpoint: str, record: Record | None) -> N
 def drop_former(
     context: SinkContext, replaced: Record | None, record: Record | None, others: Collection[Record]
 ) -> None:
-    """Deletes the keys of a former checkpoint once the record names another folder.
+    """Deletes the upsert state of a former checkpoint, once the record names the folder of the new one.
 
     Args:
         context: The pipeline, under its new checkpoint.
         replaced: Its record until now; None if it had no record.
-        record: Its current record. If that names another checkpoint, another driver has taken over: nothing is deleted.
-        others: All records of the target. The pipeline of a published branch may still use the keys.
+        record: Its current record. If that names another checkpoint, another driver has taken over, and nothing is
+            deleted.
+        others: All records of the target. The pipeline of a published branch may still use the former state.
     """
     if replaced is None or record is None or record.checkpoint != context.checkpoint_id:
         return
     if replaced.keys is not None and any(other.keys == replaced.keys for other in others):
         return
     former, state = upsert_state(context, replaced), _state(context, context.keys)
-    if replaced.checkpoint != context.checkpoint_id and former.path("") != state.path("") and former.remembers:
+    if replaced.checkpoint != context.checkpoint_id and former.path("") != state.path("") and former.has_keys:
         state.discard_former(former)
 
 

@@ -1,1 +1,1 @@
-"""Sinks: where batches are found, staged and committed exactly once."""
+"""Sinks: each stages batches for a kind of target, and commits each batch exactly once."""

@@ -27,7 +27,7 @@ def columns_of(schema: StructType) -> Schema:
 
 
 class SchemaAligner:
-    """Aligns one table and its batches.
+    """Aligns the batches of one table with the table's columns.
 
     Args:
         spark: The session.
@@ -45,7 +45,7 @@ class SchemaAligner:
         self._known: tuple[str, int] | None = None  # the columns and the schema id after the last evolution
 
     def check(self, schema: StructType) -> Sequence[evolve.Change]:
-        """The schema changes that the table needs for these columns; applies none.
+        """The schema changes that the table needs for these columns; they are not applied.
 
         Raises:
             CheckFailed: The columns do not fit; the message names the difference.
@@ -56,7 +56,7 @@ class SchemaAligner:
         fields = evolving.fields_of(schema)
         evolution = evolve.evolve(fields, target, policy, self._sink.origin)
         if any(isinstance(change, Add) for change in evolution.changes):
-            # Looked up now: columns of the sources may have been renamed since the pipeline was compiled.
+            # The sources are loaded again, because their columns may have been renamed since the pipeline was compiled.
             policy = replace(policy, sources=self._renamed_in_sources())
             evolution = evolve.evolve(fields, target, policy, self._sink.origin)
         if evolution.problems:
@@ -73,11 +73,11 @@ class SchemaAligner:
         return tuple(pairs)
 
     def __call__(self, df: DataFrame, helpers: tuple[str, ...]) -> DataFrame:
-        """Evolves the table, then aligns the rows: by name, missing columns null, types widened.
+        """Evolves the table, then aligns the rows with it: columns by name, missing ones with nulls, types widened.
 
         Args:
             df: The rows, with the columns to store and the helper columns.
-            helpers: The helper columns, which are not stored; they stay in the rows, after the others.
+            helpers: The helper columns, which are not stored. They stay in the rows, after the other columns.
 
         Raises:
             CheckFailed: The rows do not fit; the table is unchanged.

@@ -1,4 +1,4 @@
-"""The ledger of a batch pipeline that appends: its record also lists the inputs, so that none is appended twice."""
+"""The ledger of a batch pipeline that appends. Its record also lists the inputs, so that none is appended twice."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from helios.table.positions import Batch, Span, same_sources
 
 AGAIN = "or append them anyway with `helios run --again`, or pipeline.run(again=True)"
 
-EXPIRED = -1
-"""Stands for the id of a parent that an expiry has removed; no snapshot has this id."""
+EXPIRED_PARENT = -1
+"""The id that stands for a parent whose id an expiry has removed; no snapshot has this id."""
 
 
 def keeps_inputs(plan: Plan) -> bool:
@@ -70,15 +70,15 @@ class AppendLedger(Ledger):
         self._again = context.again
         self._observer = context.observer
         self._combines = context.combines
-        self._looks = [_snapshot_lookup(context, read) for read in plan.reads]
+        self._lookups = [_lookup_of(context, read) for read in plan.reads]
         self._appended = Appended()
-        self._judged: Record | None = None  # the record that the last batch was compared with
-        self.all_known = True  # whether the last batch was compared with all inputs that were appended
+        self._compared: Record | None = None  # the record that the last batch was compared with
+        self.all_known = True  # whether all appended inputs were known when the last batch was compared
         self._entry: Entry | None = None
 
     @override
     def number(self, spans: Sequence[Span]) -> int:
-        """The number of the next batch: the last number if the inputs are the same and are not appended again."""
+        """The number of the next batch: the last number for the inputs of the last batch, unless repeated."""
         record = self.last()
         if record is None:
             return 0
@@ -86,7 +86,7 @@ class AppendLedger(Ledger):
         return record.batch if same else self.repeated(record.batch + 1)
 
     def repeated(self, number: int) -> int:
-        """A batch's number; with `--again`, the number of its first attempt, by which a restart finds it."""
+        """The number of a batch; with `--again`, the number of its first attempt, by which a restart finds it."""
         return number if self._again is None else self._again.number(self._name.text, number)
 
     @property
@@ -114,11 +114,11 @@ class AppendLedger(Ledger):
         return Commit(snapshot=snapshot, already_committed=True, note="these inputs and steps are appended already")
 
     def _note_growth(self, batch: Batch) -> None:
-        """Notes, before the write, that rows from an earlier state of a source are appended again."""
-        grown = earlier_state(self._judged.position, batch.position) if self._judged is not None else None
-        if grown is None:
+        """Reports, before the write, that rows of an earlier state of a source are appended again."""
+        earlier = earlier_state(self._compared.position, batch.position) if self._compared is not None else None
+        if earlier is None:
             return
-        _, entry = grown
+        _, entry = earlier
         source = entry["source"]
         if any(read.ledger_name == source and read.source.comparable for read in self._plan.reads):
             self._observer.noted(
@@ -129,7 +129,7 @@ class AppendLedger(Ledger):
     @property
     @override
     def note(self) -> str:
-        """A note if `decide` judged the inputs new although older inputs are no longer recorded; else empty."""
+        """A note if `decide` took the inputs for new although older inputs are no longer recorded; else empty."""
         if self.all_known or self.repeats:
             return ""
         return (
@@ -152,10 +152,10 @@ class AppendLedger(Ledger):
             record: The record.
             batches: The snapshot and the stamps of each batch, oldest first.
         """
-        known = self._known(record)
+        known = self._inputs_of(record)
         for snapshot, stamps in batches:
             position, steps = _json(stamps.get("helios.position")), stamps.get("helios.steps") or ""
-            entry = entry_of(position, steps, self._looks, int(snapshot.snapshotId()))
+            entry = entry_of(position, steps, self._lookups, int(snapshot.snapshotId()))
             if entry is not None:
                 known = known.add(entry, combines=self._combines)
         return replace(record, appended=known.as_json())
@@ -163,34 +163,34 @@ class AppendLedger(Ledger):
     # the appended inputs
 
     def judge(self, batch: Batch) -> Finding:
-        """Compares the inputs of a batch with the appended ones; `record_of` then adds the batch's inputs to these."""
-        self._judged = self.load()
-        self._appended = self._known(self._judged)
-        self._entry = entry_of(batch.position, self.steps, self._looks)
+        """Compares a batch's inputs with the appended ones, to which `record_of` then adds the batch's inputs."""
+        self._compared = self.load()
+        self._appended = self._inputs_of(self._compared)
+        self._entry = entry_of(batch.position, self.steps, self._lookups)
         if self._entry is None:
             return Finding(Verdict.NEW)
-        finding = self._appended.judge(self._entry, self._looks, self._combines)
+        finding = self._appended.judge(self._entry, self._lookups, self._combines)
         self.all_known = self._appended.complete
         if finding.verdict is Verdict.NEW and not self.all_known:
-            stamped = self._stamped()
+            stamped = self._stamped_inputs()
             self.all_known = stamped.complete
-            return stamped.judge(self._entry, self._looks, self._combines)
+            return stamped.judge(self._entry, self._lookups, self._combines)
         return finding
 
     def by_other_steps(self, batch: Batch, record: Record) -> dict[str, Any]:
-        """A record's list of appended inputs, changed as if other steps had appended the inputs of this batch."""
-        known, entry = self._known(record), entry_of(batch.position, "", self._looks)
+        """A record's list of appended inputs, changed as if other steps had appended the inputs of a batch."""
+        known, entry = self._inputs_of(record), entry_of(batch.position, "", self._lookups)
         inputs = entry.inputs if entry is not None else None
         entries = (replace(kept, steps="") if kept.inputs == inputs else kept for kept in known.entries)
         return replace(known, entries=tuple(entries)).as_json()
 
-    def _known(self, record: Record | None) -> Appended:
-        """The inputs that were appended according to a record, or according to stamps if the record has no list."""
+    def _inputs_of(self, record: Record | None) -> Appended:
+        """The appended inputs according to a record, or according to the stamps of snapshots if it has no list."""
         if record is None or (record.batch < 0 and record.position is None and record.appended is None):
             return Appended()
         # The record has no list if the pipeline was a streaming pipeline under its former checkpoint.
-        known = self._parsed(record.appended) if record.appended is not None else self._stamped()
-        last = entry_of(record.position, record.steps, self._looks, record.snapshot)
+        known = self._parsed(record.appended) if record.appended is not None else self._stamped_inputs()
+        last = entry_of(record.position, record.steps, self._lookups, record.snapshot)
         if last is None or any(last.inputs == entry.inputs and entry.steps == last.steps for entry in known.entries):
             return known
         return known.add(last, combines=self._combines)
@@ -205,7 +205,7 @@ class AppendLedger(Ledger):
                 fix=f"restore the table property {self.key} from an older metadata file.",
             ) from error
 
-    def _stamped(self) -> Appended:
+    def _stamped_inputs(self) -> Appended:
         """The appended inputs according to the stamps of the branch's retained snapshots."""
         entries: list[Entry] = []
         names = names_of(self.table, (self.pipeline, self._plan.was), self.load())
@@ -214,14 +214,14 @@ class AppendLedger(Ledger):
             summary = oldest.summary()
             if summary.get("helios.pipeline") not in names:
                 continue
-            if summary.get("helios.batch") is None:  # a full refresh has emptied the table
+            if summary.get("helios.batch") is None:  # the snapshot is of a full refresh, which has emptied the table
                 emptied = True
                 break
             position = _json(summary.get("helios.position"))
-            entry = entry_of(position, summary.get("helios.steps") or "", self._looks, int(oldest.snapshotId()))
+            entry = entry_of(position, summary.get("helios.steps") or "", self._lookups, int(oldest.snapshotId()))
             if entry is not None:
                 entries.append(entry)
-        # PyIceberg's expiry removes parents' ids: only a snapshot with sequence number 1 surely never had a parent.
+        # PyIceberg's expiry removes the ids of parents: only a snapshot with sequence number 1 surely had no parent.
         complete = emptied or oldest is None or int(oldest.sequenceNumber()) == 1
         known = Appended(complete=complete)
         for entry in reversed(entries):
@@ -236,9 +236,9 @@ class AppendLedger(Ledger):
         """
         try:
             self.refuse_rollback(old)
-            return replace(old, appended=self._known(old).as_json())
+            return replace(old, appended=self._inputs_of(old).as_json())
         except LedgerError:
-            retained = self._stamped()
+            retained = self._stamped_inputs()
         if not retained.complete and old.appended is not None:
             history = {
                 int(snapshot.snapshotId()): int(snapshot.sequenceNumber())
@@ -252,7 +252,7 @@ class AppendLedger(Ledger):
         return replace(old, position=None, appended=retained.as_json())
 
     def _rolled_back(self, entry: Entry, oldest: int) -> bool:
-        """True if an entry surely belongs to a single batch whose snapshot is not in the branch's history.
+        """True if it is certain that an entry is of a single batch, whose snapshot is not in the branch's history.
 
         Args:
             entry: The entry; its snapshot is not among the retained snapshots of the history.
@@ -261,7 +261,7 @@ class AppendLedger(Ledger):
         snapshot = self.table.snapshot(entry.by) if entry.by is not None else None
         if snapshot is None or int(snapshot.sequenceNumber()) < oldest:
             return False
-        single = entry_of(_json(snapshot.summary().get("helios.position")), entry.steps or "", self._looks)
+        single = entry_of(_json(snapshot.summary().get("helios.position")), entry.steps or "", self._lookups)
         return single is not None and single.inputs == entry.inputs
 
     # messages
@@ -311,8 +311,8 @@ class AppendLedger(Ledger):
         )
 
 
-def _snapshot_lookup(context: SinkContext, read: ReadPlan) -> Look:
-    """The function that looks up snapshots of a source; its first call loads the table."""
+def _lookup_of(context: SinkContext, read: ReadPlan) -> Look:
+    """A function that looks up snapshots of a source. Its first call loads the table."""
     loaded: list[JavaTable | None] = []
 
     @cache
@@ -326,8 +326,8 @@ def _snapshot_lookup(context: SinkContext, read: ReadPlan) -> Look:
         parent, sequence = snapshot.parentId(), int(snapshot.sequenceNumber()) or None
         if parent is not None:
             return Node(int(parent), sequence)
-        # PyIceberg's expiry removes parents' ids: only a snapshot with sequence number 1 surely never had a parent.
-        return Node(None if sequence == 1 else EXPIRED, sequence)
+        # PyIceberg's expiry removes the ids of parents: only a snapshot with sequence number 1 surely had no parent.
+        return Node(None if sequence == 1 else EXPIRED_PARENT, sequence)
 
     return look
 

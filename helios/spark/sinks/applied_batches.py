@@ -1,7 +1,8 @@
-"""Batches that a user applied to a target by hand, and that the pipeline's record therefore lacks.
+"""Finds batches that a user applied to a target by hand, and adds them to the pipeline's record.
 
 The user fast-forwarded main to an audit branch, cherry-picked its snapshot, or undid a rollback. The rows are in the
-table, and the pipeline would write them again. Snapshots that have expired since are found in earlier metadata files.
+table, but the record lacks the batch, so the pipeline would write the rows again. Snapshots that have expired since are
+found in earlier metadata files.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from helios.table.ancestry import MOST_FILES
 from helios.table.ledger import Record
 from helios.table.positions import position_in, same_entries
 
-PICKED = "source-snapshot-id"
+PICKED_FROM = "source-snapshot-id"
 """The summary entry in which Iceberg stores the id of the snapshot that was cherry-picked."""
 
 SnapshotLookup: TypeAlias = "Callable[[int], JavaSnapshot | None]"
@@ -36,7 +37,8 @@ class AppliedBatch(NamedTuple):
 
     Attributes:
         snapshot: The snapshot in the branch's history that has the batch.
-        stamps: The batch's stamps; those of a cherry-picked batch are in the snapshot that was picked.
+        stamps: The batch's stamps: the summary entries that Helios wrote. Those of a cherry-picked batch are in the
+            snapshot that was picked.
     """
 
     snapshot: JavaSnapshot
@@ -53,11 +55,11 @@ class AppliedBatch(NamedTuple):
 
 
 def record_applied_batches(ledger: Ledger, names: Iterable[str]) -> bool:
-    """Adds to the record the batches that were applied to the branch by hand; returns False if there are none.
+    """Adds the batches that were applied to the branch by hand to the record; returns False if there are none.
 
     Args:
         ledger: The ledger with the record.
-        names: The names of the pipeline.
+        names: The present and former names of the pipeline.
 
     Raises:
         LedgerError: A batch of another checkpoint was applied, and this checkpoint would write it again.
@@ -78,7 +80,7 @@ def with_applied_batches(ledger: Ledger, names: Iterable[str], record: Record, *
 
     Args:
         ledger: The ledger with the record.
-        names: The names of the pipeline.
+        names: The present and former names of the pipeline.
         record: The record, as it was loaded.
         resumes: Whether a new checkpoint continues after these batches.
 
@@ -94,7 +96,7 @@ def with_applied_batches(ledger: Ledger, names: Iterable[str], record: Record, *
         follows_sources = any("place" in entry for entry in position["sources"])
         is_foreign = applied.stamps.get("helios.checkpoint") != record.checkpoint
         if applied.is_after(record) or (resumes and follows_sources):
-            keys = _keys(applied) if is_foreign else None
+            keys = _keys_folder(applied) if is_foreign else None
             return replace(
                 extended,
                 batch=applied.number,
@@ -111,7 +113,7 @@ def with_applied_batches(ledger: Ledger, names: Iterable[str], record: Record, *
     return extended
 
 
-def _keys(applied: AppliedBatch) -> str | None:
+def _keys_folder(applied: AppliedBatch) -> str | None:
     """The folder of the upsert state to which a batch added keys; None if it added none."""
     folder = applied.stamps.get(STAMP)
     return (folder or "").rpartition("/delta/")[0] or None
@@ -129,7 +131,7 @@ def _newer_batches(ledger: Ledger, names: Collection[str], record: Record) -> li
         newer = stamped is not None and (stamped.sequenceNumber() > record.sequence or not stamped.sequenceNumber())
         if stamps is not None and newer and stamps.get("helios.pipeline") in names and stamps.get("helios.batch"):
             batches.append(AppliedBatch(snapshot, stamps))
-    else:  # the history does not reach back to the record
+    else:  # the loop has not met the record's snapshot: the history does not reach back to it
         if head is not None and not head.sequenceNumber() and record.snapshot is not None:
             return []  # format v1 has no sequence numbers: no batch is known to be newer than the record
     return batches
@@ -138,7 +140,7 @@ def _newer_batches(ledger: Ledger, names: Collection[str], record: Record) -> li
 def _stamped_snapshot(snapshot: JavaSnapshot, lookup: SnapshotLookup) -> JavaSnapshot | None:
     """The snapshot with a batch's stamps: for a cherry-pick, the snapshot that was picked; None if it is lost."""
     stamps = snapshot.summary()
-    picked = stamps.get(PICKED) if stamps is not None else None
+    picked = stamps.get(PICKED_FROM) if stamps is not None else None
     return lookup(int(picked)) if picked is not None else snapshot
 
 

@@ -1,6 +1,6 @@
 """The mirror with `atomic=True`: all tables of a batch change in one commit of the catalog.
 
-A control table changes in the same commit. Its single row has the progress of the mirror: the batch, the position in
+A control table changes in the same commit. Its single row shows the progress of the mirror: the batch, the position in
 the topics, and the snapshot of each table.
 """
 
@@ -66,7 +66,7 @@ class AtomicMirrorSink(MirrorSink):
             if name.text in known:
                 raise self._lost_error(name.text, "is gone")
             claim = Record(checkpoint=context.checkpoint_id, steps=plan.fingerprint)
-            context.landings(name).forget()  # a stale note, if the user took the name out of tables.json
+            context.landings(name).forget()  # stale if a user has removed the name from tables.json
             followed = METADATA_FILES if plan.streaming else {}
             properties = {"format-version": "2", **followed, context.ledger_key: claim.as_json()}
             table = tables.create_table(context.spark, name, _columns(context.spark), properties)
@@ -114,9 +114,9 @@ class AtomicMirrorSink(MirrorSink):
         outcome = super().find(batch)
         if not isinstance(outcome, Found):
             return outcome
-        # The server died within a commit: all mirrored tables have the batch, the control table does not.
-        manifest = self.context.checkpoint.routes(batch.number)
-        values = manifest["values"] if manifest is not None else []
+        # The catalog server died within a commit: all mirrored tables have the batch, but the control table does not.
+        routes = self.context.checkpoint.routes(batch.number)
+        values = routes["values"] if routes is not None else []
         return Partial(tuple(self._name(value).text for value in values))
 
     # committing
@@ -130,12 +130,12 @@ class AtomicMirrorSink(MirrorSink):
             if part.staged is not None and part.staged.write is not None
         ]
         commits = [part.existing_commit for part in parts if part.existing_commit is not None]
-        begun = bool(commits) and self._commit_in(self._control, staged.batch) is None
-        if changes or begun:
+        is_partly_committed = bool(commits) and self._commit_in(self._control, staged.batch) is None
+        if changes or is_partly_committed:
             spark, batch = staged.rows.session, staged.batch
             joint = JointCommit(spark, batch, self.context.options(), partial(self._last_change, spark, batch))
             with self._control.failures_observed():
-                commits += joint.commit(changes, begun=begun)
+                commits += joint.commit(changes, begun=is_partly_committed)
             for change in changes:
                 freshness.verify(change.sink.name, change.sink.table)
         if not commits or any(not commit.already_committed for commit in commits):
@@ -143,7 +143,13 @@ class AtomicMirrorSink(MirrorSink):
         return combined(commits) if commits else None
 
     def _last_change(self, spark: SparkSession, batch: Batch, new: dict[str, int]) -> tuple[Change, CommitOptions]:
-        """The change of the control table's row, written after the other tables; `new` are their new snapshots."""
+        """The change of the control table's row, which is written last.
+
+        Args:
+            spark: The session of the batch.
+            batch: The batch.
+            new: The new snapshots of the other tables, by table name.
+        """
         batch = self._numbered(self._control, batch)
         self._control.find(batch)
         snapshots = {**self._snapshots(), **new}
@@ -160,7 +166,7 @@ class AtomicMirrorSink(MirrorSink):
         """The current snapshots of the tables, by table name; empty tables have none."""
         heads: dict[str, int] = {}
         for value, name in self._claimed().items():
-            sink = self._tables.get(value) or self._claimed_sink(value)
+            sink = self._sinks.get(value) or self._claimed_sink(value)
             if sink is not None:
                 sink.table.refresh()
                 head = sink.table.currentSnapshot()

@@ -1,4 +1,4 @@
-"""The audited sink (write-audit-publish): a batch is staged on a branch, audited there, and published to main."""
+"""The audited sink (write-audit-publish): stages a batch on a branch, audits it there, and publishes it to main."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def audit_branch(pipeline: str) -> str:
 
 
 def rename_audit(table: JavaTable, was: str, pipeline: str) -> None:
-    """Renames the audit branch of a renamed pipeline, with the batch that waits there."""
+    """Renames the audit branch of a renamed pipeline; the batch that waits there stays on the branch."""
     table.refresh()
     if table.refs().containsKey(audit_branch(was)) and not table.refs().containsKey(audit_branch(pipeline)):
         table.manageSnapshots().renameBranch(audit_branch(was), audit_branch(pipeline)).commit()
@@ -49,7 +49,7 @@ class AuditedSink(TableSink):
 
     @override
     def find(self, batch: Batch) -> Outcome:
-        """Looks a batch up in main; a batch that is only on the audit branch is `Partial`."""
+        """Looks a batch up in main; returns `Partial` for a batch that is only on the audit branch."""
         outcome = super().find(batch)
         if isinstance(outcome, Absent):
             ref = self.table.refs().get(self._branch)
@@ -73,9 +73,9 @@ class AuditedSink(TableSink):
     def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
         record = self.ledger.load()
         if record is not None and record.aside:
-            self.upsert_state.forget(record.batch)  # the batch was discarded meanwhile: main has none of its rows
-        if not self.context.options().retries_conflicts and not self._main_unchanged(self.ledger.seen):
-            # Refused before `stage` adds columns to the table.
+            self.upsert_state.forget(record.batch)  # this batch was discarded: main has none of its rows
+        if not self.context.options().retries_conflicts and not self._main_has_same_rows(self.ledger.seen):
+            # The batch is refused before `stage` adds columns to the table.
             raise self._unseen_error(batch, "main moved before the batch was staged")
         with super().stage(batch, rows) as staged:
             yield staged
@@ -95,7 +95,7 @@ class AuditedSink(TableSink):
             commit = self.ledger.find(replace(batch, replayed=True))
             if commit is not None:
                 return commit
-            if not options.retries_conflicts and not self._main_unchanged(seen):
+            if not options.retries_conflicts and not self._main_has_same_rows(seen):
                 raise self._unseen_error(batch, "main moved before the batch was published")
             if not retries.wait():
                 raise self._unpublished_error(batch, options, result.error) from result.error
@@ -112,15 +112,15 @@ class AuditedSink(TableSink):
     def _publish_once(
         self, staged: Staged, options: CommitOptions, retries: CommitRetries, seen: JavaSnapshot | None
     ) -> Commit | Conflict | None:
-        """One try: stages the batch on the audit branch, audits it there and publishes it."""
+        """One attempt: stages the batch on the audit branch, audits it there and publishes it."""
         batch, spark = staged.batch, staged.rows.session
         assert staged.write is not None
         main = self.ledger
         staging = Ledger(self.table, main.pipeline, main.checkpoint, main.steps, self._branch, guard=main.guard)
         with self.failures_observed():
             options.verify()
-        self._branch_off()
-        if not options.retries_conflicts and not self._main_unchanged(seen):
+        self._reset_branch()
+        if not options.retries_conflicts and not self._main_has_same_rows(seen):
             raise self._unseen_error(batch, "main moved before the batch was staged")
         staging.find(replace(batch, replayed=True))
         with self.failures_observed():
@@ -136,7 +136,7 @@ class AuditedSink(TableSink):
         self.context.observer.commit_failed()
         return self.ledger.unseen_error(batch.number, why)
 
-    def _branch_off(self) -> None:
+    def _reset_branch(self) -> None:
         """Points the audit branch at the head of main."""
         branch = self._branch
         self.table.refresh()
@@ -184,14 +184,14 @@ class AuditedSink(TableSink):
         rows = spark.read.option("versionAsOf", snapshot).table(self.name.sql).alias(ALIAS)
         return rows.where(F.col("_file").isin(files))
 
-    def _main_unchanged(self, seen: JavaSnapshot | None) -> bool:
-        """True if main still holds the same rows as when the batch was looked up."""
+    def _main_has_same_rows(self, seen: JavaSnapshot | None) -> bool:
+        """True if main still has the same rows as at `seen`, its snapshot when the batch was looked up."""
         if seen is None:
             return self.ledger.head() is None
         return self.ledger.only_compacted(seen)
 
-    def _branch_is_own(self, snapshot: int) -> bool:
-        """True if the branch adds only this attempt's snapshots to main, and none of another driver."""
+    def _branch_has_only(self, snapshot: int) -> bool:
+        """True if the branch adds only the snapshots of this attempt to main, and none of another driver."""
         ref = self.table.refs().get(self._branch)
         head, staged = self.ledger.head(), self.table.snapshot(snapshot)
         if ref is None or staged is None or ref.snapshotId() != snapshot:
@@ -204,11 +204,11 @@ class AuditedSink(TableSink):
     def _publish(self, snapshot: int, batch: Batch) -> bool:
         """Fast-forwards main and writes the record, in one transaction; False if main or the branch has moved."""
         self.context.verify()
-        # Begin first: later commits make the transaction fail, and earlier ones are checked below.
+        # The transaction begins before the checks: they see earlier commits, and later commits make it fail.
         transaction = self.table.newTransaction()
         if self.ledger.find(replace(batch, replayed=True)) is not None:
             return False  # the batch was discarded meanwhile, or another driver has published it
-        if not self._branch_is_own(snapshot):
+        if not self._branch_has_only(snapshot):
             return False
         try:
             transaction.manageSnapshots().fastForwardBranch("main", self._branch).commit()
@@ -224,5 +224,5 @@ class AuditedSink(TableSink):
                 return False
             return self.ledger.resolve_failure(error, batch) is not None
         self.table.refresh()
-        self.ledger.guard.landed(batch.number, snapshot)
+        self.ledger.guard.note_commit(batch.number, snapshot)
         return True

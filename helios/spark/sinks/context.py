@@ -71,11 +71,17 @@ class SinkContext:
 
     @property
     def ledger_key(self) -> str:
-        """The property of a target that holds the pipeline's record."""
+        """The name of the table property that holds the pipeline's record in a target."""
         return LEDGER + self.plan.pipeline
 
     def ledger(self, table: JavaTable, branch: str | None = None, name: TableName | None = None) -> Ledger:
-        """The pipeline's ledger in a table; given the table's name, it also notes landed batches in the checkpoint."""
+        """The pipeline's ledger in a table.
+
+        Args:
+            table: The table.
+            branch: The branch that is written; None for main.
+            name: The table's name, if the ledger must also note its commits in the checkpoint.
+        """
         guard = self.guard(table, name, branch) if name is not None else None
         terms, steps = upsert_terms(self.plan), self.plan.fingerprint
         keys = self.keys if not self.replays else None
@@ -91,7 +97,7 @@ class SinkContext:
         rollback_fix: str | None = None,
         replay_fix: str | None = None,
     ) -> RollbackGuard:
-        """The guard against rollbacks: it compares a table with the last batch in its record and in the checkpoint.
+        """The guard against rollbacks. It knows the last batch from the table's record and from the checkpoint.
 
         Args:
             table: The table.
@@ -106,10 +112,10 @@ class SinkContext:
             entries = spark.read.option("versionAsOf", head).table(f"{name.sql}.entries")
             return not entries.where(f"snapshot_id = {added_by}").isEmpty()
 
-        # A replay has only its record and no landings in the checkpoint, as a new checkpoint may abandon it.
+        # A replay has no landings in the checkpoint, only its record: a new checkpoint may continue without the replay.
         landings = self.landings(name, branch) if not self.replays else None
         if rollback_fix is None and self.plan.write.sink.many_tables:
-            rollback_fix = self.restart_hint  # many tables have no common position to resume at
+            rollback_fix = self.restart_hint  # many tables have no common position at which they could resume
         return RollbackGuard(
             table,
             self.plan.pipeline,
@@ -134,7 +140,7 @@ class SinkContext:
             sources=[{"kind": r.kind, "name": r.name, "uuid": r.uuid} for r in plan.reads],
             properties={**SERIALIZABLE, **write_overrides(sink, plan.write.file_format)},
             retry=sink.retrying,
-            # A batch pipeline or a replay numbers its upsert state by the record, so the record must count each run.
+            # In a batch pipeline or a replay, the record numbers the deltas of the upsert state, so it counts all runs.
             commits_empty=sink.mode.upsert is not None and (self.replays or not plan.streaming),
             exclusive=traits.erases or (merge is not None and inserts_only(merge)),
             retries_conflicts=not traits.erases,

@@ -1,4 +1,4 @@
-"""One commit of the catalog for all tables of a batch."""
+"""Commits a batch to all its tables in one commit of the catalog."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ MakeLastChange = Callable[[dict[str, int]], tuple[Change, CommitOptions]]
 
 
 @dataclass(frozen=True)
-class _Applied:
-    """A change that Spark has written into a transaction, with the snapshots and files that this has added."""
+class _WrittenChange:
+    """A change that is written into a transaction, with the new snapshots and the data files that Spark has written."""
 
     change: Change
     pending: Transaction
@@ -59,22 +59,23 @@ class _Applied:
     def snapshot(self) -> int:
         return int(self.snapshots[0].snapshotId())
 
-    def landed(self) -> bool:
+    def is_committed(self) -> bool:
         """True if the table has the change now."""
         commit = self.change.find()
         return commit is not None and commit.snapshot == self.snapshot
 
-    def note_landed(self) -> Commit:
+    def note_commit(self) -> Commit:
         """Notes in the checkpoint that the table has the change; returns the commit."""
-        self.change.sink.ledger.guard.landed(self.change.batch.number, self.snapshot)
+        self.change.sink.ledger.guard.note_commit(self.change.batch.number, self.snapshot)
         return replace(commit_of(self.snapshots, self.pending.rows), write_seconds=self.seconds)
 
 
 class JointCommit:
-    """The commit of a batch's tables, all or none.
+    """Commits the changes of a batch to all its tables, or to none of them.
 
-    A server may apply a request and then refuse it as a repetition; one that breaks the protocol may apply a part of
-    it. So after a failure the batch is looked up in each table, and only missing changes are written again.
+    A catalog server may apply a request, and then refuse the same request when the client repeats it. A server that
+    breaks the protocol may apply only a part of a request. So after a failure, the batch is looked up in each table,
+    and only the missing changes are written again.
 
     Args:
         spark: The session of the batch.
@@ -94,7 +95,7 @@ class JointCommit:
 
         Args:
             changes: The changes.
-            begun: Whether a part of the batch is already committed: the last change is then written even alone.
+            begun: Whether a part of the batch is already committed. The last change is then written even alone.
 
         Raises:
             RunError: The commit failed, conflicted with other writers in each try, or its outcome is unknown.
@@ -103,34 +104,34 @@ class JointCommit:
         done: list[Commit] = []
         while True:
             self._options.verify()
-            applied: list[_Applied] = []
+            written: list[_WrittenChange] = []
             conflict = "another commit came before"
             try:
-                self._apply(changes, applied, even_alone=begun or bool(done))
-                moves = [Move(part.change.sink.name, part.pending.hold()) for part in applied]
+                self._write_all(changes, written, even_alone=begun or bool(done))
+                moves = [Move(part.change.sink.name, part.pending.hold()) for part in written]
             except BaseException as error:
-                for part in applied:
+                for part in written:
                     part.files.delete()
                 if not isinstance(error, Py4JJavaError) or java_class(error) not in CONFLICTS:
                     raise
-                conflict, applied = java_message(error), []
+                conflict, written = java_message(error), []
             else:
-                if not applied or self._move(moves, applied):
-                    return [*done, *self._committed(applied, retries, started)]
-            changes, commits = self._after_refusal(changes, applied)
+                if not written or self._move(moves, written):
+                    return [*done, *self._committed(written, retries, started)]
+            changes, commits = self._look_up_changes(changes, written)
             done += commits
             if not retries.wait():
                 raise self._conflict_error(changes, conflict, begun=begun or bool(done))
 
-    def _apply(self, changes: Sequence[Change], applied: list[_Applied], *, even_alone: bool) -> None:
-        """Writes changes into transactions and adds them to `applied`; then the last change, always if `even_alone`."""
+    def _write_all(self, changes: Sequence[Change], written: list[_WrittenChange], *, even_alone: bool) -> None:
+        """Writes changes into transactions and adds them to `written`; then the last change, always if `even_alone`."""
         for change in changes:
-            applied += self._write(change, self._options)
-        if applied or even_alone:
-            snapshots = {part.change.sink.name.text: part.snapshot for part in applied}
-            applied += self._write(*self._last(snapshots))
+            written += self._write(change, self._options)
+        if written or even_alone:
+            snapshots = {part.change.sink.name.text: part.snapshot for part in written}
+            written += self._write(*self._last(snapshots))
 
-    def _write(self, change: Change, options: CommitOptions) -> list[_Applied]:
+    def _write(self, change: Change, options: CommitOptions) -> list[_WrittenChange]:
         """Writes a change, its stamps and its record into a transaction; empty if the change touches no file."""
         ledger, batch = change.sink.ledger, change.batch
         pending, began = ledger.begin(self._spark, batch, options, CommitRetries(NEVER)), time.monotonic()
@@ -140,40 +141,43 @@ class JointCommit:
             return []
         newest, files = int(snapshots[0].snapshotId()), AddedFiles(ledger.table, snapshots)
         pending.record(ledger.key, lambda sequence: ledger.record_of(batch, newest, sequence).as_json(), snapshots)
-        return [_Applied(change, pending, snapshots, files, seconds)]
+        return [_WrittenChange(change, pending, snapshots, files, seconds)]
 
-    def _move(self, moves: Sequence[Move], applied: Sequence[_Applied]) -> bool:
+    def _move(self, moves: Sequence[Move], written: Sequence[_WrittenChange]) -> bool:
         """Commits the transactions; False if another commit came first.
 
         Raises:
             RunError: The outcome is unknown. No file is deleted then.
         """
         try:
-            return move(self._spark, moves) or all(part.landed() for part in applied)
+            return move(self._spark, moves) or all(part.is_committed() for part in written)
         except OutcomeUnknown as error:
             for pause in LOOKUP_PAUSES:
                 time.sleep(pause)
                 with suppress(Py4JError):  # the catalog is still unreachable
-                    if all(part.landed() for part in applied):
+                    if all(part.is_committed() for part in written):
                         return True
-            names = ", ".join(part.change.sink.name.text for part in applied)
+            names = ", ".join(part.change.sink.name.text for part in written)
             raise RunError(
                 f"the outcome of batch {self._batch.number} is unknown: {error}. Not all of {names} have it now.",
                 fix="run again: the batch is looked up before it is written.",
             ) from error
 
-    def _after_refusal(
-        self, changes: Sequence[Change], applied: Sequence[_Applied]
+    def _look_up_changes(
+        self, changes: Sequence[Change], written: Sequence[_WrittenChange]
     ) -> tuple[list[Change], list[Commit]]:
-        """After a refused try: the changes that their tables lack, and the commits of those that their tables have.
+        """Looks the changes up after a failed attempt; deletes the files of those that their tables lack.
+
+        Returns:
+            The changes that their tables lack, and the commits of the others.
 
         Raises:
             HeliosError: Another driver has written.
         """
-        tried = {part.change.sink.name: part for part in applied}
+        tried = {part.change.sink.name: part for part in written}
         missing: list[Change] = []
         done: list[Commit] = []
-        last = [part.change for part in applied[-1:]]  # the control table's change, which is not one of `changes`
+        last = [part.change for part in written[-1:]]  # the control table's change, which is not one of `changes`
         for change in (*changes, *last):
             commit, attempt = change.find(), tried.get(change.sink.name)
             landed = attempt is not None and commit is not None and commit.snapshot == attempt.snapshot
@@ -185,7 +189,7 @@ class JointCommit:
             if commit is None:
                 missing.append(change)
             else:
-                done.append(attempt.note_landed() if attempt is not None and landed else commit)
+                done.append(attempt.note_commit() if attempt is not None and landed else commit)
         return missing, done
 
     def _conflict_error(self, changes: Sequence[Change], conflict: str, *, begun: bool) -> RunError:
@@ -197,10 +201,10 @@ class JointCommit:
             fix="run again when the tables are quieter, or allow more tries with .retry(retries=).",
         )
 
-    def _committed(self, applied: Sequence[_Applied], retries: CommitRetries, started: float) -> list[Commit]:
-        commits = [part.note_landed() for part in applied]
+    def _committed(self, written: Sequence[_WrittenChange], retries: CommitRetries, started: float) -> list[Commit]:
+        commits = [part.note_commit() for part in written]
         if not commits:
             return []
         # The last change has no rows of the batch, so its commit carries the time and the retries of all changes.
-        seconds = max(0.0, time.monotonic() - started - sum(part.seconds for part in applied))
+        seconds = max(0.0, time.monotonic() - started - sum(part.seconds for part in written))
         return [*commits[:-1], Commit(commits[-1].snapshot, retries=retries.used, commit_seconds=seconds)]

@@ -25,7 +25,7 @@ JSON_OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""Options of `to_json` that keep every column and every digit."""
+"""Options of `to_json` with which no null and no digit is lost."""
 
 REFUSED = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+): ([^\n]*)")
 
@@ -35,7 +35,7 @@ def verify(sink: KafkaSink, *, begun: bool) -> None:
 
     Args:
         sink: The sink.
-        begun: Whether the pipeline has run a batch: it then waits for unreachable brokers.
+        begun: Whether the pipeline has run a batch. It then waits for unreachable brokers.
 
     Raises:
         NotFound: The topic does not exist.
@@ -103,30 +103,30 @@ def _records(sink: KafkaSink, df: DataFrame) -> DataFrame:
         value = F.to_json(F.struct(*[F.col(quoted(name)) for name in df.columns]), JSON_OPTIONS)
     else:
         required: DataType = StringType() if sink.format == "string" else BinaryType()
-        kind = _type(sink, df, sink.valued_by, f"value({sink.format!r}, {sink.valued_by!r})")
-        if kind != required:
+        value_type = _type(sink, df, sink.valued_by, f"value({sink.format!r}, {sink.valued_by!r})")
+        if value_type != required:
             raise InputError(
-                f"{sink.label()}: {sink.valued_by} is {kind.simpleString()}, not {required.simpleString()}.",
+                f"{sink.label()}: {sink.valued_by} is {value_type.simpleString()}, not {required.simpleString()}.",
                 where=sink.origin,
                 fix=f'write value("{sink.format}", "CAST(... AS {required.simpleString()})").',
             )
         value = F.expr(sink.valued_by)
     columns: list[Column] = [value.alias("value")]
     if sink.keyed_by is not None:
-        kind = _type(sink, df, sink.keyed_by, f"key({sink.keyed_by!r})")
-        if isinstance(kind, NESTED):
+        key_type = _type(sink, df, sink.keyed_by, f"key({sink.keyed_by!r})")
+        if isinstance(key_type, NESTED):
             raise InputError(
-                f"{sink.label()}: key({sink.keyed_by!r}) is {kind.simpleString()}, and a key is bytes or text.",
+                f"{sink.label()}: key({sink.keyed_by!r}) is {key_type.simpleString()}, and a key is bytes or text.",
                 where=sink.origin,
                 fix=f'write key("to_json({sink.keyed_by})").',
             )
         key = F.expr(sink.keyed_by)
-        columns.append((key if isinstance(kind, BinaryType) else key.cast("string")).alias("key"))
+        columns.append((key if isinstance(key_type, BinaryType) else key.cast("string")).alias("key"))
     return df.select(*columns)
 
 
-def _type(sink: KafkaSink, df: DataFrame, expression: str, what: str) -> DataType:
+def _type(sink: KafkaSink, df: DataFrame, expression: str, declared: str) -> DataType:
     try:
         return df.select(F.expr(expression)).schema.fields[0].dataType
     except AnalysisException as error:
-        raise refusal(f"{sink.label()}: {what}", error, sink.origin) from error
+        raise refusal(f"{sink.label()}: {declared}", error, sink.origin) from error

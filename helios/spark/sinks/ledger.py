@@ -1,9 +1,9 @@
-"""The ledger: a pipeline's record in its target table, which makes batches exactly-once.
+"""The ledger: a pipeline's record in its target table, by which each batch is written exactly once.
 
-Every batch is one Iceberg transaction that changes the data, stamps the snapshot's summary, and sets the pipeline's
-record in the table properties. The three are committed together or not at all, so the record alone proves whether a
-batch is committed: it survives expiry and compaction. The transaction validates the ancestry, and Iceberg repeats this
-in its own retries (`SnapshotUpdate.validateWith`), so every write mode rejects the delayed commit of a dead driver.
+Every batch is one Iceberg transaction. It changes the data, adds entries to the snapshot's summary (the stamps), and
+sets the record, which is a table property. The three are committed together or not at all. So the record alone proves
+whether a batch is committed, even after expiry and compaction. The transaction validates the snapshots since the
+look-up, and Iceberg repeats this in its retries (`SnapshotUpdate.validateWith`): a dead driver's late commit fails.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from helios.version import VERSION as HELIOS
 
 
 class Ledger:
-    """The record of one pipeline in one target table.
+    """Reads and writes the record of one pipeline in one target table, and commits batches with it.
 
     Args:
         table: Iceberg's `org.apache.iceberg.Table`.
@@ -67,9 +67,9 @@ class Ledger:
         self.pipeline, self.checkpoint, self.steps = pipeline, checkpoint, steps
         self.key = LEDGER + pipeline
         self.guard = guard or RollbackGuard(table, pipeline, checkpoint)
-        self._head: JavaSnapshot | None = None  # the newest snapshot at the last look-up
+        self._head_at_look_up: JavaSnapshot | None = None  # the newest snapshot when a batch was last looked up
         self._upserts, self._keys = upserts, keys
-        self._last: Record | None = None  # the record at the last look-up
+        self._last: Record | None = None  # the record when it was last loaded
 
     def head(self) -> JavaSnapshot | None:
         """The newest snapshot of the branch; None for an empty one."""
@@ -78,8 +78,8 @@ class Ledger:
 
     @property
     def seen(self) -> JavaSnapshot | None:
-        """The newest snapshot at the last look-up of a batch; None for an empty branch."""
-        return self._head
+        """The newest snapshot when a batch was last looked up; None for an empty branch."""
+        return self._head_at_look_up
 
     # the record
 
@@ -98,7 +98,7 @@ class Ledger:
         return self._last
 
     def claim(self, record: Record, forget: str | None = None) -> None:
-        """Writes a record without a batch, e.g. to claim the target; removes the record of the former name `forget`."""
+        """Writes a record without a batch, as to claim the target; removes the record of the former name `forget`."""
         update = self.table.updateProperties().set(self.key, replace(record, branch=self.branch).as_json())
         if forget is not None:
             update = update.remove(LEDGER + forget)
@@ -127,13 +127,13 @@ class Ledger:
         return ""
 
     def find(self, batch: Batch) -> Commit | None:
-        """Looks a batch up in the target; None if it is absent.
+        """Looks a batch up in the target; returns its commit, or None if the target lacks the batch.
 
         Raises:
             LedgerError: The target was rolled back, or the checkpoint and the target disagree.
         """
         record = self.load()
-        self._head = self.head()
+        self._head_at_look_up = self.head()
         if record is None:
             self.refuse_rollback(None)
             if batch.replayed:
@@ -195,9 +195,9 @@ class Ledger:
 
         Args:
             spark: The session of the batch.
-            write: Writes the batch into a transaction on the table; called again on a retry.
+            write: Writes the batch into a transaction on the table; called again for each retry.
             batch: The batch.
-            options: How it is committed.
+            options: How the batch is committed.
 
         Returns:
             The commit; None if the batch changes nothing.
@@ -215,7 +215,7 @@ class Ledger:
                 return result
             writing += result.write_seconds
             if isinstance(result, Commit):
-                self.guard.landed(batch.number, result.snapshot)
+                self.guard.note_commit(batch.number, result.snapshot)
                 seconds = max(0.0, time.monotonic() - started - writing)
                 return replace(result, retries=retries.used, write_seconds=writing, commit_seconds=seconds)
             if not retries.wait():
@@ -238,10 +238,10 @@ class Ledger:
             write: Writes the batch into a transaction.
             batch: The batch.
             options: How it is committed.
-            retries: The remaining retries; a conflict that concerns only metadata is retried here, with the same files.
+            retries: The remaining retries. A conflict over metadata alone is retried in this call, with the same files.
             recorded: Whether to write the record; False if the batch is staged for an audit.
         """
-        seen = self._head
+        seen = self._head_at_look_up
         pending = self.begin(spark, batch, options, retries)
         began = time.monotonic()
         try:
@@ -295,21 +295,21 @@ class Ledger:
     def begin(
         self, spark: SparkSession, batch: Batch, options: CommitOptions, retries: CommitRetries | None = None
     ) -> Transaction:
-        """A transaction on the table as of the look-up, whose operations are stamped and validated."""
+        """Begins a transaction on the table as of the look-up, whose operations are stamped and validated."""
         summary = {
             **options.stamps,
             "helios.v": str(VERSION),
             "helios.pipeline": self.pipeline,
             "helios.batch": str(batch.number),
             "helios.position": json.dumps(batch.position, separators=(",", ":")),
-            **options.unnamed(batch),
+            **options.source_stamp(batch),
             "helios.checkpoint": self.checkpoint,
             "helios.steps": self.steps,
             "helios.version": HELIOS,
             ATTEMPT: uuid.uuid4().hex,
         }
-        head = self._head.snapshotId() if self._head is not None else None
-        watch = Watch()  # the validator gets no reference to the transaction, which would be a cycle
+        head = self._head_at_look_up.snapshotId() if self._head_at_look_up is not None else None
+        watch = Watch()  # instead of a reference from the validator to the transaction, which would be a cycle
 
         def prepare() -> Callable[[JavaSnapshotUpdate], None]:
             validators = [AncestryValidator(self.pipeline, self.checkpoint, head, options.exclusive, watch)]
@@ -317,7 +317,7 @@ class Ledger:
             def stamp(operation: JavaSnapshotUpdate) -> None:
                 for key, value in summary.items():
                     operation.set(key, value)
-                if validators:  # only for the first operation: it is the parent of the second, with the same stamps
+                if validators:  # only the first operation is validated; it is the parent of the second one
                     operation.validateWith(validators.pop())
 
             return stamp
@@ -361,7 +361,7 @@ class Ledger:
         return since is not None and all(str(s.operation()) == COMPACTION or not changes_files(s) for s in since)
 
     def discard_empty(self, snapshots: Sequence[JavaSnapshot], options: CommitOptions) -> bool:
-        """Deletes the manifest lists of snapshots if none of these changes a file; returns whether it did."""
+        """Deletes the manifest lists of snapshots that change no file; returns True if it has done so."""
         if options.commits_empty or any(map(changes_files, snapshots)):
             return False
         for snapshot in snapshots:
@@ -369,12 +369,12 @@ class Ledger:
         return True
 
     def resolve_failure(self, error: Py4JJavaError, batch: Batch) -> Commit | None:
-        """The commit if it landed despite the error; None if it may be retried; raises for any other outcome."""
+        """The commit if the target has it in spite of the error; None if it may be retried; else raises."""
         batch = replace(batch, replayed=True)
         kind, message = java_class(error), java_message(error)
         if kind in CONFLICTS:
-            # Another driver committed this pipeline, another writer committed conflicting rows, or the history has
-            # expired. A request that was sent twice also fails if the first one succeeded.
+            # Another driver of this pipeline has committed, another writer has committed conflicting rows, or the
+            # history has expired. A repeated request also fails in this way if the first request succeeded.
             commit = self.find(batch)
             return Commit(snapshot=commit.snapshot, already_committed=True) if commit else None
         if kind in ("NoSuchTableException", "NotFoundException", "ForbiddenException"):

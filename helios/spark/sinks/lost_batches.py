@@ -1,4 +1,4 @@
-"""Batches that a rollback has removed from a target."""
+"""Finds the batches that a rollback has removed from a target."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LostBatches:
 
     Attributes:
         positions: The source positions of the lost batches whose snapshots have not expired.
-        since: The time at which the first lost batch landed, in milliseconds since 1970.
+        since: The time at which the first lost batch was committed, in milliseconds since 1970.
     """
 
     positions: tuple[Position, ...]
@@ -52,7 +52,7 @@ def lost_batches(table: JavaTable, write: WritePlan) -> LostBatches | None:
             present.append(position)
         else:
             lost.append((position, int(snapshot.timestampMillis())))
-    # A batch may have two snapshots, the audited one and the published one: it is lost only if both are.
+    # A batch may have an audited and a published snapshot. It is lost only if both of them are lost.
     gone = [(position, at) for position, at in lost if position not in present]
     if not gone:
         return None

@@ -1,7 +1,7 @@
-"""The base of the sinks whose rows name the table that they go into: each table has its own record.
+"""The base of the sinks that write each row into the table that the row names. Each table has its own record.
 
-The tables of a batch are known only once its rows are computed. A manifest in the checkpoint lists them before the
-first commit. If a driver dies between the commits of two tables, the next driver completes the batch.
+The tables of a batch are known only once its rows are computed. Before the first commit, `helios/routes/N.json` in the
+checkpoint lists them. If a driver dies between the commits of two tables, the next driver completes the batch.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class ManyTables(Sink):
 
     def __init__(self, context: SinkContext) -> None:
         self.context = context
-        self._tables: dict[str, TableSink] = {}
-        self._found_tables: dict[str, TableSink] = {}  # tables that were looked up, but not opened for writing
+        self._sinks: dict[str, TableSink] = {}
+        self._read_only_sinks: dict[str, TableSink] = {}  # for tables that were looked up, but not opened for writing
         self._quarantine = QuarantineSink.of(context)
         write = replace(context.plan.write, quarantine=None)
         self._table_context = replace(context, plan=replace(context.plan, write=write))  # without the quarantine
 
     @classmethod
     def open(cls, context: SinkContext, planned: int) -> Self:
-        """The sink of a pipeline that has its lease, after checking the tables that it has written.
+        """The sink of a pipeline that holds its lease, after a check of the tables that the pipeline has written.
 
         Args:
             context: What the sinks of the run share.
@@ -91,7 +91,7 @@ class ManyTables(Sink):
 
     @override
     def maintain(self) -> list[Upkeep]:
-        sinks = {**self._found_tables, **self._tables}
+        sinks = {**self._read_only_sinks, **self._sinks}
         return [done for sink in sinks.values() for done in sink.maintain()]
 
     def verify(self) -> None:
@@ -116,16 +116,16 @@ class ManyTables(Sink):
 
     @override
     def find(self, batch: Batch) -> Outcome:
-        """Looks a batch up in each table of its manifest."""
+        """Looks a batch up in each of the tables that the checkpoint lists for it."""
         plan = self.context.plan
-        manifest = self.context.checkpoint.routes(batch.number) if batch.replayed else None
-        if manifest is None or not same_entries(manifest["sources"], batch.sources) or self._reruns():
+        routes = self.context.checkpoint.routes(batch.number) if batch.replayed else None
+        if routes is None or not same_entries(routes["sources"], batch.sources) or self._reruns():
             return Absent()
-        if manifest["steps"] != plan.fingerprint and not plan.streaming:
-            return Absent()  # `stage` refuses the same inputs with other steps
+        if routes["steps"] != plan.fingerprint and not plan.streaming:
+            return Absent()  # `stage` then refuses the batch, as other steps have written its inputs
         commits: list[Commit] = []
         names: list[str] = []
-        for value in manifest["values"]:
+        for value in routes["values"]:
             sink = self._claimed_sink(value)
             commit = self._commit_in(sink, batch) if sink is not None else None
             if sink is not None and commit is not None:
@@ -133,24 +133,24 @@ class ManyTables(Sink):
                 names.append(sink.name.text)
         if not commits:
             return Absent()
-        if len(commits) < len(manifest["values"]):
+        if len(commits) < len(routes["values"]):
             return Partial(tuple(names))
         return Found(combined(commits))
 
     def _claimed_sink(self, value: str) -> TableSink | None:
         """The sink of a table that this checkpoint has claimed; None if there is none."""
-        if value not in self._found_tables:
+        if value not in self._read_only_sinks:
             name, branch = self._name(value), self.context.plan.write.sink.branch_name
             table = tables.load_table(self.context.spark, name)
             if table is None:
                 return None
-            self._found_tables[value] = TableSink(self._context_of(value), name, table, branch)
-        sink = self._found_tables[value]
+            self._read_only_sinks[value] = TableSink(self._context_of(value), name, table, branch)
+        sink = self._read_only_sinks[value]
         record = sink.ledger.load()
         return sink if record is not None and record.checkpoint == self.context.checkpoint_id else None
 
     def _reruns(self) -> bool:
-        """True for a batch pipeline that writes the same inputs again in each run, due to its mode."""
+        """True for a batch pipeline whose mode allows it to write the same inputs again in each run."""
         plan = self.context.plan
         return not plan.streaming and plan.write.mode.traits.reruns
 

@@ -1,4 +1,4 @@
-"""Upserts: the newest row or all versions of each key in a batch, and the MERGE that writes them."""
+"""Upserts: finds the newest row or all versions of each key in a batch, and builds the MERGE that writes them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from helios.model.columns import POSITION
 from helios.model.modes import VALID_FROM, VALID_TO, Mode, Upsert
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER
 from helios.spark.iceberg.merge_scope import Bound, MergeScope
-from helios.spark.jvm.errors import BAD_ROW
 from helios.spark.jvm.sql import quoted
+from helios.spark.sinks import log_order
 
 HELPERS = (ORDER, DELETED)
 RANK = "__helios_rank"
 BROADCAST_ROWS = 500_000
-"""The maximum number of a batch's keys that are broadcast to the scan of the target: about 50 MB, hashed."""
+"""The maximum number of a batch's keys that are broadcast to the scan of the target: as a hash table about 50 MB."""
 FEW_KEYS = 5_000
-"""The maximum number of a batch's rows whose keys the driver compares with keys that other writers append."""
+"""The maximum number of rows of a batch whose keys the driver collects, to compare them with keys of other writers."""
 
 BOUNDS: Mapping[type[DataType], Callable[[Column], Column]] = {
     IntegralType: lambda end: end,
@@ -42,86 +42,19 @@ BOUNDS: Mapping[type[DataType], Callable[[Column], Column]] = {
     DateType: F.unix_date,
     TimestampType: lambda end: F.date_format(end, "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX"),  # old offsets have seconds
 }
-"""The conversion of a key's bounds for Iceberg, by type; bounds of these types prune files of the target."""
+"""The conversion of a key's lowest and highest value for Iceberg, by type. Keys of these types prune files."""
 COMPARED: Mapping[type[DataType], Callable[[Column], Column]] = {
     **BOUNDS,
     DecimalType: lambda value: value.cast("string"),
 }
-"""The conversion of a key's value: to Iceberg, decimals of different scales are unequal, and text keeps the scale."""
+"""The conversion of a key's value for Iceberg, by type.
 
-
-EPOCH = "epoch"
-"""The field of a change's order that identifies the last Debezium snapshot of its table before the change."""
-
-
-PLACE = ("offset", "partition")
-"""The fields of an order that consists only of the place in a topic."""
-
-
-def in_log_order(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """The changes of a batch, with orders that can be compared within each key."""
-    fields = _fields_of(rows)
-    if EPOCH in fields:
-        return _in_epochs(rows, keys)
-    return _in_one_partition(rows, keys) if fields == PLACE else rows
-
-
-def _fields_of(rows: DataFrame) -> tuple[str, ...]:
-    kind = rows.schema[ORDER].dataType
-    return tuple(kind.names) if isinstance(kind, StructType) else ()
-
-
-def _in_epochs(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """Changes of a database, each with the epoch of the last snapshot record of its key before it."""
-    order = F.col(ORDER)
-    place = F.struct(*[order[name].alias(name) for name in ("partition", "offset", EPOCH)])
-    snapshot = F.when(order[EPOCH].isNotNull(), place)
-    snapshots = F.collect_list(snapshot).over(Window.partitionBy(*map(quoted, keys)))
-
-    def before(change: Column) -> Column:
-        """True if a snapshot record comes before the change: by offset in one partition, by time across partitions."""
-        same = change["partition"] == order["partition"]
-        return F.when(same, change["offset"] <= order["offset"]).otherwise(change[EPOCH] <= order["time"])
-
-    epoch = F.array_max(F.transform(F.filter(snapshots, before), lambda snapshot: snapshot[EPOCH]))
-    return rows.withColumn(ORDER, order.withField(EPOCH, epoch))
-
-
-def _with_both_epochs(order: Column, stored: Column) -> tuple[Column, Column]:
-    """The order of a change and the stored order of its key; each that follows the other's snapshot gets its epoch."""
-    same = order["partition"] == stored["partition"]
-    follows = same | (order["time"] >= stored[EPOCH])
-    followed = ~same & (stored["time"] >= order[EPOCH])
-    epoch = F.greatest(order[EPOCH], F.when(follows, stored[EPOCH]))
-    stored_epoch = F.when(followed, F.greatest(stored[EPOCH], order[EPOCH])).otherwise(stored[EPOCH])
-    return order.withField(EPOCH, epoch), F.when(stored.isNotNull(), stored.withField(EPOCH, stored_epoch))
-
-
-def _in_one_partition(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """Changes that are ordered by their place; Spark fails if the changes of a key are in two partitions."""
-    per_key, partition = Window.partitionBy(*map(quoted, keys)), F.col(ORDER)["partition"]
-    first, last = F.min(partition).over(per_key), F.max(partition).over(per_key)
-    return rows.withColumn(
-        ORDER, F.when(first != last, _raise_two_partitions(first, last, keys)).otherwise(F.col(ORDER))
-    )
-
-
-def _raise_two_partitions(partition: Column, other: Column, keys: tuple[str, ...]) -> Column:
-    """A column that raises in Spark: the changes of a key are in these two partitions."""
-    message = F.struct(
-        F.concat(F.lit("partitions "), partition.cast("string"), F.lit(" and "), other.cast("string")).alias("at"),
-        F.lit("both have changes of one key, and nothing says which are newer").alias("why"),
-        F.to_json(F.struct(*map(quoted, keys))).alias("text"),
-        F.lit(
-            'declare their order, Cdc.json(..., order="version"), or write the changes of a key into one partition, '
-            "by the key of the record, and refill the table from there."
-        ).alias("fix"),
-    )
-    return F.raise_error(F.concat(F.lit(BAD_ROW), F.to_json(message)))
+Iceberg regards decimals of different scales as unequal, so a decimal becomes text, which keeps the scale.
+"""
 
 
 def marked(df: DataFrame, mode: Upsert) -> DataFrame:
-    """Adds the helper columns: the order of each row, and whether it deletes its key."""
+    """The rows with the helper columns `ORDER` and `DELETED`: the order of a row, and whether it deletes its key."""
     order = F.expr(mode.order_by) if mode.order_by else F.lit(None).cast("bigint")
     deleted = F.coalesce(F.expr(mode.delete_when), F.lit(False)) if mode.delete_when else F.lit(False)
     return df.withColumns({ORDER: order, DELETED: deleted})
@@ -130,19 +63,19 @@ def marked(df: DataFrame, mode: Upsert) -> DataFrame:
 def ordering_terms(rows: DataFrame, mode: Upsert) -> dict[str, object]:
     """The terms of a mode's order: two orders of a key can be compared only if their terms are equal."""
     kind = rows.schema[ORDER].dataType
-    wide = next((name for base, name in WIDENS.items() if isinstance(kind, base)), None)
+    group = next((name for base, name in COMPARABLE_TYPES.items() if isinstance(kind, base)), None)
     return {
         "keys": sorted(key.lower() for key in mode.keys),
         "order": " ".join(str(mode.order_by).split()),
-        "type": wide or kind.simpleString(),
+        "type": group or kind.simpleString(),
     }
 
 
-WIDENS: Mapping[type[DataType], str] = {IntegralType: "integer", FractionalType: "fraction"}
-"""Order types that stay comparable when they are widened."""
+COMPARABLE_TYPES: Mapping[type[DataType], str] = {IntegralType: "integer", FractionalType: "fraction"}
+"""The names of groups of types: orders of two types in one group can be compared."""
 
 
-def newest(df: DataFrame, keys: tuple[str, ...], *also: str) -> DataFrame:
+def newest(df: DataFrame, keys: tuple[str, ...], *extra_columns: str) -> DataFrame:
     """The newest row of each key by its order; among equal orders, the row of the later source position.
 
     Rows without a position are ordered by a hash of their content, so that a replay picks the same row.
@@ -150,12 +83,12 @@ def newest(df: DataFrame, keys: tuple[str, ...], *also: str) -> DataFrame:
     Args:
         df: The rows, with `ORDER`.
         keys: The key columns.
-        also: More columns that distinguish rows.
+        extra_columns: Columns that identify a row besides the keys.
     """
     plain = [F.col(quoted(f.name)) for f in df.schema.fields if not _unhashable(f.dataType) and f.name != POSITION]
     position = [F.col(POSITION).desc_nulls_last()] if POSITION in df.columns else []
     order = [F.col(ORDER).desc_nulls_last(), *position, F.xxhash64(*plain).desc()]
-    rank = F.row_number().over(Window.partitionBy(*map(quoted, (*keys, *also))).orderBy(*order))
+    rank = F.row_number().over(Window.partitionBy(*map(quoted, (*keys, *extra_columns))).orderBy(*order))
     return df.withColumn(RANK, rank).where(F.col(RANK) == 1).drop(RANK)
 
 
@@ -177,7 +110,10 @@ def null_key(keys: Iterable[str]) -> Column:
 
 
 def invalid_reason(mode: Mode) -> Column:
-    """Why a row is invalid: a null in its key, or a null order where versions are kept; null if it is valid."""
+    """The reason why a row is invalid, as a column; null for a valid row.
+
+    A row is invalid if it has a null in its key, or no order although versions are kept.
+    """
     names = [F.when(F.col(quoted(key)).isNull(), F.lit(key)) for key in mode.keys]
     reason = F.when(null_key(mode.keys), F.concat(F.lit("null key: "), F.concat_ws(", ", *names)))
     if mode.added_columns:
@@ -188,14 +124,14 @@ def invalid_reason(mode: Mode) -> Column:
 def validate_keys(
     df: DataFrame, mode: Mode, table: str, where: Origin | None, *, also: tuple[str, ...] = ()
 ) -> MergeScope:
-    """Validates the keys of a batch before it is written, in one pass.
+    """Validates the keys of a batch before it is written, in one pass over the rows.
 
     Args:
         df: The batch; without an order, each key may occur only once.
         mode: How it is written.
         table: The target, for the message.
         where: The line of the sink.
-        also: Columns that distinguish rows of one key, as the route does.
+        also: Further columns that a duplicate must share, such as the route.
 
     Returns:
         The scope of a MERGE with the batch.
@@ -208,10 +144,10 @@ def validate_keys(
     reason = invalid_reason(mode)
     kinds = {key: df.select(quoted(key)).schema[0].dataType for key in keys}
     bounded = {key: BOUNDS[base] for key, kind in kinds.items() for base in BOUNDS if isinstance(kind, base)}
-    ends = [convert(end(quoted(key))) for key, convert in bounded.items() for end in (F.min, F.max)]
+    end_columns = [convert(end(quoted(key))) for key, convert in bounded.items() for end in (F.min, F.max)]
     rows_per_key = F.count(F.lit(1)).alias(RANK)
     grouped = df.withColumn(RANK, F.lit(1)) if ordered else df.groupBy(*map(quoted, (*keys, *also))).agg(rows_per_key)
-    [row] = grouped.agg(F.count_if(reason.isNotNull()), F.max(RANK), F.sum(RANK), *ends).collect()
+    [row] = grouped.agg(F.count_if(reason.isNotNull()), F.max(RANK), F.sum(RANK), *end_columns).collect()
     nulls, most_per_key, total, *values = row
     if nulls:
         _refuse_invalid(df, reason, table, where)
@@ -219,17 +155,17 @@ def validate_keys(
         _refuse_duplicate(grouped, also, table, where)
     rows = total or 0
     lows_and_highs = zip(bounded, values[::2], values[1::2], strict=True)
-    few = len(bounded) == len(keys) and rows <= FEW_KEYS
+    can_collect = len(bounded) == len(keys) and rows <= FEW_KEYS
     return MergeScope(
         narrow=key_filter(df, keys, rows),
         bounds={key: Bound(kinds[key], low, high) for key, low, high in lows_and_highs},
         rows=rows if mode.upsert is not None else 0,
-        keys=lambda: collect_keys(df, kinds) if few else None,
+        keys=lambda: collect_keys(df, kinds) if can_collect else None,
     )
 
 
 def collect_keys(df: DataFrame, kinds: Mapping[str, DataType]) -> list[tuple[object, ...]]:
-    """The keys of a batch, as Iceberg's expressions take them."""
+    """The keys of a batch, in the form that Iceberg's expressions need."""
     compared = {key: COMPARED[base] for key, kind in kinds.items() for base in COMPARED if isinstance(kind, base)}
     return [
         tuple(row) for row in df.select(*(convert(F.col(quoted(key))) for key, convert in compared.items())).collect()
@@ -248,8 +184,8 @@ def _refuse_invalid(df: DataFrame, reason: Column, table: str, where: Origin | N
     )
 
 
-def _refuse_duplicate(keys: DataFrame, also: tuple[str, ...], table: str, where: Origin | None) -> None:
-    duplicate = keys.where(F.col(RANK) > 1).drop(*also).head()
+def _refuse_duplicate(keys: DataFrame, extra_columns: tuple[str, ...], table: str, where: Origin | None) -> None:
+    duplicate = keys.where(F.col(RANK) > 1).drop(*extra_columns).head()
     assert duplicate is not None
     row = duplicate.asDict()
     count = row.pop(RANK)
@@ -264,13 +200,13 @@ def _refuse_duplicate(keys: DataFrame, also: tuple[str, ...], table: str, where:
 def key_filter(rows: DataFrame, keys: tuple[str, ...], count: int | None = None) -> Callable[[DataFrame], DataFrame]:
     """A filter that keeps the rows of a target whose key is in a batch.
 
-    The join of a MERGE that inserts preserves the batch's side, so Spark cannot broadcast the batch and would shuffle
-    or broadcast the target. A semi join can broadcast the batch's keys instead.
+    In the join of a MERGE that inserts, the rows of the batch are the preserved side, which Spark cannot broadcast. It
+    would shuffle or broadcast the target. In a semi join, Spark can broadcast the keys of the batch instead.
 
     Args:
         rows: The batch.
         keys: The key columns.
-        count: The number of its rows if known: Spark's own size estimate may shuffle the whole target.
+        count: The number of its rows; None if unknown. Spark's own size estimate may lead to a shuffle of the target.
     """
     names = {key: f"__helios_key_{i}" for i, key in enumerate(keys)}
     batch_keys = rows.select(*(F.col(quoted(key)).alias(name) for key, name in names.items()))
@@ -293,8 +229,8 @@ def drop_late(df: DataFrame, known: DataFrame | None, keys: tuple[str, ...], *, 
         df: The rows.
         known: The stored orders; None if there are none.
         keys: The key columns.
-        changes: Whether the rows are changes in the order of their log. If so, a change without a snapshot in its batch
-            gets the stored epoch, and a change that is ordered by its place must be in the stored partition.
+        changes: Whether the rows are changes in the order of their log. Their epochs are then compared with the stored
+            ones, and a change that is ordered by its offset must be in the stored partition.
     """
     if known is None:
         return df
@@ -307,13 +243,8 @@ def drop_late(df: DataFrame, known: DataFrame | None, keys: tuple[str, ...], *, 
     for i, key in enumerate(keys):
         same = same & (df[quoted(key)] == before[f"__helios_key_{i}"])
     joined = df.join(before, same, "left")
-    fields = _fields_of(df) if changes else ()
-    if fields == PLACE:
-        former, partition = F.col("__helios_seen")["partition"], F.col(ORDER)["partition"]
-        checked = F.when(former != partition, _raise_two_partitions(former, partition, keys)).otherwise(F.col(ORDER))
-        joined = joined.withColumn(ORDER, checked)
-    if EPOCH in fields:
-        order, stored = _with_both_epochs(F.col(ORDER), F.col("__helios_seen"))
+    if changes:
+        order, stored = log_order.comparable(df, F.col(ORDER), F.col("__helios_seen"), keys)
         joined = joined.withColumns({ORDER: order, "__helios_seen": stored})
     late = F.col("__helios_seen").isNotNull() & (F.col(ORDER).isNull() | (F.col(ORDER) < F.col("__helios_seen")))
     return joined.where(~late).select(*(quoted(c) for c in df.columns))
@@ -328,13 +259,13 @@ def merge_text(
     deletes: bool,
     equal: str = "=",
 ) -> str:
-    """The MERGE of an upsert; it has at least two clauses, so that two concurrent MERGEs conflict.
+    """The SQL text of an upsert's MERGE. It has at least two clauses, so that two concurrent MERGEs conflict.
 
     Args:
         keys: The key columns.
         columns: The columns that are updated in a matched row.
         insertable: The columns of an inserted row.
-        newer: The condition for changing a matched row.
+        newer: The condition under which a matched row is changed.
         deletes: Whether rows may delete their key.
         equal: The comparison of keys; with "<=>" a null is a key.
     """
@@ -353,7 +284,7 @@ def merge_text(
 
 
 def versions(events: DataFrame, target: DataFrame, keys: tuple[str, ...], remembered: DataFrame | None) -> DataFrame:
-    """The new and changed versions of the batch's keys: each is valid until the next row or delete of its key.
+    """The new and changed versions of the batch's keys. A version is valid until the next row or delete of its key.
 
     Args:
         events: The batch: one row per key and order, aligned with the target, with the helper columns; `valid_from` is
@@ -394,6 +325,6 @@ def versions(events: DataFrame, target: DataFrame, keys: tuple[str, ...], rememb
     deduplicated = every.withColumn(RANK, F.row_number().over(new_first)).where(F.col(RANK) == 1).drop(RANK)
     following = Window.partitionBy(*named).orderBy(VALID_FROM)
     ended = deduplicated.withColumn(VALID_TO, F.lead(VALID_FROM).over(following))
-    # A version whose end is unchanged is left out; a delete ends versions and is not one itself.
+    # Versions whose end has not changed are left out, and deletes too: a delete ends a version, but is no version.
     changed = (F.col("__helios_new") == 1) | ~F.col(VALID_TO).eqNullSafe(F.col("__helios_until"))
     return ended.where(changed & (F.col("__helios_new") >= 0)).drop("__helios_new", "__helios_until")

@@ -1,4 +1,4 @@
-"""The mirror: each table of a database becomes a table of its own, with its own columns, key and record.
+"""The mirror: writes the changes of each table of a database into a table of its own, with its own record.
 
 All tables of a batch are read, checked and staged before the first of them is committed.
 """
@@ -38,9 +38,10 @@ CONTROL = "helios_mirror"
 """The prefix of the names of control tables (see `atomic_mirror.py`)."""
 
 NAME = re.compile(r"[\w-]+")
-"""A table name that catalogs and storages accept; a catalog that wants lower case refuses others itself."""
+"""A table name that catalogs and storages accept. A catalog that accepts only lower case refuses other names itself."""
 
-SINGLE = "Iceberg.sink(...).upsert()"  # how messages write the sink of one table
+SINGLE_TABLE_SINK = "Iceberg.sink(...).upsert()"
+"""The sink of one table, as messages show it."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class MirrorSink(ManyTables):
     @override
     def verify(self) -> None:
         self._mirrored.verify(self._claimed())
-        for name, table in self._sources().items():
+        for name, table in self._source_tables().items():
             self._mirror_name(table, name)
             self._policy.verify(name, table)
         super().verify()
@@ -132,26 +133,26 @@ class MirrorSink(ManyTables):
         return self._context_of(value).plan.write.mode
 
     def _rows(self, changes: ChangesByTable) -> dict[str, DataFrame]:
-        """The rows of each table, by the table's name; records without a table are rejected as bad records.
+        """The rows of each table, by the table's name. Records that belong to no table are rejected as bad records.
 
         Raises:
             InputError: Two tables would have the same name, or the types of a column do not fit together.
         """
         known = {mirrored.source: (name, mirrored.keys) for name, mirrored in self._mirrored.load().items()}
         accepted: dict[str, tuple[SourceTable, Mirrored]] = {}
-        names_taken = self._sources()
+        tables_by_name = self._source_tables()
         for table, seen in changes.tables.items():
-            former, keys = known.get(_source_of(table), ("", seen.keys))
+            former_name, keys = known.get(_source_of(table), ("", seen.keys))
             if table is None or not seen.versions or not keys:
                 changes.refuse(table, keys)
                 continue
-            name = self._mirror_name(table, former)
+            name = self._mirror_name(table, former_name)
             if NAME.fullmatch(name) is None:
                 why = f"{table} would be the table {name!r}, and names have letters, digits, '_' and '-'"
                 changes.refuse(table, keys, why)
                 continue
-            self._refuse_taken(name, table, names_taken)
-            names_taken[name] = table
+            self._refuse_taken(name, table, tables_by_name)
+            tables_by_name[name] = table
             misfit = self._misfit(name, table, changes)
             if misfit is not None:
                 self._report_misfit(table, misfit, changes)
@@ -185,7 +186,7 @@ class MirrorSink(ManyTables):
             if column is not None:
                 why = "a name that Iceberg or Helios reserves: leave it out with Debezium's column.exclude.list"
                 return f"{table} has the column {column}, {why}"
-            opened = self._tables.get(name)
+            opened = self._sinks.get(name)
             existing = opened.table if opened else tables.load_table(self.context.spark, self._name(name))
             if existing is not None:
                 SchemaAligner(self.context.spark, self.context.plan, self._name(name), existing).check(columns)
@@ -198,7 +199,7 @@ class MirrorSink(ManyTables):
         return None
 
     def _report_misfit(self, table: SourceTable, why: str, changes: ChangesByTable) -> None:
-        """Notes that all changes of a table are bad records, because they do not fit.
+        """Reports that all changes of a table are bad records, because their types do not fit.
 
         Raises:
             InputError: The pipeline stops at bad records.
@@ -211,15 +212,19 @@ class MirrorSink(ManyTables):
             where=self._declared.origin,
             fix=f"quarantine the changes of {table}, and the other tables continue: "
             f'Kafka.source(...).on_bad_row("quarantine") and {self._declared.label()}.quarantine("bad.rows"); '
-            f"a pipeline of its own writes them into another table: Cdc.debezium(...) >> {SINGLE}.",
+            f"a pipeline of its own writes them into another table: Cdc.debezium(...) >> {SINGLE_TABLE_SINK}.",
         )
 
-    def _sources(self) -> dict[str, SourceTable]:
-        """The tables of the database, by the names of their mirrored tables."""
+    def _source_tables(self) -> dict[str, SourceTable]:
+        """The tables of the database, by the names of the tables that mirror them."""
         return {name: SourceTable(*mirrored.source) for name, mirrored in self._mirrored.load().items()}
 
     def _mirror_name(self, table: SourceTable, former: str) -> str:
-        """The name of the mirrored table of a table; `former` is its name in earlier batches, or "".
+        """The name of the table that mirrors a table of the database.
+
+        Args:
+            table: The table of the database.
+            former: The name in earlier batches; empty if there were none.
 
         Raises:
             CheckpointError: The name differs from the former one.
@@ -256,7 +261,10 @@ class MirrorSink(ManyTables):
             )
 
     def _rows_of(self, changes: ChangesByTable, name: str, table: SourceTable, keys: Sequence[str]) -> DataFrame:
-        apart = f"leave it out of another mirror, and give it a pipeline of its own: Cdc.debezium(...) >> {SINGLE}."
+        separately = (
+            "leave it out of another mirror, and give it a pipeline of its own: "
+            f"Cdc.debezium(...) >> {SINGLE_TABLE_SINK}."
+        )
         columns = changes.columns(table)
         missing = [key for key in keys if key.lower() not in {column.lower() for column in columns.names}]
         if missing:
@@ -265,22 +273,22 @@ class MirrorSink(ManyTables):
                 f"{table} has the key ({', '.join(keys)}), and its rows have no column {missing[0]}; nothing was "
                 "written.",
                 where=self._declared.origin,
-                fix=f"{renamed}set Debezium's message.key.columns to columns of the table; or {apart}",
+                fix=f"{renamed}set Debezium's message.key.columns to columns of the table; or {separately}",
             )
         return changes.rows(table, keys)
 
     # the tables of a batch
 
     def _open(self, rows: Mapping[str, DataFrame]) -> Iterator[tuple[TableSink, DataFrame]]:
-        """Opens the tables and yields each with its rows; existing ones first, as they may reject their rows."""
-        new = [name for name in rows if name not in self._tables]
+        """Opens the tables and yields each with its rows. Existing tables come first, as they may reject their rows."""
+        new = [name for name in rows if name not in self._sinks]
         loaded = {name: tables.load_table(self.context.spark, self._name(name)) for name in new}
         missing = {name for name, table in loaded.items() if table is None}
         for name in sorted(rows, key=lambda name: (name in missing, name)):
-            if name not in self._tables:
+            if name not in self._sinks:
                 self._refuse_other_rows(name, loaded[name])
-                self._tables[name] = open_table(self._context_of(name), self._name(name), loaded[name], rows[name])
-            yield self._tables[name], rows[name]
+                self._sinks[name] = open_table(self._context_of(name), self._name(name), loaded[name], rows[name])
+            yield self._sinks[name], rows[name]
 
     def _refuse_other_rows(self, name: str, table: JavaTable | None) -> None:
         """Refuses an existing table with rows that the mirror did not write: they would never be removed.

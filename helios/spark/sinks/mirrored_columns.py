@@ -14,7 +14,7 @@ from helios.spark.iceberg import tables
 from helios.spark.jvm.classes import listed
 
 NEW_MIRROR = "have Debezium take a new snapshot under another topic.prefix, and mirror it into another namespace"
-"""The fix that makes the mirrored tables equal to the database's, even if the log lacks changes."""
+"""The fix after which the mirrored tables equal those of the database, even if the log lacks changes."""
 
 
 def reserved(columns: Iterable[str]) -> str | None:
@@ -44,7 +44,7 @@ def missing_column(spark: SparkSession, name: TableName, newest: NewestSchema | 
 
 
 def with_kept(spark: SparkSession, name: TableName, rows: DataFrame, newest: NewestSchema | None) -> DataFrame:
-    """Rows with nulls in the columns that the database has dropped and the mirrored table keeps.
+    """The rows, with nulls in the columns that the database has dropped and that the mirrored table keeps.
 
     Args:
         spark: The session.

@@ -1,4 +1,4 @@
-"""The writer of each mode: it writes a batch into a transaction on its table."""
+"""The writer of each write mode: it validates a batch, and writes it into a transaction on the table."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.sql import quoted
 from helios.spark.native.batch import NativeBatch
 from helios.spark.native.write import AddFiles, try_write
-from helios.spark.sinks import merge, native_upsert
+from helios.spark.sinks import log_order, merge, native_upsert
 from helios.spark.sinks.alignment import SchemaAligner
 from helios.spark.sinks.protocol import Write
 from helios.spark.sinks.shared_keys import SharedKeys
@@ -54,10 +54,10 @@ class ModeBatch(Generic[M_co]):
         mode: The write mode.
         table: The table's name, for messages.
         where: The line of the sink.
-        left_out: Columns that are not stored.
+        left_out: The columns of the rows that the table does not store.
         upsert_state: The pipeline's upsert state.
         shared: The upsert states of other pipelines.
-        aligner: Evolves the table's schema and aligns the rows, which keep their helper columns.
+        aligner: Evolves the table's schema, and aligns the rows with it.
         stored_columns: The names and the types of the table's columns.
     """
 
@@ -78,7 +78,7 @@ class ModeBatch(Generic[M_co]):
 
     @property
     def native(self) -> NativeBatch | None:
-        """The batch for the columnar engine; None if Spark makes the rows."""
+        """The batch for the columnar engine; None if Spark computes the rows."""
         return self.rows.native
 
     def stored(self) -> DataFrame:
@@ -119,7 +119,12 @@ def _append(batch: ModeBatch[Append]) -> Iterator[Write]:
 
 
 def _native(batch: ModeBatch[Mode]) -> tuple[Callable[[Transaction, AddFiles], bool], Callable[[], DataFrame]]:
-    """The columnar engine's writer, which returns False if Spark must write, and a function that returns the rows."""
+    """The two ways to write a batch: by the columnar engine, and by Spark.
+
+    Returns:
+        The columnar engine's writer, which returns False if Spark must write; and a function that returns the rows for
+        Spark.
+    """
     native = batch.native
     if native is None:
         stored = batch.stored()
@@ -130,7 +135,7 @@ def _native(batch: ModeBatch[Mode]) -> tuple[Callable[[Transaction, AddFiles], b
 
 
 def _isolation(pending: Transaction) -> dict[str, str]:
-    """Write options by which Iceberg rejects an overwrite if there are commits after the look-up."""
+    """The write options with which Iceberg rejects an overwrite if other writers have committed since the look-up."""
     seen = {"validate-from-snapshot-id": str(pending.base)} if pending.base is not None else {}
     return {"isolation-level": "serializable", **seen}
 
@@ -139,7 +144,7 @@ def _isolation(pending: Transaction) -> dict[str, str]:
 def _overwrite(batch: ModeBatch[Overwrite]) -> Iterator[Write]:
     condition = batch.mode.filter
     if condition is not None:
-        # Checked before columns are added to the table.
+        # The rows are checked before columns are added to the table.
         try:
             refuse_outside(batch.df, condition, batch.table, batch.where)
         except AnalysisException:  # the filter names a column that only the table has
@@ -154,7 +159,7 @@ def _overwrite(batch: ModeBatch[Overwrite]) -> Iterator[Write]:
         except Py4JJavaError as error:
             if "some, but not all, rows match" not in str(error.java_exception.getMessage()):
                 raise
-            # The filter matches only some rows of a file: delete those, then append the batch, in one transaction.
+            # The filter matches only some rows of a file. So one transaction deletes these rows and appends the batch.
             pending.begin()
             pending.delete(condition or "true")
             pending.append(rows)
@@ -163,7 +168,7 @@ def _overwrite(batch: ModeBatch[Overwrite]) -> Iterator[Write]:
 
 
 def refuse_unordered(pending: Transaction, condition: str, table: str, where: Origin | None) -> None:
-    """Rejects a filter over a column whose partitions are not in the order of their values.
+    """Rejects a filter over a column whose partitions are not in the order of its values.
 
     Raises:
         RunError: The filter names such a column.
@@ -174,8 +179,8 @@ def refuse_unordered(pending: Transaction, condition: str, table: str, where: Or
     from sqlglot import exp
 
     columns = parse(condition, f"overwrite({condition!r})", where).find_all(exp.Column)
-    # With and without the first part, which may be the table's name: `target.id`.
-    names = {".".join(part.name for part in column.parts[at:]).lower() for column in columns for at in (0, 1)}
+    # The first part of a name may be the table's name, as in `target.id`, so each name is also compared without it.
+    names = {".".join(part.name for part in column.parts[first:]).lower() for column in columns for first in (0, 1)}
     if unordered & names:
         name = min(unordered & names)
         raise RunError(
@@ -247,7 +252,7 @@ def _upsert(batch: ModeBatch[Upsert]) -> Iterator[Write]:
 
         def write(pending: Transaction) -> None:
             nonlocal by_merge
-            # After one try by Spark's MERGE, later tries use the MERGE, too.
+            # After one attempt with Spark's MERGE, later attempts use the MERGE, too.
             if by_merge is None and native is not None and not _has_state(batch, pending) and native(pending):
                 return
             if by_merge is None:
@@ -262,16 +267,24 @@ def _upsert(batch: ModeBatch[Upsert]) -> Iterator[Write]:
 def _has_state(batch: ModeBatch[Upsert], pending: Transaction) -> bool:
     """True if this or another pipeline has upsert state, which the columnar engine does not support.
 
-    Keys that other pipelines add to their states from now on are a conflict.
+    From this call on, keys that other pipelines add to their states are a conflict.
     """
-    _watch(batch, pending, None)
+    _watch_other_states(batch, pending, None)
     has_own = bool(batch.mode.order_by) and batch.upsert_state.began_with_keys
     return has_own or batch.shared.has_keys(pending.table)
 
 
-def _watch(batch: ModeBatch[Upsert], pending: Transaction, narrow: Callable[[DataFrame], DataFrame] | None) -> None:
-    """Makes keys that other pipelines add to their states a conflict: any key, or only those that `narrow` keeps."""
-    # The closure has no reference to the transaction, which would be a cycle.
+def _watch_other_states(
+    batch: ModeBatch[Upsert], pending: Transaction, narrow: Callable[[DataFrame], DataFrame] | None
+) -> None:
+    """Makes the commit conflict with keys that other pipelines add to their upsert states meanwhile.
+
+    Args:
+        batch: The batch.
+        pending: The transaction.
+        narrow: Keeps the rows whose key is in the batch; None if any key is a conflict.
+    """
+    # The closure does not refer to the transaction, because that would be a cycle.
     shared, table, base = batch.shared, pending.table, pending.base
     pending.watch.conflict = lambda snapshot: shared.conflict(table, base, snapshot, narrow)
 
@@ -283,7 +296,7 @@ def _spark_merge(batch: ModeBatch[Upsert]) -> Iterator[Write]:
     keys = mode.keys
     rows = merge.marked(batch.df, mode)
     if mode.order_by == LOG:
-        rows = merge.in_log_order(rows, keys)
+        rows = log_order.in_log_order(rows, keys)
     if mode.order_by:
         rows = merge.newest(rows, keys, *([ORDER] if mode.history else []))
     rows = rows.drop(POSITION)
@@ -302,7 +315,7 @@ def _write_newest(batch: ModeBatch[Upsert], rows: DataFrame, stream_columns: set
     mode = batch.mode
     keys = mode.keys
     columns = [c for c in rows.columns if c not in merge.HELPERS]
-    # If the order is a column of the target, the MERGE compares it there; otherwise the state keeps each key's order.
+    # If the order is a column of the target, the MERGE compares it there; otherwise the upsert state has it by key.
     order = (mode.order_by or "").strip("` ").lower()
     stored = next((c for c in columns if c.lower() == order and order in stream_columns), None)
     terms = merge.ordering_terms(rows, mode)
@@ -318,7 +331,7 @@ def _write_newest(batch: ModeBatch[Upsert], rows: DataFrame, stream_columns: set
     text = merge.merge_text(keys, updated, columns, newer=newer, deletes=mode.delete_when is not None)
 
     def write(pending: Transaction) -> None:
-        _watch(batch, pending, scope.narrow)
+        _watch_other_states(batch, pending, scope.narrow)
         known = batch.shared.load(pending.table, keys, terms)
         pending.sql(text, merge.drop_late(rows, known, keys), scope)
 
@@ -330,7 +343,7 @@ def _write_versions(batch: ModeBatch[Upsert], rows: DataFrame, stream_columns: s
     mode = batch.mode
     columns = [c for c in rows.columns if c not in merge.HELPERS]
     remembered = None
-    # The state keeps all deletes of a key, not only the newest: the first delete after a late row ends its version.
+    # The state has all deletes of a key, not only the newest: the first delete after a late row ends its version.
     key_and_order, terms = (*mode.keys, ORDER), merge.ordering_terms(rows, mode)
     if mode.delete_when or batch.upsert_state.began_with_keys:
         batch.upsert_state.verify_terms(terms, batch.table, batch.where)
@@ -339,7 +352,7 @@ def _write_versions(batch: ModeBatch[Upsert], rows: DataFrame, stream_columns: s
     text = merge.merge_text((*mode.keys, VALID_FROM), columns, columns, newer="TRUE", deletes=True)
 
     def write(pending: Transaction) -> None:
-        _watch(batch, pending, scope.narrow)
+        _watch_other_states(batch, pending, scope.narrow)
         shared = batch.shared.load(pending.table, key_and_order, terms)
         known = [state for state in (remembered, shared) if state is not None]
         deletes = reduce(DataFrame.unionByName, known) if known else None

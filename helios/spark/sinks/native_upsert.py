@@ -27,9 +27,9 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def upsert(batch: ModeBatch[Upsert], native: NativeBatch) -> Callable[[Transaction], bool] | None:
-    """The columnar engine's writer of an upsert; None if it is known in advance that Spark must write.
+    """The columnar engine's writer of an upsert; None if Spark must write it.
 
-    The writer returns False, with nothing written, if it finds that Spark must write.
+    Sometimes only the writer finds out that Spark must write. It then returns False, and has written nothing.
     """
     try:
         check_mode(batch.mode)
@@ -50,15 +50,15 @@ def upsert(batch: ModeBatch[Upsert], native: NativeBatch) -> Callable[[Transacti
 
 
 def _scope(batch: ModeBatch[Upsert], keys: tuple[str, ...], rows: int, ends: KeyBounds) -> MergeScope:
-    """The scope of a batch's changes, as Spark's MERGE has it."""
+    """The scope of a batch's changes: the same as for a MERGE by Spark."""
     kinds = {key: batch.df.schema[key].dataType for key in keys}
     bounded = [key for key, kind in kinds.items() if isinstance(kind, tuple(merge.BOUNDS))]
-    few = len(bounded) == len(keys) and rows <= merge.FEW_KEYS
+    can_collect = len(bounded) == len(keys) and rows <= merge.FEW_KEYS
     return MergeScope(
         narrow=merge.key_filter(batch.df, keys, rows),
         bounds={key: Bound(kinds[key], *(_for_iceberg(end, kinds[key]) for end in ends[key])) for key in bounded},
         rows=rows,
-        keys=lambda: merge.collect_keys(batch.df.select(*map(quoted, keys)).distinct(), kinds) if few else None,
+        keys=lambda: merge.collect_keys(batch.df.select(*map(quoted, keys)).distinct(), kinds) if can_collect else None,
     )
 
 

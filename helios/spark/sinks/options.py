@@ -23,10 +23,10 @@ class Commit:
         rows: The rows written; 0 if `already_committed`.
         files: The data files added; 0 if `already_committed`.
         bytes: The size of those files.
-        already_committed: Whether the batch was found committed, and not written now.
+        already_committed: Whether the batch was already committed, so that it was not written again.
         retries: The number of commit retries.
-        write_seconds: The time that Spark took to write.
-        commit_seconds: The time that the commit took.
+        write_seconds: The seconds that Spark took to write.
+        commit_seconds: The seconds that the commit took.
         note: A note for the user; empty for none.
     """
 
@@ -47,7 +47,7 @@ class Conflict:
 
     Attributes:
         error: Iceberg's error; None if there was none.
-        write_seconds: The time that Spark took to write.
+        write_seconds: The seconds that Spark took to write.
     """
 
     error: Py4JJavaError | None
@@ -64,7 +64,7 @@ class CommitOptions:
         properties: Table properties for the writer; they override the table's own.
         retry: The retry policy.
         commits_empty: Whether a batch that changes no file is committed, so that it is counted.
-        exclusive: Whether any change by other writers since the look-up is a conflict: Spark may not detect all.
+        exclusive: Whether any change by other writers since the look-up is a conflict; Spark itself may miss some.
         retries_conflicts: Whether a conflict with another writer is retried; False if a retry would erase unseen rows.
         verify: Called before each attempt; raises to stop.
         observer: Receives each retry.
@@ -80,8 +80,8 @@ class CommitOptions:
     verify: Callable[[], None] = lambda: None
     observer: Observer = field(default_factory=Silent)
 
-    def unnamed(self, batch: Batch) -> dict[str, str]:
-        """The stamp `helios.sources`: the sources that the batch's position does not name, such as joined ones."""
+    def source_stamp(self, batch: Batch) -> dict[str, str]:
+        """The stamp `helios.sources`: the sources that are missing in the batch's position, such as joined ones."""
         named = {(entry.get("source"), entry.get("uuid")) for entry in batch.sources}
         sources = [source for source in self.sources if (source["name"], source["uuid"]) not in named]
         return {"helios.sources": json.dumps(sources, separators=(",", ":"))} if sources else {}
@@ -96,7 +96,7 @@ def commit_of(snapshots: Sequence[JavaSnapshot], rows: int | None = None) -> Com
 
     Args:
         snapshots: The snapshots, newest first.
-        rows: The number of rows of the batch, if the snapshots may also count rows of rewritten files; else None.
+        rows: The number of rows of the batch; None if the snapshots count no rows of rewritten files.
     """
     summaries = [snapshot.summary() for snapshot in snapshots]
     added = int(summaries[0].get("added-records") or 0)

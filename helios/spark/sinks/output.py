@@ -1,4 +1,4 @@
-"""The sink of targets that are not tables: it keeps no record, so a batch that runs twice is delivered twice."""
+"""The sink for targets that are not tables. It keeps no record, so a batch that runs twice is delivered twice."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from helios.spark.steps.build import Built
 from helios.table.positions import Batch
 
 DeclaredSink: TypeAlias = Any
-"""A declared sink of the type under which `START_HOOKS` or `DELIVERIES` lists the function."""
+"""A declared sink. Its type is the key of the function in `START_HOOKS` or `DELIVERIES`."""
 
 
 class OutputSink(protocol.Sink):
     """A `Sink` that finds no batch: a batch that runs again is delivered again.
 
-    The rows are computed once, before the first is delivered. So a record that does not parse, or an expectation that
-    does not hold, fails the batch before any delivery.
+    The rows are computed once, before the first row is delivered. So a record that does not parse, or an expectation
+    that is not met, fails the batch before any delivery.
 
     Args:
         context: The pipeline.
@@ -113,7 +113,7 @@ START_HOOKS: Mapping[type[Sink], Callable[[str, DeclaredSink, bool], None]] = {
 """The function to call when a run starts, by type of the declared sink; `is_first` is True before the first batch."""
 
 
-def _hold(pipeline: str, output: MemorySink, df: DataFrame, number: int, count: int) -> None:
+def _keep_in_memory(pipeline: str, output: MemorySink, df: DataFrame, number: int, count: int) -> None:
     MEMORY_ROWS[output.name].batches[pipeline][number] = [row.asDict(recursive=True) for row in df.collect()]
 
 
@@ -128,7 +128,7 @@ def _produce(pipeline: str, output: KafkaSink, df: DataFrame, number: int, count
 
 
 DELIVERIES: Mapping[type[Sink], Callable[[str, DeclaredSink, DataFrame, int, int], None]] = {
-    MemorySink: _hold,
+    MemorySink: _keep_in_memory,
     ConsoleSink: _print,
     KafkaSink: _produce,
 }

@@ -15,7 +15,7 @@ from helios.table.ledger import Record, Starts
 from helios.table.positions import Batch, Span
 
 Write: TypeAlias = Callable[[Transaction], None]
-"""Writes a batch into a transaction on its table; called again on a retry."""
+"""Writes a batch into a transaction on its table; called again for each retry."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Partial:
     """The sink contains a part of the batch; `stage` and `commit` write the rest.
 
     Attributes:
-        tables: The tables or branches that contain their part.
+        tables: The tables or branches that already contain their part.
     """
 
     tables: tuple[str, ...]
@@ -55,10 +55,10 @@ class Staged:
     Attributes:
         batch: The batch.
         rows: Its rows.
-        write: Writes the batch into one table; None if there are `parts`.
-        parts: The parts of the batch for its tables, if it has several.
+        write: Writes the batch into its table; None if there are `parts`, or nothing to write.
+        parts: The parts of the batch, one per table, if the sink has several tables.
         adds: Whether the batch adds rows; False if it only removes rows.
-        rejects: Whether the quarantine has rows of the batch, which is then committed even without other rows.
+        rejects: Whether the quarantine has rows of the batch. Then the batch is committed even if it has no other rows.
     """
 
     batch: Batch
@@ -78,7 +78,7 @@ class Part(Protocol):
 class Sink(Protocol):
     """The target of a pipeline's batches.
 
-    `find` is the only exactly-once decision: a batch that it finds is not written again. The defaults of the
+    `find` alone decides whether a batch is written: a batch that it finds is not written again. The defaults of the
     other methods suit a sink without a record.
     """
 
@@ -86,7 +86,7 @@ class Sink(Protocol):
     """True if a batch and its record are committed together, or not at all."""
 
     def number(self, spans: Sequence[Span]) -> int:
-        """The number of a batch pipeline's next batch: the last number again for the same inputs, unless repeated."""
+        """The number of a batch pipeline's next batch. For the same inputs as before, it is the last number."""
         return 0
 
     def find(self, batch: Batch) -> Outcome:
@@ -103,7 +103,7 @@ class Sink(Protocol):
         """Commits a staged batch with its stamps and its record; None if it changes nothing."""
 
     def reopen(self, batch: Batch) -> None:
-        """Called before an unwritten batch runs again, and may then reject other rows."""
+        """Called before an unwritten batch runs again: it may then reject other rows than before."""
         return
 
     def store_starts(self, starts: Starts) -> None:

@@ -28,7 +28,7 @@ from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.lost_batches import lost_batches
 from helios.spark.sinks.options import Commit, CommitOptions
 from helios.spark.sinks.protocol import Absent, Found, Outcome, Sink, Staged
-from helios.spark.sinks.quarantined import ROLLED_BACK, at_any, detach_rows, of_batch
+from helios.spark.sinks.quarantined import ROLLED_BACK, batch_condition, detach_rows, positions_condition
 from helios.spark.sinks.records import newest_record
 from helios.spark.sinks.rollbacks import forget_replay
 from helios.spark.steps.build import Built
@@ -41,16 +41,16 @@ NAMES = ("pipeline", "batch", "step", "reason", "position", "payload", "at")
 COLUMNS = "pipeline string, batch bigint, step string, reason string, position string, payload string, at timestamp"
 """The columns of a quarantine.
 
-`payload` is the row as JSON; `position` is the source position of its batch; `step` is what rejected the row, empty for
-an invalid key or route.
+`payload` is the row as JSON. `position` is the source position of its batch. `step` is the text of the step that
+rejected the row; it is empty for an invalid key or route.
 """
 
-OTHER_TABLE = "give .quarantine() a table of another name"
-BEHIND_REPLAY = f"{OTHER_TABLE}; the rows that stay in this one are then not replayed any more"
-"""The fix if a rollback of the quarantine undid a replay: another replay would duplicate its rows."""
+USE_OTHER_TABLE = "give .quarantine() a table of another name"
+BEHIND_REPLAY = f"{USE_OTHER_TABLE}; the rows that stay in this one are then not replayed any more"
+"""The fix if a rollback of the quarantine has undone a replay: another replay would write its rows a second time."""
 
-COEXIST = {f"write.{command}.isolation-level": "snapshot" for command in ("merge", "delete")}
-"""Pipelines delete only their own rows, so rows that others add meanwhile are no conflict."""
+SNAPSHOT_ISOLATION = {f"write.{command}.isolation-level": "snapshot" for command in ("merge", "delete")}
+"""The properties for commits. Each pipeline deletes only its own rows, so rows that others add do not conflict."""
 
 
 class QuarantineSink(Sink):
@@ -61,7 +61,7 @@ class QuarantineSink(Sink):
         name: The table.
 
     Attributes:
-        holds: Whether the last `write` found or wrote rejected rows of its batch, or replaced some.
+        holds: Whether the last `write` found, wrote or replaced rejected rows of its batch.
     """
 
     transactional = True
@@ -86,9 +86,9 @@ class QuarantineSink(Sink):
     # writing
 
     def write(self, batch: Batch, rejected: Sequence[DataFrame]) -> int:
-        """Writes the rejected rows of a batch, once; returns how many were added now.
+        """Writes the rejected rows of a batch, once; returns the number of rows that this call added.
 
-        Replaces rows that an earlier script rejected from the same batch: the target does not have the batch yet.
+        Rows that an earlier script rejected from the same batch are replaced: the target does not have the batch yet.
 
         Args:
             batch: The batch.
@@ -106,12 +106,13 @@ class QuarantineSink(Sink):
             commit = self.commit(staged) if staged.write is not None else None
             self.holds = staged.write is not None
         rows = commit.rows if commit is not None and staged.adds and not commit.already_committed else 0
-        reported = self._last_rows if self._last_position == batch.position else 0  # before the batch was reopened
+        # Rows that were reported before the batch was reopened are not reported again.
+        reported = self._last_rows if self._last_position == batch.position else 0
         self._last_position, self._last_rows = batch.position, rows
         return max(0, rows - reported)
 
     def _numbered(self, batch: Batch) -> Batch:
-        """A batch with its number in this table, marked as one that may be written already."""
+        """A batch with its number in this table, marked as possibly written already."""
         number = batch.number if self._plan.streaming else self.number(batch.spans)
         return replace(batch, number=number, replayed=True)
 
@@ -122,7 +123,7 @@ class QuarantineSink(Sink):
             ledger.reopen(batch, record)
 
     def number(self, spans: Sequence[Span]) -> int:
-        """The number of a batch pipeline's next batch, counted by the record and not by the checkpoint."""
+        """The number of a batch pipeline's next batch: this table's record numbers the batches, not the checkpoint."""
         return self._open().number(spans)
 
     def last(self) -> Record | None:
@@ -146,46 +147,49 @@ class QuarantineSink(Sink):
         written = written.select(*NAMES).persist()
         try:
             has_rows = not written.isEmpty()
-            replaced = self._replaced(batch)
+            replaced_condition = self._replaced_condition(batch)
 
             def write(pending: Transaction) -> None:
-                if replaced is not None:
-                    pending.delete(replaced)
+                if replaced_condition is not None:
+                    pending.delete(replaced_condition)
                 if has_rows:
                     pending.append(written)
 
-            has_changes = has_rows or replaced is not None
+            has_changes = has_rows or replaced_condition is not None
             yield Staged(batch, Built(written), write if has_changes else None, adds=has_rows)
         finally:
             written.unpersist()
 
     def commit(self, staged: Staged) -> Commit | None:
         assert staged.write is not None
-        options = CommitOptions(verify=self._context.verify, retry=self._plan.write.sink.retrying, properties=COEXIST)
+        options = CommitOptions(
+            verify=self._context.verify, retry=self._plan.write.sink.retrying, properties=SNAPSHOT_ISOLATION
+        )
         return self._open().commit(staged.rows.session, staged.write, staged.batch, options)
 
-    def _replaced(self, batch: Batch) -> str | None:
-        """The SQL condition for the rows that an earlier script has rejected from a batch; None if there are none."""
-        return self._open().replaced(batch, self)
+    def _replaced_condition(self, batch: Batch) -> str | None:
+        """The SQL condition for rows that an earlier script has rejected from a batch; None if there are none."""
+        return self._open().replaced_condition(batch, self)
 
-    def of_same_inputs(self, batch: Batch) -> str | None:
+    def same_inputs_condition(self, batch: Batch) -> str | None:
         """The SQL condition for the pipeline's rows from the same inputs as a batch; None if there are none."""
         texts = self._positions(lambda position: same_position(position, batch))
-        return f"{self._own_rows()} AND {at_any(texts)}" if texts else None
+        return f"{self._own_rows_condition()} AND {positions_condition(texts)}" if texts else None
 
     def _positions(self, accepts: Callable[[Position | None], bool]) -> list[str]:
         """The positions of the pipeline's rows for which `accepts` is true, as the table stores them."""
-        own = self._spark.table(self._name.sql).where(self._own_rows()).select("position").distinct().collect()
-        return [text for (text,) in own if accepts(position_in(text))]
+        own_rows = self._spark.table(self._name.sql).where(self._own_rows_condition())
+        positions = own_rows.select("position").distinct().collect()
+        return [text for (text,) in positions if accepts(position_in(text))]
 
-    def _own_rows(self, suffix: str = "") -> str:
-        """The SQL condition for the rows under the pipeline's name, or under its name with a suffix."""
+    def _own_rows_condition(self, suffix: str = "") -> str:
+        """The SQL condition for the rows under the present and former names of the pipeline, each with the suffix."""
         names = ", ".join(literal(name + suffix) for name in (self._plan.pipeline, self._plan.was) if name)
         return f"pipeline IN ({names})"
 
-    def of_record(self, record: Record) -> str:
+    def record_condition(self, record: Record) -> str:
         """The SQL condition for the pipeline's rows of a record's batch."""
-        return f"{self._own_rows()} AND {of_batch(record)}"
+        return f"{self._own_rows_condition()} AND {batch_condition(record)}"
 
     # full refresh and new checkpoint
 
@@ -193,13 +197,13 @@ class QuarantineSink(Sink):
         """Deletes all rows of the pipeline, for a full refresh under a new checkpoint."""
         table = tables.load_table(self._spark, self._name)
         if table is not None:
-            self._delete(f"{self._own_rows()} OR {self._own_rows(ROLLED_BACK)}")
+            self._delete(f"{self._own_rows_condition()} OR {self._own_rows_condition(ROLLED_BACK)}")
             forget_replay(table, self._plan.write.pipelines)
             claim = Record(checkpoint=checkpoint, steps=self._plan.fingerprint)
             Ledger(table, self._plan.pipeline, checkpoint, "").claim(claim, forget=self._plan.was)
 
     def refuse_without_replay(self) -> None:
-        """Raises if the table was rolled back to before a replay, and so has the replayed rows again."""
+        """Raises if the table was rolled back to before a replay: it then has the replayed rows again."""
         table = tables.load_table(self._spark, self._name)
         if table is not None:
             guard = self._context.guard(table, self._name, replay_fix=BEHIND_REPLAY)
@@ -208,9 +212,9 @@ class QuarantineSink(Sink):
     def rewind(self, to: Record | None, target: JavaTable | None) -> None:
         """Prepares the table for a new checkpoint: no replay may write a row that the checkpoint will read again.
 
-        If the target lacks the last batch, deletes its rows: the batch is read again under another number. Rows of
-        batches that a rollback has removed from the target no longer belong to the pipeline, but stay: a repair of the
-        target may bring these batches back.
+        If the target lacks the last batch, the rows of this batch are deleted: the batch is read again under another
+        number. Rows of batches that a rollback has removed from the target stay, because a repair of the target may
+        bring these batches back. But their pipeline name gets a suffix, so that they no longer belong to the pipeline.
 
         Args:
             to: The target's record of the pipeline.
@@ -223,24 +227,24 @@ class QuarantineSink(Sink):
         if record is not None and record.position is not None and to is not None:
             target_lacks_batch = record.checkpoint == to.checkpoint and record.batch > to.batch
             if target_lacks_batch:
-                self._delete(self.of_record(record))
+                self._delete(self.record_condition(record))
         lost = lost_batches(target, self._plan.write) if target is not None else None
         if lost is not None:
             texts = self._positions(lambda position: position in lost.positions)
-            detach_rows(self._spark, self._name, self._own_rows(), texts, lost.since)
+            detach_rows(self._spark, self._name, self._own_rows_condition(), texts, lost.since)
 
     def withdraw(self, batch: Batch) -> None:
-        """Deletes the rows of a batch that the target lacks: the batch runs again with another quarantine."""
+        """Deletes the rows of a batch that the target lacks, because the batch runs again with another quarantine."""
         table = tables.load_table(self._spark, self._name)
         record = newest_record(table, self._plan.write.pipelines) if table is not None else None
         if table is None or record is None or record.checkpoint != self._id or record.batch != batch.number:
             return
         # The record comes first: if a later script names this table again, it must not find the batch as written.
         Ledger(table, self._plan.pipeline, self._id, "").claim(replace(record, steps=""), forget=self._plan.was)
-        self._delete(self.of_record(record))
+        self._delete(self.record_condition(record))
 
     def _delete(self, condition: str) -> None:
-        # A delete is idempotent and needs no record.
+        # The delete is idempotent, so it needs no record.
         self._spark.sql(f"DELETE FROM {self._name.sql} WHERE {condition}")
 
     # the table
@@ -261,7 +265,7 @@ class QuarantineSink(Sink):
             ledger.refuse_rollback(record)
 
     def refuse_gone(self) -> None:
-        """Raises, for a missing table, if this checkpoint has written rows to it."""
+        """Raises if this checkpoint has written rows to the table, which is missing."""
         known = self._checkpoint.identity() is not None
         if known and Landings(self._checkpoint, self._id, self._name.text).last() is not None:
             raise LedgerError(
@@ -282,7 +286,7 @@ class QuarantineSink(Sink):
         """The fix for a table that has lost rows for good."""
         plan = self._plan
         resumable = plan.path is not ReadPath.STREAM and not plan.write.sink.many_tables
-        return OTHER_TABLE + (", or go on with this one with `helios run --new-checkpoint`" if resumable else "")
+        return USE_OTHER_TABLE + (", or go on with this one with `helios run --new-checkpoint`" if resumable else "")
 
     def _ledger_of(self, table: JavaTable) -> StepsLedger:
         context = replace(self._context, checkpoint_id=self._id)
@@ -320,7 +324,7 @@ class QuarantineSink(Sink):
 
 
 class StepsLedger(Ledger):
-    """The record of a stream's quarantine, where a batch counts as found only if the current steps wrote it."""
+    """The ledger of a streaming pipeline's quarantine: a batch is found only if the current steps rejected its rows."""
 
     @override
     def find(self, batch: Batch) -> Commit | None:
@@ -330,15 +334,15 @@ class StepsLedger(Ledger):
         return None if by_other_steps else commit
 
     def reopen(self, batch: Batch, record: Record) -> None:
-        """Makes the next `find` treat a batch as one that other steps wrote."""
+        """Makes the next `find` treat a batch as written by other steps."""
         if record.batch == batch.number:
             self.claim(replace(record, steps=""))
 
-    def replaced(self, batch: Batch, rows: QuarantineSink) -> str | None:
+    def replaced_condition(self, batch: Batch, rows: QuarantineSink) -> str | None:
         """The SQL condition for the rows that a batch replaces; None if there are none."""
         record = self.load()
-        # Selected by position, too: each checkpoint numbers its batches from 0.
-        return rows.of_record(record) if record is not None and record.batch == batch.number else None
+        # `record_condition` also selects by position, because each checkpoint numbers its batches from 0.
+        return rows.record_condition(record) if record is not None and record.batch == batch.number else None
 
     def continued(self, record: Record) -> Record | None:
         """The record with which this checkpoint continues an earlier record; None if it does not."""
@@ -346,14 +350,14 @@ class StepsLedger(Ledger):
 
 
 class InputsLedger(AppendLedger, StepsLedger):
-    """The record of a batch pipeline's quarantine: a batch is found if its inputs were written with these steps.
+    """The ledger of a batch pipeline's quarantine: a batch is found if the current steps rejected rows of its inputs.
 
-    The target decides first: only a batch that the target lacks, or that is appended again, comes here. Identical
-    inputs are recognized across checkpoints.
+    The target is asked first: only a batch that the target lacks, or that is appended again, is looked up here.
+    Identical inputs are recognized across checkpoints.
     """
 
     may_replace = False
-    """True if the table may have rows that other steps rejected from the last batch that was looked up."""
+    """True if other steps may have rejected rows from the inputs of the batch that was looked up last."""
 
     @property
     @override
@@ -382,10 +386,10 @@ class InputsLedger(AppendLedger, StepsLedger):
             self.claim(replace(record, steps="", appended=self.by_other_steps(batch, record)))
 
     @override
-    def replaced(self, batch: Batch, rows: QuarantineSink) -> str | None:
+    def replaced_condition(self, batch: Batch, rows: QuarantineSink) -> str | None:
         if self.repeats:
-            return super().replaced(batch, rows)
-        return rows.of_same_inputs(batch) if self.may_replace else None
+            return super().replaced_condition(batch, rows)
+        return rows.same_inputs_condition(batch) if self.may_replace else None
 
     @override
     def continued(self, record: Record) -> Record | None:

@@ -1,4 +1,4 @@
-"""The rows of a quarantine: conditions for them, and the pipeline that they belong to."""
+"""SQL conditions for the rows of a quarantine, and updates of the pipeline name in these rows."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from helios.spark.jvm.sql import literal
 from helios.table.ledger import Record
 
 ROLLED_BACK = " (rolled back)"
-"""The suffix of the pipeline's name for the rows of batches that a rollback of its target has removed."""
+"""The suffix of the pipeline's name in the rows of batches that a rollback of the target has removed."""
 
 
-def of_batch(record: Record) -> str:
-    """The SQL condition for the rows of a record's batch, of any pipeline."""
+def batch_condition(record: Record) -> str:
+    """The SQL condition for the rows of a record's batch; rows of other pipelines may match, too."""
     return f"batch = {record.batch} AND position = {literal(json.dumps(record.position))}"
 
 
-def at_any(positions: Sequence[str]) -> str:
+def positions_condition(positions: Sequence[str]) -> str:
     """The SQL condition for the rows of batches with these positions, given as the table stores them."""
     return f"position IN ({', '.join(map(literal, positions))})"
 
 
 def rename_rows(spark: SparkSession, quarantine: TableName, was: str, pipeline: str) -> None:
-    """Gives the rows that a renamed pipeline has rejected its new name.
+    """Writes the new name of a renamed pipeline into the rows that the pipeline has rejected.
 
     Args:
         spark: The session.
@@ -42,18 +42,18 @@ def rename_rows(spark: SparkSession, quarantine: TableName, was: str, pipeline: 
 
 
 def detach_rows(spark: SparkSession, quarantine: TableName, rows: str, positions: Sequence[str], since: int) -> None:
-    """Renames the pipeline of the rows of batches, and of all later rows, so that no replay writes them.
+    """Adds `ROLLED_BACK` to the pipeline name in the rows of some batches and in all later rows: no replay writes them.
 
     Args:
         spark: The session.
         quarantine: The quarantine.
         rows: The SQL condition for the rows of the pipeline.
         positions: The positions of the batches, as the table stores them.
-        since: The time at which the first of the batches landed, in milliseconds since 1970. Later rows may be
-            those of batches that never landed, because all their rows were rejected.
+        since: The time at which the first of the batches was committed, in milliseconds since 1970. Later rows may be
+            of batches without a commit in the target, because all their rows were rejected.
     """
-    of_batches = at_any(positions) if positions else "false"
-    # Rows that a replay has rejected again have no batch.
+    of_batches = positions_condition(positions) if positions else "false"
+    # A row without a batch was rejected again by a replay, and stays.
     later = f"(batch IS NOT NULL AND at > timestamp_millis({since}))"
     _rename(spark, quarantine, f"concat(pipeline, {literal(ROLLED_BACK)})", f"{rows} AND ({of_batches} OR {later})")
 

@@ -1,4 +1,4 @@
-"""The record of a pipeline that has had several names."""
+"""Finds the record and the stamped names of a pipeline that has had several names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helios.table.refs import LEDGER
 def newest_record(table: JavaTable, pipelines: Iterable[str], branch: str | None = None) -> Record | None:
     """The record of a pipeline in a table, by its own name or a former one; None if there is none.
 
-    The properties of all names are read before any stamps, which may be older than a rename.
+    The properties of all names are read before any stamps, because stamps may be older than a rename.
     """
     ledgers = [Ledger(table, name, "", "", branch) for name in pipelines]
     with_property = (ledger for ledger in ledgers if table.properties().get(ledger.key) is not None)
@@ -22,7 +22,7 @@ def newest_record(table: JavaTable, pipelines: Iterable[str], branch: str | None
 
 
 def names_of(table: JavaTable, names: Iterable[str | None], record: Record | None) -> set[str]:
-    """The names that a pipeline has stamped, except former names that another pipeline of its branch has now.
+    """The names in the stamps of a pipeline, without former names that another pipeline of its branch has now.
 
     Args:
         table: The table.
@@ -32,7 +32,7 @@ def names_of(table: JavaTable, names: Iterable[str | None], record: Record | Non
     former: set[str] = set()
     for name in record.formerly if record is not None else ():
         text = table.properties().get(LEDGER + name)
-        # A record on another branch does not count: its pipeline published that branch to this one and continues there.
+        # A record of another branch does not count: its pipeline has published that branch here, and continues there.
         if record is not None and (text is None or parse(text, LEDGER + name, table.name()).branch != record.branch):
             former.add(name)
     return {name for name in names if name} | former

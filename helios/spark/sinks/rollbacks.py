@@ -1,4 +1,4 @@
-"""Refuses a target that no longer holds the last batch of its pipeline."""
+"""Detects rollbacks: refuses a target that no longer has the last batch or the last replay of its pipeline."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def replay_of(table: JavaTable, pipeline: str) -> Replay | None:
 
 
 def forget_lost_replay(table: JavaTable, pipelines: Iterable[str], head: JavaSnapshot | None) -> None:
-    """Forgets the last replay if the table has lost it; a replay that the table has stays known.
+    """Changes the record of the last replay if the table has lost it; a replay that the table has stays recorded.
 
     Args:
         table: The table.
-        pipelines: The names of the pipeline.
+        pipelines: The present and former names of the pipeline.
         head: The newest snapshot of the branch.
     """
     lost = []
@@ -47,14 +47,14 @@ def forget_lost_replay(table: JavaTable, pipelines: Iterable[str], head: JavaSna
 
 
 def landing_of(record: Record | None) -> Landing | None:
-    """The landing of a record's batch; None if the batch has no snapshot."""
+    """The batch of a record as a `Landing`; None if the batch has no snapshot."""
     if record is None or record.snapshot is None:
         return None
     return Landing(batch=record.batch, snapshot=record.snapshot, sequence=record.sequence)
 
 
 def forget_replay(table: JavaTable, pipelines: Iterable[str]) -> None:
-    """Changes the record of the last replay as if the table never had it, for example when the table is emptied."""
+    """Changes the record of the last replay as if the table never had that replay, as when the table is emptied."""
     table.refresh()
     before = records_before_replays(table, pipelines)
     if before:
@@ -65,7 +65,7 @@ def forget_replay(table: JavaTable, pipelines: Iterable[str]) -> None:
 
 
 def records_before_replays(table: JavaTable, pipelines: Iterable[str]) -> dict[str, str]:
-    """The records as they were before the last replays, as JSON, by property."""
+    """The records before the last replays, as JSON, by the names of their table properties."""
     before = {}
     for pipeline in pipelines:
         replay = replay_of(table, pipeline)
@@ -88,9 +88,10 @@ def rename_replay(table: JavaTable | None, was: str, pipeline: str) -> None:
 
 
 class RollbackGuard:
-    """Compares a target with the last batch that it is known to hold.
+    """Checks that a target still has the last batch that was committed to it.
 
-    It compares the last replay of quarantined rows, too, as long as the replay's snapshot has not expired.
+    It also checks that the target has the last replay of quarantined rows, as long as the replay's snapshot has not
+    expired.
 
     Args:
         table: Iceberg's table object.
@@ -163,26 +164,26 @@ class RollbackGuard:
         self._replay = replace(landing, head=int(head.snapshotId()))
 
     def _last_replay(self) -> Landing | None:
-        """The landing of the last replay, with the newest head that is known to descend from it."""
+        """The last replay as a `Landing`, with the newest head that is known to descend from it."""
         replay = replay_of(self._table, self._pipeline)
         landing = landing_of(replay.record) if replay is not None else None
         known = self._replay
         return known if known is not None and landing is not None and known.snapshot == landing.snapshot else landing
 
-    def landed(self, batch: int, snapshot: int | None) -> None:
+    def note_commit(self, batch: int, snapshot: int | None) -> None:
         """Notes a committed batch in the checkpoint."""
         committed = self._table.snapshot(snapshot) if snapshot is not None else None
-        if snapshot is None or committed is None:  # another writer has expired it: the record is enough
+        if snapshot is None or committed is None:  # the snapshot has expired: the record is enough
             return
         self._store(Landing(batch=batch, snapshot=snapshot, sequence=int(committed.sequenceNumber()), head=snapshot))
 
     def for_new_checkpoint(self, record: Record, head: JavaSnapshot | None) -> Record:
-        """The record with which a new checkpoint continues: at its own snapshot, or at the head if its own is lost.
+        """The record with which a new checkpoint continues: it names its own snapshot, or the head if that is lost.
 
-        Its `rolled_back` says whether a batch or a replay is lost.
+        Its `rolled_back` is True if a batch or a replay is lost.
 
         Raises:
-            LedgerError: The target has a later batch than its record names, whose rows would be written again.
+            LedgerError: The target has a later batch than its record names: its rows would be written again.
         """
         replay, landing = self._last_replay(), self._last(record)
         if replay is not None and presence_of(self._table, head, replay) is Presence.GONE:
@@ -203,7 +204,7 @@ class RollbackGuard:
         return record
 
     def _last(self, record: Record | None) -> Landing | None:
-        """The last batch that landed, by the target's record and by the checkpoint."""
+        """The last batch that was committed, according to the target's record and the checkpoint."""
         recorded = landing_of(record)
         noted = self._landings.last() if self._landings is not None else None
         if noted is None or (record is not None and record.checkpoint != self._checkpoint):

@@ -1,4 +1,4 @@
-"""The routed sink: one table per value of an expression, each with its own record."""
+"""The routed sink: writes rows into one table per value of an expression. Each table has its own record."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from helios.table.positions import Batch, same_sources
 ROUTE = "__helios_route"
 
 VALUE = re.compile(r"[A-Za-z0-9_]+")
-"""A value that can end a table's name."""
+"""A value with which a table's name can end."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class RoutedSink(ManyTables):
             unroutable = [value for value in values if value not in routable]
             if unroutable:
                 rows = self._reject_invalid(routed, routable, unroutable, rows)
-            if len(routable) > 1:  # a single table validates by itself
+            if len(routable) > 1:  # a single table validates its rows itself
                 self._validate(routed.where(F.col(ROUTE).isin(routable)))
             self._refuse_other_steps(routable, batch)
             if mode.traits.clears:  # the tables of values that no longer occur are cleared, too
@@ -101,18 +101,22 @@ class RoutedSink(ManyTables):
         return replace(base, table=f"{base.table}_{value}")
 
     def _valid_values(self, values: Iterable[str | None]) -> Iterator[str]:
-        """The values that can end a table's name; only one of those that differ only in case."""
+        """The values with which a table's name can end. Of values that differ only in case, only one is valid."""
         quarantine = self.context.plan.write.quarantine
-        taken = {value.lower(): value for value in self._claimed()}
+        value_by_lower_case = {value.lower(): value for value in self._claimed()}
         for value in sorted(value for value in values if value is not None and VALUE.fullmatch(value)):
             is_quarantine = quarantine is not None and self._name(value).text.lower() == quarantine.text.lower()
-            if not is_quarantine and taken.setdefault(value.lower(), value) == value:
+            if not is_quarantine and value_by_lower_case.setdefault(value.lower(), value) == value:
                 yield value
 
     def _reject_invalid(
         self, routed: DataFrame, routable: Sequence[str], unroutable: Sequence[str | None], rows: Built
     ) -> Built:
-        """The batch, with the rows of invalid routes added to the rejected ones."""
+        """The batch, with the rows of invalid routes added to the rejected rows.
+
+        Raises:
+            RunError: The sink has no quarantine.
+        """
         sink = self.context.plan.write.sink
         if self._quarantine is None:
             shown = ", ".join("null" if v is None else repr(v) for v in unroutable[:5])
@@ -122,7 +126,7 @@ class RoutedSink(ManyTables):
                 fix="make it letters, digits and '_', and of one case, or reject such rows with .quarantine(table).",
             )
         value = F.col(ROUTE)
-        # A rejected value without a wrong character differs from another value in case, or names the quarantine.
+        # A rejected value whose characters are valid differs from another value only in case, or names the quarantine.
         alike = F.when(value.rlike(f"^{VALUE.pattern}$"), F.lit(", which is much like another table's name"))
         reason: Column = F.concat(
             F.lit(f"route {sink.routing}: "), F.coalesce(value, F.lit("null")), F.coalesce(alike, F.lit(""))
@@ -135,7 +139,7 @@ class RoutedSink(ManyTables):
     # the tables
 
     def _validate(self, rows: DataFrame) -> None:
-        """Validates all rows before the first table is written: a later table could reject its rows."""
+        """Validates all rows before the first table is written. Otherwise a later table could reject its rows."""
         write = self.context.plan.write
         mode, where = write.mode, write.sink.origin
         if mode.traits.keyed:
@@ -147,13 +151,13 @@ class RoutedSink(ManyTables):
                 return  # the filter names a column that only the tables have
 
     def _open(self, routed: DataFrame, values: Sequence[str]) -> Iterator[tuple[TableSink, DataFrame]]:
-        """Opens the tables and yields each with its rows; existing ones first, as they may reject their rows."""
+        """Opens the tables and yields each with its rows. Existing tables come first, as they may reject their rows."""
         rows = {value: routed.where(F.col(ROUTE) == value).drop(ROUTE) for value in values}
-        new = {value: self._name(value) for value in values if value not in self._tables}
+        new = {value: self._name(value) for value in values if value not in self._sinks}
         loaded = {value: tables.load_table(self.context.spark, name) for value, name in new.items()}
         for value in sorted(new, key=lambda value: loaded[value] is None):
-            self._tables[value] = self._table(new[value], loaded[value], rows[value])
-        return ((self._tables[value], rows[value]) for value in values)
+            self._sinks[value] = self._table(new[value], loaded[value], rows[value])
+        return ((self._sinks[value], rows[value]) for value in values)
 
     def _table(self, name: TableName, table: JavaTable | None, rows: DataFrame) -> TableSink:
         return open_table(self._table_context, name, table, rows)
@@ -172,7 +176,7 @@ class RoutedSink(ManyTables):
         plan = self.context.plan
         if not batch.replayed or self._reruns():
             return
-        if not plan.streaming:  # each table compares the inputs itself, even without new rows
+        if not plan.streaming:  # the look-up in each claimed table compares the inputs, even if it gets no rows now
             for sink in filter(None, map(self._claimed_sink, self._claimed())):
                 self._commit_in(sink, batch)
             return
@@ -181,17 +185,17 @@ class RoutedSink(ManyTables):
         records = {
             value: self.context.ledger(table, branch).load() for value, table in known.items() if table is not None
         }
-        mixed = [
+        outdated = [
             value
             for value, record in records.items()
             if record is not None and same_sources(record.position, batch) and record.steps != plan.fingerprint
         ]
         numbers = {value: record.batch for value, record in records.items() if record is not None}
         missing = [value for value in values if numbers.get(value, -1) < batch.number]
-        if mixed and missing:
+        if outdated and missing:
             raise InputError(
-                f"{self._name(mixed[0]).text} holds rows that {plan.pipeline} made from these inputs with other steps: "
-                "the remaining rows would be lost or duplicated; nothing was written.",
+                f"{self._name(outdated[0]).text} holds rows that {plan.pipeline} made from these inputs with other "
+                "steps: the remaining rows would be lost or duplicated; nothing was written.",
                 where=plan.origin,
                 fix="put the steps back and run, then change them.",
             )

@@ -1,4 +1,4 @@
-"""The tables of a routed sink or a mirror: each is opened only if it is still the table that has its earlier rows."""
+"""Opens the tables of a routed sink or a mirror, after checking that each is still the table with its earlier rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from helios.table.ledger import Record
 
 
 def open_table(context: SinkContext, name: TableName, table: JavaTable | None, df: DataFrame) -> TableSink:
-    """Opens a table that rows name, after checking that its schema fits and that its record is of this checkpoint.
+    """Opens or creates a table that rows name, after checks of its schema and of the checkpoint in its record.
 
     Args:
         context: The context for the sink of one table.
@@ -28,8 +28,8 @@ def open_table(context: SinkContext, name: TableName, table: JavaTable | None, d
 
     Raises:
         CheckFailed: The rows do not fit the table, or its partitioning differs from the declared one.
-        CheckpointError: The table holds rows of the pipeline from another checkpoint, has lost its record, is gone, or
-            was replaced or renamed.
+        CheckpointError: The table holds rows that the pipeline wrote with another checkpoint, has lost its record, is
+            gone, or was replaced or renamed.
         InputError: The table is missing, and the sink does not create tables.
     """
     sink, known = context.plan.write.iceberg, context.checkpoint.tables()
@@ -42,7 +42,7 @@ def open_table(context: SinkContext, name: TableName, table: JavaTable | None, d
         if not sink.creates:
             raise InputError(f"table {name.text} does not exist.", where=sink.origin)
         claim = Record(checkpoint=context.checkpoint_id, steps=context.plan.fingerprint)
-        context.landings(name, sink.branch_name).forget()  # a stale note, if the user took the name out of tables.json
+        context.landings(name, sink.branch_name).forget()  # stale if a user has removed the name from tables.json
         table = create(context.spark, context.plan, name, df, {context.ledger_key: claim.as_json()})
     else:
         _, problems = plan_existing(replace(context.plan.write, table=name), columns_of(df.drop(POSITION).schema))
@@ -77,10 +77,10 @@ def gone_error(context: SinkContext, name: TableName) -> CheckpointError:
 
 
 def refuse_other(context: SinkContext, name: TableName, table: JavaTable) -> None:
-    """Refuses a table that is not the one to which rows were written under its name, as after a rename.
+    """Refuses a table if the rows under its name were written to another table, as after a rename.
 
     Raises:
-        CheckpointError: The table is another one.
+        CheckpointError: The rows were written to another table.
     """
     known, id = context.checkpoint.tables(), str(table.uuid())
     file = f"{context.checkpoint.location}/helios/tables.json"

@@ -1,8 +1,8 @@
-"""Column changes that a mirror's tables cannot follow, found by comparing the schemas of Debezium's records.
+"""Finds column changes that a mirror cannot follow, by comparing the schemas of Debezium's records.
 
-The log has only changed rows. If a schema lacks a column of an earlier schema, or has it with another type, then the
-database has changed all rows of the table, and the log lacks the new values of the rows that it did not send. Changes
-that Debezium sends again with an older schema have older log positions, and are ignored.
+The log has only changed rows. If a schema lacks a column of an earlier schema, or has the column with another type,
+then the database has changed all rows of the table. Debezium has not sent all of them, so the log lacks their new
+values. Debezium may send changes again with an older schema. These have older log positions, and are ignored.
 """
 
 from __future__ import annotations
@@ -24,28 +24,32 @@ TIMESTAMPS = ("timestamp_ntz of millis", "timestamp_ntz", "timestamp_ntz of nano
 
 SAME_VALUES = {
     *(("int", "bigint"), ("bigint", "int"), ("float", "double")),
-    # From any unit to micros or nanos: no database stores digits beyond micros, so none are lost.
+    # A time of any unit may become one in micros or nanos: no database stores digits beyond micros, so none are lost.
     *((old, new) for units in (TIMES, TIMESTAMPS) for old in units for new in units[1:]),
     *((text, "string") for text in (*TEXTS, *TIMES, "string of any scale")),
     ("string", ENUM),
 }
-"""Old and new types of a column between which its values stay: the database refuses a type that they do not fit."""
+"""Pairs of an old and a new type of a column with which its values stay the same.
+
+The database refuses a new type to which the values do not fit.
+"""
 
 DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
-ALLOWED = re.compile(rf"({re.escape(ENUM)})\((.*)\)", re.DOTALL)
+ENUM_VALUES = re.compile(rf"({re.escape(ENUM)})\((.*)\)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """How the columns of a table have changed with a batch.
+    """The changes of a table's columns in a batch.
 
     Attributes:
         lost: The columns that were renamed or dropped.
-        gained: The new columns, which may be the lost ones under new names.
-        returned: The columns that were lost and that newer changes have again.
-        moved: The columns in another place. PostgreSQL moves no columns: they were renamed, or dropped and added again.
+        gained: The new columns, which may be the lost columns under new names.
+        returned: The columns that were lost in an earlier schema, and that a newer schema has again.
+        moved: The columns at another ordinal position. PostgreSQL moves no columns, so they were renamed, or dropped
+            and added again.
         retyped: The columns whose values may have changed with their type: name, former type and new type.
-        filled: The new columns in which earlier rows have a value, too.
+        filled: The new columns in which the rows from before have a value, too, such as a default.
         newest: The newest schema; None if no change has a log position.
     """
 
@@ -59,7 +63,7 @@ class SchemaChange:
 
     @property
     def unsent(self) -> bool:
-        """True if the database has changed rows that it has not sent."""
+        """True if the database has changed rows without sending them."""
         return bool(self.lost or self.returned or self.moved or self.retyped or self.filled)
 
 
@@ -69,10 +73,10 @@ class _Schema:
 
     Attributes:
         columns: The type of each column, as `typed` writes it.
-        first: The position of the first change.
-        last: The position of the last change.
-        filled: As in `Version`.
-        taken: As in `Version`.
+        first: The log position of the first change with this schema.
+        last: The log position of the last change with this schema.
+        filled: See `Version`.
+        taken: See `Version`.
     """
 
     columns: Mapping[str, str]
@@ -103,7 +107,7 @@ def compared(versions: Iterable[Version], before: NewestSchema | None) -> Schema
         restored, before = _restored(schemas, before)
         known = _Schema(before.columns, before.since, before.since)
         same = list(before.columns.items())
-        # A different schema at older positions was sent again, and its changes were reported before.
+        # A different schema at older positions was sent again. What it changed was reported before.
         schemas = [s for s in schemas if s.last > before.since or list(s.columns.items()) == same] + [known]
         taken.update(before.taken)
     if not schemas:
@@ -118,7 +122,7 @@ def compared(versions: Iterable[Version], before: NewestSchema | None) -> Schema
     pairs = [(a, b) for a, b in permutations(schemas, 2) if _is_before(a, b)]
     moved = dict.fromkeys(name for a, b in pairs for name in _moved(a, b, returned) if name not in returned)
     retyped = dict.fromkeys(change for a, b in pairs for change in _retyped(a, b))
-    # Changes after this position have the newest schema, except older changes that are sent again.
+    # All changes after this position have the newest schema, except older changes that are sent again.
     since = max(newest.first, *(schema.last for schema in schemas if schema is not newest), (0, 0))
     if before is not None and list(newest.columns.items()) == same and not (lost or returned):
         since = before.since
@@ -143,9 +147,10 @@ def _schemas(versions: Iterable[Version]) -> list[_Schema]:
 
 
 def _restored(schemas: Sequence[_Schema], before: NewestSchema) -> tuple[list[_Schema], NewestSchema]:
-    """The schemas of snapshots of a restored server, and the known schema, moved to a position before the first one.
+    """The schemas of snapshots after a restore of the database server, and the known schema before these snapshots.
 
-    A new snapshot at a position before the newest columns is of a restored server, whose log continues from there.
+    A new snapshot at a log position before the known schema shows that the server was restored: its log continues from
+    there. The known schema is then moved to a position before the first of these snapshots.
     """
     restored = [s for s in schemas if s.taken is not None and s.taken < before.since and s.taken not in before.taken]
     first = min((s.taken for s in restored if s.taken is not None), default=None)
@@ -156,12 +161,12 @@ def _restored(schemas: Sequence[_Schema], before: NewestSchema) -> tuple[list[_S
 
 
 def _is_before(a: _Schema, b: _Schema) -> bool:
-    """True if schema `a` comes before schema `b`, not counting changes that are sent again."""
+    """True if schema `a` comes before schema `b`; changes that are sent again do not count."""
     return a.first < b.last and (a.first < b.first or a.last < b.last)
 
 
 def typed(kind: Kind) -> str:
-    """A type as text, with its scale, time unit or schema name, which also decide how values are written.
+    """A type as text. It includes the scale, time unit or schema name, which also decide how values are written.
 
     Examples:
         >>> from helios.sources.changes.spark.types import of_connect
@@ -181,7 +186,7 @@ def typed(kind: Kind) -> str:
 
 
 def _lost(schemas: Sequence[_Schema]) -> list[str]:
-    """The columns that a schema lacks and an earlier one had."""
+    """The columns that a schema lacks although an earlier schema has them."""
     names = {name.lower(): name for schema in schemas for name in schema.columns}
     lost = []
     for name in names.values():
@@ -192,18 +197,18 @@ def _lost(schemas: Sequence[_Schema]) -> list[str]:
 
 
 def _moved(a: _Schema, b: _Schema, returned: Sequence[str]) -> list[str]:
-    """The columns of both schemas that are in another place in the later one; PostgreSQL never moves columns."""
+    """The columns of both schemas that have another ordinal position in the later one."""
     a_binlog, b_binlog = a.last[0], b.last[0]
     if a_binlog or b_binlog:  # a database with binlogs can move columns, and their values move along
         return []
     old_order = [name for name in a.columns if b.has(name)]
     new_order = [name for name in b.columns if a.has(name)]
     moved = [old for old, new in zip(old_order, new_order, strict=True) if old.lower() != new.lower()]
-    if moved or any(not b.has(name) for name in a.columns):  # a column that is renamed keeps its place
+    if moved or any(not b.has(name) for name in a.columns):  # a column that is renamed keeps its position
         return moved
-    # PostgreSQL adds columns at the end. So a column after a new one is new, too, even if its name is a former one.
-    places = [place for place, name in enumerate(b.columns) if not a.has(name) and name not in returned]
-    first_new = min(places, default=len(b.columns))
+    # PostgreSQL adds columns at the end. So a column after a new one is new, too, even if a former column had its name.
+    new_ordinals = [i for i, name in enumerate(b.columns) if not a.has(name) and name not in returned]
+    first_new = min(new_ordinals, default=len(b.columns))
     return [name for name in list(b.columns)[first_new:] if a.has(name)]
 
 
@@ -220,21 +225,21 @@ def _same_values(old: str, new: str) -> bool:
         old_element, new_element = (text.removeprefix("array<").removesuffix(">") for text in (old, new))
         return _same_values(old_element, new_element)
     old_decimal, new_decimal = DECIMAL.fullmatch(old), DECIMAL.fullmatch(new)
-    if old_decimal and new_decimal:  # with the same scale: a database refuses fewer digits than a value has
+    if old_decimal and new_decimal:  # a database refuses a precision that is too small for a value
         return old_decimal.group(2) == new_decimal.group(2)
-    old_enum, new_enum = ALLOWED.fullmatch(old), ALLOWED.fullmatch(new)
+    old_enum, new_enum = ENUM_VALUES.fullmatch(old), ENUM_VALUES.fullmatch(new)
     if old_enum and new_enum:
         old_values, new_values = (set(enum.group(2).split(",")) for enum in (old_enum, new_enum))
         if not (old_values <= new_values or new_values <= old_values):
             return False  # a value was renamed
-    old, new = (ALLOWED.sub(r"\1", text) for text in (old, new))
+    old, new = (ENUM_VALUES.sub(r"\1", text) for text in (old, new))
     if old.startswith("string of scale ") and new in ("string", "string of any scale"):
         return True
     return old == new or (old, new) in SAME_VALUES
 
 
 def _filled(schemas: Sequence[_Schema]) -> tuple[str, ...]:
-    """The new columns in which earlier rows have a value, too, according to the first schema with the column."""
+    """The new columns in which the rows from before have a value, too, according to the first schema with each."""
     filled = []
     for name in dict.fromkeys(name for schema in schemas for name in schema.filled):
         earliest = min((schema for schema in schemas if schema.has(name)), key=lambda schema: schema.first)
@@ -244,15 +249,15 @@ def _filled(schemas: Sequence[_Schema]) -> tuple[str, ...]:
 
 
 def messages_of(change: SchemaChange, table: SourceTable, here: str) -> tuple[str, str, str]:
-    """A change in words: the change, its effect on existing rows, and how these would differ from the database."""
-    since = f" (and new: {', '.join(change.gained)})" if change.gained else ""
+    """Three texts: the change, its effect on existing rows, and how these would differ from the database."""
+    gained = f" (and new: {', '.join(change.gained)})" if change.gained else ""
     types = [f"{name} was {old} and is {new}" for name, old, new in change.retyped]
     former = f"{here} keeps the former values in rows that do not change"
     before = "rows that do not change would keep the values from before"
     parts = [
         (
             change.lost,
-            f"no longer has {_named(change.lost)}{since}: renamed, dropped, or left out by Debezium",
+            f"no longer has {_named(change.lost)}{gained}: renamed, dropped, or left out by Debezium",
             f"{here} keeps {'it' if len(change.lost) == 1 else 'them'}, null in new and changed rows",
             "rows that do not change would lack the values of a renamed column, and keep those of a dropped one",
         ),
@@ -281,9 +286,9 @@ def _named(names: Sequence[str]) -> str:
 
 
 def possible_former_tables(name: str, mirror: Mapping[str, Mirrored], changes: ChangesByTable) -> list[str]:
-    """The tables of a mirror that the new table may have been before a rename.
+    """The tables of a mirror that the database may have renamed to a new table.
 
-    They have its columns and its key, and no change since its first one.
+    They have the columns and the key of the new table, and no change since its first change.
 
     Args:
         name: The new table.
@@ -310,8 +315,8 @@ def possible_former_tables(name: str, mirror: Mapping[str, Mirrored], changes: C
 
 
 def _alike(schema: NewestSchema, other: NewestSchema) -> bool:
-    """True if two tables have the same columns; enums may have other values."""
+    """True if two tables have the same columns; the values of enums may differ."""
     columns, others = (
-        [(name, ALLOWED.sub(r"\1", kind)) for name, kind in newest.columns.items()] for newest in (schema, other)
+        [(name, ENUM_VALUES.sub(r"\1", kind)) for name, kind in newest.columns.items()] for newest in (schema, other)
     )
     return columns == others

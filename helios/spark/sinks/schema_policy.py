@@ -1,7 +1,7 @@
-"""The reaction of a mirror to rows whose new values the log lacks: it stops, keeps the rows, or awaits a snapshot.
+"""The policy of a mirror for rows whose new values the log lacks: it stops, keeps the rows, or awaits a snapshot.
 
-Debezium can take a snapshot of a table into the same topics: it sends all rows with their present values, and the log
-has the deletes. Once the last row of the snapshot is written, the mirrored table equals the database's.
+Debezium can take a snapshot of a table into the same topics. It then sends all rows with their present values, and the
+log has the deletes. Once the last row of the snapshot is written, the mirrored table equals the table of the database.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SchemaPolicy:
         self._declared = declared
         self._mirrored = mirrored
         self._name = name
-        self._arrived: set[str] = set()  # the tables whose awaited snapshot ends in the current batch
+        self._arrived: set[str] = set()  # the tables whose awaited Debezium snapshot ends in the current batch
 
     @property
     def _fails(self) -> bool:
@@ -61,7 +61,7 @@ class SchemaPolicy:
         if missing is not None:
             self._report_missing(name, table, missing)
             if self._awaits and mirrored.newest is not None:
-                # All rows of a snapshot have one position, so the rest of one that is partly read does not count.
+                # All rows of a snapshot have one log position. So a snapshot that is partly read does not end the wait.
                 file, position = max([mirrored.newest.since, *mirrored.newest.taken])
                 mirrored = replace(mirrored, waits=(file, position + 1))
                 self._mirrored.add({name: mirrored})
@@ -72,7 +72,7 @@ class SchemaPolicy:
             )
 
     def _report_missing(self, name: str, table: SourceTable, column: str) -> None:
-        """Refuses or notes a column that a user has renamed or dropped in a mirrored table.
+        """Refuses or reports a column that a user has renamed or dropped in a mirrored table.
 
         Raises:
             InputError: `.on_schema_change` says "fail".
@@ -91,7 +91,7 @@ class SchemaPolicy:
         )
 
     def updated(self, name: str, table: SourceTable, mirrored: Mirrored, changes: ChangesByTable) -> Mirrored:
-        """A table of the mirror, with its newest columns and the position of the snapshot that it awaits.
+        """A table of the mirror, with its newest columns and the log position since which it awaits a snapshot.
 
         Args:
             name: The table.
@@ -108,7 +108,7 @@ class SchemaPolicy:
         waits = known.waits if known is not None else None
         if change.unsent and self._awaits and change.newest is not None:
             waits = max(change.newest.since, waits or change.newest.since)
-        # A snapshot at an earlier position, of a restored server or read late, does not end the wait.
+        # A snapshot at an earlier position does not end the wait: it was read late, or is of a restored server.
         arrived = waits is not None and seen.ended is not None and seen.ended >= waits
         self._arrived = self._arrived | {name} if arrived else self._arrived - {name}
         if change.unsent and not (arrived and self._awaits):
@@ -127,7 +127,7 @@ class SchemaPolicy:
         self._arrived = set()
 
     def added(self, name: str, mirrored: Mapping[str, Mirrored], changes: ChangesByTable) -> Mirrored:
-        """A new table of the mirror; if it may be a renamed one, the policy decides.
+        """A new table of the mirror. If it may be a renamed table, the policy decides whether the mirror continues.
 
         Args:
             name: The new table.
@@ -141,7 +141,7 @@ class SchemaPolicy:
         table = SourceTable(*new.source)
         seen = changes.tables[table]
         alike = possible_former_tables(name, mirrored, changes)
-        if len(alike) == 1:  # a table with a key that the new one inserts was not renamed to it
+        if len(alike) == 1:  # a table was not renamed to the new one if it has a key that the new one inserts
             alike = [former for former in alike if not self._share_keys(former, name, mirrored, changes)]
         # The first batch of a mirror may lack a table's first changes, unless it has a snapshot.
         has_all_changes = bool(self._mirrored.load()) or any(other.snapshot for other in changes.tables.values())
@@ -154,7 +154,7 @@ class SchemaPolicy:
         stays = f"{self._name(name).text} begins with these changes"
         stays += f", and {self._name(alike[0]).text} stays as it is" if alike else ""
         refused = f"{what}, and {self._name(name).text} would lack its other rows"
-        if len(alike) > 1 and not lacks_rows:  # among several tables alike, the new one is likely just one more
+        if len(alike) > 1 and not lacks_rows:  # several tables are alike, so the new one is likely just another of them
             self._context.observer.noted(f"{what}; {stays}")
             return new
         self._note_or_refuse(table, f"{what}; {stays}", refused, f", also if it is a table of its own: {stays}")
@@ -168,14 +168,14 @@ class SchemaPolicy:
         known = former in self._mirrored.load()
         if known and tables.load_table(self._context.spark, self._name(former)) is not None:
             rows = self._context.spark.table(self._name(former).sql)
-            held = rows.select(*[F.col(quoted(key)).cast("string").alias(key) for key in keys])
+            held_keys = rows.select(*[F.col(quoted(key)).cast("string").alias(key) for key in keys])
         else:  # the other table is new, too
-            held = changes.keys(SourceTable(*mirrored[former].source), keys, "c", "r", "u")
-        inserted = changes.keys(SourceTable(*mirrored[name].source), keys, "c")
-        return not inserted.join(held, keys, "left_semi").isEmpty()
+            held_keys = changes.keys(SourceTable(*mirrored[former].source), keys, "c", "r", "u")
+        inserted_keys = changes.keys(SourceTable(*mirrored[name].source), keys, "c")
+        return not inserted_keys.join(held_keys, keys, "left_semi").isEmpty()
 
     def _note_or_refuse_change(self, name: str, table: SourceTable, change: SchemaChange) -> None:
-        """Refuses or notes a change of columns after which the log lacks values of existing rows.
+        """Refuses or reports a change of columns after which the log lacks values of existing rows.
 
         Raises:
             InputError: `.on_schema_change` says "fail".
@@ -207,7 +207,7 @@ class SchemaPolicy:
         self._context.observer.noted(f"{note}{until}")
 
     def _snapshot_of(self, table: SourceTable) -> str:
-        """The fix after which the mirrored table equals the database's."""
+        """The fix after which the mirrored table equals the table of the database."""
         return f'write .on_schema_change("snapshot"), and {signal(table)}'
 
 

@@ -1,8 +1,9 @@
 """The upsert states of other pipelines that write the same table.
 
-Each pipeline keeps its upsert state in a folder that its record names (helios.spark.checkpoint.upsert_state), and
-stamps the snapshot of each batch that adds to the state. A batch of another pipeline reads the states as of the batches
-that the table has when that batch begins. A later snapshot that adds a key of the batch to a state is a conflict.
+Each pipeline keeps its upsert state in a folder that its record names (see helios.spark.checkpoint.upsert_state). If a
+batch adds keys to the state, the pipeline stamps the batch's snapshot. A batch of another pipeline reads the states as
+of the batches that the table has when it begins. If a later snapshot adds a key of this batch to a state, the batch
+conflicts with that snapshot.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from helios.spark.sinks.context import SinkContext
 
 STAMP = "helios.keys"
-"""The stamp of a snapshot whose batch adds to the upsert state: the folder of the added keys."""
+"""The snapshot summary entry of a batch that adds keys to the upsert state: the folder with these keys."""
 
 
 class SharedKeys:
@@ -51,7 +52,7 @@ class SharedKeys:
         self._terms = upsert_terms(context.plan) if context.keys is not None else None
 
     def load(self, table: JavaTable, keys: tuple[str, ...], terms: Mapping[str, object] | None) -> DataFrame | None:
-        """The state of each key, as of the batches that a table has; None if other pipelines have no state.
+        """The newest state of each key in all these states, as of the batches that a table has; None if there are none.
 
         Args:
             table: The table.
@@ -73,7 +74,7 @@ class SharedKeys:
         return newest(reduce(DataFrame.unionByName, parts), keys) if parts else None
 
     def has_keys(self, table: JavaTable) -> bool:
-        """True if a state of another pipeline has any key, as of the batches that a table has."""
+        """True if the state of another pipeline has any key, as of the batches that a table has."""
         return any(self._state(name, record).has_state(record.landed) for name, record in self._others(table))
 
     def conflict(
@@ -83,12 +84,12 @@ class SharedKeys:
         snapshot: JavaSnapshot,
         narrow: Callable[[DataFrame], DataFrame] | None,
     ) -> str:
-        """The reason why a later snapshot conflicts in a way that Iceberg cannot see; empty if it does not conflict.
+        """The reason why a later snapshot conflicts with a batch, unseen by Iceberg; empty if it does not conflict.
 
         Args:
             table: The table.
-            base: The snapshot that the batch is written onto. The keys of its ancestors are known.
-            snapshot: The snapshot.
+            base: The snapshot on which the batch is based. The keys that its ancestors added are known.
+            snapshot: The later snapshot.
             narrow: Keeps the rows whose key is in the batch; None if any key is a conflict.
         """
         summary = snapshot.summary()
@@ -114,8 +115,8 @@ class SharedKeys:
         if self._terms is None:
             return
         for name, record in other_records(known_records(table), self._context.plan).items():
-            own = record.keys in (None, self._context.keys)  # a replay and its pipeline have one state
-            if not own and record.branch == self._branch and shares_keys(self._terms, record.upserts):
+            is_own = record.keys in (None, self._context.keys)  # a pipeline and its replays share one state
+            if not is_own and record.branch == self._branch and shares_keys(self._terms, record.upserts):
                 yield name, record
 
     def _verify(self, name: str, state: UpsertState, terms: Mapping[str, object]) -> None:

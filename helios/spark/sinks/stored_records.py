@@ -1,4 +1,4 @@
-"""The records that a table keeps: in its properties, and in the stamps of its snapshots."""
+"""Reads the records that a table has: in its properties, and in the stamps of its snapshots."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def newest_stamp(table: JavaTable, head: JavaSnapshot | None, pipeline: str, bra
         branch: The branch; None for main.
     """
     if any(pipeline in record.formerly and record.branch == branch for record in known_records(table).values()):
-        return None  # the stamps are of a pipeline that has another name now
+        return None  # the pipeline with these stamps has another name now
     for snapshot in History(table, head):
         summary = snapshot.summary()
         batch = summary.get("helios.batch")

@@ -1,4 +1,4 @@
-"""The table sink: one table, or one branch of it, written exactly once."""
+"""The table sink: writes each batch exactly once into one table, or one branch of it."""
 
 from __future__ import annotations
 
@@ -89,10 +89,10 @@ class TableSink:
                 QuarantineSink(self.context, quarantine).withdraw(batch)
         if self._quarantine is not None:
             rows = split_invalid(rows, self.context.plan.write.mode)
-            # Rejected rows are written first: a batch that is already committed is not staged again.
+            # Rejected rows are written before the batch: once a batch is committed, it is not staged again.
             self.context.observer.rejected(self._quarantine.write(batch, rows.rejected))
-            # A batch with rejected rows is committed, even without other rows. A batch pipeline needs no such commit:
-            # the quarantine records which inputs it has processed.
+            # A batch with rejected rows is committed even if it has no other rows. A batch pipeline does not need this:
+            # its quarantine records which inputs were processed.
             rejects = self._quarantine.holds and streaming
         with modes.writer(self._mode_batch(batch, rows)) as write:
             yield Staged(batch, rows, write, rejects=rejects)
@@ -136,7 +136,7 @@ class TableSink:
         return commit
 
     def _note_growth(self) -> None:
-        """Notes once per run that the history is long, if no snapshot expires."""
+        """Reports once per run that the history is long, if the sink expires no snapshots."""
         plan = self.context.plan
         maintenance = plan.write.iceberg.maintenance
         expires = maintenance is not None and maintenance.expire is not None
@@ -166,6 +166,7 @@ class TableSink:
 
     @contextmanager
     def failures_observed(self) -> Iterator[None]:
+        """Reports a failed commit within the block to the observer."""
         try:
             yield
         except Exception as error:
@@ -213,7 +214,7 @@ def ensure_branch(table: JavaTable, branch: str) -> None:
 
 
 def shape(spark: SparkSession, plan: Plan, table: JavaTable) -> None:
-    """Updates a table's partitioning, sort order and branch to what the sink declares."""
+    """Changes a table's partitioning and sort order to those that the sink declares, and creates its branch."""
     sink = plan.write.iceberg
     if sink.partitioning is not None and sink.evolves_partitioning:
         tables.replace_partition_spec(spark, table, sink.partitioning)

@@ -11,10 +11,10 @@ import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.streaming.GroupState;
 
 /**
- * Keeps the rows of a key that are later than `within` after its last kept row.
+ * Keeps a row only if its time is more than `within` after the last kept row of its key.
  *
- * <p>Janino, which compiles this class, knows no generics and no lambdas. The state of a key is a row: the time of its
- * last kept row or null, and the rows that the watermark has not passed.
+ * <p>In a stream, the state of a key is a row of two columns: the time of its last kept row or null, and the rows that
+ * the watermark has not passed yet. Janino, which compiles this class, supports no generics and no lambdas.
  */
 public class Deduplicate implements FlatMapGroupsWithStateFunction, FlatMapGroupsFunction, Comparator {
   private static final long serialVersionUID = 1L;
@@ -25,8 +25,8 @@ public class Deduplicate implements FlatMapGroupsWithStateFunction, FlatMapGroup
 
   /**
    * @param time the ordinal of a row's event time, in microseconds
-   * @param tie the ordinal of the number that orders rows of one time
-   * @param within microseconds
+   * @param tie the ordinal of a number that orders rows with the same time
+   * @param within the time in microseconds after a kept row, in which other rows of its key are dropped
    */
   public Deduplicate(int time, int tie, long within) {
     this.time = time;
@@ -34,61 +34,61 @@ public class Deduplicate implements FlatMapGroupsWithStateFunction, FlatMapGroup
     this.within = within;
   }
 
-  /** The kept rows of a key in a stream, up to the watermark: no earlier row can come any more. */
+  /** Returns the kept rows of a key in a stream, up to the watermark: no earlier row can arrive any more. */
   public Iterator call(Object key, Iterator rows, GroupState state) {
-    boolean known = state.exists();
-    Row before = known ? (Row) state.get() : null;
-    boolean kept = known && !before.isNullAt(0);
-    long last = kept ? before.getLong(0) : 0L;
+    boolean hasState = state.exists();
+    Row oldState = hasState ? (Row) state.get() : null;
+    boolean kept = hasState && !oldState.isNullAt(0);
+    long last = kept ? oldState.getLong(0) : 0L;
     ArrayList all = new ArrayList();
-    if (known) {
-      all.addAll(before.getList(1));
+    if (hasState) {
+      all.addAll(oldState.getList(1));
     }
     while (rows.hasNext()) {
       all.add(rows.next());
     }
     Collections.sort(all, this);
-    long passed = state.getCurrentWatermarkMs() * 1000L;
-    ArrayList out = new ArrayList();
+    long watermark = state.getCurrentWatermarkMs() * 1000L;
+    ArrayList keptRows = new ArrayList();
     int next = 0;
-    while (next < all.size() && at(all.get(next)) <= passed) {
+    while (next < all.size() && timeOf(all.get(next)) <= watermark) {
       Object row = all.get(next++);
-      if (!kept || at(row) - last > within) {
-        out.add(row);
+      if (!kept || timeOf(row) - last > within) {
+        keptRows.add(row);
         kept = true;
-        last = at(row);
+        last = timeOf(row);
       }
     }
     // The time when the watermark passes the next row, or when the last kept row drops no more rows.
-    long due = next < all.size() ? at(all.get(next)) : last + within;
-    if (due <= passed) {
-      if (known) {
+    long due = next < all.size() ? timeOf(all.get(next)) : last + within;
+    if (due <= watermark) {
+      if (hasState) {
         state.remove();
       }
-      return out.iterator();
+      return keptRows.iterator();
     }
     Object[] waiting = all.subList(next, all.size()).toArray();
     state.update(RowFactory.create(new Object[] {kept ? Long.valueOf(last) : null, waiting}));
     // Spark calls again when the watermark is later than this time, which must be after 1970.
     state.setTimeoutTimestamp(Math.max(1L, Math.floorDiv(due - 1L, 1000L)));
-    return out.iterator();
+    return keptRows.iterator();
   }
 
-  /** The kept rows of a key in a batch; the rows come sorted. */
+  /** Returns the kept rows of a key in a batch, whose rows arrive sorted. */
   public Iterator call(Object key, Iterator rows) {
     return new Kept(rows, time, within);
   }
 
-  public int compare(Object one, Object other) {
-    int order = Long.compare(at(one), at(other));
-    return order != 0 ? order : Long.compare(((Row) one).getLong(tie), ((Row) other).getLong(tie));
+  public int compare(Object first, Object second) {
+    int order = Long.compare(timeOf(first), timeOf(second));
+    return order != 0 ? order : Long.compare(((Row) first).getLong(tie), ((Row) second).getLong(tie));
   }
 
-  private long at(Object row) {
+  private long timeOf(Object row) {
     return ((Row) row).getLong(time);
   }
 
-  /** The kept rows of sorted rows. */
+  /** Iterates over the kept rows among sorted rows. */
   private static class Kept implements Iterator {
     private final Iterator rows;
     private final int time;

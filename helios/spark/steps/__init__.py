@@ -1,1 +1,1 @@
-"""Steps: each declared step on a DataFrame, and materialized views."""
+"""The steps in Spark: one file per declared step, and materialized views."""

@@ -1,4 +1,4 @@
-"""`aggregate`: groups, and windows of event time."""
+"""`aggregate`: groups rows by columns and by windows of event time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from helios.spark.steps.steps import Scope
 from helios.steps.aggregate import Aggregate
 
 
-def lower(df: DataFrame, step: Aggregate, scope: Scope) -> DataFrame:
+def apply_step(df: DataFrame, step: Aggregate, scope: Scope) -> DataFrame:
     if step.window is not None:
         df = require_time(df, _window_time(df, step), step.window.column, step)  # Spark drops rows without a time
     df, keys = _grouped_by(df, step)
@@ -33,7 +33,7 @@ def lower(df: DataFrame, step: Aggregate, scope: Scope) -> DataFrame:
 
 
 def _window_time(df: DataFrame, step: Aggregate) -> Column:
-    """The time of a window: a column with this name, else what Spark parses, such as a field of a struct."""
+    """The time that a window groups by: the column with this name, or else an expression, such as a struct's field."""
     assert step.window is not None
     column = step.window.column
     return F.col(quoted(column)) if column in df.columns else F.col(column)
@@ -42,8 +42,8 @@ def _window_time(df: DataFrame, step: Aggregate) -> Column:
 def _grouped_by(df: DataFrame, step: Aggregate) -> tuple[DataFrame, list[Column]]:
     """The rows and the group columns of an aggregate.
 
-    A group whose alias an aggregate function uses becomes a column of the rows, since Spark resolves no alias there:
-    `aggregate("id % 100 AS g", top="max(g)")`
+    Spark resolves no alias of a group column in an aggregate function. So if a function uses such an alias, as in
+    `aggregate("id % 100 AS g", top="max(g)")`, the group column becomes a column of the rows first.
     """
     keys = []
     for text in step.by:

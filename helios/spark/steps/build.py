@@ -11,7 +11,7 @@ from helios.model.flow import Flow
 from helios.plan.nodes import Plan, ReadPath, ReadPlan
 from helios.sources.common.spark.past import Past
 from helios.spark.native.batch import NativeBatch
-from helios.spark.steps.steps import Dated, Scope, apply
+from helios.spark.steps.steps import AsOfSide, Scope, apply
 
 
 class Built:
@@ -19,9 +19,9 @@ class Built:
 
     Args:
         df: The rows.
-        native: The same rows from the columnar engine; None if Spark makes the rows.
-        rejected: Rows for the quarantine.
-        counted: Counts of dropped rows, available once the rows have been written.
+        native: The batch with the same rows for the columnar engine; None if Spark computes the rows.
+        rejected: The rows for the quarantine.
+        counted: The counts of dropped rows, available once the rows have been written.
     """
 
     def __init__(
@@ -60,21 +60,21 @@ class Built:
     def dropped(self) -> int:
         """The number of dropped rows, once the rows have been written."""
         if self.native is not None and self.native.dropped:
-            return sum(self.native.dropped)  # Spark may have looked at some of the rows, and counted them, too
-        # `Observation.get` would block. If Spark's optimizer skips a part of which no row is written, the row of counts
-        # has no column, on which `getOrEmpty` fails.
+            return sum(self.native.dropped)  # Spark may have read some of these rows and counted them, too
+        # `Observation.get` would block. `getOrEmpty` fails if the row of counts has no column; it has none if Spark's
+        # optimizer skips a part of the plan of which no row is written.
         counts = [observation._jo.getRowOrEmpty() for observation in self.counted if observation._jo is not None]
         return sum(int(row.get().getLong(0)) for row in counts if row.isDefined() and row.get().size())
 
 
 class NativeRows(Built):
-    """Rows of the columnar engine; Spark's DataFrame of them is built only when it is needed.
+    """Rows of the columnar engine. Spark's DataFrame of the same rows is built only when it is needed.
 
     Args:
         native: The rows of the columnar engine.
-        schema: The columns after the steps, by Spark's analyzer.
+        schema: The columns after the steps, according to Spark's analyzer.
         session: The session of the batch.
-        build: Builds the same rows by Spark.
+        build: Builds the same rows with Spark.
     """
 
     def __init__(
@@ -123,42 +123,42 @@ def build(
         rows: Returns the rows of a source.
         past: Returns the earlier states of a source that a join reads as of a time; None if only columns are needed.
     """
-    numbered: Iterator[tuple[int, ReadPlan]] = iter(enumerate(plan.reads))
+    numbered_reads: Iterator[tuple[int, ReadPlan]] = iter(enumerate(plan.reads))
     scopes: list[Scope] = []
 
-    def flow(declared: Flow) -> DataFrame:
-        df = rows(*next(numbered))
-        return apply(df, declared.steps, scopes[0])
+    def read(flow: Flow) -> DataFrame:
+        df = rows(*next(numbered_reads))
+        return apply(df, flow.steps, scopes[0])
 
-    def dated(declared: Flow) -> Dated:
-        index, read = next(numbered)
-        now = apply(rows(index, read), declared.steps, scopes[0])
+    def read_as_of(flow: Flow) -> AsOfSide:
+        index, read_plan = next(numbered_reads)
+        current = apply(rows(index, read_plan), flow.steps, scopes[0])
         states = past(index) if past is not None else None
-        return as_dated(now, declared, states, stateful=plan.path is ReadPath.STREAM)
+        return as_of_side(current, flow, states, stateful=plan.path is ReadPath.STREAM)
 
-    scopes.append(Scope(flow, dated=dated))
+    scopes.append(Scope(read, read_as_of=read_as_of))
     try:
-        return Built(flow(plan.stream), rejected=scopes[0].rejected, counted=scopes[0].counted)
+        return Built(read(plan.stream), rejected=scopes[0].rejected, counted=scopes[0].counted)
     finally:
-        scopes.clear()  # the scope and `flow` refer to each other, a cycle that would keep the batch's DataFrames
+        scopes.clear()  # the scope and `read` refer to each other, and the cycle would keep the batch's DataFrames
 
 
-def as_dated(now: DataFrame, declared: Flow, past: Past | None, *, stateful: bool = False) -> Dated:
-    """The right side of a join as of a time.
+def as_of_side(current: DataFrame, flow: Flow, past: Past | None, *, stateful: bool = False) -> AsOfSide:
+    """The right side of an as-of join.
 
     Args:
-        now: Its current rows.
-        declared: Its flow.
+        current: The current rows of this side.
+        flow: The flow of this side.
         past: The earlier states of its source.
         stateful: Whether the pipeline is planned as one stream.
     """
 
-    def at(snapshot: int) -> DataFrame:
+    def at_snapshot(snapshot: int) -> DataFrame:
         assert past is not None
-        return apply(past.rows(snapshot), declared.steps, Scope(_refuse_other))
+        return apply(past.rows(snapshot), flow.steps, Scope(_refuse_other_flow))
 
-    return Dated(now, past, at, stateful)
+    return AsOfSide(current, past, at_snapshot, stateful)
 
 
-def _refuse_other(flow: Flow) -> DataFrame:
+def _refuse_other_flow(flow: Flow) -> DataFrame:
     raise AssertionError(f"an earlier state is of one table, not of {flow.text()}")

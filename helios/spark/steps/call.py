@@ -1,4 +1,4 @@
-"""A callable as a step: it gets the rows as a DataFrame."""
+"""A callable as a step: a function of the user that takes a DataFrame and returns one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helios.model.call import Call
 from helios.spark.steps.steps import Scope
 
 
-def lower(df: DataFrame, step: Call, scope: Scope) -> DataFrame:
+def apply_step(df: DataFrame, step: Call, scope: Scope) -> DataFrame:
     try:
         result = step.function(df)
     except (HeliosError, AnalysisException):

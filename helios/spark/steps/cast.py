@@ -1,4 +1,4 @@
-"""`cast`: columns of other types."""
+"""`cast`: converts columns to other types."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from helios.spark.steps.steps import Scope
 from helios.steps.cast import Cast
 
 
-def lower(df: DataFrame, step: Cast, scope: Scope) -> DataFrame:
+def apply_step(df: DataFrame, step: Cast, scope: Scope) -> DataFrame:
     return df.withColumns({name: df[quoted(name)].cast(spark_type) for name, spark_type in step.types})

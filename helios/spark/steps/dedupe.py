@@ -1,4 +1,4 @@
-"""`dedupe`: by event time within a span, or the first row of each key that Spark finds."""
+"""`dedupe`: keeps one row of each key: per time span with `within`, else the first row that Spark finds."""
 
 from __future__ import annotations
 
@@ -29,20 +29,22 @@ from helios.spark.jvm.compiled import instance
 from helios.spark.jvm.errors import UNDATED
 from helios.spark.jvm.sql import quoted
 from helios.spark.jvm.types.java import JavaObject
-from helios.spark.steps.demand import demanded
+from helios.spark.steps.row_check import check_rows
 from helios.spark.steps.steps import Scope
 from helios.steps.dedupe import Dedupe
 
-SOURCE = Path(__file__).with_name("Deduplicate.java")
+JAVA_SOURCE = Path(__file__).with_name("Deduplicate.java")
 MARK = "spark.watermarkDelayMs"
-"""The metadata with which Spark marks a watermark's column."""
+"""The key of the column metadata with which Spark marks the column of a watermark."""
 TIME, TIE = "__helios_time", "__helios_tie"
+"""The columns with the event time in microseconds, and with a number that orders rows of one time."""
 
 JAVA8 = "spark.sql.datetime.java8API.enabled"
+"""The setting with which Spark uses the date and time classes of Java 8."""
 _JAVA8_LOCK = threading.Lock()
 
 
-def lower(df: DataFrame, step: Dedupe, scope: Scope) -> DataFrame:
+def apply_step(df: DataFrame, step: Dedupe, scope: Scope) -> DataFrame:
     """The rows that the step keeps.
 
     Raises:
@@ -50,14 +52,14 @@ def lower(df: DataFrame, step: Dedupe, scope: Scope) -> DataFrame:
     """
     if step.within is not None:
         return _by_event_time(df, step, step.within)
-    times = {field.name.lower() for field in marked_columns(df)}
+    times = {field.name.lower() for field in watermark_columns(df)}
     if df.isStreaming and times.isdisjoint(key.lower() for key in step.keys):
         raise unbounded_dedupe(step)
     return df.dropDuplicates(list(step.keys))
 
 
 def require_time(df: DataFrame, time: Column, name: str, step: Step) -> DataFrame:
-    """The rows; a row without an event time stops its batch.
+    """The same rows, with a check that fails the batch if a row has no event time.
 
     Args:
         df: The rows.
@@ -66,30 +68,30 @@ def require_time(df: DataFrame, time: Column, name: str, step: Step) -> DataFram
         step: The step that uses the time.
     """
     message = F.concat(F.lit(f"{UNDATED}{step.text()} met a row whose {name} is null: "), _text(df))
-    return demanded(df, time.isNotNull(), message)
+    return check_rows(df, time.isNotNull(), message)
 
 
-def marked(df: DataFrame, column: str, delay: int) -> DataFrame:
-    """Rows of a batch DataFrame with the mark of a watermark's column, which Spark sets only in streams.
+def mark_watermark(df: DataFrame, column: str, delay: int) -> DataFrame:
+    """Marks the column of a watermark in a batch DataFrame: `withWatermark` sets the mark only in streams.
 
     Args:
         df: The rows.
-        column: The column; Spark refuses a column that does not exist.
-        delay: Milliseconds.
+        column: The column.
+        delay: The delay of the watermark in milliseconds.
     """
-    df.withWatermark(column, f"{delay} milliseconds")
+    df.withWatermark(column, f"{delay} milliseconds")  # raises if the column does not exist
     field = next((f for f in df.schema.fields if f.name.lower() == column.strip("`").lower()), None)
     return df.withMetadata(field.name, {**field.metadata, MARK: delay}) if field is not None else df
 
 
-def marked_columns(df: DataFrame) -> list[StructField]:
-    """The columns of watermarks."""
+def watermark_columns(df: DataFrame) -> list[StructField]:
+    """The columns that a watermark has marked."""
     return [field for field in df.schema.fields if MARK in field.metadata]
 
 
 def _by_event_time(df: DataFrame, step: Dedupe, within: float) -> DataFrame:
-    """The rows that are later than `within` after the last kept row of their key."""
-    times = marked_columns(df)
+    """The rows whose time is more than `within` after the last kept row of their key."""
+    times = watermark_columns(df)
     if len(times) != 1:
         reason = f"there are several: {', '.join(field.name for field in times)}" if times else "there is none"
         raise DeclarationError(
@@ -103,7 +105,7 @@ def _by_event_time(df: DataFrame, step: Dedupe, within: float) -> DataFrame:
     time = event_time(field)
     rows = require_time(df, time, field.name, step).withColumns({TIME: F.unix_micros(time), TIE: _tie(df)})
     out = _grouped(rows, step, round(within * 1_000_000))
-    # The result of a function has lost the marks of watermarks.
+    # The rows that a function returns have lost the marks of watermarks.
     columns = [F.col(quoted(f.name)).alias(f.name, metadata=f.metadata) for f in df.schema.fields]
     return out.select(*columns)
 
@@ -117,7 +119,7 @@ def event_time(field: StructField) -> Column:
 
 
 def _tie(df: DataFrame) -> Column:
-    """A number that orders rows of one time and key by their values."""
+    """A hash of all values, which orders the rows of one key and time."""
     parts: list[Column] = []
     for field in df.schema.fields:
         column = F.col(quoted(field.name))
@@ -132,10 +134,10 @@ def _text(df: DataFrame) -> Column:
 
 
 def _grouped(rows: DataFrame, step: Dedupe, within: int) -> DataFrame:
-    """The rows that `Deduplicate.java` keeps, with their hidden columns."""
+    """The rows that `Deduplicate.java` keeps, still with the columns `TIME` and `TIE`."""
     spark, schema = rows.sparkSession, rows.schema
     names = schema.fieldNames()
-    function = instance(spark, SOURCE, names.index(TIME), names.index(TIE), within)
+    function = instance(spark, JAVA_SOURCE, names.index(TIME), names.index(TIE), within)
     keys = _keys(rows, step.keys)
     state = StructType([StructField("last", LongType()), StructField("waiting", ArrayType(schema))])
     key, row, kept = _encoders(spark, rows.select(*keys).schema, schema, state)
@@ -154,14 +156,14 @@ def _grouped(rows: DataFrame, step: Dedupe, within: int) -> DataFrame:
 
 
 def _keys(rows: DataFrame, names: Sequence[str]) -> list[Column]:
-    """The keys as Spark compares them: 0.0 and -0.0 are one key, so 0.0 is added, which turns -0.0 into 0.0."""
+    """The key columns for grouping. 0.0 and -0.0 are one key: adding 0.0 turns -0.0 into 0.0."""
     types = {field.name.lower(): field.dataType for field in rows.schema.fields}
     floats = [name for name in names if isinstance(types.get(name.lower()), (FloatType, DoubleType))]
     return [F.col(quoted(n)) + F.lit(0.0).cast("float") if n in floats else F.col(quoted(n)) for n in names]
 
 
 def _encoders(spark: SparkSession, *schemas: DataType) -> list[JavaObject]:
-    """Encoders of rows with the dates and times of Java 8: the older classes have another calendar before 1582."""
+    """Encoders of rows that use the date and time classes of Java 8: the older classes change dates before 1582."""
     jvm = classes()
     sql = jvm.org.apache.spark.sql
     sql.SparkSession.setActiveSession(spark._jsparkSession)

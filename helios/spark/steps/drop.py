@@ -1,4 +1,4 @@
-"""`drop`: columns are left out."""
+"""`drop`: leaves columns out."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from helios.spark.steps.steps import Scope
 from helios.steps.drop import Drop
 
 
-def lower(df: DataFrame, step: Drop, scope: Scope) -> DataFrame:
+def apply_step(df: DataFrame, step: Drop, scope: Scope) -> DataFrame:
     return df.drop(*step.columns)

@@ -1,4 +1,4 @@
-"""`expect`: keeps the rows that meet the conditions; others fail the batch, are dropped or are quarantined."""
+"""`expect`: keeps the rows that meet all conditions. Other rows fail the batch, are dropped or are quarantined."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from pyspark.sql import functions as F
 
 from helios.model.columns import GONE
 from helios.spark.jvm.errors import FAILED
-from helios.spark.steps.demand import demanded
+from helios.spark.steps.row_check import check_rows
 from helios.spark.steps.steps import Scope, payload, rejected
 from helios.steps.expect import Expect
 
 Met: TypeAlias = "dict[str, Column]"
-"""For each condition, by its name, whether a row meets it."""
+"""By the name of each condition, a column that is true if a row meets the condition."""
 
 
-def lower(df: DataFrame, step: Expect, scope: Scope) -> DataFrame:
+def apply_step(df: DataFrame, step: Expect, scope: Scope) -> DataFrame:
     met = {name: F.coalesce(F.expr(condition), F.lit(False)) for name, condition in step.conditions}
     all_met = reduce(lambda a, b: a & b, met.values())
-    if GONE in df.columns:  # a delete has only the key
+    if GONE in df.columns:  # the rows are changes, and a delete has only the key
         all_met = all_met | F.col(GONE)
     return ON_FAIL[step.on_fail](df, step, scope, met, all_met)
 
 
 def _fail(df: DataFrame, step: Expect, scope: Scope, met: Met, all_met: Column) -> DataFrame:
     message = F.concat(F.lit(FAILED), _reason(step, met), F.lit(" in "), payload(df))
-    return demanded(df, all_met, message)
+    return check_rows(df, all_met, message)
 
 
 def _drop_failing(df: DataFrame, step: Expect, scope: Scope, met: Met, all_met: Column) -> DataFrame:
@@ -54,3 +54,4 @@ ON_FAIL: dict[str, Callable[[DataFrame, Expect, Scope, Met, Column], DataFrame]]
     "drop": _drop_failing,
     "quarantine": _quarantine,
 }
+"""The function that handles the rows that do not meet all conditions, by `Expect.on_fail`."""

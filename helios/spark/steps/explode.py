@@ -1,4 +1,4 @@
-"""`explode`: a row for each element of an array."""
+"""`explode`: makes a row for each element of an array."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from helios.spark.steps.steps import Scope
 from helios.steps.explode import Explode
 
 
-def lower(df: DataFrame, step: Explode, scope: Scope) -> DataFrame:
+def apply_step(df: DataFrame, step: Explode, scope: Scope) -> DataFrame:
     array = F.col(quoted(step.column))
     return df.withColumn(step.as_, F.explode_outer(array) if step.keep_empty else F.explode(array))

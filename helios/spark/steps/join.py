@@ -1,4 +1,4 @@
-"""Joins: by keys, with a table as it was at each row's time, and of two streams within bounds of their times."""
+"""`join`: by keys alone, as of the time of each row, or within bounds of two event times."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ from helios.plan.typing.as_of import (
     stateful_as_of,
     time_problem,
 )
-from helios.plan.typing.schema import Column as Typed
+from helios.plan.typing.schema import Column as TypedColumn
 from helios.spark.jvm.sql import quoted
-from helios.spark.steps.dedupe import event_time, marked_columns, require_time
-from helios.spark.steps.steps import Dated, Scope
+from helios.spark.steps.dedupe import event_time, require_time, watermark_columns
+from helios.spark.steps.steps import AsOfSide, Scope
 from helios.steps.join import Join
 from helios.table.commit_times import CommitTimes
 
 TIME, STATE, KEY = "__helios_as_of", "__helios_state", "__helios_on_"
+"""The columns with the time of a row and with the index of a state, and the prefix of renamed key columns."""
 BEFORE = -1
-"""The state of a row before the first commit."""
+"""The index for rows whose time is before the first commit."""
 
 
-def lower(df: DataFrame, step: Join, scope: Scope) -> DataFrame:
-    """The rows of both sides."""
+def apply_step(df: DataFrame, step: Join, scope: Scope) -> DataFrame:
+    """The joined rows."""
     if step.as_of is None:
         return joined(df, scope.read(step.other), step)
-    assert scope.dated is not None
-    return joined_as_of(df, scope.dated(step.other), step)
+    assert scope.read_as_of is not None
+    return joined_as_of(df, scope.read_as_of(step.other), step)
 
 
 def joined(df: DataFrame, other: DataFrame, step: Join) -> DataFrame:
@@ -47,32 +48,35 @@ def joined(df: DataFrame, other: DataFrame, step: Join) -> DataFrame:
     return df.crossJoin(other) if step.how == "cross" else df.join(other, on=list(step.on), how=step.how)
 
 
-def joined_as_of(df: DataFrame, other: Dated, step: Join) -> DataFrame:
-    """A join with the rows that a table had at the time of each row.
+def joined_as_of(df: DataFrame, other: AsOfSide, step: Join) -> DataFrame:
+    """An as-of join: each row is joined with the rows that the right side had at the row's time.
+
+    They are found by the columns `valid_from` and `valid_to` of the right side, or else by the commit times of its
+    snapshots.
 
     Raises:
         DeclarationError: A column is not a time, or the right side has no earlier states.
         RunError: A row's time is before the retained history.
     """
     assert step.as_of is not None
-    time = _typed(df, step, step.as_of, EVENT_TIME_TYPES, "left")
-    if has_validity(step, other.now.columns):
-        return _by_validity(df, other.now, step, time)
+    time = _time_column(df, step, step.as_of, EVENT_TIME_TYPES, "left")
+    if has_validity(step, other.current.columns):
+        return _by_validity(df, other.current, step, time)
     for problem in commit_time_problems(step):
         raise problem
     if other.stateful:
         raise stateful_as_of(step)
     if other.past is None:
-        return df.join(other.now, on=list(step.on), how=step.how)
+        return df.join(other.current, on=list(step.on), how=step.how)
     return _by_commits(df, other, step, time, other.past.commits())
 
 
-def _typed(df: DataFrame, step: Join, name: str, allowed: tuple[str, ...], side: str) -> Column:
-    """A column of time, as a timestamp."""
+def _time_column(df: DataFrame, step: Join, name: str, allowed: tuple[str, ...], side: str) -> Column:
+    """A column that must be a time, as a timestamp."""
     named = next((field.name for field in df.schema.fields if field.name.lower() == name.lower()), None)
     column = F.col(quoted(named)) if named is not None else F.col(name)
-    kind = df.select(column).schema[0].dataType.simpleString()
-    problem = time_problem(step, Typed(name, kind), allowed, side)
+    type_name = df.select(column).schema[0].dataType.simpleString()
+    problem = time_problem(step, TypedColumn(name, type_name), allowed, side)
     if problem is not None:
         raise problem
     return column.cast("timestamp")
@@ -81,18 +85,18 @@ def _typed(df: DataFrame, step: Join, name: str, allowed: tuple[str, ...], side:
 # by validity
 
 
-def _by_validity(df: DataFrame, now: DataFrame, step: Join, time: Column) -> DataFrame:
-    begin, end = (_typed(now, step, name, VALIDITY_TYPES, "right") for name in (VALID_FROM, VALID_TO))
-    met = time.isNotNull() & (begin.isNull() | (begin <= time)) & (end.isNull() | (time < end))
-    return _on(df, now, step, met)
+def _by_validity(df: DataFrame, other: DataFrame, step: Join, time: Column) -> DataFrame:
+    begin, end = (_time_column(other, step, name, VALIDITY_TYPES, "right") for name in (VALID_FROM, VALID_TO))
+    is_valid = time.isNotNull() & (begin.isNull() | (begin <= time)) & (end.isNull() | (time < end))
+    return _join_on(df, other, step, is_valid)
 
 
-def _on(df: DataFrame, other: DataFrame, step: Join, met: Column) -> DataFrame:
-    """A join by keys and a condition over both sides, with the columns that a join by keys alone has."""
+def _join_on(df: DataFrame, other: DataFrame, step: Join, condition: Column) -> DataFrame:
+    """A join by the keys and a condition, with the same columns as a join by the keys alone."""
     keys = {name.lower(): f"{KEY}{index}" for index, name in enumerate(step.on)}
     renamed = {name: keys[name.lower()] for name in other.columns if name.lower() in keys}
-    same = [F.col(quoted(name)) == F.col(keys[name.lower()]) for name in step.on]
-    out = df.join(other.withColumnsRenamed(renamed), reduce(Column.__and__, same) & met, step.how)
+    same_keys = [F.col(quoted(name)) == F.col(keys[name.lower()]) for name in step.on]
+    out = df.join(other.withColumnsRenamed(renamed), reduce(Column.__and__, same_keys) & condition, step.how)
     left = [name for name in df.columns if name.lower() not in keys]
     right = [name for name in other.columns if name.lower() not in keys]
     return out.select(*map(quoted, (*step.on, *left, *right)))
@@ -101,17 +105,20 @@ def _on(df: DataFrame, other: DataFrame, step: Join, met: Column) -> DataFrame:
 # by commit times
 
 
-def _by_commits(df: DataFrame, other: Dated, step: Join, time: Column, commits: CommitTimes) -> DataFrame:
-    """A join with the state that was current at the time of each row; each state that occurs is read once."""
+def _by_commits(df: DataFrame, other: AsOfSide, step: Join, time: Column, commits: CommitTimes) -> DataFrame:
+    """A join of each row with the state that was current at the row's time.
+
+    A state is the content of the table between two commits. Each state that is needed is read once.
+    """
     timed = df.withColumn(TIME, F.unix_micros(time)).withColumn(STATE, F.expr(_state_at(commits.starts)))
-    occurring = {row[STATE] for row in timed.select(STATE).distinct().collect()}
-    if BEFORE in occurring and not commits.complete:
+    needed_states = {row[STATE] for row in timed.select(STATE).distinct().collect()}
+    if BEFORE in needed_states and not commits.complete:
         raise _before_history(timed, step, commits)
-    states = sorted(state for state in occurring if state is not None and state != BEFORE)
-    parts = [other.at(commits.snapshots[state]).withColumn(STATE, F.lit(state)) for state in states]
-    right = reduce(DataFrame.unionByName, parts) if parts else other.now.limit(0).withColumn(STATE, F.lit(BEFORE))
-    # The join reads the rows a second time. If a row then has another time, the row must not be lost.
-    is_known = F.col(STATE).isNull() | F.col(STATE).isin(BEFORE, *states)
+    read_states = sorted(state for state in needed_states if state is not None and state != BEFORE)
+    parts = [other.at_snapshot(commits.snapshots[state]).withColumn(STATE, F.lit(state)) for state in read_states]
+    right = reduce(DataFrame.unionByName, parts) if parts else other.current.limit(0).withColumn(STATE, F.lit(BEFORE))
+    # The join reads the rows a second time. A row that then has another time must not be lost, so it raises an error.
+    is_known = F.col(STATE).isNull() | F.col(STATE).isin(BEFORE, *read_states)
     changed = F.raise_error(
         F.lit(f"helios: {short_text(step)}: the time of a row is not the same when it is read again")
     )
@@ -120,7 +127,7 @@ def _by_commits(df: DataFrame, other: Dated, step: Join, time: Column, commits: 
 
 
 def _state_at(starts: Sequence[int]) -> str:
-    """SQL for the index of the last start that is not after a time: a binary search."""
+    """The SQL for the index of the state at a row's time: a binary search for the last start that is not after it."""
 
     def search(low: int, high: int) -> str:
         if low == high:
@@ -153,17 +160,17 @@ def _before_history(timed: DataFrame, step: Join, commits: CommitTimes) -> RunEr
 
 
 def _within(df: DataFrame, other: DataFrame, step: Join, bounds: tuple[float, float]) -> DataFrame:
-    fields = {side: _marked(rows, step, side) for rows, side in ((df, "left"), (other, "right"))}
+    fields = {side: _watermark_column(rows, step, side) for rows, side in ((df, "left"), (other, "right"))}
     left, right = (event_time(field) for field in fields.values())
     if step.how != "inner":
-        # Spark would keep a row without a time in its state for ever.
+        # Spark would keep a row without an event time in its state for ever.
         df = require_time(df, left, fields["left"].name, step)
     before, after = (F.expr(f"INTERVAL {round(seconds * 1000)} MILLISECONDS") for seconds in bounds)
-    return _on(df, other, step, (right >= left - before) & (right <= left + after))
+    return _join_on(df, other, step, (right >= left - before) & (right <= left + after))
 
 
-def _marked(df: DataFrame, step: Join, side: str) -> StructField:
-    fields: list[StructField] = marked_columns(df)
+def _watermark_column(df: DataFrame, step: Join, side: str) -> StructField:
+    fields: list[StructField] = watermark_columns(df)
     if len(fields) != 1:
         names = ", ".join(field.name for field in fields)
         reason = f"there are several: {names}" if fields else "there is none"

@@ -1,4 +1,4 @@
-"""The late rows of a batch: a window or `dedupe` drops them, because the watermark has passed them."""
+"""The late rows of a batch, which a window or `dedupe` drops because the watermark has passed them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from helios.errors import DeclarationError
 from helios.model.flow import Flow
 from helios.plan.typing.late import LateRule
 from helios.spark.jvm.sql import quoted
-from helios.spark.steps.dedupe import event_time, marked_columns
+from helios.spark.steps.dedupe import event_time, watermark_columns
 from helios.spark.steps.steps import Scope, apply, rejected
 from helios.steps.aggregate import Aggregate
 
@@ -18,27 +18,28 @@ from helios.steps.aggregate import Aggregate
 def late_rows(rows: DataFrame, rule: LateRule, watermark: int) -> DataFrame:
     """The late rows of a batch, in the form of the quarantine.
 
-    Spark's operators drop the same rows (`WatermarkSupport.watermarkExpression`): the end of a row's window, or its
-    event time if there is no window, is not after the watermark. If windows overlap, one ended window is enough.
+    A row is late if the end of its window, or its event time if there is no window, is not after the watermark. If
+    windows overlap, one window that has ended is enough. Spark's operators drop rows by the same rule
+    (`WatermarkSupport.watermarkExpression`).
 
     Args:
         rows: The rows of the batch's source.
         rule: The rule by which rows are late.
-        watermark: The watermark of the previous batch, which Spark drops rows by, in milliseconds since 1970.
+        watermark: The watermark of the previous batch, by which Spark drops rows, in milliseconds since 1970.
     """
-    df = apply(rows, rule.before, Scope(_refuse_other))
+    df = apply(rows, rule.before, Scope(_refuse_other_flow))
     time = _time(df, rule)
     micros = F.unix_micros(time)
     end = _first_end(micros, rule.step) if isinstance(rule.step, Aggregate) else micros
-    passed = F.lit(watermark * 1000)
+    watermark_micros = F.lit(watermark * 1000)
     reason = F.concat(
         F.lit("late: "),
         time.cast("string"),
-        _ended(end, rule),
+        _window_end_text(end, rule),
         F.lit(", and the watermark is at "),
-        F.timestamp_micros(passed).cast("string"),
+        F.timestamp_micros(watermark_micros).cast("string"),
     )
-    return rejected(df.where(end <= passed), reason, rule.watermark.text())
+    return rejected(df.where(end <= watermark_micros), reason, rule.watermark.text())
 
 
 def _time(df: DataFrame, rule: LateRule) -> Column:
@@ -47,7 +48,7 @@ def _time(df: DataFrame, rule: LateRule) -> Column:
         name = rule.step.window.column
         column = F.col(quoted(name)) if name in df.columns else F.col(name)
         return column.cast("timestamp")
-    fields = marked_columns(df)
+    fields = watermark_columns(df)
     if len(fields) != 1 or isinstance(fields[0].dataType, StructType):
         raise DeclarationError(
             f"{rule.watermark.text()}: the event time of its rows is not one column before {rule.step.text()}.",
@@ -69,12 +70,12 @@ def _first_end(micros: Column, step: Aggregate) -> Column:
     return before - F.pmod(before, F.lit(every)) + F.lit(every) + F.lit(width)
 
 
-def _ended(end: Column, rule: LateRule) -> Column:
+def _window_end_text(end: Column, rule: LateRule) -> Column:
     if not isinstance(rule.step, Aggregate):
         return F.lit("")
     kind = "session" if rule.step.session else "window"
     return F.concat(F.lit(f", whose {kind} ended at "), F.timestamp_micros(end).cast("string"))
 
 
-def _refuse_other(flow: Flow) -> DataFrame:
+def _refuse_other_flow(flow: Flow) -> DataFrame:
     raise AssertionError(f"no other flow comes before the state, and {flow.text()} does")

@@ -1,7 +1,8 @@
-"""Materialized views: recomputes the groups of changed rows from the table's state.
+"""Materialized views: recomputes the groups that changed rows belong to, from all rows of the table.
 
-A changed row affects the groups of its two images. Each of these groups is aggregated over the table's state at the
-batch's last snapshot. The result is that of a full recompute, also for `min`, `max`, `avg` and floating-point sums.
+A changed row affects the group of its former image and the group of its new image. Each of these groups is aggregated
+over the table at the batch's last snapshot. So the result equals a full recompute, also for `min`, `max`, `avg` and
+floating-point sums.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def _row_dependency(node: JavaLogicalPlan) -> str | None:
 
 
 def recomputed(spark: SparkSession, plan: Plan, view: View, changed: DataFrame, to: int | None) -> Built:
-    """The groups of changed rows as of a snapshot, and delete marks for the groups that no longer exist.
+    """The groups of changed rows as of a snapshot, and a delete for each group that no longer exists.
 
     Args:
         spark: The session.
@@ -78,24 +79,28 @@ def recomputed(spark: SparkSession, plan: Plan, view: View, changed: DataFrame, 
     """
     step = view.aggregate
     steps = _before_aggregate(changed.drop(*CHANGE_COLUMNS), view)
-    touched = steps.groupBy(*map(F.expr, step.by)).agg(F.count(F.lit(1)).alias("__helios_n")).drop("__helios_n")
-    names = touched.columns
+    changed_groups = steps.groupBy(*map(F.expr, step.by)).agg(F.count(F.lit(1)).alias("__helios_n")).drop("__helios_n")
+    names = changed_groups.columns
     keys = [f"__helios_k{i}" for i in range(len(names))]
-    touched = touched.toDF(*keys).localCheckpoint()  # used twice below; the changes are read once
-    groups = _aggregated(spark, plan, view, to, touched)
-    vanished = touched.join(groups, _keys_match([F.col(quoted(name)) for name in names], keys), "left_anti")
+    changed_groups = changed_groups.toDF(*keys).localCheckpoint()  # used twice below; the changes are read once
+    groups = _aggregated(spark, plan, view, to, changed_groups)
+    vanished = changed_groups.join(groups, _keys_match([F.col(quoted(name)) for name in names], keys), "left_anti")
     values = [F.lit(None).cast(f.dataType).alias(f.name) for f in groups.schema.fields if f.name not in names]
     deleted = vanished.select(*[F.col(key).alias(name) for key, name in zip(keys, names, strict=True)], *values)
     present = _after_aggregate(groups, view).withColumn(DELETED, F.lit(False))
     return Built(present.unionByName(_after_aggregate(deleted, view).withColumn(DELETED, F.lit(True))))
 
 
-def _aggregated(spark: SparkSession, plan: Plan, view: View, snapshot: int | None, touched: DataFrame) -> DataFrame:
+def _aggregated(
+    spark: SparkSession, plan: Plan, view: View, snapshot: int | None, changed_groups: DataFrame
+) -> DataFrame:
     [read] = plan.reads
     if snapshot is not None:
         count_state(spark, read, snapshot)
     rows = _before_aggregate(narrowed(read_state(spark, read, snapshot), read), view)
-    rows = rows.join(touched, _keys_match([F.expr(by) for by in view.aggregate.by], touched.columns), "left_semi")
+    rows = rows.join(
+        changed_groups, _keys_match([F.expr(by) for by in view.aggregate.by], changed_groups.columns), "left_semi"
+    )
     return apply(rows, [view.aggregate], Scope(_refuse_other_flow))
 
 

@@ -1,4 +1,4 @@
-"""`rename`: columns under other names."""
+"""`rename`: gives columns other names."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from helios.spark.steps.steps import Scope
 from helios.steps.rename import Rename
 
 
-def lower(df: DataFrame, step: Rename, scope: Scope) -> DataFrame:
+def apply_step(df: DataFrame, step: Rename, scope: Scope) -> DataFrame:
     return df.withColumnsRenamed(dict(step.names))

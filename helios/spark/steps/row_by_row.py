@@ -1,4 +1,7 @@
-"""Checks in Spark's plan that steps work row by row, so that a source may be read range by range."""
+"""Checks in Spark's plan that steps work row by row: each output row depends on one row of the source.
+
+Such steps give the same rows whether a source is read at once or in several ranges of snapshots.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,14 @@ ROW_BY_ROW = (
 )
 """Logical operators of Spark whose output rows each depend on one input row."""
 
-GATHERING = ("CollectMetrics", "CTERelationDef", "CTERelationRef", "ResolvedHint", "Union", "View", "WithCTE")
-"""Operators that pass on the rows of several inputs, or count rows."""
+PASSING_ON = ("CollectMetrics", "CTERelationDef", "CTERelationRef", "ResolvedHint", "Union", "View", "WithCTE")
+"""Logical operators of Spark that pass on rows unchanged, even of several inputs."""
 
-MOVING = "helios_moving"
+READ_IN_RANGES = "helios_read_in_ranges"
 """The alias of a source that is read in ranges, one range for each batch."""
 
 ONE_SIDED = {"LEFT": ("LEFT OUTER", "LEFT SEMI", "LEFT ANTI"), "RIGHT": ("RIGHT OUTER",)}
-"""By side, the joins in which each row depends on only one row of that side, and on all rows of the other side."""
+"""By side, the joins in which each row depends on only one row of that side, but on all rows of the other side."""
 BOTH = ("INNER", "CROSS")
 """The joins in which each row depends on only one row of either side."""
 
@@ -47,8 +50,8 @@ def combining_reason(plan: Plan, empty: Callable[[int], DataFrame]) -> str | Non
     """
 
     def rows(index: int) -> DataFrame:
-        moves = plan.reads[index].span is not None
-        return empty(index).alias(MOVING) if moves else empty(index)
+        in_ranges = plan.reads[index].span is not None
+        return empty(index).alias(READ_IN_RANGES) if in_ranges else empty(index)
 
     try:
         df = build(plan, lambda index, _: rows(index)).df
@@ -59,14 +62,15 @@ def combining_reason(plan: Plan, empty: Callable[[int], DataFrame]) -> str | Non
 
 
 def _reason(node: JavaLogicalPlan) -> str | None:
-    if not _moves(node):
+    """Why a plan combines several rows of a source that is read in ranges; None if it does not."""
+    if not _reads_ranges(node):
         return None
     name = str(node.nodeName())
     if name == "Join":
         why = _join_reason(cast("JavaJoin", node))
         if why is not None:
             return why
-    elif name not in (*ROW_BY_ROW, *GATHERING):
+    elif name not in (*ROW_BY_ROW, *PASSING_ON):
         return f"Spark's {name} combines several rows"
     if node.subqueries().size():
         return "a subquery reads other rows"
@@ -74,7 +78,7 @@ def _reason(node: JavaLogicalPlan) -> str | None:
 
 
 def _join_reason(node: JavaJoin) -> str | None:
-    left, right = (_moves(child) for child in _children(node))
+    left, right = (_reads_ranges(child) for child in _children(node))
     kind = str(node.joinType().sql())
     if left and right:
         return "a join meets rows of several ranges"
@@ -83,12 +87,14 @@ def _join_reason(node: JavaJoin) -> str | None:
     return f"a {kind.lower()} join depends on the rows that a range lacks"
 
 
-def _moves(node: JavaLogicalPlan) -> bool:
+def _reads_ranges(node: JavaLogicalPlan) -> bool:
     """True if a plan reads a source in ranges. A reference to a CTE counts, since the CTE may read such a source."""
     name = str(node.nodeName())
-    if name == "CTERelationRef" or (name == "SubqueryAlias" and str(cast("JavaSubqueryAlias", node).alias()) == MOVING):
+    if name == "CTERelationRef" or (
+        name == "SubqueryAlias" and str(cast("JavaSubqueryAlias", node).alias()) == READ_IN_RANGES
+    ):
         return True
-    return any(map(_moves, _children(node)))
+    return any(map(_reads_ranges, _children(node)))
 
 
 def _children(node: JavaLogicalPlan) -> list[JavaLogicalPlan]:

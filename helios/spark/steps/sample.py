@@ -1,4 +1,4 @@
-"""`sample`: by the hash of a row's values, or at random."""
+"""`sample`: keeps a share of the rows, by the hash of their values or at random."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from helios.spark.steps.steps import HIDDEN, Scope
 from helios.steps.sample import Sample
 
 BITS = 53
-"""How many bits of a hash are compared: a double holds them exactly."""
+"""How many bits of a hash are compared: a double can represent numbers of so many bits exactly."""
 
 
-def lower(df: DataFrame, step: Sample, scope: Scope) -> DataFrame:
+def apply_step(df: DataFrame, step: Sample, scope: Scope) -> DataFrame:
     if step.seed is None:
         return df.where(F.rand() < step.fraction)
     columns = [
@@ -24,10 +24,10 @@ def lower(df: DataFrame, step: Sample, scope: Scope) -> DataFrame:
     return df.where(bits < F.lit(step.fraction * 2**BITS))
 
 
-def _hashable(kind: DataType) -> bool:
-    """True if Spark can hash values of a type, which must have no map or variant in it."""
-    if isinstance(kind, StructType):
-        return all(_hashable(field.dataType) for field in kind)
-    if isinstance(kind, ArrayType):
-        return _hashable(kind.elementType)
-    return not isinstance(kind, (MapType, VariantType))
+def _hashable(data_type: DataType) -> bool:
+    """True if Spark can hash values of a type: the type contains no map and no variant."""
+    if isinstance(data_type, StructType):
+        return all(_hashable(field.dataType) for field in data_type)
+    if isinstance(data_type, ArrayType):
+        return _hashable(data_type.elementType)
+    return not isinstance(data_type, (MapType, VariantType))

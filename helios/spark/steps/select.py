@@ -1,4 +1,4 @@
-"""`select`: a projection."""
+"""`select`: projects the rows to expressions, and keeps the hidden columns."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from helios.spark.steps.steps import HIDDEN, Scope
 from helios.steps.select import Select
 
 
-def lower(df: DataFrame, step: Select, scope: Scope) -> DataFrame:
+def apply_step(df: DataFrame, step: Select, scope: Scope) -> DataFrame:
     hidden = [name for name in HIDDEN if name in df.columns]
     return df.selectExpr(*step.expressions, *hidden)

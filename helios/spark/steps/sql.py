@@ -9,11 +9,11 @@ from pyspark.sql import DataFrame
 from helios.spark.steps.steps import Scope
 from helios.steps.sql import Sql
 
-# The steps share the view's name, which exists only while a query is analyzed.
+# All `sql` steps use the same view name. The view exists only while a query is analyzed, under this lock.
 _VIEW_LOCK = threading.Lock()
 
 
-def lower(df: DataFrame, step: Sql, scope: Scope) -> DataFrame:
+def apply_step(df: DataFrame, step: Sql, scope: Scope) -> DataFrame:
     session = df.sparkSession
     with _VIEW_LOCK:
         df.createOrReplaceTempView("input")

@@ -1,4 +1,4 @@
-"""Lowers each declared step to DataFrame calls."""
+"""Applies declared steps to a DataFrame: each step by the function `apply_step` of the file with its name."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from helios.sources.common.spark.past import Past
 from helios.spark.jvm.sql import JSON_TIMES, quoted, refusal
 
 HIDDEN = (POSITION, LOG, GONE)
-"""Columns that steps pass through."""
+"""The columns that Helios adds to rows, and that steps pass on unchanged."""
 
 
 @dataclass(frozen=True)
-class Dated:
-    """The right side of a join as of a time.
+class AsOfSide:
+    """The right side of an as-of join.
 
     Attributes:
-        now: Its current rows.
+        current: Its current rows.
         past: The earlier states of its source; None if only its columns are needed.
-        at: Returns its rows at a snapshot, after its steps.
-        stateful: Whether the pipeline is planned as one stream, once.
+        at_snapshot: Returns its rows at a snapshot, after its steps.
+        stateful: Whether the pipeline runs as one stateful stream, which Spark plans only once.
     """
 
-    now: DataFrame
+    current: DataFrame
     past: Past | None
-    at: Callable[[int], DataFrame]
+    at_snapshot: Callable[[int], DataFrame]
     stateful: bool = False
 
 
@@ -45,13 +45,13 @@ class Scope:
         read: Reads another flow: the other side of a join or union.
         rejected: Collects the rows for the quarantine, as `payload`, `reason` and `step`.
         counted: Collects the counts of rows that expectations drop.
-        dated: Reads the other side of a join as of a time; None if there is no such join.
+        read_as_of: Reads the other side of an as-of join; None if there is no such join.
     """
 
     read: Callable[[Flow], DataFrame]
     rejected: list[DataFrame] = field(default_factory=list)
     counted: list[Observation] = field(default_factory=list)
-    dated: Callable[[Flow], Dated] | None = None
+    read_as_of: Callable[[Flow], AsOfSide] | None = None
 
 
 def apply(df: DataFrame, steps: Iterable[Step], scope: Scope) -> DataFrame:
@@ -62,13 +62,14 @@ def apply(df: DataFrame, steps: Iterable[Step], scope: Scope) -> DataFrame:
     """
     for step in steps:
         try:
-            df = import_module(f"helios.spark.steps.{step.file}").lower(df, step, scope)
+            df = import_module(f"helios.spark.steps.{step.file}").apply_step(df, step, scope)
         except AnalysisException as error:
             raise refusal(step.text(), error, step.origin) from error
     return df
 
 
 PAYLOAD = {"ignoreNullFields": "false", **JSON_TIMES}
+"""The options of `to_json` for payloads."""
 
 
 def payload(df: DataFrame) -> Column:

@@ -1,4 +1,4 @@
-"""`union`: the rows of both flows, by column name."""
+"""`union`: adds the rows of another flow, by column names."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from helios.spark.steps.steps import Scope
 from helios.steps.union import Union
 
 
-def lower(df: DataFrame, step: Union, scope: Scope) -> DataFrame:
+def apply_step(df: DataFrame, step: Union, scope: Scope) -> DataFrame:
     return df.unionByName(scope.read(step.other))

@@ -1,4 +1,4 @@
-"""`where`: a filter."""
+"""`where`: keeps the rows that meet a condition."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from helios.spark.steps.steps import Scope
 from helios.steps.where import Where
 
 
-def lower(df: DataFrame, step: Where, scope: Scope) -> DataFrame:
+def apply_step(df: DataFrame, step: Where, scope: Scope) -> DataFrame:
     if GONE not in df.columns:
         return df.where(step.condition)
-    # A changed row that no longer meets the condition deletes the former row. A delete has only the key.
+    # The rows are changes. A changed row that no longer meets the condition becomes a delete of its key, which removes
+    # the former row. A delete has only the key, so the condition is null for it.
     met = F.coalesce(F.expr(step.condition), F.lit(False))
     return df.withColumn(GONE, F.col(GONE) | ~met)

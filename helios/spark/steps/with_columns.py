@@ -1,4 +1,4 @@
-"""`with_columns`: columns are added or replaced."""
+"""`with_columns`: adds or replaces columns."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from helios.spark.steps.steps import Scope
 from helios.steps.with_columns import WithColumns
 
 
-def lower(df: DataFrame, step: WithColumns, scope: Scope) -> DataFrame:
+def apply_step(df: DataFrame, step: WithColumns, scope: Scope) -> DataFrame:
     return df.withColumns({name: F.expr(expression) for name, expression in step.columns})

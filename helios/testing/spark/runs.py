@@ -101,14 +101,14 @@ def run_killed(plan: Plan, spark: SparkSession, emit: Callable[[Event], None], m
 
 
 MOMENTS: Mapping[str, tuple[object, str, bool]] = {
-    "after_rejects": (batches, "_confirmed", False),
+    "after_rejects": (batches, "_with_confirmation", False),
     "before_commit": (Job, "confirm", True),
     "after_commit": (batches, "execute", True),
 }
 """The moments at which a driver dies: a function's owner, its name, and whether the driver dies after the call.
 
-`_confirmed` is called once the rejected rows of a batch are written, `confirm` once the files of a batch are written.
-When `execute` returns, the target has the batch, but Spark's log does not have it yet.
+`_with_confirmation` is called once the rejected rows of a batch are written, `confirm` once the files of a batch are
+written. When `execute` returns, the target has the batch, but Spark's log does not have it yet.
 """
 
 

@@ -16,12 +16,12 @@ def read(uuid: str) -> Batch:
 
 
 def test_sources_that_the_position_names_are_not_stamped_again() -> None:
-    assert CommitOptions(sources=[ORDERS]).unnamed(read("u1")) == {}
-    assert CommitOptions().unnamed(read("u1")) == {}
+    assert CommitOptions(sources=[ORDERS]).source_stamp(read("u1")) == {}
+    assert CommitOptions().source_stamp(read("u1")) == {}
 
 
 def test_joined_and_replaced_sources_are_stamped() -> None:
-    stamped = CommitOptions(sources=[ORDERS, PRICES]).unnamed(read("u1"))
+    stamped = CommitOptions(sources=[ORDERS, PRICES]).source_stamp(read("u1"))
     assert json.loads(stamped["helios.sources"]) == [PRICES]
-    stamped = CommitOptions(sources=[ORDERS]).unnamed(read("another table of that name"))
+    stamped = CommitOptions(sources=[ORDERS]).source_stamp(read("another table of that name"))
     assert json.loads(stamped["helios.sources"]) == [ORDERS]

@@ -78,7 +78,7 @@ def only_problem(transform: Transform, schema: Schema | None = COLUMNS, other: S
 @pytest.mark.parametrize("kind", Step.__subclasses__(), ids=lambda kind: kind.call())
 def test_a_step_has_files_of_its_name_with_its_columns_and_its_lowering(kind: type[Step]) -> None:
     name = kind.__module__.rpartition(".")[2]
-    for package, function in (("plan/typing/steps", "columns"), ("spark/steps", "lower")):
+    for package, function in (("plan/typing/steps", "columns"), ("spark/steps", "apply_step")):
         tree = ast.parse((Path(helios.__file__).parent / package / f"{name}.py").read_text())
         assert function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 

@@ -1,4 +1,4 @@
-"""Describes the data that a finished run leaves for a later run."""
+"""Describes the data that a run has not processed when it ends, and leaves for a later run."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from helios.spark.jvm.errors import cause_of
 from helios.spark.run.job import Job, StreamingQuery
 from helios.table.positions import Lag
 
-GROUPS = ("stateStoreSave", "sessionWindowStateStoreSaveExec")
-"""Spark's operators that keep groups until append mode emits them, by their names in `state-metadata`."""
+GROUP_OPERATORS = ("stateStoreSave", "sessionWindowStateStoreSaveExec")
+"""Spark's operators that keep groups until append mode emits them, as `state-metadata` names them."""
 
 MAX_COUNTED = 1_000_000
-"""Counting stops after this number of groups, as it reads the state."""
+"""The counting of groups stops after this number, because it reads the state."""
 
 
-def left(job: Job, query: StreamingQuery) -> list[str]:
-    """The data that the sources and the state of a pipeline keep for a later run, in words; empty if there is none."""
+def remaining_data(job: Job, query: StreamingQuery) -> list[str]:
+    """Texts for the data that a pipeline's sources and its state keep for a later run; empty if there is none."""
     try:
         texts = [text for source in job.followed.values() if (text := source.left())]
-        return [*texts, *_groups(job, query)]
+        return [*texts, *_waiting_groups(job, query)]
     except (Py4JError, PySparkException) as error:  # all rows are committed: the run does not fail
         return [f"it is unknown which rows wait for a later run: {cause_of(error)}"]
     except HeliosError as error:
         return [f"it is unknown which rows wait for a later run: {error.what}"]
 
 
-def unread(lags: Iterable[Lag]) -> list[str]:
-    """The data of its sources that a stopped run has not read, as last measured, in words.
+def unread_data(lags: Iterable[Lag]) -> list[str]:
+    """Texts for the data that a stopped run has not read from its sources, as last measured.
 
     Examples:
-        >>> unread([Lag(snapshots=2, seconds=3.0), Lag(snapshots=0, seconds=0.0, files=1)])
+        >>> unread_data([Lag(snapshots=2, seconds=3.0), Lag(snapshots=0, seconds=0.0, files=1)])
         ['2 snapshots and 1 file of its sources are not read yet']
-        >>> unread([Lag(snapshots=0, seconds=0.0)])
+        >>> unread_data([Lag(snapshots=0, seconds=0.0)])
         []
     """
     known = list(lags)
@@ -46,7 +46,7 @@ def unread(lags: Iterable[Lag]) -> list[str]:
         "snapshot": sum(lag.snapshots for lag in known),
         "file": sum(lag.files or 0 for lag in known),
     }
-    texts = [counted(number, what) for what, number in amounts.items() if number]
+    texts = [counted(number, unit) for unit, number in amounts.items() if number]
     verb = "is" if sum(amounts.values()) == 1 else "are"
     return [f"{' and '.join(texts)} of its sources {verb} not read yet"] if texts else []
 
@@ -57,11 +57,14 @@ def known_sum(counts: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _groups(job: Job, query: StreamingQuery) -> Iterator[str]:
-    """The groups that wait for the watermark, counted in the state; Spark's own count is off, as it slows batches."""
+def _waiting_groups(job: Job, query: StreamingQuery) -> Iterator[str]:
+    """A text for the groups that wait for the watermark, counted in the state.
+
+    Spark's own count of these groups is switched off, because it slows batches down.
+    """
     if not job.stateful or job.plan.output_mode != "append" or not job.checkpoint.batches("commits"):
         return
-    groups = _count(job)
+    groups = _count_groups(job)
     if groups:
         watermark = query.lastProgress.eventTime.get("watermark") if query.lastProgress is not None else None
         number = f"{groups:,}" if groups <= MAX_COUNTED else f"more than {MAX_COUNTED:,}"
@@ -70,9 +73,9 @@ def _groups(job: Job, query: StreamingQuery) -> Iterator[str]:
         yield f"{number} {wait} for the watermark{at}; later rows move it on"
 
 
-def _count(job: Job) -> int:
+def _count_groups(job: Job) -> int:
     reader, location = job.spark.read, job.checkpoint.location
-    operators = reader.format("state-metadata").load(location).where(f"operatorName IN {GROUPS}")
+    operators = reader.format("state-metadata").load(location).where(f"operatorName IN {GROUP_OPERATORS}")
     ids = [row.operatorId for row in operators.select("operatorId").distinct().collect()]
     states = [job.spark.read.format("statestore").option("operatorId", id).load(location) for id in ids]
     return sum(state.limit(MAX_COUNTED + 1).count() for state in states)

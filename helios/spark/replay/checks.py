@@ -15,14 +15,14 @@ from helios.spark.replay.notes import State
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.quarantine import BEHIND_REPLAY, QuarantineSink
-from helios.spark.sinks.quarantined import of_batch
+from helios.spark.sinks.quarantined import batch_condition
 from helios.spark.sinks.records import newest_record
 from helios.spark.sinks.rollbacks import rename_replay
 from helios.table.refs import REPLAY
 
 
-class Standing:
-    """The state in which a replay finds the pipeline's target and quarantine.
+class ReplayChecks:
+    """The checks before a replay.
 
     Args:
         plan: The pipeline.
@@ -50,17 +50,20 @@ class Standing:
         rollback_fix = QuarantineSink(context, write.quarantine).rollback_fix
         guard = context.guard(self._quarantine, write.quarantine, rollback_fix=rollback_fix, replay_fix=BEHIND_REPLAY)
         ledger = Ledger(self._quarantine, context.plan.pipeline, self._id, "", guard=guard)
-        record = ledger.load()  # a rollback under a former checkpoint is accepted
+        record = ledger.load()
+        # The record of a former checkpoint does not count: the new checkpoint has accepted a rollback before its start.
         ledger.refuse_rollback(record if record is not None and record.checkpoint == self._id else None)
         if self._target is not None:
             target_ledger = context.ledger(self._target, write.sink.branch_name, write.table)
             target_ledger.refuse_rollback(target_ledger.load())
 
-    def resumed(self, state: State | None) -> State | None:
-        """The interrupted replay, under the pipeline's current name; None if the quarantine that it read is gone.
+    def interrupted(self, state: State | None) -> State | None:
+        """The interrupted replay that must be finished first, under the pipeline's current name; None if there is none.
+
+        A replay does not count if its quarantine is gone and another table has the same name.
 
         Args:
-            state: The notes of the replay; None if no replay was interrupted.
+            state: The stored state of the interrupted replay; None if no replay was interrupted.
 
         Raises:
             InputError: The script now names another quarantine than the one that the replay took its rows from.
@@ -86,10 +89,10 @@ class Standing:
             rename_replay(table, state.pipeline.removesuffix(REPLAY), plan.pipeline)
         return replace(state, pipeline=pipeline)
 
-    def unfinished(self) -> str | None:
-        """The SQL condition for rejected rows of a batch that the target does not have; None if it has all batches.
+    def rows_of_unfinished_batch(self) -> str | None:
+        """The SQL condition for the rejected rows of a batch that the target lacks; None if it has all batches.
 
-        These rows are not replayed: the next run repeats the batch, and rejects rows of it again.
+        These rows are not replayed: the next run repeats the batch, and rejects the rows again.
         """
         plan = self._context.plan
         last = newest_record(self._quarantine, plan.write.pipelines) if plan.streaming else None
@@ -100,4 +103,4 @@ class Standing:
         branch = plan.write.sink.branch_name
         record = newest_record(self._target, plan.write.pipelines, branch) if self._target is not None else None
         landed = record is not None and record.checkpoint == self._id and record.batch >= last.batch
-        return None if landed else of_batch(last)
+        return None if landed else batch_condition(last)
