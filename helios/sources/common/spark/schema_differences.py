@@ -60,7 +60,7 @@ def undeclared_part(value: Column, actual: DataType, wanted: DataType | None) ->
 
 
 def undeclared_parts(fields: Iterable[tuple[StructField, Column]], wanted: StructType) -> tuple[Column, Column] | None:
-    """The undeclared parts of several fields, as one struct, and the condition that there are any; see above."""
+    """The undeclared parts of several fields, as one struct; otherwise like `undeclared_part`."""
     known = by_name(wanted)
     parts, conditions = [], []
     for field, value in fields:

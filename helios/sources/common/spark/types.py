@@ -42,6 +42,7 @@ EXACT = {(ByteType, FloatType), (ShortType, FloatType), (FloatType, DoubleType)}
 NUMBERS = (ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType)
 TIMES = (DateType, TimestampType, TimestampNTZType)
 SCALARS = (*NUMBERS, *TIMES, BooleanType, StringType, BinaryType)
+"""The supported types that are not nested."""
 
 
 def by_name(schema: StructType) -> dict[str, StructField]:
@@ -50,7 +51,7 @@ def by_name(schema: StructType) -> dict[str, StructField]:
 
 
 def _same_names(actual: StructType, wanted: StructType) -> list[tuple[StructField, StructField]]:
-    """The pairs of an actual and a wanted field with the same name."""
+    """The fields of two structs with the same name, as pairs of the actual and the wanted field."""
     fields = by_name(actual)
     return [(fields[field.name.lower()], field) for field in wanted.fields if field.name.lower() in fields]
 
