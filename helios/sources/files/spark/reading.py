@@ -170,7 +170,7 @@ def _typed(
 
 
 def _fails_at_extra_fields(source: FilesSource) -> bool:
-    """True if a json row with undeclared fields stops the run when it is read. Then nothing has to search for such rows first."""
+    """True if reading a json row with undeclared fields stops the run, so that no search for them comes first."""
     fails = (source.extra, source.bad_row, source.bad_file) == ("fail", "fail", "fail")
     return fails and has_plain_lines(source)
 
@@ -239,7 +239,7 @@ def _united(context: SourceContext, source: FilesSource, groups: Sequence[Group]
             if before is None:
                 kind: DataType | None = field.dataType
             elif name in known and inferred:
-                # A known column keeps its type: a value that does not fit makes its row bad. But a struct may gain fields.
+                # A known column keeps its type: a value that does not fit makes a bad row. A struct may gain fields.
                 grown = with_extras(before.dataType, field.dataType)
                 wider = united(grown, field.dataType) if mode == "full" else None
                 kind = wider if wider is not None else grown
