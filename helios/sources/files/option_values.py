@@ -17,7 +17,7 @@ BOOLEANS = frozenset({
 CHARACTERS = frozenset({"charToEscapeQuoteEscaping", "comment", "escape", "quote"})
 """Options that take one character; an empty text switches such an option off."""
 
-POSITIVE = frozenset({"inputBufferSize", "maxCharsPerColumn", "maxColumns"})
+WHOLE = frozenset({"inputBufferSize", "maxCharsPerColumn", "maxColumns"})
 """Options that take a positive whole number; `maxCharsPerColumn` also takes -1, for no bound."""
 
 SEPARATORS = frozenset({"delimiter", "sep"})
@@ -34,7 +34,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Options that take one of several words; for `unescapedQuoteHandling`, Spark ignores case."""
 
-FREE_TEXT = frozenset({
+FREE = frozenset({
     "avroSchema", "charset", "dateFormat", "emptyValue", "encoding", "locale", "nanValue", "negativeInf", "nullValue",
     "positiveInf", "timeZone", "timestampFormat", "timestampNTZFormat",
 })  # fmt: skip
@@ -118,7 +118,7 @@ Check = Callable[[str, str, str], "tuple[str, str | None] | None"]
 CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (BOOLEANS, _boolean),
     (CHARACTERS, _character),
-    (POSITIVE, _whole),
+    (WHOLE, _whole),
     (SEPARATORS, _separator),
     (frozenset({"lineSep"}), _line_separator),
     (frozenset({"samplingRatio"}), _ratio),
