@@ -64,7 +64,7 @@ class Entry:
         number: The number of the batch; 1 for the first one.
         previous: The hash of the previous entry.
         lines: The files, each as a line.
-        planned: When the batch was planned, in milliseconds since 1970.
+        planned: The time at which the batch was planned, in milliseconds since 1970.
     """
 
     number: int

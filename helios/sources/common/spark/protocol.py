@@ -104,7 +104,7 @@ class Source(Protocol):
         """The span of the current state. Two states whose spans have equal entries have equal rows."""
 
     def pin(self) -> int | None:
-        """The pin of the current state, which the next batch stores in `helios/pins/N.json`."""
+        """The pin of the current state. Batch N, which joins the source, stores it in `helios/pins/N.json`."""
 
     def exists(self, pin: int | None) -> bool:
         """True if the state at a pin can still be read."""

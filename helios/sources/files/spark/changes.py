@@ -50,7 +50,7 @@ def changed_error(source: FilesSource, before: Known, now: Listed, when: str) ->
         source: The source.
         before: The changed files, with the size and time that they had before.
         now: All files, with their present size and time.
-        when: When the files changed: `READ`, `PLANNED` or `MEANWHILE`.
+        when: The time of the change: `READ`, `PLANNED` or `MEANWHILE`.
     """
     paths = list(before)
     path = paths[0]

@@ -40,7 +40,7 @@ TYPE_CODES: Mapping[type[DataType], str] = {
 
 OTHER_TYPE = "x"
 MOST_DIGITS = 18
-"""The most digits of a plain decimal: so many fit into a long."""
+"""The most digits of a plain decimal, which always fit into a long."""
 
 
 def plain_csv(

@@ -51,7 +51,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Reading:
-    """How files are read.
+    """The decision how files are read.
 
     Attributes:
         groups: The files, by their columns.
