@@ -14,7 +14,8 @@ from pyspark.sql.types import StructType
 
 from helios import Files
 from helios.errors import InputError, RunError
-from helios.sources.common.spark.types import castable, extras, lossless, united, with_extras
+from helios.sources.common.spark.schema_differences import extras, with_extras
+from helios.sources.common.spark.types import castable, lossless, united
 
 pytestmark = [pytest.mark.usefixtures("shared_spark"), pytest.mark.promise("files")]  # Spark parses the types
 

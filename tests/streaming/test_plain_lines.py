@@ -155,7 +155,7 @@ def test_which_lines_are_plain(world: Any) -> None:
         land(world.folder / kind, f"a.{kind}", "\n".join([*header, *lines, *others[kind]]))
         source = Files.source(str(world.folder / kind), kind, schema=types)
         [group] = file_reading.reading_of(context(world), source, listed(world.folder / kind)).groups
-        assert group.plain
+        assert group.fast
         df = file_rows._as_stored(world.spark, source, group)
         texts = [line for (line,) in df.select(bad_rows.LINE).collect()]
         assert texts == [*[None] * len(lines), *others[kind]]

@@ -1,4 +1,4 @@
-"""Sources whose data does not exist."""
+"""Finds the sources whose data does not exist."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from helios.sources.kinds import source_kind
 
 
 def absent(plans: Iterable[Plan]) -> list[HeliosError]:
-    """A problem for each source of the pipelines whose data does not exist."""
+    """Returns one problem for each source of the plans whose data does not exist."""
     sources = {(str(read.source.origin), read.source.label()): read.source for plan in plans for read in plan.reads}
     problems = (source_kind(source).absent(source) for source in sources.values())
     return [problem for problem in problems if problem is not None]

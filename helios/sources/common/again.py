@@ -1,4 +1,7 @@
-"""Looks up the rows of a key in the data that a batch has read: the result, and the comparison of keys."""
+"""The result of looking up rows by key in the data that a batch has read, and the comparison of key values.
+
+Each kind of source has its own look-up, such as `helios.sources.files.again`.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,19 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 MOST = 3
-"""At most so many rows of one source are shown."""
+"""The largest number of rows of one source that are shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Again:
-    """The rows of a key that a batch has read and that the source still has.
+    """The rows with a given key that a batch has read and that the source still has.
 
     Attributes:
-        rows: The rows with the same values in some columns, at most `MOST`.
-        count: The number of all such rows.
+        rows: The rows that have the values of the key in the columns `by`, at most `MOST`.
+        count: The number of all such rows, including those beyond `MOST`.
         by: The columns that were compared.
-        places: The place of each row in `rows`, such as its file and line; empty if the source has no such places.
-        note: Why no row can be moment, or why rows may be missing; None if none are missing.
+        places: The location of each row in `rows`, such as its file and line; empty if the source has no locations.
+        note: The reason why the rows cannot be looked up, or why some may be missing; None if the result is complete.
     """
 
     rows: tuple[Mapping[str, Any], ...] = ()
@@ -32,7 +35,11 @@ class Again:
 
 
 def has(payload: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
-    """True if a row of a file or in JSON has the values of a key.
+    """Returns True if a row has the values of a key. The names of columns match without regard to case.
+
+    Args:
+        payload: The row, as it was read from a file or from JSON.
+        key: The values of the key, by column.
 
     Examples:
         >>> has({"Id": 7, "n": "7.50"}, {"id": 7, "n": Decimal("7.5")})
@@ -40,12 +47,13 @@ def has(payload: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
         >>> has({"n": 7}, {"id": 7}), has({"id": 8}, {"id": 7})
         (False, False)
     """
-    named = {name.lower(): value for name, value in payload.items()}
-    return bool(key) and all(name.lower() in named and same(named[name.lower()], value) for name, value in key.items())
+    values_by_name = {name.lower(): value for name, value in payload.items()}
+    wanted = {name.lower(): value for name, value in key.items()}
+    return bool(key) and all(name in values_by_name and same(values_by_name[name], wanted[name]) for name in wanted)
 
 
 def same(written: Any, value: Any) -> bool:
-    """True if a value of a file or of JSON, which may be text, equals a value of a table."""
+    """Returns True if a value from a file or from JSON, which may be text, equals a value from a table."""
     if written is None or value is None:
         return written is value is None
     if isinstance(written, bool) or isinstance(value, bool):

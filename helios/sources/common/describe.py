@@ -11,7 +11,7 @@ from helios.plan.typing.types import SparkType, quoted
 
 
 def describe(source: Source, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:
-    """The read of a source whose columns are declared, or known only during a run.
+    """Returns the planned read of a source whose columns are declared, or are known only during a run.
 
     Raises:
         InputError: The declared columns do not parse.
@@ -43,7 +43,7 @@ def declared_columns(source: Source) -> Schema | None:
 
 
 def _bounded(kind: SparkType) -> SparkType | None:
-    """The char or varchar type in a type; None without one."""
+    """The first char or varchar type in a type, at any depth; None if there is none."""
     if kind.name in ("char", "varchar"):
         return kind
     return next((bounded for bounded in map(_bounded, kind.parts) if bounded is not None), None)

@@ -1,4 +1,4 @@
-"""A file as a folder source lists it."""
+"""`File`, a file in a listing of a folder."""
 
 from __future__ import annotations
 

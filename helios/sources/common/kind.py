@@ -1,4 +1,8 @@
-"""The descriptor of a kind of source: plans, runs and commands such as `status` use it, and name no kind."""
+"""`SourceKind`, the descriptor of a kind of source.
+
+Plans, runs, and commands such as `helios status` take everything that depends on the kind of a source from its
+descriptor. So they work with every kind, including those of other packages.
+"""
 
 from __future__ import annotations
 
@@ -34,33 +38,39 @@ class SourceKind:
         declared: The type of the declared source; its `kind` is the name of the kind.
         reader: The class of its reader on Spark, as "module:Class"; a `helios.sources.common.spark.protocol.Source`.
         position: The class of the source's positions, as the reader writes them.
-        describe: Returns a source's columns, and its problems; may raise a single problem as an `InputError`.
-        jars: Components of `helios.environment.coordinates` that the kind needs beside those of catalogs.
-        rereadable: Whether a span that is read again returns the same rows; `.exactly_once()` requires this.
+        describe: Returns the planned read of a source, with its columns, and the source's problems; may raise a single
+            problem as an `InputError`.
+        jars: The components of `helios.environment.coordinates` that the kind needs besides those of the catalogs.
+        rereadable: Whether reading the same span twice returns the same rows; `.exactly_once()` requires this.
         counts_rows: Whether the number of rows is known before they are read, so that `max_rows` can limit a batch.
-        absent: The problem that `helios check` reports if the data does not exist; None if the data exists, or
-            is checked elsewhere.
-        problems: The problems of a pipeline that reads the source into a table.
-        lag: The function that computes a pipeline's lag without a JVM, as "module:function": it takes the pipeline, its
-            recorded position, the view of the status, and a list for notes; it returns a `Lag`, or None if unknown.
-        backlog: Adds the waiting data to a read of a plan; it takes the plan and the read's number, and returns None
-            if nothing is added.
-        failures: The function that turns an error of the reader into one for the user, as "module:function": it takes
-            the error and the plan, and returns None for any other error.
-        outages: The messages of its client while the service does not answer, as a regular expression.
-        beside: The companion of a pipeline that follows this kind, as "module:function": it takes sources and a
-            callable for log lines, and returns a context manager of the URLs that it serves.
-        looks: The checks of `helios doctor`, as "module:function": it takes a source, and returns the checks that need
-            no JVM, and those that do.
-        why: The reason for reading spans in a stateless pipeline, as the plan prints it.
-        units: The units that a batch does not split, such as files.
-        place: The location of the source's files, if that is an object store; may raise an `InputError`.
-        same: Whether a recorded entry with another name may belong to the same source.
-        entry: The field that only recorded entries of this kind have, with an empty value.
-        again: The function that finds a row that a batch has read, as "module:function": it takes the span, the columns
-            of a key, the source as its plan shows it, and the view of the status, and returns an `Again`; None if
-            rows cannot be read again.
-        logged: Whether a log in the checkpoint has what was read: a lost checkpoint cannot be resumed without it.
+        absent: Returns the problem that `helios check` reports if the data does not exist; None if the data exists, or
+            if another check looks for it.
+        problems: Returns the problems of a pipeline that reads the source into a table.
+        lag: The function that computes the lag of a pipeline without a JVM, as "module:function". It takes the
+            pipeline's name, its recorded position, the `View` of `helios status`, and a list to which it may append
+            notes. It returns a `Lag`, or None if the lag is unknown.
+        backlog: Returns a read of a plan with its backlog, which is the data that waits to be read; None if the kind
+            cannot tell the backlog. It takes the plan and the number of the read.
+        failures: The function that turns an error of the reader into an error for the user, as "module:function". It
+            takes the error and the plan, and returns None for an error that it does not know.
+        outages: A regular expression for the messages of the source's client while its service does not answer.
+        beside: The function that starts a service next to a pipeline that follows this kind, such as the receiver of
+            webhooks, as "module:function". It takes the sources and a callable for log lines, and returns a context
+            manager of the URLs that the service serves.
+        looks: The function that returns the checks of `helios doctor`, as "module:function". It takes a source, and
+            returns two lists of `Look`: the checks that need no JVM, and those that do.
+        why: The text with which a plan explains how a stateless pipeline reads this kind.
+        units: The plural name of the units that a batch never splits, such as files.
+        place: Returns the location of the source's files if they are on an object store, otherwise None; may raise an
+            `InputError`.
+        same: Returns True if a recorded entry may belong to a source although it has another name, such as an
+            overlapping folder.
+        entry: A field that only recorded entries of this kind have, with an empty value.
+        again: The function that looks up the rows with a key that a batch has read, as "module:function". It takes the
+            span of the batch, the values of the key by column, the source as its plan shows it, and the `View` of
+            `helios status`. It returns an `Again`. None if rows of this kind cannot be read a second time.
+        logged: Whether only a log in the checkpoint lists the data that was read, so that a pipeline whose checkpoint
+            is lost cannot resume.
     """
 
     declared: type[Source]
@@ -88,5 +98,5 @@ class SourceKind:
 
     @property
     def name(self) -> str:
-        """Its name in plans and for entry points."""
+        """The name of the kind in plans and for entry points."""
         return self.declared.kind

@@ -1,4 +1,4 @@
-"""The checks of `helios doctor` for a source."""
+"""`Look`, a check of `helios doctor` for a source."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ class Look:
 
     Attributes:
         name: The name of the service or the part of it that is checked, such as "broker localhost:9092".
-        what: The check: it returns its result as text, and raises an error if the check fails.
+        what: The function that performs the check. It returns the result as text, or raises an error if the check
+            fails.
         where: The address of the service.
-        remedy: The fix of a failure whose cause is unknown.
+        remedy: The advice to the user if the check fails for an unknown cause.
         needed: Whether one of the checks with this flag must succeed. If all of them fail, the checks that need a JVM
             are skipped.
     """

@@ -1,4 +1,4 @@
-"""Positions of sources: the base class for the positions of a kind."""
+"""`SourcePosition`, the base class of the positions in sources."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import ClassVar, Self
 
 
 class SourcePosition:
-    """How far a source is read. Each kind of source has a subclass, which parses the positions of its sources.
+    """How far a source has been read. Each kind of source has a subclass, which parses the positions of its sources.
 
     The defaults here suit a source that is not a table.
     """
 
     only_followed: ClassVar[bool] = True
-    """True if only followed sources have such a position in the record of a batch."""
+    """True if only followed sources record such a position; False if sources that are read once record it, too."""
 
     @classmethod
     def of(cls, value: object) -> Self | None:
@@ -21,12 +21,12 @@ class SourcePosition:
 
     @property
     def snapshot(self) -> int | None:
-        """The last snapshot that is read, at least in part; None for a source that is not a table."""
+        """The last snapshot that was read, at least in part; None for a source that is not a table."""
         return None
 
     @property
     def partial(self) -> bool:
-        """True if a part of `snapshot` is not read yet."""
+        """True if a part of `snapshot` has not been read yet."""
         return False
 
     @property
@@ -36,7 +36,7 @@ class SourcePosition:
 
     @property
     def restarted(self) -> bool:
-        """True if the last batch has read the new rows of a state, as the history before it had expired."""
+        """True if the source is read from a whole state again, because the snapshots before that state had expired."""
         return False
 
     def text(self, before: SourcePosition | None) -> str:

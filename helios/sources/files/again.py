@@ -1,4 +1,4 @@
-"""Looks up the rows of a key in the files that a batch has read; without a JVM."""
+"""Looks up rows by key in the files that a batch has read, without a JVM."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from helios.table.storage import Folder
 from helios.table.view import View
 
 MOST_BYTES = 256 << 20
-"""The bytes of files that are read for one row."""
-PLAIN = {"header": "true", "escape": '"', "multiline": "true"}
-"""The options of csv with which lines are read here, beside another separator."""
+"""The most bytes of files that are searched for the rows with a key."""
+SEARCHED_CSV_OPTIONS = {"header": "true", "escape": '"', "multiline": "true"}
+"""The csv options that the search supports, with their only supported values; in addition, any separator."""
 
 
 def again(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view: View) -> Again:
-    """The rows of a key that a batch has read from a folder.
+    """Looks up the rows with a given key that a batch has read from a folder.
 
     Args:
-        span: The range of the batch.
-        key: The columns of the key.
+        span: The span of the batch.
+        key: The values of the key, by column.
         declared: The source as its plan shows it.
-        view: Knows how storages are opened.
+        view: The view of `helios status`, which has the properties of the storages.
     """
     at, before = FolderPosition.of(span.end), FolderPosition.of(span.start)
     if at is None:
         return Again(note="a folder that is read once has no log of its files")
     properties = view.places[0].properties if view.places else {}
-    first = -1 if span.whole else at.entry - 1
-    after = before.entry if before is not None and before.log == at.log else first
+    default = -1 if span.whole else at.entry - 1  # all entries, or only the last one
+    after = before.entry if before is not None and before.log == at.log else default
     try:
         files = _files(after, at, properties)
     except HeliosError as error:
@@ -52,13 +52,13 @@ def again(span: Span, key: Mapping[str, Any], declared: Mapping[str, Any], view:
 
 
 def _files(after: int, at: FolderPosition, properties: Mapping[str, str]) -> list[File]:
-    """The files of the entries of a folder's log."""
+    """The files of the entries in a folder's log after number `after`, up to a position."""
     root, _, number = at.log.partition("/helios/files/")
     return FileLog(ReadOnlyLog(Folder(_uri(root), properties)), root, int(number)).files(after, at)
 
 
 def _uri(path: str) -> str:
-    """A path of Hadoop as a URI with an empty host."""
+    """Hadoop's form of a local path (`file:/in`) as a URI with an empty host (`file:///in`)."""
     return f"file:///{path.removeprefix('file:').lstrip('/')}" if path.startswith("file:") else path
 
 
@@ -67,23 +67,25 @@ def _searched(
 ) -> Again:
     rows: list[Mapping[str, Any]] = []
     places: list[str] = []
-    lost, unread = 0, 0
+    unreadable, unsupported = 0, 0
     for file in files:
         folder, _, name = file.path.rpartition("/")
-        read = _reader(file, declared)
-        if read is None:
-            unread += 1
+        read_rows = _reader(file, declared)
+        if read_rows is None:
+            unsupported += 1
             continue
         try:
-            matches = [(at, row) for at, row in read(Folder(_uri(folder), properties).content(name)) if has(row, key)]
+            matches = [
+                (at, row) for at, row in read_rows(Folder(_uri(folder), properties).content(name)) if has(row, key)
+            ]
         except (HeliosError, OSError, ValueError, csv.Error):  # the file is gone, or has changed since
-            lost += 1
+            unreadable += 1
             continue
         rows += [row for _, row in matches]
         places += [f"{name}, {at}: " for at, _ in matches]
-    notes = [f"{lost:,} of {len(files):,} files cannot be read any more"] if lost else []
-    other = f"{unread:,} of {len(files):,} files have a format or options that are not looked through"
-    notes += [other] if unread else []
+    notes = [f"{unreadable:,} of {len(files):,} files cannot be read any more"] if unreadable else []
+    other = f"{unsupported:,} of {len(files):,} files have a format or options that are not looked through"
+    notes += [other] if unsupported else []
     return Again(
         rows=tuple(rows[:MOST]),
         count=len(rows),
@@ -94,16 +96,16 @@ def _searched(
 
 
 def _reader(file: File, declared: Mapping[str, Any]) -> Any:
-    """The function that reads a file; None if the format or an option is not supported here."""
+    """The function that reads the rows of a file; None if the search does not support its format or an option."""
     options = dict(declared.get("options") or {})
     separator = options.pop("sep", options.pop("delimiter", ","))
-    kind = declared.get("format")
-    if kind == "parquet":
+    file_format = declared.get("format")
+    if file_format == "parquet":
         return _parquet
-    if kind == "json" and not options:
+    if file_format == "json" and not options:
         return _json
-    plain = all(PLAIN.get(name.lower()) == value for name, value in options.items())
-    if kind == "csv" and plain and len(separator) == 1:
+    has_searched_options = all(SEARCHED_CSV_OPTIONS.get(name.lower()) == value for name, value in options.items())
+    if file_format == "csv" and has_searched_options and len(separator) == 1:
         return lambda content: _csv(content, separator)
     return None
 

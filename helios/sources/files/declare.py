@@ -21,10 +21,10 @@ from helios.sources.files.formats import (
     FORMATS,
     ending_of,
     format_of,
+    is_same_or_nested,
     names_below,
     option_name,
     option_text,
-    overlap,
     refuse_timestamps,
     refuse_values,
     refuse_without_schema,
@@ -55,24 +55,24 @@ OTHER_COLUMNS = {"fail": "stop the run", "ignore": "are left out", "add": "are r
 """The plan's texts for the policies."""
 
 COLUMNAR: Mapping[str, tuple[str, ...]] = {"parquet": (), "csv": ("header", "sep", "delimiter"), "json": ()}
-"""The formats that the columnar engine reads, each with the reader options that the engine supports."""
+"""The formats that the columnar engine reads, each with the reader options that it supports."""
 
 METADATA: Mapping[str, str] = {"_file": "string", "_modified": "timestamp", "_arrived": "timestamp"}
-"""The metadata of a row's file that `.with_metadata` stores, with the types of the columns."""
+"""The metadata of a row's file that `.with_metadata` can store, with the types of the columns."""
 
 MOST_NAMES = 1000
-"""The format of a local folder is inferred from at most so many file names."""
+"""The most file names from which the format of a local folder is inferred."""
 
 UNDECLARED_FIELDS = "it has fields that the columns lack: "
-"""The reason of a bad json row with undeclared fields begins with this text; the fields follow, as JSON."""
+"""The beginning of the reason why a json row with undeclared fields is bad; the fields follow, as JSON."""
 
 SHOWN = 5
-"""A message shows at most so many names."""
+"""The most names in a message."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FilesSource(Source):
-    """Files of one format under a path, read once or followed. Created by `Files.source`."""
+    """Files of one format under a path, read once or followed. `Files.source` creates it."""
 
     kind: ClassVar[str] = "files"
 
@@ -99,7 +99,7 @@ class FilesSource(Source):
         return replace(self, path=folder, poll=None)
 
     def overlaps(self, folder: str) -> bool:
-        return overlap(self.path, folder)
+        return is_same_or_nested(self.path, folder)
 
     @property
     def file_columns(self) -> tuple[str, ...] | str:
@@ -111,7 +111,7 @@ class FilesSource(Source):
         if self.rescued is not None:
             return "it rescues other columns"
         if self.metadata:
-            return f"it stores {', '.join(what for _, what in self.metadata)}"
+            return f"it stores {', '.join(name for _, name in self.metadata)}"
         if self.format == "json" and self.extra == "ignore":
             return "it leaves out other fields of json"
         unsupported = next((name for name, _ in self.options if name not in options), None)
@@ -127,7 +127,7 @@ class FilesSource(Source):
         return FORMATS[self.format].jars
 
     def incremental(self, poll: float | str | timedelta = 60, *, max_files: int | None = None) -> Self:
-        """Follows the folder: reads the files that are there now, then every new file, each once.
+        """Follows the folder: reads the present files, and then every new file once.
 
         Args:
             poll: How often to look for new files: seconds, text such as "30s", or a timedelta.
@@ -249,7 +249,7 @@ class FilesSource(Source):
         }
 
     def undeclared_error(self, names: Sequence[str], declared: Iterable[str], place: str) -> InputError:
-        """The error of columns that the declared schema lacks.
+        """The error for files with columns that the declared schema lacks.
 
         Args:
             names: The undeclared columns.
@@ -265,11 +265,11 @@ class FilesSource(Source):
         )
 
     def name_taken_error(self, name: str, place: str) -> InputError:
-        """The error of a column that the files have and `.with_metadata` adds.
+        """The error for a column that the files have and that `.with_metadata` would add.
 
         Args:
             name: The column.
-            place: The file or the argument that has the column.
+            place: The file, or the argument of `Files.source`, that has the column.
         """
         renamed = f'{name.lstrip("_")}_of_file="{dict(self.metadata)[name]}"'
         return InputError(
@@ -279,7 +279,7 @@ class FilesSource(Source):
         )
 
     def label(self) -> str:
-        if self.owner_label:  # a source of another kind keeps its rows in these files
+        if self.owner_label:  # another kind of source keeps its rows in these files
             return self.owner_label
         followed = f".incremental(poll={show_seconds(self.poll)})" if self.poll is not None else ""
         return f"Files.source({self.path}, {self.format}){followed}"
@@ -299,7 +299,7 @@ class Files:
         timestamps: TimestampUnit = "s",
         storage: Storage | str | None = None,
     ) -> FilesSource:
-        """Reads all files under a path once. Columns are matched by name, from each file's footer or header.
+        """Reads all files under a path once. Columns are matched by name, from the footer or header of each file.
 
         Args:
             path: A file, a folder or a glob, local or on an object store (`s3://bucket/in/`). Folders such as
@@ -308,29 +308,29 @@ class Files:
                 in a local folder.
             schema: Columns and Spark SQL types, as text ("id bigint, day date") or a mapping: only these columns are
                 read. A column that a file lacks is null, or an error under `.evolve_schema("strict")`. By default the
-                files name their columns, and Spark infers the types of csv and json.
+                columns are those of the files, and Spark infers the types of csv and json.
             extra: The policy for undeclared columns of a file: "fail" stops the run and names the columns, "ignore"
                 leaves them out, "add" reads them too.
             rescued: The name of a column that keeps undeclared columns, as JSON.
             timestamps: The unit of json numbers, since 1970, where the schema has a timestamp: "s" (default), "ms" or
                 "us". A time outside of the years 1 to 9999 makes the row bad.
             storage: The storage of the path, or its name in `[storages]`. By default the storage of a catalog of the
-                pipeline at the same place or on the same kind of store, otherwise the cloud's own credentials.
+                pipeline that has the same location or kind of store, otherwise the cloud's own credentials.
 
         Raises:
             DeclarationError: The format is unknown or not clear, or `extra`, `rescued` or `timestamps` is invalid.
         """
         path = _path(path)
-        chosen = _format(path, format)
+        file_format = _format(path, format)
         one_of(extra, EXTRA, "extra")
         refuse_without_schema(path, schema, {"rescued": rescued is not None, "extra": extra != "fail"})
-        refuse_timestamps(path, chosen if schema is not None else "", timestamps)
-        tabs = (("sep", "\t"),) if ending_of(path.rsplit("/", 1)[-1]) == "tsv" else ()
+        refuse_timestamps(path, file_format if schema is not None else "", timestamps)
+        tsv_options = (("sep", "\t"),) if ending_of(path.rsplit("/", 1)[-1]) == "tsv" else ()
         return FilesSource(
             path=path,
-            format=chosen,
+            format=file_format,
             declared_schema=columns_ddl(schema),
-            options=tabs,
+            options=tsv_options,
             extra=extra,
             rescued=rescued,
             timestamps=timestamps,
@@ -344,14 +344,14 @@ def _path(given: str | os.PathLike[str]) -> str:
     if not isinstance(path, str) or not path.strip():
         raise DeclarationError("Files.source() needs a path.", where=caller())
     if path is not given and (scheme := re.match(r"(\w+):/(?!/)", path)):
-        what = f"Files.source({given!r}): this is a URL, and pathlib drops one of its slashes."
+        message = f"Files.source({given!r}): this is a URL, and pathlib drops one of its slashes."
         url = f"{scheme[1]}://{path[scheme.end() :]}"
-        raise DeclarationError(what, where=caller(), fix=f'pass it as text: "{url}".')
+        raise DeclarationError(message, where=caller(), fix=f'pass it as text: "{url}".')
     return path
 
 
 def _format(path: str, format: str | None) -> str:
-    """The format of the files of a path; refuses a glob that Hadoop would read differently."""
+    """The format of the files under a path; refuses `**`, which Hadoop's globs treat like `*`."""
     if format is not None and format not in FORMATS:
         raise DeclarationError(
             f"Files.source({path!r}): format {format!r} is unknown. {near_miss(format, FORMATS)}",
@@ -368,7 +368,7 @@ def _format(path: str, format: str | None) -> str:
 
 
 def _inferred_format(path: str) -> str:
-    """The format by the ending of the path, or else by the endings of the files in a local folder."""
+    """The format according to the ending of the path, or else to the endings of the files in a local folder."""
     format = format_of(path.rstrip("/").rsplit("/", 1)[-1])
     if format is not None:
         return format

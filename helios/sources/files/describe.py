@@ -1,4 +1,4 @@
-"""The location and the columns of folders of files, without a JVM."""
+"""Describes folders of files without a JVM: their location, columns and problems."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from helios.sources.files.declare import FilesSource
 from helios.table.file_names import overlap
 
 MOST_FOOTERS = 1000
-"""A check reads at most so many footers; the columns of larger folders are known only when the pipeline runs."""
+"""The most footers that a check reads. The columns of larger folders are known only when the pipeline runs."""
 
 READERS = 16
-"""So many threads read footers: they mostly wait for the disk."""
+"""The threads that read footers. There are many, since each thread mostly waits for the disk."""
 
 
 def local(path: str) -> str | None:
-    """A path of the local file system without its scheme; None for any other."""
+    """A path of the local file system, without its scheme; None for any other path."""
     if urlsplit(path).scheme not in ("", "file"):
         return None
     return path.removeprefix("file://").removeprefix("file:")
@@ -39,8 +39,8 @@ def parquet_columns(path: str) -> Schema | None:
     """The columns of all parquet files under a local path, united by name.
 
     Returns:
-        The columns, of `unknown` type if files differ. None if there are no files or too many, if a file cannot be
-        read, or if folders such as day=2026-01-01 add columns.
+        The columns. A column has the type `unknown` if its types in the files differ. None if there are no files or too
+        many, if a file cannot be read, or if folders such as day=2026-01-01 add columns.
     """
     folder = local(path)
     files = list(islice(_files(folder), MOST_FOOTERS + 1)) if folder is not None else []
@@ -67,7 +67,7 @@ def parquet_columns(path: str) -> Schema | None:
 
 
 def missing_path(source: FilesSource) -> NotFound | None:
-    """The problem of a local path that does not exist: a run would stop there."""
+    """The error for a local path that does not exist, since a run would stop at it; None if the path exists."""
     path = local(source.path)
     if path is None or os.path.exists(path) or glob(path):
         return None
@@ -77,7 +77,7 @@ def missing_path(source: FilesSource) -> NotFound | None:
 
 
 def nothing_there(source: FilesSource, hint: str = "") -> NotFound:
-    """The error of a path that does not exist."""
+    """The error for a path that does not exist."""
     return NotFound(
         f"{source.label()}: there is nothing at {source.path}.{hint}",
         where=source.origin,
@@ -87,16 +87,16 @@ def nothing_there(source: FilesSource, hint: str = "") -> NotFound:
 
 def _files(path: str) -> Iterator[str]:
     """The visible files under a path."""
-    for hit in sorted(glob(path)):
-        if os.path.isfile(hit):
-            yield hit
-        for folder, below, names in os.walk(hit):
+    for match in sorted(glob(path)):
+        if os.path.isfile(match):
+            yield match
+        for folder, below, names in os.walk(match):
             below[:] = sorted(name for name in below if not name.startswith((".", "_")))
             yield from (os.path.join(folder, name) for name in sorted(names) if not name.startswith((".", "_")))
 
 
 def place_of(source: FilesSource, context: Context) -> StoreFolder | None:
-    """The folder and its storage, if the path is on an object store; None for a local path."""
+    """The folder of a source, with its storage, if the path is on an object store; None for a local path."""
     kind, storage = kind_of(source.path), source.storage
     if isinstance(storage, str):
         storage = context.config.storage(storage, source.origin)
@@ -119,14 +119,16 @@ def describe(source: FilesSource, around: Surroundings) -> tuple[ReadPlan, list[
     if schema is not None and source.metadata:
         names = [name for name, _ in source.metadata if schema.get(name) is not None]
         problems += [source.name_taken_error(name, "schema=") for name in names]
-        schema = Schema((*schema.columns, *(Column(name, FILE_METADATA[what]) for name, what in source.metadata)))
+        schema = Schema(
+            (*schema.columns, *(Column(name, FILE_METADATA[metadata_name]) for name, metadata_name in source.metadata))
+        )
     if source.extra == "add" and not source.rescued:
         schema = None  # undeclared columns are known only when the files are read
     return ReadPlan(source=source, schema=schema), problems
 
 
 def _not_null_problem(source: FilesSource, schema: Schema | None) -> list[HeliosError]:
-    """The problem of columns that are declared NOT NULL, which readers of files do not check."""
+    """The error for columns that are declared NOT NULL, since readers of files do not check this; at most one error."""
     names = [column.name for column in schema.columns if not column.nullable] if schema is not None else []
     if not names or source.declared_schema is None:
         return []
@@ -142,6 +144,6 @@ def _not_null_problem(source: FilesSource, schema: Schema | None) -> list[Helios
 
 
 def is_same(source: FilesSource, entry: Mapping[str, Any]) -> bool:
-    """True if a recorded position belongs to a folder that overlaps with the source's path."""
+    """Returns True if a recorded entry belongs to a folder that overlaps with the path of the source."""
     is_folder = "digest" in entry or "log" in (entry.get("place") or {})
     return is_folder and overlap(source.path, str(entry["source"]))

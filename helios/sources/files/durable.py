@@ -1,4 +1,4 @@
-"""Syncs a local folder, so that its changes survive a power failure."""
+"""Syncs local folders."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync_folder(folder: Path | str) -> None:
-    """Makes created and deleted names of a folder durable."""
+    """Syncs a folder, so that files which were created, renamed or deleted in it stay so after a power failure."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

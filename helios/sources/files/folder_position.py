@@ -1,4 +1,4 @@
-"""How far a folder is read: the position of a `Files.source`."""
+"""`FolderPosition`, the position of a `Files.source`: how far a folder has been read."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Any, Self
 from helios.sources.common.file import File
 from helios.sources.common.position import SourcePosition
 
-SHOWN = 3
-"""The text of a position names at most so many files."""
+MOST_NAMES_IN_TEXT = 3
+"""The most file names in the text of a position."""
 
-INLINE = 8_000
-"""A position has at most so many bytes of file names, since every snapshot's summary stores the position."""
+MOST_NAME_BYTES = 8_000
+"""The most bytes of file names in a position. The bound is small, since every snapshot summary stores a position."""
 
 STAT_BYTES = 32
-"""The bytes that a file's size and modification time take beside its path, roughly."""
+"""The approximate bytes of a file's size and modification time in a position, in addition to its path."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FolderPosition(SourcePosition):
-    """How far a folder is read: up to an entry of its log.
+    """How far a folder has been read: up to an entry of its log, which has the files of one batch.
 
     Attributes:
         log: The folder of the log.
         entry: The number of the entry; 0 before the first one.
-        files: How many files the entry has.
-        bytes: Their sizes together.
-        hash: The hash of the entry, which also covers all entries before.
-        read: How many files this entry and all earlier entries have together.
-        names: The files of the entry; empty if their names are too long, see `INLINE`.
+        files: The number of files of the entry.
+        bytes: The total size of these files.
+        hash: The hash of the entry, which also covers all earlier entries.
+        read: The number of files of this entry and all earlier entries.
+        names: The files of the entry; empty if their names together are longer than `MOST_NAME_BYTES`.
     """
 
     log: str
@@ -43,7 +43,7 @@ class FolderPosition(SourcePosition):
 
     @property
     def begins(self) -> bool:
-        """True before the first entry of the log."""
+        """True for the position before the first entry of the log."""
         return self.entry == 0
 
     def text(self, before: SourcePosition | None) -> str:
@@ -57,12 +57,12 @@ class FolderPosition(SourcePosition):
         count = "1 file" if self.files == 1 else f"{self.files:,} files"
         if not self.names:
             return count
-        names = ", ".join(file.path.rpartition("/")[2] for file in self.names[:SHOWN])
-        return f"{count}: {names}{', ...' if len(self.names) > SHOWN else ''}"
+        names = ", ".join(file.path.rpartition("/")[2] for file in self.names[:MOST_NAMES_IN_TEXT])
+        return f"{count}: {names}{', ...' if len(self.names) > MOST_NAMES_IN_TEXT else ''}"
 
     def with_names(self, files: Sequence[File]) -> Self:
         """The position with the files of its entry, if their names are short enough."""
-        short = sum(len(file.path.encode()) + STAT_BYTES for file in files) < INLINE
+        short = sum(len(file.path.encode()) + STAT_BYTES for file in files) < MOST_NAME_BYTES
         return replace(self, names=tuple(files) if short else ())
 
     def as_json(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class FolderPosition(SourcePosition):
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> Self:
-        """The position from its JSON.
+        """Parses the JSON of a position.
 
         Raises:
             KeyError: The value is not a position of a folder.
@@ -104,7 +104,7 @@ class FolderPosition(SourcePosition):
 
     @classmethod
     def of(cls, value: object) -> Self | None:
-        """The position from JSON of any shape; None if the value is not a position of a folder.
+        """Parses a JSON value of any shape; returns None if it is not a position of a folder.
 
         Examples:
             >>> FolderPosition.of({"snapshot_id": 7}), FolderPosition.of(7)

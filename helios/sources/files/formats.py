@@ -1,4 +1,4 @@
-"""The formats of file sources: one row each, with Spark's names of the reader's options."""
+"""The formats of file sources, the options of their readers, and the checks of these options."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from helios.model.arguments import TIMESTAMPS, one_of
 from helios.model.values import caller
 
 CODECS = ("gz", "bz2", "zst", "snappy", "lz4", "deflate")
-"""Endings of compressed text files, as Hadoop's codecs know them."""
+"""The endings of compressed text files that Hadoop's codecs know."""
 
 
 class FileFormat(NamedTuple):
-    """A format.
+    """A format of files.
 
     Attributes:
-        options: Spark's names of the reader options (Spark 4.1: `CSVOptions`, `JSONOptions`, `ParquetOptions`, ...).
+        options: The options of Spark's reader, by name (Spark 4.1: `CSVOptions`, `JSONOptions`, `ParquetOptions`, ...).
         parsed: Whether rows are parsed from text, which can fail.
-        owns_types: Whether each file stores the types of its columns.
+        owns_types: Whether each file stores the types of its columns, as parquet does.
         jars: Components of `helios.environment.coordinates` that the format needs.
     """
 
@@ -60,7 +60,7 @@ FORMATS: Mapping[str, FileFormat] = {
     "orc": FileFormat(options=(), owns_types=True),
     "text": FileFormat(options=("wholetext", "lineSep", "encoding"), parsed=True),
 }  # fmt: skip
-"""By name."""
+"""The formats, by name."""
 
 ENDINGS: Mapping[str, str] = {
     "parquet": "parquet", "pq": "parquet", "csv": "csv", "tsv": "csv", "json": "json", "jsonl": "json",
@@ -69,7 +69,7 @@ ENDINGS: Mapping[str, str] = {
 """The format of each ending of a file name."""
 
 DEFAULT_OPTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {"csv": (("header", "true"), ("escape", '"'))}
-"""A quote inside quotes is doubled, as in RFC 4180; Spark's default, a backslash, would keep the quotes as text."""
+"""Helios's defaults of options. A quote inside quotes is doubled, as in RFC 4180; Spark's default is a backslash."""
 
 _BAD_ROW = 'say what happens to rows that do not parse with .on_bad_row("fail"/"quarantine"/"drop"/"null").'
 _BAD_FILE = 'say what happens to such files with .on_bad_file("fail"/"quarantine").'
@@ -97,11 +97,11 @@ REFUSED: Mapping[str, str] = {
     "compression": "leave it out: the codec follows from each file's extension.",
     "singleVariantColumn": 'read the file as text, and parse it with a step: with_columns(v="parse_json(value)").',
 }
-"""Spark's options that would drop or change rows silently, or that Helios handles itself; each with its fix."""
+"""Spark's options that would drop or change rows silently, or that Helios handles itself, each with the fix."""
 
 
 def ending_of(name: str) -> str:
-    """The extension of a file name that determines its format: the last one that is not a codec's.
+    """The ending of a file name that determines the format: the last one that is not the ending of a codec.
 
     Examples:
         >>> ending_of("a.csv.gz"), ending_of("part-0.snappy.parquet"), ending_of("a")
@@ -114,7 +114,7 @@ def ending_of(name: str) -> str:
 
 
 def format_of(name: str) -> str | None:
-    """The format of a file by its name; None if its ending is unknown.
+    """The format of a file according to its name; None if the ending is unknown.
 
     Examples:
         >>> format_of("events.jsonl.zst"), format_of("README")
@@ -124,7 +124,7 @@ def format_of(name: str) -> str | None:
 
 
 def option_text(name: str, value: object, where: Origin | None = None) -> str:
-    """An option's value as Spark takes it.
+    """The value of an option as the text that Spark takes.
 
     Examples:
         >>> option_text("header", True), option_text("maxColumns", 5)
@@ -141,36 +141,36 @@ def option_text(name: str, value: object, where: Origin | None = None) -> str:
     )
 
 
-def option_name(name: str, chosen: str, where: Origin | None = None) -> str:
+def option_name(name: str, file_format: str, where: Origin | None = None) -> str:
     """Spark's spelling of an option of a format.
 
     Raises:
         DeclarationError: The format does not have the option, or Helios does not pass the option to Spark.
     """
-    known = {option.lower(): option for option in FORMATS[chosen].options}
+    known = {option.lower(): option for option in FORMATS[file_format].options}
     if name.lower() in known:
         return known[name.lower()]
     refused = {option.lower(): fix for option, fix in REFUSED.items()}
     if name.lower() in refused:
         raise DeclarationError(
-            f"option({name}=...) of {chosen} files is not passed to Spark.", where=where, fix=refused[name.lower()]
+            f"option({name}=...) of {file_format} files is not passed to Spark.", where=where, fix=refused[name.lower()]
         )
     prefixes = [option for option in known.values() if len(option) > 2 and name.lower().startswith(option.lower())]
-    others = [other for other, row in FORMATS.items() if name.lower() in map(str.lower, row.options)]
+    others = [other_format for other_format, row in FORMATS.items() if name.lower() in map(str.lower, row.options)]
     if prefixes:
         hint = f"Did you mean {max(prefixes, key=len)!r}?"
     elif others:
         hint = f"It is an option of {' and '.join(others)}."
     else:
         hint = near_miss(name, known.values())
-    raise DeclarationError(f"option({name}=...): {chosen} files have no such option. {hint}", where=where)
+    raise DeclarationError(f"option({name}=...): {file_format} files have no such option. {hint}", where=where)
 
 
 QUOTE_HANDLINGS = ("STOP_AT_DELIMITER", "STOP_AT_CLOSING_QUOTE")
-"""How Spark's csv parser may handle a quote that is not doubled. Other ways drop quotes or values, or stop the run."""
+"""The allowed ways to handle a quote that is not doubled. Spark's other ways lose data or stop the run."""
 
 NANOS = re.compile(r"S{7}|n|N")
-"""Letters of a time format for digits below a microsecond, which Spark cuts off."""
+"""The letters of a time format that stand for digits below a microsecond, which Spark drops."""
 
 
 def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> None:
@@ -178,7 +178,7 @@ def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> No
 
     Args:
         options: The options of a source, defaults included.
-        where: The line of the script that sets them.
+        where: The line of the script that sets the options.
 
     Raises:
         DeclarationError: An option would lose data.
@@ -191,13 +191,13 @@ def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> No
             fix=f"write {' or '.join(QUOTE_HANDLINGS)}, and say what happens to bad rows with .on_bad_row.",
         )
     separator = options.get("sep", options.get("delimiter", ","))
-    empties = [name for name in ("emptyValue", "nullValue") if name in options]
-    if len(separator) > 1 and not separator.startswith("\\") and empties:
+    empty_options = [name for name in ("emptyValue", "nullValue") if name in options]
+    if len(separator) > 1 and not separator.startswith("\\") and empty_options:
         raise DeclarationError(
-            f"option({empties[0]}=...) beside a separator of several characters, {separator!r}: Spark reads an empty "
-            "last field after a quoted one as an empty text.",
+            f"option({empty_options[0]}=...) beside a separator of several characters, {separator!r}: Spark reads an "
+            "empty last field after a quoted one as an empty text.",
             where=where,
-            fix=f"leave {empties[0]} out, and convert with a step: with_columns(c=\"nullif(c, '...')\").",
+            fix=f"leave {empty_options[0]} out, and convert with a step: with_columns(c=\"nullif(c, '...')\").",
         )
     if not separator.startswith("\\") and separator[:1] in separator[1:] and len(set(separator)) > 1:
         raise DeclarationError(
@@ -215,7 +215,12 @@ def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> No
 
 
 def refuse_without_schema(path: str, schema: object, policies: Mapping[str, bool]) -> None:
-    """Refuses a policy for undeclared columns if no columns are declared; `policies` says which policies are set.
+    """Refuses a policy for undeclared columns if no columns are declared.
+
+    Args:
+        path: The path of the source.
+        schema: The declared columns; None if none are declared.
+        policies: For each policy, whether it is set.
 
     Raises:
         DeclarationError: A policy is set without a schema.
@@ -230,7 +235,7 @@ def refuse_without_schema(path: str, schema: object, policies: Mapping[str, bool
 
 
 def refuse_timestamps(path: str, format: str, unit: str) -> None:
-    """Refuses a unit of timestamps if no timestamp of the files is a number.
+    """Refuses a unit of timestamps if the files cannot have timestamps as numbers.
 
     Args:
         path: The path of the source.
@@ -239,7 +244,7 @@ def refuse_timestamps(path: str, format: str, unit: str) -> None:
         unit: The unit.
 
     Raises:
-        DeclarationError: The unit is unknown, or no timestamp of the files is a number.
+        DeclarationError: The unit is unknown, or the files cannot have timestamps as numbers.
     """
     if one_of(unit, TIMESTAMPS, "timestamps") != "s" and format != "json":
         raise DeclarationError(
@@ -250,18 +255,19 @@ def refuse_timestamps(path: str, format: str, unit: str) -> None:
         )
 
 
-def overlap(first: str, second: str) -> bool:
-    """Whether two folders are one, or one of them contains the other; links and `..` of local paths are followed.
+def is_same_or_nested(first: str, second: str) -> bool:
+    """Returns True if two folders are the same, or one contains the other. Links and `..` of local paths are resolved.
 
     Examples:
-        >>> overlap("in/new", "in"), overlap("in", "in2"), overlap("s3://a/in", "s3://a/in/")
+        >>> is_same_or_nested("in/new", "in"), is_same_or_nested("in", "in2"), is_same_or_nested("s3://a/in", "s3://a/in/")
         (True, False, True)
     """
-    one, other = (f"{_located(path).rstrip('/')}/" for path in (first, second))
-    return one.startswith(other) or other.startswith(one)
+    first_path, second_path = (f"{_real_path(path).rstrip('/')}/" for path in (first, second))
+    return first_path.startswith(second_path) or second_path.startswith(first_path)
 
 
-def _located(path: str) -> str:
+def _real_path(path: str) -> str:
+    """A path with links and `..` resolved if it is local; any other path unchanged."""
     parts = urlsplit(path)
     if parts.scheme not in ("", "file"):
         return path
@@ -269,7 +275,7 @@ def _located(path: str) -> str:
 
 
 def names_below(root: str) -> Iterator[str]:
-    """The names of the files in a folder and in all folders below it, or the name of a single file."""
+    """The names of the files in a folder and in all folders below it; for a file, its own name."""
     if os.path.isfile(root):
         yield os.path.basename(root)
     for _, _, names in os.walk(root):

@@ -1,4 +1,4 @@
-"""Files as a kind of source."""
+"""`FILES`, the kind of source for folders of files."""
 
 from __future__ import annotations
 

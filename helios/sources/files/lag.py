@@ -1,4 +1,4 @@
-"""How far a pipeline is behind a folder of files: the listing is compared with the log, without a JVM."""
+"""Computes how far a pipeline is behind a folder of files, without a JVM: compares a listing with the log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from helios.table.view import View
 
 
 class ReadOnlyLog:
-    """A read-only `Store` of a checkpoint's log."""
+    """A read-only `Store` for the log in a checkpoint."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -35,12 +35,12 @@ class ReadOnlyLog:
 
 
 def folder_lag(path: str, at: FolderPosition, properties: Mapping[str, str]) -> Lag | None:
-    """The lag of a folder: its files that are not read yet.
+    """The lag of a folder: the files that have not been read yet.
 
     Args:
         path: The path of the source.
-        at: The position up to which the folder is read.
-        properties: PyIceberg's catalog properties, with which its storage is opened.
+        at: The position up to which the folder has been read.
+        properties: PyIceberg's catalog properties, with which the storage of the folder is opened.
 
     Returns:
         The waiting files and the age of the oldest; None if the folder or the log cannot be read.
@@ -55,7 +55,7 @@ def folder_lag(path: str, at: FolderPosition, properties: Mapping[str, str]) -> 
         listed = Folder(folder, properties).files(glob)
     except (HeliosError, re.error):
         return None
-    return waiting_lag([(size, at) for path, (size, at) in listed.items() if size and known.get(path) != (size, at)])
+    return waiting_lag([stat for path, stat in listed.items() if stat[0] and known.get(path) != stat])
 
 
 def waiting_lag(waiting: Collection[tuple[int, int]]) -> Lag:

@@ -1,17 +1,17 @@
-"""The log of a followed folder: which files each planned batch reads.
+"""The log of a followed folder, which says which files each planned batch reads.
 
 <checkpoint>/helios/files/<source>/
   7.1f0e9a3bc2d4          entry 7: a header, then a line for each file: its path, size and modification time
   1-32.9c1d22e07ab5       entries 1 to 32 in one file, one after the other
   7.1f0e9a3bc2d4.skipped  the files of entry 7 that were gone when the entry was read
   7.1f0e9a3bc2d4.unread   the files of entry 7 that could not be read
-  7.1f0e9a3bc2d4.failed   a run failed on entry 7 before it wrote anything: the files of the entry may be repaired
-  6.80cd5b1f77e9.forgotten  entries 1 to 6 are deleted: their files are gone for good
+  7.1f0e9a3bc2d4.failed   exists if a run failed on entry 7 before it wrote anything: its files may be repaired
+  6.80cd5b1f77e9.forgotten  exists if entries 1 to 6 were deleted, as their files are gone for good
 
-An entry is written before Spark's offset log stores its position. The hash of an entry covers its files and the hash
-of the previous entry. So a position proves all entries up to its own: a log that was cut or edited is refused. The name
-of a log file contains the hash, too. So an entry that a dead driver wrote, or that was planned and given up, is never
-mistaken for another entry with the same number.
+An entry is written before Spark's offset log stores its position. The hash of an entry covers its files and the hash of
+the previous entry. So a position proves all entries up to its own: a log that was cut or edited is refused. The name of
+a log file contains the hash, too. So an entry of a crashed driver, or of a batch that was planned and then given up, is
+never mistaken for another entry with the same number.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from helios.sources.common.file import File
 from helios.sources.files.folder_position import FolderPosition
 
 FANOUT = 32
-"""So many log files are merged into one: a million entries take about a hundred files."""
+"""The number of log files that are merged into one. So a million entries take about a hundred files."""
 
 HASH_IN_NAME = 12
-"""So many characters of an entry's hash are part of a file's name."""
+"""The number of characters of an entry's hash in the name of a file."""
 
 NAME = re.compile(rf"(\d+)(?:-(\d+))?\.[0-9a-f]{{{HASH_IN_NAME}}}")
 SKIPPED = ".skipped"
@@ -41,7 +41,7 @@ FORGOTTEN = ".forgotten"
 FAILED = ".failed"
 
 Known = dict[str, tuple[int, int]]
-"""Size and modification time of every file that was read, by its path."""
+"""The size and modification time of files that were read, by their paths."""
 
 
 class Store(Protocol):
@@ -62,9 +62,9 @@ class Entry:
 
     Attributes:
         number: The number of the batch; 1 for the first one.
-        previous: The hash of the entry before.
+        previous: The hash of the previous entry.
         lines: The files, each as a line.
-        planned: When the batch was planned, in milliseconds since 1970.
+        planned: The time at which the batch was planned, in milliseconds since 1970.
     """
 
     number: int
@@ -93,22 +93,22 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Part:
-    """A log file, with the entries `first` to `last`. Its name ends with the hash of the last one."""
+class LogFile:
+    """A file of the log, with the entries `first` to `last`. Its name ends with a part of the last entry's hash."""
 
     name: str
     first: int
     last: int
 
     @classmethod
-    def of_name(cls, name: str) -> Part | None:
+    def of_name(cls, name: str) -> LogFile | None:
         """The log file with a name; None if the name is not that of a log file."""
         match = NAME.fullmatch(name)
         return cls(name, int(match[1]), int(match[2] or match[1])) if match is not None else None
 
 
 def entries(text: str) -> Iterator[Entry]:
-    """The entries in the text of a log file, up to the first that is damaged or does not follow the previous one."""
+    """The entries in the text of a log file; stops at an entry that is damaged or does not follow the previous one."""
     lines = text.split("\n")
     start = 0
     before: Entry | None = None
@@ -142,37 +142,41 @@ class FileLog:
         self._store = store
         self._folder = f"helios/files/{number}"
         self.location = f"{root}/{self._folder}"
-        self._parts: list[Part] = []
+        self._log_files: list[LogFile] = []
 
     # reading
 
-    def load(self, at: FolderPosition, elsewhere: FileLog | None = None) -> Known:
-        """The files that were read up to a position, proven by their hashes; the log continues at the position.
+    def load(self, at: FolderPosition, other: FileLog | None = None) -> Known:
+        """Returns the files that were read up to a position, after a check of all hashes.
+
+        The next `append` continues at the position.
 
         Args:
             at: The position.
-            elsewhere: The log of the checkpoint that this checkpoint replaces; its entries are copied.
+            other: The log of another checkpoint, which this one replaces. Entries that only that log has are copied.
 
         Raises:
             CheckpointError: An entry is missing or damaged.
         """
-        self._parts = []
+        self._log_files = []
         if not at.hash:
             return {}
         try:
             chain = list(self._chain(at))
         except CheckpointError:
-            if elsewhere is None or elsewhere.location == self.location:
+            if other is None or other.location == self.location:
                 raise
-            return self._copied(at, elsewhere)
+            return self._copied(at, other)
         chain.reverse()
-        self._parts = [Part(name, part[0].number, part[-1].number) for name, part in chain]
-        return self._known([entry for _, part in chain for entry in part])
+        self._log_files = [
+            LogFile(name, file_entries[0].number, file_entries[-1].number) for name, file_entries in chain
+        ]
+        return self._known([entry for _, file_entries in chain for entry in file_entries])
 
     def _copied(self, at: FolderPosition, other: FileLog) -> Known:
-        """The files that were read up to a position of another log, whose entries become one file of this log."""
+        """Loads a position of another log: copies its entries into one file of this log, and its notes."""
         known = other.load(at)
-        copied = [entry for _, part in reversed(list(other._chain(at))) for entry in part]
+        copied = [entry for _, file_entries in reversed(list(other._chain(at))) for entry in file_entries]
         oldest = copied[0]
         if oldest.previous:
             self._note_forgotten(oldest)
@@ -183,11 +187,11 @@ class FileLog:
                 self.note_skipped(FolderPosition(log="", entry=entry.number, hash=entry.hash), sorted(skipped))
         if unread := other.unread():
             self.note_unread(at, {File(path, *stat): "" for path, stat in unread.items()})
-        self._parts = [Part(name, oldest.number, at.entry)]
+        self._log_files = [LogFile(name, oldest.number, at.entry)]
         return known
 
     def files(self, after: int, at: FolderPosition) -> list[File]:
-        """The files of the entries after number `after`, up to a position.
+        """The files of the entries after the entry number `after`, up to a position, without skipped files.
 
         Raises:
             CheckpointError: An entry is missing or damaged.
@@ -199,7 +203,7 @@ class FileLog:
         return files
 
     def planned(self, after: int, at: FolderPosition) -> dict[str, int]:
-        """When each file of the entries after number `after`, up to a position, was planned, in ms since 1970.
+        """The time, in ms since 1970, at which each file of the entries after `after`, up to a position, was planned.
 
         Raises:
             CheckpointError: An entry is missing or damaged.
@@ -208,9 +212,9 @@ class FileLog:
 
     def _entries_after(self, after: int, at: FolderPosition) -> list[Entry]:
         later: list[Entry] = []
-        for _, part in self._chain(at):
-            later = [entry for entry in part if entry.number > after] + later
-            if part[0].number <= after + 1:
+        for _, file_entries in self._chain(at):
+            later = [entry for entry in file_entries if entry.number > after] + later
+            if file_entries[0].number <= after + 1:
                 break
         return later
 
@@ -219,21 +223,21 @@ class FileLog:
         names = self._store.names(self._folder)
         number, digest = at.entry, at.hash
         while digest and not self._is_forgotten(names, number, digest):
-            name, part = self._part(names, number, digest, at)
-            yield name, part
-            number, digest = part[0].number - 1, part[0].previous
+            name, file_entries = self._file_with(names, number, digest, at)
+            yield name, file_entries
+            number, digest = file_entries[0].number - 1, file_entries[0].previous
 
-    def _part(self, names: Iterable[str], number: int, digest: str, at: FolderPosition) -> tuple[str, list[Entry]]:
+    def _file_with(self, names: Iterable[str], number: int, digest: str, at: FolderPosition) -> tuple[str, list[Entry]]:
         """The name of the log file that contains the entry with a number and a hash, and its entries up to that one."""
-        candidates = [part for part in map(Part.of_name, names) if part and part.first <= number <= part.last]
-        # The file with the earliest first entry is tried first, as the files that were merged into it may still exist;
-        # among those with the same first entry, the one that ends with the wanted entry.
-        candidates.sort(key=lambda part: (part.first, not part.name.endswith(f".{digest[:HASH_IN_NAME]}")))
-        for part in candidates:
-            text = self._store.read(f"{self._folder}/{part.name}") or ""
+        candidates = [file for file in map(LogFile.of_name, names) if file and file.first <= number <= file.last]
+        # A merged file is tried before the files that were merged into it, which may still exist. Among files with the
+        # same first entry, the one that ends with the wanted entry is tried first.
+        candidates.sort(key=lambda file: (file.first, not file.name.endswith(f".{digest[:HASH_IN_NAME]}")))
+        for file in candidates:
+            text = self._store.read(f"{self._folder}/{file.name}") or ""
             kept = [entry for entry in entries(text) if entry.number <= number]
             if kept and kept[-1].number == number and kept[-1].hash == digest:
-                return part.name, kept
+                return file.name, kept
         raise self._damaged(number, bool(candidates), at)
 
     def _damaged(self, number: int, has_file: bool, at: FolderPosition) -> CheckpointError:
@@ -246,10 +250,11 @@ class FileLog:
             "are there, or run under a new name into a new target.",
         )
 
-    def _known(self, read: Sequence[Entry]) -> Known:
+    def _known(self, entries_read: Sequence[Entry]) -> Known:
+        """The files of entries, without skipped files."""
         known: Known = {}
         any_skipped = any(name.endswith(SKIPPED) for name in self._store.names(self._folder))
-        for entry in read:
+        for entry in entries_read:
             skipped = self.skipped(entry) if any_skipped else frozenset[str]()
             files = json.loads(f"[{','.join(entry.lines)}]")
             known |= {path: (size, modified) for path, size, modified in files if path not in skipped}
@@ -257,17 +262,17 @@ class FileLog:
 
     def skipped(self, entry: Entry) -> frozenset[str]:
         """The files of an entry that were gone when the entry was read."""
-        text = self._store.read(self._beside(entry.number, entry.hash, SKIPPED))
+        text = self._store.read(self._note_name(entry.number, entry.hash, SKIPPED))
         return frozenset(json.loads(text)) if text else frozenset()
 
-    def _beside(self, number: int, digest: str, suffix: str) -> str:
-        """The name of a note about an entry; the suffix says which note."""
+    def _note_name(self, number: int, digest: str, suffix: str) -> str:
+        """The path of a note about an entry; the suffix says which note it is."""
         return f"{self._folder}/{number}.{digest[:HASH_IN_NAME]}{suffix}"
 
     # writing
 
     def append(self, after: FolderPosition, files: Sequence[File]) -> FolderPosition:
-        """Writes the entry of a batch; it must be durable before Spark's log names it.
+        """Writes the entry of a batch. The entry is durable before Spark's offset log stores its position.
 
         Args:
             after: The position at which the log was loaded, or the result of the last `append`.
@@ -287,31 +292,31 @@ class FileLog:
         return position.with_names(files)
 
     def note_skipped(self, at: FolderPosition, paths: Sequence[str]) -> None:
-        """Notes files of an entry that were gone: they are read if they appear again."""
-        name = self._beside(at.entry, at.hash, SKIPPED)
+        """Notes that files of an entry were gone. If they appear again, they are read as new files."""
+        name = self._note_name(at.entry, at.hash, SKIPPED)
         noted: list[str] = json.loads(self._store.read(name) or "[]")
         self._store.write(name, json.dumps(sorted({*noted, *paths}), ensure_ascii=False))
 
     def note_unread(self, at: FolderPosition, files: Mapping[File, str]) -> None:
-        """Notes files of an entry that could not be read, with their causes; a repaired file counts as a new one."""
+        """Notes files of an entry that could not be read, with the causes. A repaired file is read as a new file."""
         noted = [[file.path, file.size, file.modified, cause] for file, cause in files.items()]
-        self._store.write(self._beside(at.entry, at.hash, UNREAD), json.dumps(noted, ensure_ascii=False))
+        self._store.write(self._note_name(at.entry, at.hash, UNREAD), json.dumps(noted, ensure_ascii=False))
 
     def note_failed(self, at: FolderPosition) -> None:
         """Notes that a run failed on an entry: its files may change before the entry is read again."""
-        self._store.write(self._beside(at.entry, at.hash, FAILED), "{}")
+        self._store.write(self._note_name(at.entry, at.hash, FAILED), "{}")
 
     def has_failed(self, at: FolderPosition) -> bool:
-        """True if a run failed on an entry."""
-        return self._store.read(self._beside(at.entry, at.hash, FAILED)) is not None
+        """Returns True if a run failed on an entry."""
+        return self._store.read(self._note_name(at.entry, at.hash, FAILED)) is not None
 
     def unread_of(self, at: FolderPosition) -> dict[File, str]:
         """The unreadable files of an entry with their causes; files without a noted cause are left out."""
-        unread = json.loads(self._store.read(self._beside(at.entry, at.hash, UNREAD)) or "[]")
+        unread = json.loads(self._store.read(self._note_name(at.entry, at.hash, UNREAD)) or "[]")
         return {File(*file): cause for *file, cause in unread if cause}
 
     def unread(self) -> Known:
-        """All files that could not be read, in any entry, with their size and time at that moment."""
+        """The files of all entries that could not be read, with the size and time that they had then."""
         names = [name for name in self._store.names(self._folder) if name.endswith(UNREAD)]
         names.sort(key=lambda name: int(name.partition(".")[0]))  # if two entries note a file, the later one wins
         unread: Known = {}
@@ -321,7 +326,7 @@ class FileLog:
         return unread
 
     def forget(self, at: FolderPosition) -> None:
-        """Deletes the entries before a position, so that the log does not grow for ever; their files are gone for good.
+        """Deletes the entries before a position, whose files are gone for good, so that the log does not grow for ever.
 
         Args:
             at: The position; its entry is kept, with all entries of the same log file.
@@ -330,16 +335,16 @@ class FileLog:
         if not kept or not kept[0].previous:  # no entry yet, or none before
             return
         oldest = kept[0]
-        # The note comes first, since it ends the chain of hashes: a crash then leaves only files that nobody needs.
+        # The note is written first, since it ends the chain of hashes: after a crash, only unneeded files are left.
         noted = self._note_forgotten(oldest)
         for name in self._store.names(self._folder):
             last = name.partition(".")[0].rpartition("-")[2]
             if last.isdigit() and int(last) < oldest.number and name != noted:
                 self._store.delete(f"{self._folder}/{name}")
-        self._parts = [part for part in self._parts if part.last >= oldest.number]
+        self._log_files = [file for file in self._log_files if file.last >= oldest.number]
 
     def _note_forgotten(self, oldest: Entry) -> str:
-        """Notes that an entry is the oldest that is kept; returns the name of the note."""
+        """Notes that an entry is the oldest one that is kept, and returns the name of the note."""
         name = f"{oldest.number - 1}.{oldest.previous[:HASH_IN_NAME]}{FORGOTTEN}"
         self._store.write(f"{self._folder}/{name}", json.dumps({"v": 1, "hash": oldest.previous}))
         return name
@@ -351,30 +356,30 @@ class FileLog:
     def _write(self, entry: Entry) -> None:
         name = f"{entry.number}.{entry.hash[:HASH_IN_NAME]}"
         self._store.write(f"{self._folder}/{name}", entry.text)
-        self._parts.append(Part(name, entry.number, entry.number))
+        self._log_files.append(LogFile(name, entry.number, entry.number))
 
     def _merge(self, last: int) -> None:
-        """Merges log files once the entry `last` completes 32, 1024, ... entries, which are final by then."""
+        """Merges log files if the entry `last` completes 32, 1024, ... entries. All of them are final."""
         size = FANOUT
         while last and last % size == 0:
-            parts = [part for part in self._parts if part.first > last - size and part.last <= last]
-            if len(parts) > 1:
-                merged = [entry for part in parts for entry in self._entries(part)]
+            log_files = [file for file in self._log_files if file.first > last - size and file.last <= last]
+            if len(log_files) > 1:
+                merged = [entry for file in log_files for entry in self._entries(file)]
                 name = f"{merged[0].number}-{last}.{merged[-1].hash[:HASH_IN_NAME]}"
                 self._store.write(f"{self._folder}/{name}", "".join(entry.text for entry in merged))
-                for part in parts:
-                    self._store.delete(f"{self._folder}/{part.name}")
-                start = self._parts.index(parts[0])
-                self._parts[start : start + len(parts)] = [Part(name, merged[0].number, last)]
+                for file in log_files:
+                    self._store.delete(f"{self._folder}/{file.name}")
+                start = self._log_files.index(log_files[0])
+                self._log_files[start : start + len(log_files)] = [LogFile(name, merged[0].number, last)]
             size *= FANOUT
 
-    def _entries(self, part: Part) -> list[Entry]:
-        text = self._store.read(f"{self._folder}/{part.name}") or ""
-        return [entry for entry in entries(text) if part.first <= entry.number <= part.last]
+    def _entries(self, file: LogFile) -> list[Entry]:
+        text = self._store.read(f"{self._folder}/{file.name}") or ""
+        return [entry for entry in entries(text) if file.first <= entry.number <= file.last]
 
 
 def known_of(files: Iterable[File]) -> Known:
-    """Size and modification time of files, by their paths."""
+    """The size and modification time of files, by their paths."""
     return {file.path: (file.size, file.modified) for file in files}
 
 

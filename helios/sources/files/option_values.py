@@ -1,4 +1,4 @@
-"""The values that options of Spark's readers take (Spark 4.1: `CSVOptions`, `JSONOptions`, `TextOptions`, ...)."""
+"""Checks the values of options of Spark's readers (Spark 4.1: `CSVOptions`, `JSONOptions`, `TextOptions`, ...)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ BOOLEANS = frozenset({
 })  # fmt: skip
 
 CHARACTERS = frozenset({"charToEscapeQuoteEscaping", "comment", "escape", "quote"})
-"""Options of one character; an empty text switches such an option off."""
+"""Options that take one character; an empty text switches such an option off."""
 
 WHOLE = frozenset({"inputBufferSize", "maxCharsPerColumn", "maxColumns"})
-"""Options of a positive whole number; `maxCharsPerColumn` also takes -1, for no bound."""
+"""Options that take a positive whole number; `maxCharsPerColumn` also takes -1, for no bound."""
 
 SEPARATORS = frozenset({"delimiter", "sep"})
 
@@ -32,46 +32,46 @@ WORDS: Mapping[str, tuple[str, ...]] = {
         "BACK_TO_DELIMITER", "RAISE_ERROR", "SKIP_VALUE", "STOP_AT_CLOSING_QUOTE", "STOP_AT_DELIMITER",
     ),
 }  # fmt: skip
-"""Options with a fixed set of values; for `unescapedQuoteHandling`, Spark ignores case."""
+"""Options that take one of several words; for `unescapedQuoteHandling`, Spark ignores case."""
 
 FREE = frozenset({
     "avroSchema", "charset", "dateFormat", "emptyValue", "encoding", "locale", "nanValue", "negativeInf", "nullValue",
     "positiveInf", "timeZone", "timestampFormat", "timestampNTZFormat",
 })  # fmt: skip
-"""Options of free text, or of a name that only Java can check."""
+"""Options that take any text, or a name that only Java can check."""
 
 
-def check_value(option: str, text: str, chosen: str, where: Origin | None = None) -> None:
+def check_value(option: str, text: str, file_format: str, where: Origin | None = None) -> None:
     """Refuses a value with which Spark's reader would stop the run.
 
     Args:
         option: Spark's name of the option.
         text: The value as Spark takes it.
-        chosen: The format.
+        file_format: The format of the files.
         where: The line of the script that sets the option.
 
     Raises:
         DeclarationError: The option does not take this value.
     """
-    problem = next((check(option, text, chosen) for names, check in CHECKS if option in names), None)
+    problem = next((check(option, text, file_format) for names, check in CHECKS if option in names), None)
     if problem is not None:
-        what, fix = problem
-        raise DeclarationError(f"option({option}={text!r}): {what}", where=where, fix=fix)
+        message, fix = problem
+        raise DeclarationError(f"option({option}={text!r}): {message}", where=where, fix=fix)
 
 
-def _boolean(option: str, text: str, chosen: str) -> tuple[str, str | None] | None:
+def _boolean(option: str, text: str, file_format: str) -> tuple[str, str | None] | None:
     if text.lower() in ("true", "false"):
         return None
     return f"it is neither true nor false. {near_miss(text, ('true', 'false'))}", "give True or False."
 
 
-def _character(option: str, text: str, chosen: str) -> tuple[str, str | None] | None:
+def _character(option: str, text: str, file_format: str) -> tuple[str, str | None] | None:
     if len(text) <= 1:
         return None
     return f"the option takes one character, and this is {len(text)}.", 'give one character, or "" for none.'
 
 
-def _whole(option: str, text: str, chosen: str) -> tuple[str, str | None] | None:
+def _whole(option: str, text: str, file_format: str) -> tuple[str, str | None] | None:
     may_be_unbounded = option == "maxCharsPerColumn"
     if may_be_unbounded and text == "-1":
         return None
@@ -81,7 +81,7 @@ def _whole(option: str, text: str, chosen: str) -> tuple[str, str | None] | None
     return "the option takes a positive whole number.", f"give one, such as {option}=20000{unbounded}."
 
 
-def _separator(option: str, text: str, chosen: str) -> tuple[str, str | None] | None:
+def _separator(option: str, text: str, file_format: str) -> tuple[str, str | None] | None:
     if SEPARATOR.fullmatch(text):
         return None
     if not text:
@@ -92,20 +92,20 @@ def _separator(option: str, text: str, chosen: str) -> tuple[str, str | None] | 
     )
 
 
-def _line_separator(option: str, text: str, chosen: str) -> tuple[str, str | None] | None:
-    if text and (chosen != "csv" or len(text) <= 2):
+def _line_separator(option: str, text: str, file_format: str) -> tuple[str, str | None] | None:
+    if text and (file_format != "csv" or len(text) <= 2):
         return None
-    length = "one or two characters" if chosen == "csv" else "at least one character"
+    length = "one or two characters" if file_format == "csv" else "at least one character"
     return f"the end of a line has {length}.", "give them, or leave it out: \\n, \\r\\n and \\r end a line then."
 
 
-def _ratio(option: str, text: str, chosen: str) -> tuple[str, str | None] | None:
+def _ratio(option: str, text: str, file_format: str) -> tuple[str, str | None] | None:
     if re.fullmatch(r"\d*\.?\d+(?:[eE]-?\d+)?", text) and 0 < float(text) <= 1:
         return None
     return "the option takes a share of the rows.", "give a number above 0, up to 1."
 
 
-def _word(option: str, text: str, chosen: str) -> tuple[str, str | None] | None:
+def _word(option: str, text: str, file_format: str) -> tuple[str, str | None] | None:
     known = WORDS[option]
     if (text.upper() if option == "unescapedQuoteHandling" else text) in known:
         return None

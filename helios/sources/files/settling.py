@@ -1,4 +1,4 @@
-"""Finds the finished files of a listing; a file that may still be written waits."""
+"""Finds the finished files of a listing. A file that may still be written has to wait for a later listing."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 YOUNG = 2.0
-"""A file may still be written until so many seconds after its last change: it is then listed a second time."""
+"""The age in seconds from which a file counts as finished; a younger file must be listed twice without a change."""
 
-APART = 1.0
-"""Two listings of a file count only if so many seconds lie between them: S3 keeps times in whole seconds."""
+SECONDS_APART = 1.0
+"""The least seconds between two such listings of a file, since S3 keeps modification times in whole seconds."""
 
 EMPTY = 60.0
-"""Seconds after which an empty file counts as finished, in a format that has no empty files."""
+"""The age in seconds from which an empty file counts as finished, if its format does not allow empty files."""
 
 BY_LINE = ("csv", "json", "text")
-"""Formats in which an empty file is valid and has no rows: such a file waits until it has content."""
+"""Formats in which an empty file is valid and has no rows: an empty file waits until it has content."""
 
 AT_ONCE = ("gs",)
-"""Schemes of stores in which a file appears only when it is whole, and each version of it has its own time."""
+"""Schemes of stores in which a file appears only when it is complete, and each version has its own time."""
 
 
 @dataclass
@@ -31,14 +31,14 @@ class Settling:
 
     format: str
     _seen: dict[str, tuple[tuple[int, int], float]] = field(default_factory=dict)
-    """By path: size and modification time of a young file, and when the file was first listed with them."""
+    """The young files by path: size and modification time, and when a file was first listed with these values."""
 
     def finished(self, files: Mapping[str, tuple[int, int]], now: float) -> dict[str, tuple[int, int]]:
-        """The files that are no longer being written, as far as a listing shows.
+        """The files of a listing that are no longer being written, as far as the listings show.
 
         Args:
             files: Size and modification time in milliseconds, by path.
-            now: When they were listed, in seconds since 1970.
+            now: The time of the listing, in seconds since 1970.
         """
         settled: dict[str, tuple[int, int]] = {}
         seen: dict[str, tuple[tuple[int, int], float]] = {}
@@ -52,16 +52,17 @@ class Settling:
         return settled
 
     def _done(self, path: str, stat: tuple[int, int], now: float) -> bool:
+        """Returns True if a file is finished."""
         size, modified = stat
         age = now - modified / 1000
         if not size:
             return self.format not in BY_LINE and age >= EMPTY
         if age >= YOUNG or path.partition(":")[0] in AT_ONCE:
             return True
-        # If the store's clock is ahead of ours, a file stays young for long. An unchanged file is finished.
+        # If the clock of the store is ahead of ours, a file stays young for long. But an unchanged file is finished.
         seen_stat, seen_at = self._seen.get(path, (None, now))
-        return seen_stat == stat and now - seen_at >= APART
+        return seen_stat == stat and now - seen_at >= SECONDS_APART
 
     def undecided(self, files: Mapping[str, tuple[int, int]]) -> bool:
-        """True if a file with content waits: a second listing can show that it is finished."""
+        """Returns True if a file with content waits, so that a second listing can show that it is finished."""
         return any(size for path, (size, _) in files.items() if path in self._seen)

@@ -1,1 +1,1 @@
-"""Rows of the script as sources."""
+"""Rows in memory as sources."""

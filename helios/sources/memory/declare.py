@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySource(Source):
-    """Rows in memory, read once. Created by `Memory.source`."""
+    """Rows in memory, which are read once. `Memory.source` creates it."""
 
     kind: ClassVar[str] = "memory"
     comparable: ClassVar[bool] = False
@@ -63,7 +63,7 @@ class Memory:
             rows: Mappings from column to value, tuples in the order of `schema`, or a frame of pandas, Polars or
                 pyarrow. Times without a zone are in UTC.
             schema: Columns and Spark SQL types ("id bigint, name string", or a mapping). Tuples and an empty list
-                need it; by default it is inferred from mappings, or taken from the frame.
+                need a schema. By default it is inferred from mappings, or taken from the frame.
 
         Raises:
             DeclarationError: The columns are not clear from the rows, or Spark does not support a type of the frame.

@@ -1,4 +1,4 @@
-"""The checks of a delivery's body: JSON that fits the declared columns, and that Spark's reader will read unchanged."""
+"""Checks the body of a delivery: JSON that fits the declared columns, and that Spark's reader reads unchanged."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from helios.plan.typing.schema import Schema
 from helios.plan.typing.types import SparkType, struct
 from helios.sources.webhook.declare import ID, RECEIVED
 from helios.sources.webhook.signatures import Refused
-from helios.sources.webhook.values import Real, by_column, cut, excess, fits, shown
+from helios.sources.webhook.values import Real, by_column, cut_to_micros, fits, has_excess_digits, preview
 
 DEEPEST = 400
-"""The most levels of arrays and objects; Spark's JSON parser accepts a thousand."""
+"""The most nested levels of arrays and objects; Spark's JSON parser accepts a thousand."""
 
 LONGEST_NUMBER, LONGEST_NAME = 1000, 50_000
 """The most characters of a number and of a name: the limits of Spark's JSON parser."""
 
 RESERVED = ("_helios", "__helios")
-"""Prefixes of the reader's own columns, which no other column may have."""
+"""The prefixes of the reader's own columns, with which no other column may begin."""
 
 ESCAPE = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F])|.)", re.DOTALL)
-"""An escape of JSON; the group matches half of a surrogate pair, which UTF-8 cannot encode."""
+"""An escape sequence in JSON. The group matches half of a surrogate pair, which UTF-8 cannot encode."""
 
-SPACE = re.compile(r"[ \t\r\n]*")
+WHITE_SPACE = re.compile(r"[ \t\r\n]*")
 DECODER = json.JSONDecoder()
 
 
 def verified(body: bytes, schema: Schema | None, extra: str = "fail", fraction: str = "refuse") -> bytes:
-    """Refuses a body that is not JSON, or that does not fit the declared columns.
+    """Checks that a body is JSON and fits the declared columns, and returns the body to store.
 
     Args:
         body: The body.
-        schema: The declared columns; None for any JSON.
-        extra: The policy for fields that are not declared: "fail" refuses the body; "add" accepts them if their names
-            and their numbers fit new columns; "ignore" accepts them all.
+        schema: The declared columns; None to accept any JSON.
+        extra: The policy for fields that are not declared: "fail" refuses the body; "add" accepts a field whose
+            name and number fit a new column; "ignore" accepts all fields.
         fraction: The policy for digits of timestamps beyond microseconds: "refuse" or "truncate".
 
     Returns:
-        The body to store.
+        The body; with `fraction="truncate"`, its timestamps have at most six digits in their fractions.
 
     Raises:
-        Refused: With status 422, and the reason.
+        Refused: The body is not JSON, or does not fit the columns. The status is 422.
     """
     value = _parsed(body)
     if schema is None:
@@ -64,8 +64,8 @@ def verified(body: bytes, schema: Schema | None, extra: str = "fail", fraction: 
         if field is None and not column.nullable:
             raise Refused(422, f"{column.name} is missing, or null")
         if field is not None and not fits(field, column.kind, extra == "ignore"):
-            finer = ": a fraction has more than six digits" if excess(field, column.kind) else ""
-            raise Refused(422, f"{column.name} is not of type {column.type}{finer}: {shown(field)}")
+            detail = ": a fraction has more than six digits" if has_excess_digits(field, column.kind) else ""
+            raise Refused(422, f"{column.name} is not of type {column.type}{detail}: {preview(field)}")
     return body
 
 
@@ -92,7 +92,7 @@ def _parsed(body: bytes) -> Any:
 
 
 def _items(value: Any) -> Iterable[Any]:
-    """The values inside an object or an array; nothing for another value."""
+    """The values inside an object or an array; an empty sequence for any other value."""
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
@@ -113,11 +113,11 @@ def _refuse_names(value: dict[str, Any], schema: Schema, extra: str) -> None:
             raise Refused(422, f"{name[:100]} occurs twice: names must differ in more than their case")
         seen.add(name.lower())
         if isinstance(field, int | Real) and not isinstance(field, bool) and not fits(field, SparkType("double")):
-            raise Refused(422, f"{name[:100]} is not a number for a column: {shown(field)}")
+            raise Refused(422, f"{name[:100]} is not a number for a column: {preview(field)}")
 
 
 def _truncated(body: bytes, schema: Schema) -> bytes:
-    """A body whose declared timestamps have at most six digits in their fractions.
+    """Cuts the fractions of all declared timestamps in a body to six digits.
 
     Args:
         body: The body, valid JSON.
@@ -131,14 +131,14 @@ def _truncated(body: bytes, schema: Schema) -> bytes:
     text, pieces, copied = body.decode("utf-8"), [], 0
     row = struct((column.name, column.kind) for column in schema.columns)
     for begin, end, value in _times(text, _after_space(text, 0), row):
-        if cut(value) != value:
-            pieces += [text[copied:begin], json.dumps(cut(value))]
+        if cut_to_micros(value) != value:
+            pieces += [text[copied:begin], json.dumps(cut_to_micros(value))]
             copied = end
     return ("".join(pieces) + text[copied:]).encode() if pieces else body
 
 
 def _times(text: str, at: int, kind: SparkType | None) -> Iterator[tuple[int, int, str]]:
-    """The texts of timestamps in the JSON value that begins at `at`: the begin, the end and the value of each."""
+    """The timestamps in the JSON value that starts at the offset `at`: the start, the end and the text of each."""
     if text[at] == '"' and kind is not None and kind.name.startswith("timestamp"):
         value, end = DECODER.raw_decode(text, at)
         yield at, end, value
@@ -160,19 +160,19 @@ def _times(text: str, at: int, kind: SparkType | None) -> Iterator[tuple[int, in
 
 
 def _after_space(text: str, at: int) -> int:
-    """The place of the first character from `at` on that is not white space."""
-    match = SPACE.match(text, at)
+    """The offset of the first character from `at` on that is not white space."""
+    match = WHITE_SPACE.match(text, at)
     return match.end() if match else at
 
 
 def line_of(delivery: str, at: datetime, body: bytes, *, columns: bool) -> bytes:
-    """A delivery as a line of a segment; the text of the body stays as it is.
+    """A delivery as a line of a segment. Apart from line breaks, the text of the body is not changed.
 
     Args:
         delivery: The id of the delivery.
         at: The time of receipt.
         body: The verified body.
-        columns: Whether the fields of the body are columns; otherwise the body is one column, `body`.
+        columns: Whether the fields of the body become columns; otherwise the body is one column, `body`.
 
     Examples:
         >>> line_of("m1", datetime(2026, 1, 1, tzinfo=UTC), b'{"id": 1.10}', columns=True)
@@ -187,7 +187,7 @@ def line_of(delivery: str, at: datetime, body: bytes, *, columns: bool) -> bytes
 
 
 def one_line(body: bytes) -> bytes:
-    """JSON on one line. In valid JSON, line ends occur only between tokens, so a space can replace each.
+    """Puts JSON on one line. In valid JSON, line breaks occur only between tokens, so spaces can replace them.
 
     Examples:
         >>> one_line(b'{\\n  "id": 1.10\\n}')

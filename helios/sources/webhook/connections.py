@@ -1,8 +1,8 @@
-"""Limits of a server's connections: idle ones, and those that never end their headers, are closed.
+"""Limits the connections of a server: closes idle connections, and connections whose headers do not arrive in time.
 
-uvicorn has no timeout for headers: its `timeout_keep_alive` runs only between two requests, until the first byte of the
-next. It has no limit of their size. With `limit_concurrency` it answers 503 to everybody while idle connections hold
-the file handles. The protocol here closes the connections that wait too long.
+uvicorn has no timeout for headers, and no limit of their size. Its `timeout_keep_alive` only limits the time between
+two requests. Its `limit_concurrency` answers 503 to everybody while idle connections hold the file handles. The
+protocol in this module closes the connections that wait too long.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any, ClassVar
 from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-HEADERS = 10.0
-"""Seconds in which a new connection, or the first byte of a request, must be followed by complete headers."""
+HEADER_SECONDS = 10.0
+"""Seconds from the start of a connection, or the first byte of a request, until its headers must be complete."""
 
 LARGEST_HEADERS = 64_000
 """The most bytes of headers."""
 
 AT_ONCE = 64
-"""The most connections that one turn of the event loop accepts, before the oldest waiting ones are closed."""
+"""The most connections that the server accepts in one turn of the event loop, before it enforces the limit."""
 
-LINES = 60.0
-"""Seconds between two log lines about errors of the event loop."""
+LOG_INTERVAL = 60.0
+"""The least number of seconds between two log lines about errors of the event loop."""
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Limits:
 
     Attributes:
         most: The most connections.
-        waiting: The connections without a current request, oldest first; a dict, as an ordered set.
+        waiting: The connections without a current request, oldest first. The dict serves as an ordered set.
     """
 
     most: int
@@ -43,12 +43,12 @@ class Limits:
 
     @property
     def at_once(self) -> int:
-        """Connections that are accepted at once: few, as the limit is enforced only after they are accepted."""
+        """The connections that are accepted at once: few, since the limit is enforced only after they are accepted."""
         return max(2, min(AT_ONCE, self.most // 8))
 
 
 class Connection(HttpToolsProtocol):
-    """A connection whose headers must arrive in time. An idle one is closed if the server reaches its limit."""
+    """A connection whose headers must arrive in time. The oldest idle one is closed if the server exceeds its limit."""
 
     limits: ClassVar[Limits]
     _deadline: asyncio.TimerHandle | None = None
@@ -56,7 +56,7 @@ class Connection(HttpToolsProtocol):
 
     @classmethod
     def under(cls, limits: Limits) -> type[Connection]:
-        """The protocol class for a server's connections, with their limits."""
+        """Returns a subclass for the connections of one server, with the server's limits."""
         return type(cls.__name__, (cls,), {"limits": limits})
 
     @override
@@ -98,7 +98,7 @@ class Connection(HttpToolsProtocol):
 
     def _await_headers(self) -> None:
         self._size = 0
-        self._deadline = self.loop.call_later(HEADERS, self.transport.abort)
+        self._deadline = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
 
     def _stop_deadline(self) -> None:
         if self._deadline is not None:
@@ -107,17 +107,19 @@ class Connection(HttpToolsProtocol):
 
 
 def quiet_handler(log: Callable[[str], None]) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
-    """A handler of an event loop's errors that logs one line a minute; asyncio would log a traceback for each error.
+    """A handler of an event loop's errors that logs at most one line a minute.
+
+    Without it, asyncio would log a traceback for each error.
 
     Args:
         log: Receives the lines.
     """
-    last = float("-inf")
+    last_logged = float("-inf")
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        nonlocal last
-        if time.monotonic() - last >= LINES:
-            last = time.monotonic()
+        nonlocal last_logged
+        if time.monotonic() - last_logged >= LOG_INTERVAL:
+            last_logged = time.monotonic()
             error = context.get("exception")
             log(f"the receiver of webhooks: {context['message']}{f': {error}' if error is not None else ''}")
 

@@ -1,4 +1,4 @@
-"""`Webhook.source(...)`: deliveries over HTTP, durable before they are acknowledged."""
+"""`Webhook.source(...)`: a source of deliveries over HTTP, which are durable before they are acknowledged."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ Fractions: TypeAlias = Literal["refuse", "truncate"]
 FRACTIONS = ("refuse", "truncate")
 
 LARGEST = 16_000_000
-"""The most bytes of a body: Spark's JSON parser accepts at most 20 million characters."""
+"""The largest possible limit of a body, in bytes: Spark's JSON parser accepts at most 20 million characters."""
 
 ID, RECEIVED = "_webhook_id", "_webhook_received_at"
-"""The fields of a stored delivery beside the fields of its body."""
+"""The fields of a stored delivery in addition to the fields of its body: its id, and the time of receipt."""
 
 METADATA: Mapping[str, str] = {ID: "string", RECEIVED: "timestamp"}
-"""The metadata of a delivery that `.with_metadata` adds, with the types of the columns."""
+"""The columns that `.with_metadata` can add, with their types."""
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+"""The hosts that only this machine can reach."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WebhookSource(Source):
-    """Deliveries to a path of an HTTP server. Created by `Webhook.source`."""
+    """Deliveries to a path of an HTTP server. `Webhook.source` creates it."""
 
     kind: ClassVar[str] = "webhook"
 
@@ -62,11 +63,11 @@ class WebhookSource(Source):
         return ('on_bad_row("quarantine")',) if self.bad_row == "quarantine" else ()
 
     def incremental(self, poll: float | str | timedelta = 1, *, max_files: int | None = None) -> Self:
-        """Sets how deliveries become batches. A webhook is followed without this call, too.
+        """Sets how deliveries are divided into batches. A webhook is followed even without this call.
 
         Args:
             poll: How often to look for stored deliveries: seconds, text such as "30s", or a timedelta.
-            max_files: The most segments of one batch.
+            max_files: The most segments of one batch; a segment is a file of stored deliveries.
         """
         return replace(self, poll=duration(poll, "poll"), max_files=count(max_files, "max_files"))
 
@@ -94,7 +95,7 @@ class WebhookSource(Source):
             raise DeclarationError(
                 f"listen({address!r}) is not an address.", where=caller(), fix='write .listen("0.0.0.0:8080").'
             )
-        return self._guarded(replace(self, host=host.strip("[]"), port=int(port)))
+        return self._with_secret_or_local(replace(self, host=host.strip("[]"), port=int(port)))
 
     def segments(self, folder: str) -> Self:
         """Sets the folder in which deliveries wait until a run has committed them; it must survive restarts.
@@ -137,15 +138,16 @@ class WebhookSource(Source):
     def on_bad_row(self, action: OnBadRow) -> Self:
         """Sets the policy for stored deliveries that do not fit the columns when they are read; see `Files.source`.
 
-        The receiver refuses such bodies with 422. So stored ones fail to fit only after the declared columns change.
+        The receiver refuses such deliveries with 422. So a stored delivery can only fail to fit after the declared
+        columns have changed.
         """
         return replace(self, bad_row=one_of(action, ON_BAD_ROW, "on_bad_row"))
 
     def with_metadata(self, *names: str) -> Self:
-        """Adds columns with the id and the time of each delivery, in front of the others.
+        """Adds columns with the id and the time of each delivery, in front of the other columns.
 
         Args:
-            names: "_webhook_id" and "_webhook_received_at" (by the receiver's clock); both columns without names.
+            names: "_webhook_id" and "_webhook_received_at" (by the receiver's clock); by default both.
 
         Raises:
             DeclarationError: There is no such column.
@@ -153,7 +155,8 @@ class WebhookSource(Source):
         wanted = dict(metadata_columns(names or tuple(METADATA), {}, METADATA))
         return replace(self, metadata=tuple(name for name in METADATA if name in wanted))
 
-    def _guarded(self, source: Self) -> Self:
+    def _with_secret_or_local(self, source: Self) -> Self:
+        """Returns the source; refuses an address that other machines reach if there is no secret."""
         if not source.secrets and source.host not in LOOPBACK:
             raise DeclarationError(
                 f"{self.label()}: without a secret, anybody who reaches {source.host} could deliver.",
@@ -205,8 +208,8 @@ class Webhook:
             schema: Columns and Spark SQL types of the body, as text ("id bigint, day date") or a mapping. By default
                 the body is one column, `body`, of JSON text.
             extra: The policy for fields that the schema does not have: "fail" refuses the delivery with 422; "ignore"
-                leaves them out; "add" makes them string columns, with other values as JSON, since a later delivery may
-                have another type.
+                leaves them out; "add" adds them as string columns, with values that are not strings as JSON, since a
+                later delivery may have another type.
 
         Raises:
             DeclarationError: The path is not the path of a URL, or `extra` is passed without a schema.
@@ -227,14 +230,18 @@ class Webhook:
         secrets = [secret] if isinstance(secret, str | Secret) else list(secret or ())
         if not all(str(secret) for secret in secrets):
             raise DeclarationError(f"Webhook.source({path!r}): the secret is empty.", where=caller())
-        hidden = tuple(secret if isinstance(secret, Secret) else Secret(secret) for secret in secrets)
+        wrapped_secrets = tuple(secret if isinstance(secret, Secret) else Secret(secret) for secret in secrets)
         return WebhookSource(
-            path=path, secrets=hidden, declared_schema=columns_ddl(schema), extra=extra, folder=_default(path)
+            path=path,
+            secrets=wrapped_secrets,
+            declared_schema=columns_ddl(schema),
+            extra=extra,
+            folder=_default_folder(path),
         )
 
 
-def _default(path: str) -> str:
-    """The default folder of a path, in the user's data folder."""
+def _default_folder(path: str) -> str:
+    """The default folder for the deliveries of a path, inside the user's data folder."""
     from platformdirs import user_data_path
 
     return str(

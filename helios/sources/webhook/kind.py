@@ -16,7 +16,7 @@ from helios.sources.webhook.declare import WebhookSource
 def _describe(source: WebhookSource, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:
     schema = declared_columns(source) or Schema((Column("body", "string"),))
     if source.extra == "add":
-        return ReadPlan(source=source), []  # the added columns are known only when the bodies are read
+        return ReadPlan(source=source), []  # the undeclared fields are known only when the bodies are read
     added = tuple(Column(name, WEBHOOK_METADATA[name]) for name in source.metadata)
     return ReadPlan(source=source, schema=Schema((*added, *schema.columns))), []
 

@@ -1,18 +1,18 @@
-"""The HTTP side of a receiver: the checks of a delivery, and the answers.
+"""Receives deliveries over HTTP: checks each delivery, stores it, and answers the sender.
 
 | status | when |
 |---|---|
 | 200 | the delivery is durable; also for a duplicate |
 | 400, 408 | the connection ended within the body, or the body did not arrive in time |
-| 401 | a header is missing, the signature does not fit, or the delivery is stale |
-| 404, 405 | another path, another method than POST |
+| 401 | a header is missing, the signature does not fit, or the delivery is too old |
+| 404, 405 | the path is unknown, or the method is not POST |
 | 413 | the body is larger than allowed |
-| 415 | the body is not JSON by its Content-Type |
+| 415 | the Content-Type is not JSON |
 | 422 | the body is not JSON, or does not fit the declared columns |
-| 429 | runs do not keep up: too many bytes wait |
-| 503 | the disk refuses, or the receiver is starting or stopping |
+| 429 | too many bytes wait, because runs do not keep up |
+| 503 | the disk fails, or the receiver is starting or stopping |
 
-After an error of the disk, deliveries are refused until the acknowledged ones are sealed and a test write succeeds.
+After a disk error, all deliveries are refused until the acknowledged ones are sealed and a test write succeeds.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ RETRY_AFTER = "5"
 """Seconds that a sender waits after 429 and 503."""
 
 STARTING = 10.0
-"""Seconds after the start in which an unknown path gets 503 instead of 404: its endpoint may still be opening."""
+"""Seconds after the start in which an unknown path gets 503 instead of 404, since its endpoint may still be opening."""
 
-BODY, SLOWEST = 20.0, 100_000
-"""The timeout of a body: so many seconds, and one more for each `SLOWEST` bytes of the largest allowed body."""
+BODY_SECONDS, SLOWEST_BYTES_PER_SECOND = 20.0, 100_000
+"""The timeout of a body is `BODY_SECONDS`, plus the time that the largest allowed body takes at the slowest speed."""
 
-TICK, RETRY = 0.2, 1.0
-"""Seconds between two checks of the disk: usually, and while the disk refuses."""
+CHECK_SECONDS, RETRY_SECONDS = 0.2, 1.0
+"""Seconds between two checks of the disk: usually, and while the disk fails."""
 
-SILENT = 15.0
+SILENT_SECONDS = 15.0
 """Seconds without a completed check after which the disk is reported as not answering."""
 
 IN_FLIGHT = 64_000_000
@@ -106,7 +106,7 @@ class Receiver:
     Args:
         endpoint: The endpoint.
         segments: The segments of the endpoint.
-        log: Receives a line when the disk refuses, and a line when deliveries are accepted again.
+        log: Receives a line when the disk fails, and a line when deliveries are accepted again.
     """
 
     def __init__(self, endpoint: Endpoint, segments: Segments, log: Callable[[str], None] = lambda line: None) -> None:
@@ -126,25 +126,25 @@ class Receiver:
         self._tasks: list[asyncio.Task[None]] = []
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="segments")  # Segments are not thread-safe
 
-    # the server's life
+    # start and stop
 
     async def open(self) -> None:
         """Opens the segments; deliveries are accepted from now on.
 
         Raises:
-            RunError: Another receiver writes to the segments, or the disk refuses.
+            RunError: Another receiver writes to the segments, or the disk fails.
         """
         self._known = await self._on_disk(self._segments.open)
         self._last_check = time.monotonic()
         self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._maintain())]
         for task in self._tasks:
-            task.add_done_callback(self._ended)
+            task.add_done_callback(self._on_task_end)
 
     async def close(self) -> None:
-        """Writes the deliveries that wait, and seals the segments.
+        """Writes the waiting deliveries, and seals the segments.
 
         Raises:
-            RunError: The disk refuses.
+            RunError: The disk fails.
         """
         self._stopping = True
         self._wake.set()
@@ -156,29 +156,29 @@ class Receiver:
 
     @property
     def problem(self) -> str:
-        """The reason why deliveries are not sealed now; empty if they are."""
-        silent = time.monotonic() - self._last_check
-        if not self._disk_problem and silent > SILENT:
-            return f"{self.endpoint.path}: the disk has not answered for {silent:.0f} s"
+        """The reason why deliveries cannot be stored or sealed now; empty if they can."""
+        silent_seconds = time.monotonic() - self._last_check
+        if not self._disk_problem and silent_seconds > SILENT_SECONDS:
+            return f"{self.endpoint.path}: the disk has not answered for {silent_seconds:.0f} s"
         return self._disk_problem
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """Refuses all deliveries after an error has ended a task: without the tasks, nothing is written or sealed."""
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
+        """Refuses all deliveries if an error has ended a task, since nothing would be written or sealed any more."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._refuse(f"{type(error).__name__}: {error}. Start the receiver again")
             waiting, self._queue = self._queue, []
             self._settle(waiting, RunError(str(error)))
 
-    def _refuse(self, why: str) -> None:
+    def _refuse(self, cause: str) -> None:
         if not self._disk_problem:
-            self._log(f"{self.endpoint.path} takes no deliveries: {why}")
-        self._disk_problem = f"{self.endpoint.path}: {why}"
+            self._log(f"{self.endpoint.path} takes no deliveries: {cause}")
+        self._disk_problem = f"{self.endpoint.path}: {cause}"
 
     async def _on_disk(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._disk, work)
 
     async def _write(self) -> None:
-        """Writes all waiting deliveries with one fsync, then those that have arrived meanwhile."""
+        """Writes all waiting deliveries with one fsync, then those that have arrived meanwhile, and so on."""
         while self._queue or not self._stopping:
             await self._wake.wait()
             self._wake.clear()
@@ -188,7 +188,7 @@ class Receiver:
                 try:
                     await self._on_disk(partial(self._segments.append, lines))
                 except OSError as error:
-                    self._refuse(_why(error))
+                    self._refuse(_cause_of(error))
                     self._settle(group, error)
                 except BaseException as error:
                     self._settle(group, RunError(str(error)))
@@ -210,23 +210,23 @@ class Receiver:
                 done.exception()  # marks the error as seen, since the request may have been cancelled
 
     async def _maintain(self) -> None:
-        """Seals old segments, checks the disk, and forgets ids that are older than the window."""
-        forgotten = time.monotonic()
+        """Seals old segments, checks the disk, and removes ids that are older than the window."""
+        forgot_at = time.monotonic()
         while not self._stopping:
-            await asyncio.sleep(RETRY if self._disk_problem else min(TICK, self.endpoint.seal))
+            await asyncio.sleep(RETRY_SECONDS if self._disk_problem else min(CHECK_SECONDS, self.endpoint.seal))
             try:
                 await self._check()
-                if time.monotonic() - forgotten > min(60.0, self.endpoint.window):
-                    forgotten = time.monotonic()
+                if time.monotonic() - forgot_at > min(60.0, self.endpoint.window):
+                    forgot_at = time.monotonic()
                     oldest = time.time() - self.endpoint.window
                     self._known = {delivery: at for delivery, at in self._known.items() if at >= oldest}
                     await self._on_disk(self._segments.forget)
             except OSError as error:
-                self._refuse(_why(error))
+                self._refuse(_cause_of(error))
             self._last_check = time.monotonic()
 
     async def _check(self) -> None:
-        """Seals a segment that is old or large enough; after an error, tests whether the disk works again."""
+        """Seals a segment that is old or large enough. After a disk error, tests whether the disk works again."""
         if self._disk_problem:
             await self._on_disk(self._segments.mend)
         if self._segments.due or self._segments.age >= self.endpoint.seal:
@@ -239,7 +239,7 @@ class Receiver:
     # one delivery
 
     async def take(self, request: Request) -> Response:
-        """Answers one request."""
+        """Answers the request of one delivery."""
         try:
             status = await self._take(request)
         except Refused as refused:
@@ -250,9 +250,11 @@ class Receiver:
         return JSONResponse({"status": status})
 
     async def _take(self, request: Request) -> str:
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
-            raise Refused(415, f"Content-Type is {kind or 'missing'}; send application/json")
+        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if content_type != "application/json" and not (
+            content_type.startswith("application/") and content_type.endswith("+json")
+        ):
+            raise Refused(415, f"Content-Type is {content_type or 'missing'}; send application/json")
         if self._disk_problem or self._stopping:
             raise Refused(503, "the receiver cannot write" if self._disk_problem else "the receiver is stopping")
         if self._full or self._queued_bytes > IN_FLIGHT:
@@ -262,7 +264,7 @@ class Receiver:
         if len(delivery) > LONGEST_ID:
             raise Refused(422, f"the delivery id has more than {LONGEST_ID} characters")
         body = verified(body, self.endpoint.schema, self.endpoint.extra, self.endpoint.fraction)
-        return await self._stored(delivery, body)
+        return await self._store(delivery, body)
 
     async def _body(self, request: Request) -> bytes:
         largest = self.endpoint.largest
@@ -271,7 +273,7 @@ class Receiver:
             raise Refused(413, f"the body has {int(length):,} bytes; {largest:,} are allowed")
         chunks, size = [], 0
         try:
-            async with asyncio.timeout(BODY + largest / SLOWEST):
+            async with asyncio.timeout(BODY_SECONDS + largest / SLOWEST_BYTES_PER_SECOND):
                 async for chunk in request.stream():
                     size += len(chunk)
                     if size > largest:
@@ -284,16 +286,16 @@ class Receiver:
         return b"".join(chunks)
 
     def _delivery_id(self, request: Request, body: bytes) -> str:
-        """The id of a delivery, after its signature is verified; empty for an unsigned delivery without an id."""
+        """Verifies the signature of a delivery, and returns its id; empty for an unsigned delivery without an id."""
         if not self.endpoint.secrets:
             return request.headers.get("webhook-id") or request.headers.get("x-github-delivery") or ""
         return FORMS[self.endpoint.form](request.headers, body, self.endpoint.secrets, time.time())
 
-    async def _stored(self, delivery: str, body: bytes) -> str:
-        """Waits until a delivery is durable, by this request or by another request with the same id."""
+    async def _store(self, delivery: str, body: bytes) -> str:
+        """Stores a delivery, and waits until it is durable. Another request with the same id may already store it."""
         duplicate = self._known.get(delivery, 0.0) > time.time() - self.endpoint.window
         if delivery in self._pending:
-            await self._durable(self._pending[delivery])
+            await self._wait_until_durable(self._pending[delivery])
             duplicate = True
         elif not duplicate:
             done = asyncio.get_running_loop().create_future()
@@ -303,35 +305,35 @@ class Receiver:
             if delivery:
                 self._pending[delivery] = done
             self._wake.set()
-            await self._durable(done)
+            await self._wait_until_durable(done)
         if duplicate:
             self.counts.duplicates += 1
             return "duplicate"
         self.counts.accepted += 1
         return "accepted"
 
-    async def _durable(self, done: asyncio.Future[None]) -> None:
+    async def _wait_until_durable(self, done: asyncio.Future[None]) -> None:
         try:
             await asyncio.shield(done)
         except (OSError, RunError):
             raise Refused(503, "the receiver cannot write; send it again later") from None
 
 
-def _why(error: OSError) -> str:
+def _cause_of(error: OSError) -> str:
     return f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
 
 
 def app_of(receivers: Mapping[str, Receiver]) -> Starlette:
-    """The HTTP application of receivers, with `/healthz`.
+    """The HTTP application of several receivers, with `/healthz`.
 
     Args:
         receivers: The receivers by path; the application sees later changes of the mapping.
     """
-    began = time.monotonic()
+    started_at = time.monotonic()
 
     async def deliver(request: Request) -> Response:
         receiver = receivers.get(request.url.path)
-        if receiver is None and time.monotonic() - began < STARTING:
+        if receiver is None and time.monotonic() - started_at < STARTING:
             return JSONResponse({"error": "nothing is received here yet"}, 503, {"Retry-After": RETRY_AFTER})
         if receiver is None:
             return JSONResponse({"error": "nothing is received here"}, 404)

@@ -1,6 +1,7 @@
-"""The receiver of webhooks: an HTTP server that answers 200 once a delivery is durable, in segments that a run reads.
+"""Starts the receiver of webhooks, an HTTP server that stores deliveries in segments, which a run reads.
 
-It needs the extra `helios-iceberg[webhook]`, and neither Spark nor Java.
+The receiver answers 200 once a delivery is durable. It needs the extra `helios-iceberg[webhook]`, but no Spark and no
+Java.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from helios.errors import EnvironmentProblem
 from helios.sources.webhook.declare import WebhookSource
 
 RECEIVING = "helios.sources.webhook.receiving:receiving"
-"""The function that receives deliveries beside a pipeline, as a `SourceKind` names it."""
+"""The name of the function that receives deliveries next to a pipeline, as `SourceKind.beside` has it."""
 
 
 @contextmanager
@@ -24,8 +25,8 @@ def receiving(
     Args:
         sources: The sources.
         log: Receives a line when deliveries cannot be stored, and a line when they can be stored again.
-        alone: Whether it is an error if another process receives the deliveries of a source; otherwise that source is
-            left to the other process.
+        alone: Whether it is an error if another process already receives the deliveries of a source. Otherwise the
+            source is left to that process.
 
     Returns:
         The URLs that are served.

@@ -1,12 +1,12 @@
-"""Deliveries on disk: lines of JSON in segments. Each delivery is durable before it is acknowledged.
+"""Stores deliveries on disk, as lines of JSON in segments. Each delivery is durable before it is acknowledged.
 
-A segment has a hidden name until it is full or old enough; then it is sealed, that is renamed, so that readers of the
-folder see whole segments only. A file beside it has the ids of its deliveries, to find duplicates after a restart.
+A segment has a hidden name until it is full or old enough. Then it is sealed: it gets its final name. So readers of the
+folder only see complete segments. Another file has the ids of its deliveries, to find duplicates after a restart.
 
     orders/
-      .lock               held by the only receiver
+      .lock               the lock of the only receiver
       .open-<name>.json   a segment that is being written
-      .ids/<name>         the ids of a segment, one a line, kept for the window of duplicates
+      .ids/<name>         the ids of the deliveries of a segment, one per line; deleted after the window of duplicates
       <name>.json         a sealed segment; deleted when a run has committed it
 """
 
@@ -28,19 +28,19 @@ from helios.sources.webhook.declare import ID
 OPEN, IDS, LOCK, PROBE = ".open-", ".ids", ".lock", ".probe"
 
 LOCK_SECONDS = 5.0
-"""Seconds that a receiver waits for the lock: a run holds it while it tests the lock, or seals abandoned segments."""
+"""Seconds that a receiver waits for the lock. A run takes it for a moment, to test it or to seal abandoned segments."""
 
-PROBED = b"\n" * 65536
-"""The bytes that must fit on the disk before deliveries are accepted again."""
+PROBE_BYTES = b"\n" * 65536
+"""The bytes of the test write that must succeed after a disk error before deliveries are accepted again."""
 
 
 @dataclass
 class Segment:
-    """A segment that readers do not see yet.
+    """A segment that is not sealed yet, so that readers do not see it.
 
     Attributes:
         path: The hidden file of the segment.
-        size: Bytes of its durable deliveries; any bytes after them were never acknowledged.
+        size: The bytes of its durable deliveries. Any bytes after them were never acknowledged.
         ids: The ids of its durable deliveries.
         renamed: Whether the file has its final name already.
     """
@@ -52,12 +52,12 @@ class Segment:
 
 
 class Segments:
-    """The segments of one folder, for one writer.
+    """The segments in a folder, as their only writer sees them.
 
     Args:
         folder: The folder; it is created if missing.
         window: Seconds for which the ids of deliveries are kept.
-        full: Bytes at which a segment is sealed.
+        full: The size in bytes at which a segment is sealed.
     """
 
     def __init__(self, folder: Path, *, window: float = 86_400.0, full: int = 32_000_000) -> None:
@@ -71,16 +71,16 @@ class Segments:
         self._unsealed: list[Segment] = []
 
     def open(self, *, wait: float = LOCK_SECONDS) -> dict[str, float]:
-        """Locks the folder, and seals the segments that a dead writer has left.
+        """Locks the folder, and seals the segments that a crashed writer has left.
 
         Args:
             wait: Seconds to wait for another writer's lock.
 
         Returns:
-            The ids of all deliveries of the window, and the time at which each was sealed, in seconds since 1970.
+            The ids of all deliveries inside the window, each with the time of its sealing, in seconds since 1970.
 
         Raises:
-            RunError: Another receiver writes there, or the disk refuses.
+            RunError: Another receiver writes to the folder, or the disk fails.
         """
         try:
             (self._folder / IDS).mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ class Segments:
                 fix="stop it, or give this source a folder of its own by .segments(folder).",
             ) from None
         except OSError as error:
-            raise self._refused(error) from error
+            raise self._disk_error(error) from error
         self._lock = lock
         try:
             for path in sorted(self._folder.glob(f"{OPEN}*.json")):
@@ -102,16 +102,16 @@ class Segments:
             return {delivery: at for file, at in self._id_files() for delivery in _lines(file)}
         except OSError as error:
             self._unlock()
-            raise self._refused(error) from error
+            raise self._disk_error(error) from error
 
     def append(self, deliveries: Sequence[tuple[str, bytes]]) -> None:
-        """Writes deliveries; they are durable when this returns.
+        """Writes deliveries. They are durable when the method returns.
 
         Args:
-            deliveries: Pairs of an id and a line of JSON without line ends.
+            deliveries: The id of each delivery, and its JSON on one line, without the line break.
 
         Raises:
-            OSError: The disk is full or broken; then the segment has none of the deliveries.
+            OSError: The disk is full or broken. The segment has none of the deliveries then.
         """
         file = self._open_file()
         data = b"".join(line + b"\n" for _, line in deliveries)
@@ -125,10 +125,10 @@ class Segments:
         self._open.ids += [delivery for delivery, _ in deliveries if delivery]
 
     def seal(self) -> None:
-        """Seals the open segment, so that readers see it; does nothing for an empty segment.
+        """Seals the open segment, so that readers see it. An empty segment stays open.
 
         Raises:
-            OSError: The disk refuses. Nothing is lost: `mend` tries again.
+            OSError: The disk fails. Nothing is lost: `mend` tries again.
         """
         if self._file is not None and self._open.size:
             self._end_open()
@@ -138,13 +138,13 @@ class Segments:
         """Seals the segments that could not be sealed, and tests whether deliveries can be written again.
 
         Raises:
-            OSError: The disk still refuses.
+            OSError: The disk still fails.
         """
         self._publish_all()
         self._open_file()
         probe = os.open(self._folder / PROBE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o640)
         try:
-            _write_all(probe, PROBED)
+            _write_all(probe, PROBE_BYTES)
             os.fsync(probe)
         finally:
             os.close(probe)
@@ -152,7 +152,7 @@ class Segments:
 
     @property
     def age(self) -> float:
-        """Seconds since the open segment was begun; 0 without an open segment, or if it is empty."""
+        """Seconds since the open segment was begun; 0 if it is empty, or if there is none."""
         return time.monotonic() - self._began if self._file is not None and self._open.size else 0.0
 
     @property
@@ -175,7 +175,7 @@ class Segments:
         """Seals the open segment, and unlocks the folder.
 
         Raises:
-            RunError: The disk refuses; the deliveries stay, and the next receiver or run seals them.
+            RunError: The disk fails. The deliveries stay on the disk, and the next receiver or run seals them.
         """
         try:
             self.seal()
@@ -191,7 +191,7 @@ class Segments:
         finally:
             self._unlock()
 
-    def _refused(self, error: OSError) -> RunError:
+    def _disk_error(self, error: OSError) -> RunError:
         return RunError(
             f"no deliveries can be stored in {self._folder}: {error.strerror or error}.",
             fix="check the disk and the rights of this user, or name another folder with .segments(folder).",
@@ -205,7 +205,7 @@ class Segments:
     def _open_file(self) -> int:
         """The file descriptor of the open segment; begins a segment if none is open."""
         if self._file is None:
-            # No name is ever used twice, as readers identify a segment by its name.
+            # No name is ever used twice, since readers identify a segment by its name.
             name = f"{time.time_ns() // 1_000_000:013d}-{os.urandom(4).hex()}"
             path = self._folder / f"{OPEN}{name}.json"
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
@@ -219,7 +219,7 @@ class Segments:
         return self._file
 
     def _undo(self, file: int) -> None:
-        """Removes the bytes of deliveries whose write failed: their senders send them again."""
+        """Removes the bytes of deliveries whose write failed, since their senders send them again."""
         try:
             os.ftruncate(file, self._open.size)
             os.lseek(file, self._open.size, os.SEEK_SET)
@@ -241,7 +241,7 @@ class Segments:
             del self._unsealed[0]
 
     def _publish(self, segment: Segment) -> None:
-        """Seals a segment; can be called again after an error."""
+        """Seals a segment. After an error, the method can be called again."""
         name = segment.path.name.removeprefix(OPEN)
         if not segment.size:
             segment.path.unlink(missing_ok=True)
@@ -264,7 +264,7 @@ class Segments:
         sync_folder(self._folder)
 
     def _id_files(self) -> list[tuple[Path, float]]:
-        """The files with ids, and the time of each in seconds since 1970."""
+        """The files with ids, each with its modification time in seconds since 1970."""
         return [(file, file.stat().st_mtime) for file in sorted((self._folder / IDS).iterdir())]
 
 
@@ -287,17 +287,17 @@ def unsealed(folder: Path) -> list[str]:
 
 
 def recover(folder: Path, window: float) -> bool:
-    """Seals the segments that a dead receiver has left, unless another receiver writes to the folder.
+    """Seals the segments that a crashed receiver has left, unless another receiver writes to the folder.
 
     Args:
         folder: The folder.
         window: Seconds for which the ids of deliveries are kept.
 
     Returns:
-        True if no acknowledged deliveries are hidden any more.
+        True if all acknowledged deliveries are in sealed segments.
 
     Raises:
-        RunError: The disk refuses.
+        RunError: The disk fails.
     """
     if not unsealed(folder):
         return True
@@ -313,7 +313,7 @@ def recover(folder: Path, window: float) -> bool:
 
 
 def _abandoned(path: Path) -> Segment:
-    """A segment that a dead writer has left."""
+    """A segment that a crashed writer has left."""
     data = path.read_bytes()
     whole_lines = data[: data.rfind(b"\n") + 1]  # an incomplete last line was never acknowledged
     ids = [json.loads(line)[ID] for line in whole_lines.splitlines()]
@@ -331,7 +331,7 @@ def _write_all(file: int, data: bytes) -> None:
 
 
 def _size_of(file: Path) -> int:
-    """The size of a file; 0 if a reader has deleted the file meanwhile."""
+    """The size of a file; 0 if a reader has deleted the file in the meantime."""
     try:
         return file.stat().st_size
     except FileNotFoundError:

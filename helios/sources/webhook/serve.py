@@ -1,4 +1,4 @@
-"""Servers of receivers: one for each address, in a thread of this process."""
+"""Runs the HTTP servers of receivers: one server for each address, in a thread of this process."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ from helios.sources.webhook.signatures import key_of
 
 T = TypeVar("T")
 
-KEPT, LAST = 5, 10
-"""Seconds for which a connection is kept between two requests, and for which a stopping server answers requests."""
+KEEP_ALIVE_SECONDS, SHUTDOWN_SECONDS = 5, 10
+"""Seconds for which an idle connection is kept, and for which a stopping server still answers requests."""
 
-QUEUED = 2048
-"""Connections that the kernel queues until the server accepts them."""
+BACKLOG = 2048
+"""The most connections that the kernel queues until the server accepts them."""
 
-MOST = 1000
+MOST_CONNECTIONS = 1000
 """The most connections of a server."""
 
 
 def most_connections() -> int:
-    """The limit of connections: half of the free file handles, as segments, runs and the catalog need the rest."""
+    """The most connections of a server: half of the free file handles. Segments, runs and the catalog need the rest."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 64  # a guess without /proc
-    return MOST if allowed == resource.RLIM_INFINITY else max(4, min(MOST, (allowed - used) // 2))
+    return (
+        MOST_CONNECTIONS if allowed == resource.RLIM_INFINITY else max(4, min(MOST_CONNECTIONS, (allowed - used) // 2))
+    )
 
 
 class Server:
@@ -53,7 +55,7 @@ class Server:
 
     def __init__(self, host: str, port: int, log: Callable[[str], None]) -> None:
         fix = "listen on another address, with .listen(...), or stop the program that uses this one."
-        self._socket = listening(host, port, "no webhooks can be received", fix, backlog=QUEUED)
+        self._socket = listening(host, port, "no webhooks can be received", fix, backlog=BACKLOG)
         self.address = f"http://{host}:{self._socket.getsockname()[1]}"
         self.receivers: dict[str, Receiver] = {}
         self._loop = asyncio.new_event_loop()
@@ -66,15 +68,15 @@ class Server:
             name="webhooks",
             http=Connection.under(limits),
             backlog=limits.at_once,
-            timeout_keep_alive=KEPT,
-            timeout_graceful_shutdown=LAST,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
         self._thread.start(f"the receiver of webhooks on {self.address}")
-        self._socket.listen(QUEUED)  # not uvicorn's `backlog`, which also sets how many are accepted at once
+        self._socket.listen(BACKLOG)  # uvicorn's `backlog` is smaller, as it also limits how many are accepted at once
 
     @contextmanager
     def taking(self, receiver: Receiver) -> Generator[None, None, None]:
-        """Receives the deliveries of an endpoint.
+        """Receives the deliveries of an endpoint while the context is open.
 
         Raises:
             RunError: Another receiver has the same path, or writes to the same segments.
@@ -95,7 +97,7 @@ class Server:
             self._in_loop(receiver.close())
 
     def stop(self) -> None:
-        """Answers the current requests, and stops."""
+        """Stops the server after it has answered the current requests."""
         self._thread.stop()
 
     def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
@@ -108,7 +110,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def _server(host: str, port: int, log: Callable[[str], None]) -> Generator[Server, None, None]:
-    """The server of an address, shared by all its users; the last one stops it."""
+    """The server of an address. Its users share it, and the last user stops it."""
     key = host, port
     with _lock:
         server, users = _servers[key] if key in _servers else (Server(host, port, log), 0)

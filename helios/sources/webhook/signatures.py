@@ -1,4 +1,4 @@
-"""HMAC signatures of deliveries, in the forms of Standard Webhooks and of GitHub.
+"""Verifies the HMAC signatures of deliveries, in the forms of Standard Webhooks and of GitHub.
 
 Sources: the Standard Webhooks specification (standardwebhooks.com, "Verifying webhooks"), and GitHub's documentation,
 "Validating webhook deliveries".
@@ -36,17 +36,19 @@ class Refused(Exception):
 
 
 def standard(headers: Mapping[str, str], body: bytes, secrets: Sequence[Secret], now: float) -> str:
-    """The id of a delivery that is signed as in Standard Webhooks: `id.timestamp.body`.
+    """Verifies a delivery by the rules of Standard Webhooks, and returns its id.
+
+    The signed text is `id.timestamp.body`.
 
     Args:
         headers: The headers, by names in lower case.
-        body: The received body.
-        secrets: The secrets; any of them may have signed the delivery, so that they can be rotated.
-        now: Seconds since 1970.
+        body: The body, as it was received.
+        secrets: The secrets. Any of them may have signed the delivery, so that secrets can be rotated.
+        now: The current time, in seconds since 1970.
 
     Raises:
-        Refused: A header is missing, the delivery is older or newer than five minutes, or no secret produces
-            its signature.
+        Refused: A header is missing, the time of the delivery is more than five minutes away from `now`, or no secret
+            produces its signature.
     """
     fields = {name: headers.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature")}
     missing = [f"webhook-{name}" for name, value in fields.items() if not value]
@@ -68,9 +70,9 @@ def standard(headers: Mapping[str, str], body: bytes, secrets: Sequence[Secret],
 
 
 def github(headers: Mapping[str, str], body: bytes, secrets: Sequence[Secret], now: float) -> str:
-    """The id of a delivery that is signed as GitHub does: `sha256=` and the digest of the body in hexadecimal.
+    """Verifies a delivery by GitHub's rules, and returns its id. The signature is the hexadecimal digest of the body.
 
-    GitHub signs neither id nor time: whoever has seen a delivery can send it again under another id.
+    GitHub signs neither the id nor a time. So anybody who has seen a delivery can send it again with another id.
 
     Raises:
         Refused: A header is missing, or no secret produces the signature.
@@ -86,7 +88,7 @@ def github(headers: Mapping[str, str], body: bytes, secrets: Sequence[Secret], n
 
 
 FORMS = {"standard": standard, "github": github}
-"""The functions that verify a signature, by the name that `.signed(...)` takes."""
+"""The functions that verify a delivery, by the name that `.signed(...)` takes."""
 
 
 def key_of(secret: Secret) -> bytes:

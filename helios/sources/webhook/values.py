@@ -1,7 +1,8 @@
-"""The JSON values that a column accepts: exactly those that the reader of segments reads without changing them.
+"""Decides which JSON values a column accepts: only those that the reader of segments reads without changing them.
 
-The reader is Spark's, behind `json_lines` of the files. A value that it refuses stops a run or goes to the quarantine,
-after the sender was answered with 200. So each rule here is as strict as the reader, or stricter.
+Segments are read by `helios.sources.files.spark.json_lines` and Spark's parser. A value that these refuse would stop a
+run or go to the quarantine, although its sender was answered with 200. So each rule here is at least as strict as
+theirs.
 """
 
 from __future__ import annotations
@@ -17,31 +18,31 @@ from typing import Any, NamedTuple
 
 from helios.plan.typing.types import SparkType
 
-WHOLE = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-"""Bits of the integer types."""
+INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+"""The number of bits of each integer type."""
 
 LONGEST_POWER = 39
-"""The most characters of a decimal with an exponent: the reader cannot prove that a longer one keeps its digits."""
+"""The most characters of a decimal with an exponent: a longer one might lose digits when it is read."""
 
 NUMBER = re.compile(r"-?(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?", re.ASCII)
 DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 TIME = re.compile(
     r"\d{4}-\d{2}-\d{2}(?:[T ](?:[01]\d|2[0-3]):\d{2}(?:(:\d{2})(?:\.(\d+))?(Z|[+-]\d{2}(?::?\d{2})?)?)?)?", re.ASCII
 )
-"""ISO 8601 as Spark's cast accepts it: no week dates, no basic form, a zone only after seconds."""
+"""ISO 8601 as Spark's cast accepts it: no week dates, no basic format, and a zone only after the seconds."""
 
-FURTHEST = 18
-"""The most hours of a zone offset, as in Java."""
+MOST_OFFSET_HOURS = 18
+"""The largest offset of a time zone in hours, as in Java."""
 
 
 class Real(NamedTuple):
-    """A number with a fraction or an exponent, as its text."""
+    """A number with a fraction or an exponent, kept as text."""
 
     text: str
 
 
 def fits(value: Any, kind: SparkType, extras: bool = False) -> bool:
-    """True if a type stores a JSON value unchanged. The value is not null.
+    """Returns True if a column of a type stores a JSON value unchanged. The value is not null.
 
     Args:
         value: The value, with fractions as `Real`.
@@ -57,8 +58,8 @@ def fits(value: Any, kind: SparkType, extras: bool = False) -> bool:
         >>> [fits(value, parse_type("date")) for value in ("2026-01-01", "20260101")]
         [True, False]
     """
-    if kind.name in WHOLE:
-        limit = 2 ** (WHOLE[kind.name] - 1)
+    if kind.name in INTEGER_BITS:
+        limit = 2 ** (INTEGER_BITS[kind.name] - 1)
         return isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
     if kind.name in ("array", "map", "struct"):
         return _nested(value, kind, extras)
@@ -66,13 +67,13 @@ def fits(value: Any, kind: SparkType, extras: bool = False) -> bool:
     return test is not None and test(value, kind)
 
 
-def shown(value: Any) -> str:
-    """The beginning of a value, for the answer to a sender."""
+def preview(value: Any) -> str:
+    """The beginning of a value, to be quoted in the answer to a sender."""
     return value.text[:100] if isinstance(value, Real) else json.dumps(value, default=str)[:100]
 
 
-def excess(value: Any, kind: SparkType) -> bool:
-    """True if a text is not a timestamp only because its fraction has more than six digits.
+def has_excess_digits(value: Any, kind: SparkType) -> bool:
+    """Returns True if a text would be a timestamp if its fraction had only six digits.
 
     Examples:
         >>> from helios.plan.typing.types import parse_type
@@ -81,11 +82,11 @@ def excess(value: Any, kind: SparkType) -> bool:
     """
     if kind.name not in TIMES or not isinstance(value, str):
         return False
-    return not fits(value, kind) and fits(cut(value), kind)
+    return not fits(value, kind) and fits(cut_to_micros(value), kind)
 
 
-def cut(text: str) -> str:
-    """A time with at most six digits in its fraction; any other text as it is.
+def cut_to_micros(text: str) -> str:
+    """Cuts the fraction of a timestamp to six digits; returns any other text unchanged.
 
     Examples:
         >>> cut("2026-01-01T10:00:00.123456789Z")
@@ -113,7 +114,7 @@ def _nested(value: Any, kind: SparkType, extras: bool) -> bool:
 
 
 def by_column(value: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any] | None:
-    """The fields that are columns, by the columns' names; None if a column occurs twice. Names match without case.
+    """The fields that are columns, by the names of the columns, ignoring case; None if a column occurs twice.
 
     Examples:
         >>> by_column({"ID": 1, "more": 2}, ("id",)), by_column({"ID": 1, "id": 2}, ("id",))
@@ -126,7 +127,7 @@ def by_column(value: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any] |
 
 
 def _text(value: Any, kind: SparkType) -> bool:
-    return True  # the column stores numbers and objects as their JSON text
+    return True  # a string column stores numbers and objects as JSON text
 
 
 def _boolean(value: Any, kind: SparkType) -> bool:
@@ -138,7 +139,9 @@ def _floating(value: Any, kind: SparkType) -> bool:
         return False
     try:
         number = float(value.text if isinstance(value, Real) else value)
-        struct.pack("<f" if kind.name == "float" else "<d", number)  # "f" alone packs an infinity
+        struct.pack(
+            "<f" if kind.name == "float" else "<d", number
+        )  # "<f" raises an error for a number that is too large; "f" does not
     except OverflowError:
         return False
     return isfinite(number)
@@ -175,19 +178,19 @@ def _time(value: Any, kind: SparkType) -> bool:
         return False
     if zone and zone != "Z":
         offset = zone[1:].replace(":", "").ljust(4, "0")
-        if int(offset[2:]) > 59 or int(offset) > FURTHEST * 100:
+        if int(offset[2:]) > 59 or int(offset) > MOST_OFFSET_HOURS * 100:
             return False
-    return _parses(_instant, cut(value))
+    return _parses(_instant, cut_to_micros(value))
 
 
 def _instant(text: str) -> datetime:
-    """A time in UTC: there, too, it must lie in the years 1 to 9999, the range of Python's readers of tables."""
+    """Parses a time. Also in UTC, it must lie in the years 1 to 9999, the range of Python's readers of tables."""
     instant = datetime.fromisoformat(text)
     return instant.astimezone(UTC) if instant.tzinfo is not None else instant
 
 
 def _base64(value: Any, kind: SparkType) -> bool:
-    """True if a text is base64 in its canonical form: readers differ in how they decode other forms."""
+    """Returns True if a text is base64 in its canonical form, since readers decode other forms differently."""
     if not isinstance(value, str) or not _parses(lambda text: base64.b64decode(text, validate=True), value):
         return False
     return base64.b64encode(base64.b64decode(value)).decode() == value
@@ -214,4 +217,4 @@ SCALARS: dict[str, Callable[[Any, SparkType], bool]] = {
     "timestamp_ntz": _time,
     "binary": _base64,
 }
-"""For each type that is neither an integer nor nested, the test that a JSON value fits it."""
+"""The functions that test a JSON value, for each type that is neither an integer nor nested."""

@@ -90,7 +90,7 @@ def _fitted(source: Source, df: DataFrame, other: str) -> DataFrame:
     """
     for condition in source.read_plan.source.conditions:
         df = df.where(condition)
-    expected = source.nothing(df.sparkSession).schema
+    expected = source.empty(df.sparkSession).schema
     held = {field.name.lower(): field for field in df.schema.fields}
     for field in expected.fields:
         there = held.get(field.name.lower())

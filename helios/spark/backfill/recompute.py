@@ -165,7 +165,7 @@ class Recompute:
             source = self._sources[index]
             part = parts.get(index)
             if part is None:
-                part = source.nothing(self._spark) if index in parts else source.read(self._spark, None)
+                part = source.empty(self._spark) if index in parts else source.read(self._spark, None)
             assert part is not None  # a state has columns even without rows
             return part
 

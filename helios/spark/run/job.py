@@ -292,7 +292,7 @@ class Job:
             if index not in parts:
                 return self._joined_rows(spark, index, batch)
             part = parts[index]
-            return part if part is not None else self.sources[index].nothing(spark)
+            return part if part is not None else self.sources[index].empty(spark)
 
         return build(self.plan, rows_of, self._pasts(spark, batch))
 

@@ -23,7 +23,7 @@ MAX_COUNTED = 1_000_000
 def remaining_data(job: Job, query: StreamingQuery) -> list[str]:
     """Texts for the data that a pipeline's sources and its state keep for a later run; empty if there is none."""
     try:
-        texts = [text for source in job.followed.values() if (text := source.left())]
+        texts = [text for source in job.followed.values() if (text := source.unread_data())]
         return [*texts, *_waiting_groups(job, query)]
     except (Py4JError, PySparkException) as error:  # all rows are committed: the run does not fail
         return [f"it is unknown which rows wait for a later run: {cause_of(error)}"]

@@ -8,7 +8,7 @@ import pytest
 
 from helios.errors import CheckpointError
 from helios.sources.common.file import File
-from helios.sources.files.folder_position import INLINE, FolderPosition
+from helios.sources.files.folder_position import MOST_NAME_BYTES, FolderPosition
 from helios.sources.files.log import FANOUT, FileLog
 
 pytestmark = pytest.mark.promise("files")
@@ -79,7 +79,7 @@ def test_a_place_stays_small(disk: Disk) -> None:
     assert len(str(place.as_json())) < 400
     few = log.append(place, [file(number) for number in range(50)])
     assert len(few.names) == 50
-    assert len(str(few.as_json())) < INLINE + 400
+    assert len(str(few.as_json())) < MOST_NAME_BYTES + 400
 
 
 def test_what_was_read_is_found_again(disk: Disk) -> None:

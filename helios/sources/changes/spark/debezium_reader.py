@@ -182,8 +182,8 @@ class DebeziumReader(TopicChangesReader):
         return rows if self._ordered else debezium_rows.visible(rows)
 
     @override
-    def nothing(self, spark: SparkSession) -> DataFrame:
-        empty = super().nothing(spark)
+    def empty(self, spark: SparkSession) -> DataFrame:
+        empty = super().empty(spark)
         return debezium_rows.with_null_order(empty) if self._ordered and not self._mirrored else empty
 
     def _records(self, spark: SparkSession, span: Span) -> DataFrame | None:

@@ -54,8 +54,8 @@ class ChangeLogReader(TopicChangesReader):
         return rows if self._ordered else visible(rows)
 
     @override
-    def nothing(self, spark: SparkSession) -> DataFrame:
-        empty = super().nothing(spark)
+    def empty(self, spark: SparkSession) -> DataFrame:
+        empty = super().empty(spark)
         if not self._ordered:
             return empty
         place = F.struct(*[F.lit(None).cast("bigint").alias(name) for name in PLACE])

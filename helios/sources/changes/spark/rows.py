@@ -270,7 +270,7 @@ def rows(
         others = df.where(schema.isNull() | ~schema.isin(*texts)) if texts else df
         parts.append(_others(others, source, wanted, no_schema))
     union = reduce(DataFrame.unionByName, parts)
-    return rejects.judged(union, verdict(source.kafka, f"{source.label()}.on_bad_row"), rejected)
+    return rejects.without_bad_rows(union, verdict(source.kafka, f"{source.label()}.on_bad_row"), rejected)
 
 
 def _others(df: DataFrame, source: CdcSource, wanted: StructType, no_schema: str) -> DataFrame:

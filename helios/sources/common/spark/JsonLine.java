@@ -21,9 +21,9 @@ import java.util.Set;
 import org.apache.spark.sql.api.java.UDF1;
 
 /**
- * A line of JSON in a form that Spark's parser reads without changing a value. The result is null for a line without a
- * row, and "!" with the reason for a bad row. For an object it is JSON with the names of the columns, and with strings
- * where Spark would round a number. For an array of objects it is an array of such JSON texts.
+ * Rewrites a line of JSON so that Spark's parser reads it without changing a value. The result for an object is JSON
+ * with the names of the columns, and with strings where Spark would round a number. The result for an array of objects
+ * is an array of such JSON texts. It is "!" with the reason for a bad row, and null for a line without a row.
  */
 public class JsonLine implements UDF1 {
   private static final long serialVersionUID = 1L;
@@ -33,10 +33,10 @@ public class JsonLine implements UDF1 {
   /** The field with the raw text of an object in an array. */
   private static final String RAW = "__helios_raw";
 
-  /** Not a feature of Jackson: only white space may follow the value. */
+  /** Allows only white space after the value. It is passed like a feature, but Jackson does not know it. */
   private static final String ALONE = "ALONE";
 
-  /** The first and the last second of the years 1 to 9999, from 1970 on. */
+  /** The first and the last second of the years 1 to 9999, in seconds since 1970. */
   private static final long FIRST = -62135596800L, LAST = 253402300799L;
 
   private static final String NO_SECONDS =
@@ -65,7 +65,7 @@ public class JsonLine implements UDF1 {
    * @param schema the columns, as Spark's JSON form of a schema; empty to keep all fields
    * @param texts the types that become strings, separated by commas
    * @param features the features of Jackson to enable, and `ALONE`, separated by commas
-   * @param rescued the name of the field for all fields without a column, as JSON; empty to leave those out
+   * @param rescued the name of the field that gets all fields without a column, as JSON; empty to leave those out
    * @param unit the unit of numbers for timestamps: "s", "ms" or "us"
    */
   public JsonLine(String schema, String texts, String features, String rescued, String unit) {
@@ -182,36 +182,36 @@ public class JsonLine implements UDF1 {
   }
 
   private Node node(JsonNode type) {
-    Node made = new Node();
+    Node result = new Node();
     if (type.isTextual()) {
       String name = type.asText();
-      made.kind = name.startsWith("decimal") ? "decimal" : name;
-      return made;
+      result.kind = name.startsWith("decimal") ? "decimal" : name;
+      return result;
     }
-    made.kind = child(type, "type").asText();
-    if (made.kind.equals("array")) {
-      made.element = node(child(type, "elementType"));
-    } else if (made.kind.equals("map")) {
-      made.element = node(child(type, "valueType"));
-    } else if (made.kind.equals("struct")) {
+    result.kind = child(type, "type").asText();
+    if (result.kind.equals("array")) {
+      result.element = node(child(type, "elementType"));
+    } else if (result.kind.equals("map")) {
+      result.element = node(child(type, "valueType"));
+    } else if (result.kind.equals("struct")) {
       JsonNode fields = child(type, "fields");
       for (int i = 0; i < fields.size(); i++) {
         JsonNode declared = (JsonNode) fields.get(i);
         Node field = node(child(declared, "type"));
         field.name = child(declared, "name").asText();
         field.index = i;
-        made.exact.put(field.name, field);
-        made.folded.put(field.name.toLowerCase(Locale.ROOT), field);
+        result.exact.put(field.name, field);
+        result.folded.put(field.name.toLowerCase(Locale.ROOT), field);
       }
     }
-    return made;
+    return result;
   }
 
   private static JsonNode child(JsonNode node, String name) {
     return (JsonNode) node.get(name);
   }
 
-  /** Copies the parser's current value; returns the fields of the value without a column, as JSON, or null. */
+  /** Copies the parser's current value, and returns those of its fields that have no column, as JSON, or null. */
   private String copy(JsonParser parser, JsonGenerator to, Node node, String line) throws IOException {
     JsonToken token = parser.currentToken();
     if (token == JsonToken.START_OBJECT && node.kind.equals("struct")) {
@@ -233,7 +233,7 @@ public class JsonLine implements UDF1 {
       int begin = (int) parser.currentTokenLocation().getCharOffset();
       to.writeString(line.substring(begin, (int) parser.getCurrentLocation().getCharOffset()));
     } else {
-      verbatim(parser, to, line);
+      copyScalar(parser, to, line);
     }
     return null;
   }
@@ -253,26 +253,26 @@ public class JsonLine implements UDF1 {
       if (!seen.add(node.kind.equals("any") ? name.toLowerCase(Locale.ROOT) : name)) {
         throw new Bad("its field " + name + " occurs twice");
       }
-      to.writeFieldName(whole(name));
+      to.writeFieldName(encodable(name));
       parser.nextToken();
-      rest = with(rest, name, copy(parser, to, node.element, line));
+      rest = addedTo(rest, name, copy(parser, to, node.element, line));
       next = parser.nextToken();
     }
     to.writeEndObject();
-    return closed(rest);
+    return finished(rest);
   }
 
   private String copyArray(JsonParser parser, JsonGenerator to, Node node, String line) throws IOException {
     StringBuilder rests = new StringBuilder("[");
-    boolean some = false;
+    boolean hasRest = false;
     to.writeStartArray();
     while (parser.nextToken() != JsonToken.END_ARRAY) {
       String rest = copy(parser, to, node.element, line);
-      some = some || rest != null;
+      hasRest = hasRest || rest != null;
       rests.append(rests.length() > 1 ? "," : "").append(rest == null ? "null" : rest);
     }
     to.writeEndArray();
-    return some ? rests.append("]").toString() : null;
+    return hasRest ? rests.append("]").toString() : null;
   }
 
   private String copyStruct(JsonParser parser, JsonGenerator to, Node node, String line) throws IOException {
@@ -293,7 +293,7 @@ public class JsonLine implements UDF1 {
       }
       parser.nextToken();
       if (field == null) {
-        rest = with(rest, name, unknown(parser, line));
+        rest = addedTo(rest, name, unknown(parser, line));
         continue;
       }
       if (seen[field.index]) {
@@ -301,15 +301,15 @@ public class JsonLine implements UDF1 {
       }
       seen[field.index] = true;
       to.writeFieldName(field.name);
-      rest = with(rest, name, copy(parser, to, field, line));
+      rest = addedTo(rest, name, copy(parser, to, field, line));
     }
     if (node == root && rescued.length() > 0 && rest != null) {
-      to.writeStringField(rescued, closed(rest));
+      to.writeStringField(rescued, finished(rest));
     }
-    return closed(rest);
+    return finished(rest);
   }
 
-  /** A value without a column, as JSON; null where such fields are left out. */
+  /** The value of a field without a column, as JSON; null if such fields are left out. */
   private String unknown(JsonParser parser, String line) throws IOException {
     if (rescued.length() == 0) {
       parser.skipChildren();
@@ -322,21 +322,21 @@ public class JsonLine implements UDF1 {
     return written.toString();
   }
 
-  private static StringBuilder with(StringBuilder rest, String name, String value) throws IOException {
+  private static StringBuilder addedTo(StringBuilder rest, String name, String value) throws IOException {
     if (value == null) {
       return rest;
     }
-    whole(name);
-    StringBuilder made = rest == null ? new StringBuilder("{") : rest.append(",");
-    return made.append('"').append(JsonStringEncoder.getInstance().quoteAsString(name)).append("\":").append(value);
+    encodable(name);
+    StringBuilder result = rest == null ? new StringBuilder("{") : rest.append(",");
+    return result.append('"').append(JsonStringEncoder.getInstance().quoteAsString(name)).append("\":").append(value);
   }
 
-  private static String closed(StringBuilder rest) {
+  private static String finished(StringBuilder rest) {
     return rest == null ? null : rest.toString() + "}";
   }
 
-  /** The text, if UTF-8 can encode it: half of a surrogate pair would become a question mark. */
-  private static String whole(String text) throws IOException {
+  /** Returns the text, if UTF-8 can encode it: half of a surrogate pair would become a question mark. */
+  private static String encodable(String text) throws IOException {
     for (int i = 0; i < text.length(); i++) {
       if (Character.isSurrogate(text.charAt(i))) {
         if (i + 1 == text.length() || !Character.isSurrogatePair(text.charAt(i), text.charAt(i + 1))) {
@@ -348,11 +348,11 @@ public class JsonLine implements UDF1 {
     return text;
   }
 
-  /** Copies a value as it is, but NaN and infinity, which are not JSON, as strings: Spark reads these too. */
-  private void verbatim(JsonParser parser, JsonGenerator to, String line) throws IOException {
+  /** Copies a value unchanged. NaN and infinity, which are not JSON, become strings, which Spark also reads. */
+  private void copyScalar(JsonParser parser, JsonGenerator to, String line) throws IOException {
     JsonToken token = parser.currentToken();
     if (token == JsonToken.VALUE_STRING || (token.isNumeric() && parser.isNaN())) {
-      to.writeString(whole(parser.getText()));
+      to.writeString(encodable(parser.getText()));
     } else {
       int begin = (int) parser.currentTokenLocation().getCharOffset();
       parser.skipChildren();

@@ -6,14 +6,14 @@ import java.time.YearMonth;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Reads texts, numbers and times of JSON from bytes, as Spark's internal values; `UNSURE` if a value is not plain. */
+/** Reads texts, numbers and times of JSON from bytes as Spark's internal values; `UNSURE` if a value is not plain. */
 public abstract class PlainBytes {
   /** The result for a value that is not plain; null is the result for JSON's null. */
   public static final Object UNSURE = new Object();
 
   public static final int LONGEST_NUMBER = 100;
 
-  /** Doubles hold every smaller whole number exactly, and every power of ten up to 10^22. */
+  /** A double represents every smaller whole number exactly, and every power of ten up to 10^22. */
   private static final long EXACT = 1L << 53;
 
   private static final String ESCAPES = "\"\\/bfnrt";
@@ -67,7 +67,7 @@ public abstract class PlainBytes {
         return unescaped(begin);
       } else if (letter >= ' ') {
         at++;
-      } else if (letter >= 0 || !wide()) {
+      } else if (letter >= 0 || !skipWide()) {
         return UNSURE;
       }
     }
@@ -75,7 +75,7 @@ public abstract class PlainBytes {
   }
 
   /** Skips a character of several bytes; false if the bytes are not UTF-8. */
-  private boolean wide() {
+  private boolean skipWide() {
     int first = in[at] & 0xFF;
     int more = first >= 0xC2 && first <= 0xDF ? 1 : first >= 0xE0 && first <= 0xEF ? 2 : first >= 0xF0 ? 3 : 0;
     if (more == 0 || first > 0xF4) {
@@ -106,9 +106,9 @@ public abstract class PlainBytes {
       byte letter = in[at];
       if (letter == '"') {
         at++;
-        byte[] made = new byte[size];
-        System.arraycopy(buffer, 0, made, 0, size);
-        return UTF8String.fromBytes(made);
+        byte[] bytes = new byte[size];
+        System.arraycopy(buffer, 0, bytes, 0, size);
+        return UTF8String.fromBytes(bytes);
       } else if (letter == '\\') {
         int code = escape();
         if (code < 0) {
@@ -116,15 +116,15 @@ public abstract class PlainBytes {
         } else if (code < 0x80) {
           buffer[size++] = (byte) code;
         } else {
-          byte[] wide = String.valueOf((char) code).getBytes(StandardCharsets.UTF_8);
-          System.arraycopy(wide, 0, buffer, size, wide.length);
-          size += wide.length;
+          byte[] encoded = String.valueOf((char) code).getBytes(StandardCharsets.UTF_8);
+          System.arraycopy(encoded, 0, buffer, size, encoded.length);
+          size += encoded.length;
         }
       } else {
         int from = at;
         if (letter >= ' ') {
           at++;
-        } else if (letter >= 0 || !wide()) {
+        } else if (letter >= 0 || !skipWide()) {
           return UNSURE;
         }
         while (from < at) {
@@ -154,7 +154,7 @@ public abstract class PlainBytes {
 
   // numbers
 
-  /** Reads a number of JSON; false if there is none at the current place. */
+  /** Reads a number; false if there is none at the current place, or if it is too long. */
   public final boolean number() {
     int begin = at;
     negative = letterAt(at) == '-';
@@ -221,17 +221,18 @@ public abstract class PlainBytes {
     if (!number()) {
       return UNSURE;
     }
-    Object found;
+    Object result;
     if (isDouble && fits && !powered && digits < EXACT) {
       double exact = digits / (double) power(fraction); // both are exact, so the division rounds only once
-      found = Double.valueOf(negative ? -exact : exact);
+      result = Double.valueOf(negative ? -exact : exact);
     } else {
       String text = new String(in, begin, at - begin, StandardCharsets.US_ASCII);
       float value = Float.parseFloat(text);
-      double wide = isDouble ? Double.parseDouble(text) : value;
-      found = Double.isInfinite(wide) ? UNSURE : isDouble ? (Object) Double.valueOf(wide) : (Object) Float.valueOf(value);
+      double asDouble = isDouble ? Double.parseDouble(text) : value;
+      result = isDouble ? (Object) Double.valueOf(asDouble) : (Object) Float.valueOf(value);
+      result = Double.isInfinite(asDouble) ? UNSURE : result;
     }
-    return !quoted || letterAt(at++) == '"' ? found : UNSURE;
+    return !quoted || letterAt(at++) == '"' ? result : UNSURE;
   }
 
   /** Reads a decimal, with or without quotation marks; `UNSURE` if the type would lose digits. */
@@ -241,11 +242,11 @@ public abstract class PlainBytes {
     if (!number() || !fits || powered || fraction > scale || (quoted && letterAt(at++) != '"')) {
       return UNSURE;
     }
-    long more = power(scale - fraction);
-    if (digits > (power(precision) - 1) / more) {
+    long factor = power(scale - fraction);
+    if (digits > (power(precision) - 1) / factor) {
       return UNSURE;
     }
-    return Decimal.createUnsafe((negative ? -digits : digits) * more, precision, scale);
+    return Decimal.createUnsafe((negative ? -digits : digits) * factor, precision, scale);
   }
 
   private static long power(int count) {
@@ -268,11 +269,11 @@ public abstract class PlainBytes {
   public final Object time(boolean zoned) {
     long day = day();
     byte letter = letterAt(at);
-    int hour = two(at + 1);
-    int minute = two(at + 4);
-    int second = two(at + 7);
-    boolean apart = (letter == 'T' || letter == ' ') && letterAt(at + 3) == ':' && letterAt(at + 6) == ':';
-    if (day == Long.MIN_VALUE || !apart || !between(hour, 23) || !between(minute, 59) || !between(second, 59)) {
+    int hour = twoDigits(at + 1);
+    int minute = twoDigits(at + 4);
+    int second = twoDigits(at + 7);
+    boolean hasSeparators = (letter == 'T' || letter == ' ') && letterAt(at + 3) == ':' && letterAt(at + 6) == ':';
+    if (day == Long.MIN_VALUE || !hasSeparators || !between(hour, 23) || !between(minute, 59) || !between(second, 59)) {
       return UNSURE;
     }
     at += 9;
@@ -290,8 +291,8 @@ public abstract class PlainBytes {
     long seconds = ((day * 24 + hour) * 60 + minute) * 60 + second;
     letter = letterAt(at++);
     if (letter == '+' || letter == '-') {
-      int hours = two(at);
-      int minutes = two(at + 3);
+      int hours = twoDigits(at);
+      int minutes = twoDigits(at + 3);
       if (!between(hours, 17) || !between(minutes, 59) || letterAt(at + 2) != ':') {
         return UNSURE;
       }
@@ -306,13 +307,13 @@ public abstract class PlainBytes {
 
   /** The day after the quotation mark at the current place; `Long.MIN_VALUE` if there is none. */
   private long day() {
-    int century = two(at + 1);
-    int year = two(at + 3) + century * 100;
-    int month = two(at + 6);
-    int day = two(at + 9);
-    boolean known = letterAt(at) == '"' && century >= 0 && two(at + 3) >= 0 && year > 0;
-    boolean apart = letterAt(at + 5) == '-' && letterAt(at + 8) == '-';
-    if (!known || !apart || month < 1 || month > 12 || day < 1 || day > 31) {
+    int century = twoDigits(at + 1);
+    int year = twoDigits(at + 3) + century * 100;
+    int month = twoDigits(at + 6);
+    int day = twoDigits(at + 9);
+    boolean hasYear = letterAt(at) == '"' && century >= 0 && twoDigits(at + 3) >= 0 && year > 0;
+    boolean hasSeparators = letterAt(at + 5) == '-' && letterAt(at + 8) == '-';
+    if (!hasYear || !hasSeparators || month < 1 || month > 12 || day < 1 || day > 31) {
       return Long.MIN_VALUE;
     }
     if (day > 28 && day > YearMonth.of(year, month).lengthOfMonth()) {
@@ -323,7 +324,7 @@ public abstract class PlainBytes {
   }
 
   /** The number of two digits at a place; -1 if there are none. */
-  private int two(int place) {
+  private int twoDigits(int place) {
     int first = letterAt(place) - '0';
     int second = letterAt(place + 1) - '0';
     return between(first, 9) && between(second, 9) ? first * 10 + second : -1;

@@ -16,13 +16,13 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.util.GenericArrayData;
 
 /**
- * The bytes of a JSON object as Spark's internal row, in one pass; null for an object that is not plain.
+ * Reads the bytes of a JSON object as Spark's internal row, in one pass; returns null if the object is not plain.
  *
- * <p>An object is plain if JsonLine, `from_json` and the casts after them certainly accept the object and give the same
- * row. They read all other objects. Not plain are: any error, a field that occurs twice or has no column, names with
- * escapes, a value of another JSON type than its column's, numbers of more than 18 digits, decimals that would lose
- * digits or have an exponent, times that are not ISO 8601 to the second or finer, halves of surrogate pairs, maps, and
- * values above a megabyte.
+ * <p>An object is plain if JsonLine, `from_json` and the casts after them certainly accept the object and return the
+ * same row. They read all objects that are not plain. An object is not plain if it has any error, a field that occurs
+ * twice or has no column, names with escapes, a value whose JSON type differs from its column, numbers of more than 18
+ * digits, decimals that would lose digits or have an exponent, times without seconds or not in ISO 8601, halves of
+ * surrogate pairs, maps, or more than a megabyte.
  */
 public class PlainJson extends PlainBytes implements Function, Serializable {
   private static final long serialVersionUID = 1L;
@@ -91,43 +91,43 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
   // the types
 
   private static Node node(JsonNode type) {
-    Node made = new Node();
-    made.kind = OTHER;
+    Node result = new Node();
+    result.kind = OTHER;
     if (type.isTextual()) {
       String name = type.asText();
       for (int i = 0; i < KINDS.length; i++) {
-        made.kind = KINDS[i].equals(name) ? i : made.kind;
+        result.kind = KINDS[i].equals(name) ? i : result.kind;
       }
       if (name.startsWith("decimal(")) {
-        String[] given = name.substring("decimal(".length(), name.length() - 1).split(",");
-        made.precision = Integer.parseInt(given[0].trim());
-        made.scale = Integer.parseInt(given[1].trim());
-        made.kind = made.precision <= 18 && made.scale >= 0 ? DECIMAL : OTHER;
+        String[] arguments = name.substring("decimal(".length(), name.length() - 1).split(",");
+        result.precision = Integer.parseInt(arguments[0].trim());
+        result.scale = Integer.parseInt(arguments[1].trim());
+        result.kind = result.precision <= 18 && result.scale >= 0 ? DECIMAL : OTHER;
       }
-      return made;
+      return result;
     }
     String kind = ((JsonNode) type.get("type")).asText();
     if (kind.equals("array") && ((JsonNode) type.get("containsNull")).asBoolean()) {
-      made.kind = ARRAY;
-      made.element = node((JsonNode) type.get("elementType"));
+      result.kind = ARRAY;
+      result.element = node((JsonNode) type.get("elementType"));
     } else if (kind.equals("struct")) {
-      made.kind = STRUCT;
+      result.kind = STRUCT;
       JsonNode fields = (JsonNode) type.get("fields");
-      made.fields = new Node[fields.size()];
+      result.fields = new Node[fields.size()];
       for (int i = 0; i < fields.size(); i++) {
         JsonNode field = (JsonNode) fields.get(i);
         JsonNode inner = (JsonNode) field.get("type");
         String name = ((JsonNode) field.get("name")).asText();
-        made.fields[i] = node(strict(inner) ? NONE : inner);
-        made.fields[i].name = name.getBytes(StandardCharsets.UTF_8);
-        made.folded.add(name.toLowerCase(Locale.ROOT));
+        result.fields[i] = node(hasRequired(inner) ? NONE : inner);
+        result.fields[i].name = name.getBytes(StandardCharsets.UTF_8);
+        result.folded.add(name.toLowerCase(Locale.ROOT));
       }
     }
-    return made;
+    return result;
   }
 
-  /** Whether a field or an element somewhere inside a type is required. */
-  private static boolean strict(JsonNode type) {
+  /** Returns true if a field or an element somewhere inside a type is required. */
+  private static boolean hasRequired(JsonNode type) {
     String text = type.toString();
     return text.indexOf("\"nullable\":false") >= 0 || text.indexOf("\"containsNull\":false") >= 0;
   }
@@ -139,8 +139,8 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
     boolean[] seen = new boolean[values.length];
     int next = 0;
     at++;
-    byte sign = spaces();
-    while (sign == '"') {
+    byte token = spaces();
+    while (token == '"') {
       int begin = at + 1;
       byte letter = letterAt(++at);
       while (letter != '"' && letter != '\\' && (letter >= ' ' || letter < 0)) {
@@ -173,25 +173,25 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
         }
         next = index + 1;
       }
-      sign = spaces();
-      if (sign == ',') {
+      token = spaces();
+      if (token == ',') {
         at++;
-        sign = spaces();
-        if (sign != '"') {
+        token = spaces();
+        if (token != '"') {
           return UNSURE;
         }
-      } else if (sign != '}') {
+      } else if (token != '}') {
         return UNSURE;
       }
     }
-    if (sign != '}') {
+    if (token != '}') {
       return UNSURE;
     }
     at++;
     return new GenericInternalRow(values);
   }
 
-  /** The index of the field with exactly this name, searched from `next` on; -1 if there is none. */
+  /** The index of the field with exactly this name; -1 if there is none. The search begins at the index `next`. */
   private int find(Node node, int begin, int end, int next) {
     for (int i = 0; i < node.fields.length; i++) {
       int index = next + i < node.fields.length ? next + i : next + i - node.fields.length;
@@ -202,7 +202,7 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
     return -1;
   }
 
-  /** Whether a field is left out because certainly no column has its name. */
+  /** Returns true if a field is left out, as certainly no column has its name. */
   private boolean leavesOut(Node node, int begin, int end) {
     if (!ignores || end - begin > LONGEST_NUMBER) {
       return false;
@@ -220,18 +220,18 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
     Object[] values = new Object[8];
     int size = 0;
     at++;
-    byte sign = spaces();
-    while (sign != ']') {
+    byte token = spaces();
+    while (token != ']') {
       if (size == values.length) {
         values = Arrays.copyOf(values, size * 2);
       }
       Object value = value(element, depth + 1);
       values[size++] = value;
-      sign = spaces();
-      if (value == UNSURE || (sign != ',' && sign != ']')) {
+      token = spaces();
+      if (value == UNSURE || (token != ',' && token != ']')) {
         return UNSURE;
       }
-      if (sign == ',') {
+      if (token == ',') {
         at++;
         if (spaces() == ']') {
           return UNSURE;
@@ -295,22 +295,22 @@ public class PlainJson extends PlainBytes implements Function, Serializable {
     }
     byte last = (byte) (first == '{' ? '}' : ']');
     at++;
-    byte sign = spaces();
-    while (sign != last) {
-      if (first == '{' && (sign != '"' || text() == UNSURE || spaces() != ':' || at++ < 0)) {
+    byte token = spaces();
+    while (token != last) {
+      if (first == '{' && (token != '"' || text() == UNSURE || spaces() != ':' || at++ < 0)) {
         return false;
       }
       if (!skip(depth + 1)) {
         return false;
       }
-      sign = spaces();
-      if (sign == ',') {
+      token = spaces();
+      if (token == ',') {
         at++;
-        sign = spaces();
-        if (sign == last) {
+        token = spaces();
+        if (token == last) {
           return false;
         }
-      } else if (sign != last) {
+      } else if (token != last) {
         return false;
       }
     }

@@ -1,4 +1,4 @@
-"""The context that all sources of one run share."""
+"""`SourceContext`, the context that all sources of one run share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SourceContext:
         observer: Receives the lag each time a source is checked.
         rejected_input: Collects the rows that sources keep out of a batch.
         inferred: The columns that were inferred from files without types.
-        checkpoint: The checkpoint of a run, in which a source may keep a log; None if rows are only shown.
+        checkpoint: The checkpoint of the run, in which a source may keep a log; None if rows are only shown.
         refills: Whether the run refills the target, and therefore discards the state in the checkpoint.
     """
 

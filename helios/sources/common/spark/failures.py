@@ -1,4 +1,4 @@
-"""Failures of Spark that several kinds of sources share, as errors for the user."""
+"""Turns failures of Spark that several kinds of sources share into errors for the user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CAUSED_BY = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+)(?:: (.*))?$", re.MULT
 
 
 def damaged(error: BaseException, plan: Plan) -> RunError | None:
-    """The failure of a file that Spark cannot read; None for any other error."""
+    """The error for the user if Spark cannot read a file; None for any other error."""
     text = str(error)
     match = FAILED_READ.search(text)
     if match is None:

@@ -33,10 +33,10 @@ from helios.spark.jvm.functions import java_function
 JSON_LINE = Path(__file__).with_name("JsonLine.java")
 
 REST = "__helios_rest"
-"""The field of a parsed text with all fields that have no column, as JSON."""
+"""The field of a parsed text that holds all fields without a column, as JSON."""
 
 READ_AS_TEXT_IN_JSON: tuple[type[DataType], ...] = (
-    ByteType,  # Jackson takes 255 for a byte
+    ByteType,  # Jackson accepts values up to 255
     DecimalType,
     FloatType,
     DoubleType,
@@ -44,7 +44,7 @@ READ_AS_TEXT_IN_JSON: tuple[type[DataType], ...] = (
     TimestampType,
     TimestampNTZType,
 )
-"""The types whose values are passed to Spark's parser as strings, since the parser would round, cut or guess them."""
+"""The types whose values Spark's parser gets as strings, since it would round, truncate or guess the values."""
 
 FEATURES: Mapping[str, tuple[str, bool]] = {
     "allowComments": ("ALLOW_COMMENTS", False),
@@ -99,23 +99,26 @@ def json_line(
     rescued: str = "",
     timestamps: str = "s",
 ) -> Column:
-    """A text as JSON that Spark's parser reads without changing a value; see JsonLine.java.
+    """Rewrites a text of JSON so that Spark's parser reads it without changing a value; see JsonLine.java.
 
     Args:
         spark: The session.
-        text: The text.
+        text: The column with the texts.
         columns: The wanted columns, as Spark's JSON form of a schema; empty for all fields.
         texts: The types whose values become strings.
         features: Jackson's features to enable; `ALONE` allows only white space after the value.
-        rescued: The name of the field for all fields without a column; empty to leave those out.
+        rescued: The name of the field that gets all fields without a column; empty to leave those fields out.
         timestamps: The unit of numbers in timestamp columns, if timestamps become strings: "s", "ms" or "us".
+
+    Returns:
+        The rewritten JSON; "!" and the reason for a bad row; null for a text without a row.
     """
     settings = [columns, ",".join(kind.typeName() for kind in texts), ",".join(features), rescued, timestamps]
     return java_function(spark, "helios_json_line", JSON_LINE, [text], settings)
 
 
 def reason(result: Column) -> Column:
-    """The reason why a text is a bad row, from the result of `json_line`; null for a good row."""
+    """The reason why a row is bad, from the result of `json_line`; null for a good row."""
     return F.when(result.startswith("!"), F.substring(result, 2, 1 << 20))
 
 

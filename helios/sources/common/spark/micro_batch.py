@@ -1,7 +1,8 @@
 """Spark's `MicroBatchStream` for a followed source, implemented in Python.
 
-Spark keeps the offset log, the triggers and the recovery; the source returns the end offset of each batch. The rows of
-a batch are read as a span; with a planner, Spark plans and reads the partitions itself.
+Spark keeps the offset log, runs the triggers, and recovers after a failure. The source returns the end offset of each
+batch. Without a planner, Spark takes only the offsets from this stream, and the rows of a batch are read as a span.
+With a planner, Spark itself reads the input partitions that the planner returns.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ T = TypeVar("T")
 Planner = Callable[
     [Position, Position, JavaStructType], "tuple[JavaArray[JavaInputPartition], JavaReaderFactory | None]"
 ]
-"""Plans the input partitions between two positions, and their reader factory, which is None without partitions."""
+"""Takes two positions and the columns; returns the input partitions, and their reader factory or None."""
 
 
 class FollowedSource(Protocol):
-    """The members of a source that Spark's stream uses."""
+    """The members of a source that `SourceOffsets` and `MicroBatchStream` use."""
 
     context: SourceContext
     read_plan: ReadPlan
@@ -52,7 +53,7 @@ S = TypeVar("S", bound=FollowedSource)
 
 
 class SourceOffsets(Generic[S]):
-    """The columns and offsets of a followed source, which both of Spark's interfaces for streams ask for.
+    """The columns and offsets of a followed source, which both of Spark's interfaces for streams need.
 
     Args:
         source: The followed source.
@@ -104,7 +105,7 @@ class SourceOffsets(Generic[S]):
 
 
 class MicroBatchStream(SourceOffsets[FollowedSource]):
-    """Spark's view of a followed source.
+    """A followed source as Spark's stream, with input partitions.
 
     Implements the interfaces through which Spark finds a stream: its table, scan builder, scan and micro-batch stream.
 
@@ -172,7 +173,7 @@ class MicroBatchStream(SourceOffsets[FollowedSource]):
         return self._capabilities
 
     @cached_property
-    def _capabilities(self) -> JavaSet[JavaObject]:  # cached, as Spark asks several times in a run
+    def _capabilities(self) -> JavaSet[JavaObject]:  # cached, since Spark calls it several times in a run
         capabilities: JavaSet[JavaObject] = self._jvm.java.util.HashSet()
         capabilities.add(self._jvm.org.apache.spark.sql.connector.catalog.TableCapability.MICRO_BATCH_READ)
         return capabilities

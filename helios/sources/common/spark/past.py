@@ -1,4 +1,4 @@
-"""The earlier states of sources that are read once."""
+"""Reads the earlier states of sources that are read once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Plain JSON, parsed in one pass from bytes to Spark's row; `json_lines` and Spark's parser read all other JSON."""
+"""Parses plain JSON in one pass, from bytes to Spark's internal rows.
+
+An object is plain if this parser certainly returns the same row as `json_lines` and Spark's parser, which read all
+other objects.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +25,8 @@ def plain(spark: SparkSession, value: Column, columns: StructType, *, ignores: b
 
     Args:
         spark: The session.
-        value: The bytes.
-        columns: The columns.
+        value: The column with the bytes.
+        columns: The columns of the struct.
         ignores: Whether fields without a column are left out; otherwise an object with such a field is not plain.
     """
     parser = instance(spark, CODE, columns.json(), ignores, base=BYTES)
@@ -36,21 +40,22 @@ def invoked(spark: SparkSession, function: JavaObject, value: Column, columns: S
         spark: The session.
         function: A `java.util.function.Function` that can be serialized.
         value: The function's argument, in Spark's internal form.
-        columns: The columns.
+        columns: The columns of the struct.
     """
     jvm = classes()
     expressions, utils = jvm.org.apache.spark.sql.catalyst.expressions, jvm.org.apache.spark.sql.classic.ExpressionUtils
-    listed = jvm.org.apache.spark.api.python.PythonUtils.toSeq
-    kind = jvm.org.apache.spark.sql.types.ObjectType(jvm.java.lang.Class.forName("java.util.function.Function"))
+    to_seq = jvm.org.apache.spark.api.python.PythonUtils.toSeq
+    function_class = jvm.java.lang.Class.forName("java.util.function.Function")
+    function_type = jvm.org.apache.spark.sql.types.ObjectType(function_class)
     result_type = spark._jsparkSession.parseDataType(nullable(columns).json())
-    # `from_json` does the same: a UDF would convert each value to a Java object and back to Spark's row. The call is
-    # declared nondeterministic, as Spark would otherwise repeat it for each column.
+    # A UDF would convert each value to a Java object, and the result back to Spark's row. `Invoke` does not. The call
+    # is declared nondeterministic, because Spark would otherwise repeat it for each column of the struct.
     call = expressions.objects.Invoke(
-        expressions.Literal(function, kind),
+        expressions.Literal(function, function_type),
         "apply",
         result_type,
-        listed([utils.expression(value._jc)]),
-        listed([]),
+        to_seq([utils.expression(value._jc)]),
+        to_seq([]),
         True,  # propagateNull
         True,  # returnNullable
         False,  # isDeterministic

@@ -21,7 +21,7 @@ from helios.table.positions import Lag, Position, Span
 
 
 class ReplanNeeded(RunError):
-    """The planned input of a batch is gone or changed, and the source allows that: the next start plans it again."""
+    """The planned input of a batch is gone or has changed. The source accepts this: the next start plans it again."""
 
 
 class DamagedFile(RunError):
@@ -31,13 +31,16 @@ class DamagedFile(RunError):
 class Source(Protocol):
     """One source of a running pipeline.
 
-    A followed source is read as spans between positions; a source that is read once, as one span: its current state.
+    A followed source is read as spans between positions. A source that is read once is read as one span, which is its
+    current state.
+
+    A pin is the id of a state, such as a snapshot id.
     """
 
     context: SourceContext
     read_plan: ReadPlan
     pinned: bool
-    """True if a batch of a streaming pipeline reads the source at a pin, so that a replay reads the same rows."""
+    """True if each batch reads the source at a pin, so that a replay of the batch reads the same rows."""
 
     stream_columns: StructType | None
     """The columns of Spark's stream over the source, fixed for the run; None if there is no stream."""
@@ -45,7 +48,7 @@ class Source(Protocol):
     # followed sources
 
     def begin(self) -> StartEntry:
-        """Resolves the starting position at a pipeline's first start.
+        """Determines the starting position at the first start of a pipeline.
 
         Returns:
             The entry of `helios/start.json`: `declared`, `place`, and for a table its `branch` and `uuid`.
@@ -62,10 +65,10 @@ class Source(Protocol):
         """The position before the first batch."""
 
     def latest(self, after: Position) -> Position:
-        """The end of the batch after a position, within the plan's limits; `after` itself if nothing is new."""
+        """The end of the next batch after a position, within the plan's limits; `after` itself if nothing is new."""
 
     def freeze(self) -> None:
-        """Caps `latest` at the source's current end, for `--once`."""
+        """Limits `latest` to the current end of the source, for `--once`."""
 
     def span(self, start: Position | None, end: Position | None) -> Span:
         """The span between two positions; None is the starting position."""
@@ -74,16 +77,16 @@ class Source(Protocol):
         """True if a planned span can no longer be read, and the source may plan it again."""
 
     def failed(self, span: Span) -> None:
-        """Called when a run has failed on a planned span: its input may be repaired before the next run."""
+        """Called when a run has failed on a planned span. The user may repair its input before the next run."""
 
     def give_up(self, span: Span) -> None:
-        """Called before a lost span is planned again, when nothing of it was written."""
+        """Called before a lost span is planned again. Nothing of the span was written."""
 
     def confirm(self, span: Span) -> None:
         """Called when the rows of a span have been read, and before they are committed.
 
         Raises:
-            RunError: The rows may not be those of the span.
+            RunError: The rows that were read may not be those of the span.
         """
 
     def lag(self, at: Position) -> Lag | None:
@@ -92,22 +95,22 @@ class Source(Protocol):
     def committed(self, position: Position) -> None:
         """Called when the target has all rows up to a position: the source may delete older data."""
 
-    def left(self) -> str:
-        """The data that a run to the source's end leaves for a later run, as text; empty if nothing is left."""
+    def unread_data(self) -> str:
+        """The data that a run with `--once` leaves for a later run, as text for the user; empty if there is none."""
 
     # sources that are read once
 
     def current(self) -> Span:
-        """The current state; two states with equal entries have equal rows."""
+        """The span of the current state. Two states whose spans have equal entries have equal rows."""
 
     def pin(self) -> int | None:
-        """The pin at which a batch reads the source when it is joined, as stored in `helios/pins/N.json`."""
+        """The pin of the current state. Batch N, which joins the source, stores it in `helios/pins/N.json`."""
 
     def exists(self, pin: int | None) -> bool:
         """True if the state at a pin can still be read."""
 
     def at_pin(self, pin: int | None) -> Span:
-        """The state at a pin."""
+        """The span of the state at a pin."""
 
     # rows
 
@@ -123,14 +126,14 @@ class Source(Protocol):
             positioned: Whether each row carries its position in the hidden column `POSITION`.
         """
 
-    def nothing(self, spark: SparkSession) -> DataFrame:
+    def empty(self, spark: SparkSession) -> DataFrame:
         """An empty DataFrame with the columns of `read`."""
 
-    def set_aside(self, named: str) -> bool:
+    def set_aside(self, file_uri: str) -> bool:
         """Leaves out a file that cannot be read to its end, if the source continues without such files.
 
         Args:
-            named: The file, as Spark's message of a failed read names it.
+            file_uri: The URI of the file in Spark's error message.
 
         Returns:
             True if the last read included the file, and later reads leave it out.
@@ -140,7 +143,7 @@ class Source(Protocol):
         """The source as a streaming DataFrame, whose offsets are positions of the source."""
 
     def verify_stream(self) -> None:
-        """Checks that Spark's own stream would not skip anything.
+        """Checks that Spark's own stream would not skip data.
 
         Raises:
             RunError: Spark's stream would skip data; the message names the data.
@@ -172,7 +175,7 @@ class HasFiles(Protocol):
         """The data files of a span.
 
         Raises:
-            NotNative: The span is not made of whole rows of files.
+            NotNative: The rows of the span are not all the rows of some files.
         """
 
 
@@ -185,7 +188,11 @@ class KeepsHistory(Protocol):
 
 
 def open_source(context: SourceContext, index: int) -> Source:
-    """Opens a source of the plan by its number, with the reader of its kind.
+    """Opens a source of the plan with the reader of its kind.
+
+    Args:
+        context: The context that the sources of the run share.
+        index: The number of the source in the plan.
 
     Raises:
         DeclarationError: The kind of the source is unknown.

@@ -1,4 +1,4 @@
-"""Rows that a source keeps out of a batch: they fail the batch, go into the quarantine, or are dropped and counted."""
+"""Separates the bad rows of a source: they fail the batch, go to the quarantine, or are dropped and counted."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ WHY = "_helios_bad_why"
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The bad rows, and the policy for them.
+    """Says which rows are bad, and what happens to them.
 
     Attributes:
-        bad: Whether a row is bad.
+        bad: The condition that a row is bad.
         why: The reason why a row is bad.
         action: "fail", "quarantine" or "drop".
-        place: The place and text of a bad row for the error message, as a struct.
+        place: The location and the text of a bad row, for the error message, as a struct.
         payload: The part of a bad row that the quarantine keeps, as a struct.
-        step: The call that declares the policy, for the quarantine.
-        hidden: The columns that exist only for this decision; the result leaves them out.
+        step: The call in the script that declares the policy, as the quarantine shows it.
+        hidden: The columns that exist only for this decision. The result does not have them.
     """
 
     bad: Column
@@ -43,35 +43,38 @@ class Verdict:
     hidden: tuple[str, ...]
 
 
-def judged(df: DataFrame, verdict: Verdict, rejected: RejectedInput) -> DataFrame:
-    """The good rows, without the hidden columns; bad rows are handled by the verdict's policy.
+def without_bad_rows(df: DataFrame, verdict: Verdict, rejected: RejectedInput) -> DataFrame:
+    """The good rows, without the hidden columns. Bad rows are handled by the policy of the verdict.
 
     Args:
         df: Rows with the hidden columns.
-        verdict: The bad rows, and the policy.
+        verdict: Says which rows are bad, and what happens to them.
         rejected: Collects the bad rows, or their count.
     """
     bad, hidden = verdict.bad, verdict.hidden
     if verdict.action == "fail":
         raised = F.raise_error(F.concat(F.lit(BAD_ROW), F.to_json(verdict.place))).cast("boolean")
         return _fully_parsed(df, F.when(bad, raised).otherwise(False), hidden).drop(*hidden)
-    counted = Observation() if verdict.action == "drop" else None
-    df = _fully_parsed(df, bad, hidden, counted)
-    if counted is not None:
-        rejected.counted.append(counted)
+    drop_count = Observation() if verdict.action == "drop" else None
+    df = _fully_parsed(df, bad, hidden, drop_count)
+    if drop_count is not None:
+        rejected.counted.append(drop_count)
     else:
         payload, step = F.to_json(verdict.payload).alias("payload"), F.lit(verdict.step).alias("step")
         rejected.rejected.append(df.where(bad).select(payload, verdict.why.alias("reason"), step))
     return df.where(~bad).drop(*hidden)
 
 
-def _fully_parsed(df: DataFrame, bad: Column, hidden: Sequence[str], counted: Observation | None = None) -> DataFrame:
-    """Rows of which Spark parses every column and every row, whatever the later steps need.
+def _fully_parsed(
+    df: DataFrame, bad: Column, hidden: Sequence[str], drop_count: Observation | None = None
+) -> DataFrame:
+    """Makes Spark parse every column of every row, even those that the later steps do not need.
 
-    Spark usually parses only the columns that later steps use, and pushes their filters into the parser. The pipeline
-    would then decide which rows are bad. An observation that names all columns stops both optimizations.
+    Spark usually parses only the columns that later steps use, and pushes the filters of these steps into the parser.
+    Which bad rows are found would then depend on the later steps. An observation of all columns stops both
+    optimizations.
     """
     columns = [F.col(quoted(name)).isNull() for name in df.columns if name not in hidden]
-    uses_all = F.size(F.array(F.lit(True), *columns)) != 0  # always true, but Spark's optimizer cannot know
+    uses_all = F.size(F.array(F.lit(True), *columns)) != 0  # always true, but Spark's optimizer cannot prove it
     metric = F.count_if(bad & uses_all).alias("dropped")
-    return df.observe(counted if counted is not None else f"helios {uuid.uuid4()}", metric)
+    return df.observe(drop_count if drop_count is not None else f"helios {uuid.uuid4()}", metric)

@@ -1,7 +1,7 @@
-"""Spark's `Source` for a stateful pipeline, implemented in Python: the rows of each batch are those of a span.
+"""Spark's `Source` interface for a stateful pipeline, implemented in Python: the rows of a batch are those of a span.
 
 `MicroBatchStream` asks a source for Spark's input partitions. A source that reads its spans as DataFrames has none,
-so `RowStream` implements Spark's older `Source` interface, which takes a DataFrame for each batch.
+so `RowStream` implements Spark's older `Source` interface, which returns a DataFrame for each batch.
 """
 
 from __future__ import annotations
@@ -42,10 +42,12 @@ def streaming(plan: JavaLogicalPlan) -> JavaLogicalPlan | None:
     if kind not in STREAMABLE:
         return None
     children = [streaming(plan.children().apply(index)) for index in range(plan.children().size())]
-    kept = [child for child in children if child is not None]
-    if len(kept) < len(children):
+    streaming_children = [child for child in children if child is not None]
+    if len(streaming_children) < len(children):
         return None
-    return plan.withNewChildren(classes().org.apache.spark.api.python.PythonUtils.toSeq(kept)) if kept else plan
+    if not streaming_children:
+        return plan
+    return plan.withNewChildren(classes().org.apache.spark.api.python.PythonUtils.toSeq(streaming_children))
 
 
 class SpannedSource(FollowedSource, Protocol):
@@ -57,7 +59,7 @@ class SpannedSource(FollowedSource, Protocol):
 
 
 class RowStream(SourceOffsets[SpannedSource]):
-    """Spark's view of a followed source whose spans are DataFrames.
+    """A followed source whose spans are DataFrames, as Spark's stream.
 
     Args:
         source: The followed source.
@@ -84,7 +86,7 @@ class RowStream(SourceOffsets[SpannedSource]):
     def getBatch(self, start: ScalaOption[JavaOffset], end: JavaOffset) -> JavaDataset:
         rows = keeping_error(self.source, lambda: self._rows(start, end))
         session = self._spark._jsparkSession
-        # Spark takes only a streaming plan as a batch of a stream; a streaming plan also prunes columns and files.
+        # Spark accepts only a streaming plan here. The alternative, an RDD, would not prune columns and files.
         plan = streaming(rows._jdf.queryExecution().analyzed())
         if plan is not None and plan.isStreaming():
             batch: JavaDataset = classes().org.apache.spark.sql.classic.Dataset.ofRows(session, plan)
@@ -93,17 +95,18 @@ class RowStream(SourceOffsets[SpannedSource]):
         return unpruned
 
     def _rows(self, start: ScalaOption[JavaOffset], end: JavaOffset) -> DataFrame:
-        after = position_of(start.get()) if start.isDefined() else self.source.start()
-        upto = position_of(end)
-        # At a restart Spark requests the last committed batch once more, and uses none of its rows.
-        rows = None if self._committed(upto) else self.source.read(self._spark, self.source.span(after, upto))
+        start_position = position_of(start.get()) if start.isDefined() else self.source.start()
+        end_position = position_of(end)
+        # After a restart, Spark requests the last committed batch once more, but uses none of its rows.
+        span = self.source.span(start_position, end_position)
+        rows = None if self._committed(end_position) else self.source.read(self._spark, span)
         if rows is None:
             return self._spark.createDataFrame([], self._schema)
-        new = [name for name in rows.columns if name not in self._schema.names]
-        if new:
+        new_columns = [name for name in rows.columns if name not in self._schema.names]
+        if new_columns:
             raise RunError(
-                f"{self.source.read_plan.name} has columns that are new since the run began ({', '.join(new)}), and "
-                "the running stream would leave them out.",
+                f"{self.source.read_plan.name} has columns that are new since the run began "
+                f"({', '.join(new_columns)}), and the running stream would leave them out.",
                 where=self.source.context.plan.origin,
                 fix="run again: a new run reads the current columns.",
             )

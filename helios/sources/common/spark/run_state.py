@@ -1,4 +1,4 @@
-"""The state that a run's sources share: rejected rows and files, and inferred columns."""
+"""The state that the sources of a run share: rejected rows and files, and inferred columns."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class RejectedInput:
     """The rows and files that the sources of a run have rejected for the current batch.
 
     Attributes:
-        rejected: Rows for the quarantine, as `payload`, `reason` and `step`.
-        counted: Counts of dropped rows, available once the rows have been written.
+        rejected: DataFrames of rows for the quarantine, with the columns `payload`, `reason` and `step`.
+        counted: Observations that count the dropped rows. Each has its count once the rows of the batch are written.
         unread: The files that the last read left out because they cannot be read, each with the reason.
     """
 
@@ -25,7 +25,7 @@ class RejectedInput:
     unread: dict[File, str] = field(default_factory=dict)
 
     def take(self) -> tuple[list[DataFrame], list[Observation]]:
-        """Takes the rejected rows and the counts of dropped rows since the last call."""
+        """Returns and removes the rejected rows and the counts of dropped rows since the last call."""
         taken = self.rejected, self.counted
         self.rejected, self.counted = [], []
         return taken
@@ -36,9 +36,9 @@ class Inferred:
     """The columns that were inferred from files.
 
     Attributes:
-        columns: The columns of each source, by its path. Later batches keep these columns and their types.
-        folders: The columns that folders such as `day=2026-01-01` add to each source, by its path.
-        last: The columns of the files that were inferred last.
+        columns: The columns of each source, by the source's path. Later batches keep these columns and their types.
+        folders: The partition columns of each source, from folders such as `day=2026-01-01`, by the source's path.
+        last: The columns of the files whose columns were inferred last; it has one entry.
     """
 
     columns: dict[str, StructType] = field(default_factory=dict)

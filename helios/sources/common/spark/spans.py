@@ -1,4 +1,4 @@
-"""The base class of sources that are read by spans, with defaults for a new kind of source."""
+"""`SpanSource`, the base class of sources that are read by spans, with defaults for a new kind of source."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from helios.table.lags import FOLDER as LAGS
 from helios.table.lags import SeenLag
 from helios.table.positions import Lag, Position, Span
 
-KEPT_EVERY = 5.0
-"""Seconds between two writes of a lag for `helios status`."""
+LAG_INTERVAL = 5.0
+"""The seconds between two writes of the lag into the checkpoint, for `helios status`."""
 
 
 class SpanSource:
     """Defaults of the `Source` protocol for a source that is read by spans.
 
-    A subclass implements `first`, `latest` and `read`; a pinned one also `pin`, `exists` and `at_pin`.
+    A subclass implements `first`, `latest` and `read`. For a pinned source, it also implements `pin`, `exists` and
+    `at_pin`.
 
     Args:
         context: The context that the sources of the run share.
@@ -43,15 +44,15 @@ class SpanSource:
         self.error: BaseException | None = None
         self.stream_columns: StructType | None = None
         self._start: Position | None = None
-        self._lag_kept = 0.0
+        self._lag_written_at = 0.0
 
     @property
     def declared(self) -> str:
-        """The declared start; a later run that declares another one is refused."""
+        """The declared start, as text. A later run that declares another start is refused."""
         return self.read_plan.source.label()
 
     def first(self) -> Position:
-        """The position before the first batch, resolved at the first start."""
+        """The position before the first batch. It is determined once, at the first start of the pipeline."""
         raise NotImplementedError
 
     def begin(self) -> StartEntry:
@@ -77,7 +78,7 @@ class SpanSource:
         raise NotImplementedError
 
     def freeze(self) -> None:
-        """Does nothing by default: new data is still read."""
+        """Does nothing by default: a run with `--once` also reads data that arrives during the run."""
 
     def span(self, start: Position | None, end: Position | None) -> Span:
         entry = {"source": self.read_plan.name, "branch": None, "uuid": None, "from": self.declared, "place": end}
@@ -98,25 +99,25 @@ class SpanSource:
     def lag(self, at: Position) -> Lag | None:
         return None
 
-    def keep_lag(self, lag: Lag, *, every: float = KEPT_EVERY) -> None:
+    def keep_lag(self, lag: Lag, *, every: float = LAG_INTERVAL) -> None:
         """Writes a lag into the checkpoint, where `helios status` finds it (`helios.table.lags:lag_last_seen`).
 
         This is for sources whose lag only a run can compute.
 
         Args:
             lag: The lag.
-            every: Seconds until the next write.
+            every: The least number of seconds since the last write; an earlier call writes nothing.
         """
         checkpoint, now = self.context.checkpoint, time.time()
-        if checkpoint is not None and now - self._lag_kept >= every:
-            self._lag_kept = now
+        if checkpoint is not None and now - self._lag_written_at >= every:
+            self._lag_written_at = now
             seen = SeenLag(self.read_plan.ledger_name, lag, datetime.fromtimestamp(now, UTC))
             checkpoint.files.write(f"{LAGS}/{self.index}.json", seen.as_json())
 
     def committed(self, position: Position) -> None:
         return None
 
-    def left(self) -> str:
+    def unread_data(self) -> str:
         return ""
 
     def current(self) -> Span:
@@ -140,13 +141,13 @@ class SpanSource:
         raise NotImplementedError
 
     def size(self, span: Span) -> int | None:
-        """For a source with files, the upper bound of the bytes of a span; None if it is unknown before planning."""
+        """The upper bound of the bytes in the files of a span; None if it is unknown, or if the source has no files."""
         return None
 
-    def nothing(self, spark: SparkSession) -> DataFrame:
+    def empty(self, spark: SparkSession) -> DataFrame:
         return spark.createDataFrame([], self.schema())
 
-    def set_aside(self, named: str) -> bool:
+    def set_aside(self, file_uri: str) -> bool:
         return False
 
     def stream(self) -> DataFrame:

@@ -8,7 +8,7 @@ import java.nio.charset.CoderResult;
 import java.nio.charset.CodingErrorAction;
 import org.apache.spark.sql.api.java.UDF1;
 
-/** Decodes bytes to text. Bytes that are not valid in the charset make a strict decoder return null. */
+/** Decodes bytes to text. If bytes are not valid, a strict decoder returns null; a lenient one replaces them. */
 public class Decoded implements UDF1 {
   private static final long serialVersionUID = 1L;
 

@@ -10,9 +10,9 @@ import java.util.List;
 import org.apache.spark.sql.api.java.UDF1;
 
 /**
- * The records in the text of a whole json file: its values, and in place of an array the elements of the array. Each
- * record is its text, and the reason why it cannot be a row, or null. From the first text that is not JSON on, the rest
- * of the file is one record.
+ * Splits the text of a whole json file into records. Each value is a record, but an array is replaced with its
+ * elements. A record consists of its text, and the reason why it cannot be a row, which is null if it can. If the text
+ * is not JSON from some place on, the rest of the file is one record.
  */
 public class JsonRecords implements UDF1 {
   private static final long serialVersionUID = 1L;
@@ -24,7 +24,7 @@ public class JsonRecords implements UDF1 {
   private final String features;
   private transient JsonFactory factory;
 
-  /** Takes the features of Jackson that are switched on, separated by commas. */
+  /** Takes the features of Jackson to enable, separated by commas. */
   public JsonRecords(String features) {
     this.features = features;
   }
@@ -41,12 +41,12 @@ public class JsonRecords implements UDF1 {
     }
     String text = (String) value;
     char[] content = text.toCharArray();
-    List found = new ArrayList();
+    List result = new ArrayList();
     int at = text.startsWith("\uFEFF") ? 1 : 0;
     while (at < content.length) {
       JsonParser parser = factory.createParser(content, at, content.length - at);
       try {
-        at = records(parser, text, at, found);
+        at = addRecords(parser, text, at, result);
       } finally {
         parser.close();
       }
@@ -54,34 +54,34 @@ public class JsonRecords implements UDF1 {
         at++;
       }
     }
-    return found;
+    return result;
   }
 
-  /** Adds the records of the next value of a text; returns the end of the value. */
-  private static int records(JsonParser parser, String text, int from, List found) {
-    int last = from;
+  /** Adds the records of the next value of a text, and returns the offset of the value's end. */
+  private static int addRecords(JsonParser parser, String text, int from, List result) {
+    int start = from;
     try {
       JsonToken first = parser.nextToken();
       if (first == null) {
         return text.length();
       }
-      last = from + begin(parser);
+      start = from + begin(parser);
       if (first != JsonToken.START_ARRAY) {
         int end = from + end(parser);
-        found.add(record(text.substring(last, end), first));
+        result.add(record(text.substring(start, end), first));
         return end;
       }
       JsonToken token = parser.nextToken();
       while (token != JsonToken.END_ARRAY) {
-        last = from + begin(parser);
+        start = from + begin(parser);
         int end = from + end(parser);
-        found.add(record(text.substring(last, end), token));
-        last = end;
+        result.add(record(text.substring(start, end), token));
+        start = end;
         token = parser.nextToken();
       }
       return from + (int) parser.currentLocation().getCharOffset();
     } catch (IOException error) {
-      found.add(Arrays.asList(new String[] {text.substring(last), UNPARSED}));
+      result.add(Arrays.asList(new String[] {text.substring(start), UNPARSED}));
       return text.length();
     }
   }

@@ -9,7 +9,7 @@ import org.apache.spark.sql.api.java.UDF2;
 import scala.collection.Iterator;
 import scala.collection.Seq;
 
-/** Writes path, size and modification time of each status to a file. A NUL, which no path can have, follows each. */
+/** Writes the path, size and modification time of files to a file. A NUL, which no path contains, ends each field. */
 public class Statuses implements UDF2 {
   private static final long serialVersionUID = 1L;
 

@@ -1,4 +1,4 @@
-"""Rows of files that do not parse, or whose values do not fit the declared types, and where each row comes from."""
+"""Handles rows of files that do not parse or do not fit the declared types, and records the location of each row."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from helios.sources.common.spark.run_state import RejectedInput
 from helios.sources.files.declare import FilesSource
 
 LINE = "_helios_line"
-"""The line that a row comes from."""
+"""The column with the line that a row comes from."""
 
 FILE, BEGIN, MODIFIED = "_helios_file", "_helios_begin", "_helios_modified"
-"""Where each row comes from: the path of its file, the start of its split, and the file's modification time.
+"""The columns with the location of each row: the path of its file, the start of its split, and the file's time.
 
-They are separate columns, so that Spark prunes those that no step uses.
+They are separate columns, so that Spark can prune those that no step uses.
 """
 
 ORIGIN = (FILE, BEGIN, MODIFIED)
@@ -30,7 +30,7 @@ def origin() -> list[Column]:
 
 
 def origin_of_lines() -> list[Column]:
-    """The columns of `origin`, without a copy of the path in each row; valid only directly after the scan."""
+    """The columns of `origin` without a copy of the path in each row. They are valid only directly after the scan."""
     modified = F.col("_metadata.file_modification_time").alias(MODIFIED)
     return [F.input_file_name().alias(FILE), F.input_file_block_start().alias(BEGIN), modified]
 
@@ -41,26 +41,26 @@ def path() -> Column:
 
 
 def uri() -> Column:
-    """The path as `listing.as_uri` writes it: some formats write a local path with one slash, others with three."""
+    """The path as `listing.as_uri` writes it. Spark writes one or three slashes before a local path."""
     return F.regexp_replace(path(), "^file:/+", "file:///")
 
 
 def modified() -> Column:
-    """When each row's file was written."""
+    """The modification time of each row's file."""
     return F.col(MODIFIED)
 
 
 def position() -> Column:
-    """The position of each row, by which rows are ordered: its file, oldest first, then its line in the file.
+    """The position of each row, which orders the rows of a batch: older files first, then by the lines of a file.
 
-    Valid only directly after a reader, while the rows of a task are still in the order of the file.
+    It is valid only directly after the reader, while the rows of a task are still in the order of the file.
     """
     file = F.struct(F.col(MODIFIED).alias("modified"), F.col(FILE).alias("path"), F.col(BEGIN).alias("begin"))
     return F.struct(file.alias("file"), F.monotonically_increasing_id().alias("row")).alias(POSITION)
 
 
-def kept(df: DataFrame, source: FilesSource, rejected: RejectedInput) -> DataFrame:
-    """The good rows of files; bad rows go where `.on_bad_row` sends them.
+def good_rows(df: DataFrame, source: FilesSource, rejected: RejectedInput) -> DataFrame:
+    """The good rows of files, without the hidden columns. Bad rows are handled as `.on_bad_row` declares.
 
     Args:
         df: Rows with the hidden columns.
@@ -78,4 +78,4 @@ def kept(df: DataFrame, source: FilesSource, rejected: RejectedInput) -> DataFra
         step=f"{source.label()}.on_bad_row",
         hidden=HIDDEN,
     )
-    return rejects.judged(df, verdict, rejected)
+    return rejects.without_bad_rows(df, verdict, rejected)

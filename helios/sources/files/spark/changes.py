@@ -1,4 +1,4 @@
-"""The messages about files that are gone or have changed since they were planned."""
+"""The errors and messages for files that are gone, have changed, or are still being written."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from helios.sources.files.declare import FilesSource
 from helios.sources.files.log import Known
 from helios.sources.files.spark.listing import Listed
 
-NAMED = 3
-"""A message names at most so many files."""
+MOST_NAMES = 3
+"""The most files that a message names."""
 
-# When a file changed, as the end of "the file ... was".
+# The texts for when a file changed: they continue "the file ... was".
 READ = "read already and {have} changed since"
 PLANNED = "planned for this batch and {have} changed since"
 MEANWHILE = "read for this batch and {have} changed meanwhile"
 
 
 def gone_error(source: FilesSource, paths: Sequence[str]) -> RunError:
-    """The error of planned files that are gone."""
+    """The error for planned files that are gone."""
     return RunError(
         f"{_gone(paths, 'planned for this batch')}; nothing of the batch was written.",
         where=source.origin,
@@ -30,7 +30,7 @@ def gone_error(source: FilesSource, paths: Sequence[str]) -> RunError:
 
 
 def refill_error(source: FilesSource, paths: Sequence[str]) -> RunError:
-    """The error of a full refresh whose files are gone."""
+    """The error for a full refresh that would lose the rows of files that are gone."""
     return RunError(
         f"{_gone(paths, 'read')}: --full-refresh would empty the target, and could not fill it with their rows again; "
         "nothing was deleted.",
@@ -43,14 +43,14 @@ def _gone(paths: Sequence[str], before: str) -> str:
     return f"{_named(paths)} {before}, and {'is' if len(paths) == 1 else 'are'} gone"
 
 
-def changed_error(source: FilesSource, before: Known, now: Listed, what: str) -> RunError:
-    """The error of changed files. It is a `ReplanNeeded` if the source rereads such files.
+def changed_error(source: FilesSource, before: Known, now: Listed, when: str) -> RunError:
+    """The error for changed files. It is a `ReplanNeeded` if the source rereads such files.
 
     Args:
         source: The source.
-        before: The changed files, with their former size and time.
+        before: The changed files, with the size and time that they had before.
         now: All files, with their present size and time.
-        what: When the files changed: `READ`, `PLANNED` or `MEANWHILE`.
+        when: The time of the change: `READ`, `PLANNED` or `MEANWHILE`.
     """
     paths = list(before)
     path = paths[0]
@@ -58,15 +58,15 @@ def changed_error(source: FilesSource, before: Known, now: Listed, what: str) ->
     error = ReplanNeeded if rereads else RunError
     next_step = "and" if rereads else 'or declare .on_change("reread") to read it again, and'
     return error(
-        f"{_named(paths)} {what.format(have='has' if len(paths) == 1 else 'have')}: {path} had "
-        f"{_shown(*before[path])}, and has {_shown(*now[path])} now.",
+        f"{_named(paths)} {when.format(have='has' if len(paths) == 1 else 'have')}: {path} had "
+        f"{_size_and_time(*before[path])}, and has {_size_and_time(*now[path])} now.",
         where=source.origin,
         fix=f"give the new content a name of its own, {next_step} start the run again.",
     )
 
 
 def _named(paths: Sequence[str]) -> str:
-    """The beginning of a sentence about files.
+    """The beginning of a sentence that names files.
 
     Examples:
         >>> _named(["a.csv"]), _named(["a", "b", "c", "d", "e"])
@@ -76,10 +76,10 @@ def _named(paths: Sequence[str]) -> str:
 
 
 def _first(paths: Sequence[str]) -> str:
-    return ", ".join(paths[:NAMED]) + (f" and {len(paths) - NAMED:,} more" if len(paths) > NAMED else "")
+    return ", ".join(paths[:MOST_NAMES]) + (f" and {len(paths) - MOST_NAMES:,} more" if len(paths) > MOST_NAMES else "")
 
 
-def _shown(size: int, modified: int) -> str:
+def _size_and_time(size: int, modified: int) -> str:
     seconds = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(modified / 1000))
     return f"{size:,} bytes, modified {seconds}.{modified % 1000:03d} UTC"
 

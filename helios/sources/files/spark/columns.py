@@ -1,4 +1,4 @@
-"""The columns of each file, from its footer or header, and the files that cannot be read."""
+"""Finds the columns of each file, from its footer or header, and the files that cannot be read."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from helios.spark.jvm.types.hadoop import JavaConfiguration, JavaPath
 from helios.spark.jvm.types.parquet import JavaMessageType
 
 FEW = 100
-"""For at most so many local text files, one thread is faster than several: these would wait for one another."""
+"""Up to this number of local text files, one thread is faster than several, which would wait for one another."""
 
 THREADS = 16
-"""So many files are opened at the same time: each thread mostly waits for the storage."""
+"""The threads that open files. There are many, since each thread mostly waits for the storage."""
 
 MAGIC = {
     b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro", b"\x1f\x8b": "gzip", b"BZh": "bzip2",
@@ -49,23 +49,23 @@ MAGIC = {
 """The formats of files, by their first bytes."""
 
 NANOS = "TIMESTAMP(NANOS,"
-"""The beginning of a nanosecond timestamp's type in a footer's text; `true)` follows if it is adjusted to UTC."""
+"""The text in a footer with which the type of a nanosecond timestamp begins; `true)` follows if it is in UTC."""
 
 TIME = '"type":"time('
-"""The start of a time of day in the JSON of a schema. Spark has this type, but does not read it from files."""
+"""The beginning of the type time in the JSON of a schema. Spark has this type, but does not read it from files."""
 
 NANOS_AS_LONG = "spark.sql.legacy.parquet.nanosAsLong"
-"""Spark's conf to read timestamps in nanoseconds as bigint; it refuses them otherwise."""
+"""Spark's conf to read nanosecond timestamps as bigint. Without it, Spark refuses them."""
 
 MOST_WHOLE = 512 << 20
-"""A file that one task reads as a whole has at most so many bytes: the task takes up to twenty times as much memory."""
+"""The most bytes of a file that one task reads as a whole, since the task takes up to twenty times as much memory."""
 
 CODEC_MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "zst": b"\x28\xb5\x2f\xfd"}
 """The first bytes of compressed files, by their endings."""
 
 
 class Unreadable(Exception):
-    """A file that cannot be read, with the cause as its text."""
+    """A file cannot be read. The text of the error is the cause."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ class FileColumns:
 
     Attributes:
         file: The file.
-        columns: The columns in the order of the file, of type `void` if the file has no types; None if the file is
-            empty or cannot be read.
-        nanos: The names of the timestamps that are in nanoseconds.
-        cause: Why the file cannot be read; empty if it can.
+        columns: The columns in the order of the file, of the type `void` if the format stores no types; None if the
+            file is empty or cannot be read.
+        nanos: The names of the columns with nanosecond timestamps.
+        cause: The reason why the file cannot be read; empty if it can be read.
     """
 
     file: File
@@ -87,7 +87,7 @@ class FileColumns:
 
 
 def columns_of(spark: SparkSession, source: FilesSource, files: Sequence[File]) -> list[FileColumns]:
-    """The columns of each file, from its footer or header, read in parallel."""
+    """The columns of each file, from its footer or header. The files are opened in parallel."""
     inspector = _Inspector(spark, source)
     quick = not FORMATS[source.format].owns_types and source.bad_file != "quarantine"
     local = bool(files) and urlsplit(files[0].path).scheme in ("", "file")
@@ -98,7 +98,7 @@ def columns_of(spark: SparkSession, source: FilesSource, files: Sequence[File]) 
 
 
 class _Inspector:
-    """Opens files of a source to find their columns."""
+    """Opens the files of a source to find their columns."""
 
     def __init__(self, spark: SparkSession, source: FilesSource) -> None:
         self._spark = spark
@@ -117,7 +117,7 @@ class _Inspector:
             return FileColumns(file, cause=str(error))
         except (Py4JError, PySparkException) as error:
             if is_outage(error):
-                raise  # the file itself may be good
+                raise  # the storage is down, and the file may be good
             return FileColumns(file, cause=cause_of(error))
         duplicate = _duplicate(opened.columns) if opened.columns is not None else None
         if duplicate is not None:
@@ -143,10 +143,10 @@ class _Inspector:
         return FileColumns(file, self._text(file, path))
 
     def _check_magic(self, file: File, path: JavaPath) -> None:
-        """Compares the first bytes of a file with its format and its codec.
+        """Checks the first bytes of a file.
 
         Raises:
-            Unreadable: The file has another format, or another compression than its name says.
+            Unreadable: The file has another format than the source, or another compression than its name says.
         """
         stream = path.getFileSystem(self._conf).open(path)
         try:
@@ -168,7 +168,7 @@ class _Inspector:
         jvm = classes()
         no_row_groups = jvm.org.apache.parquet.format.converter.ParquetMetadataConverter.SKIP_ROW_GROUPS
         footer = jvm.org.apache.parquet.hadoop.ParquetFileReader.readFooter(self._conf, path, no_row_groups)
-        # The schema of parquet itself, and not the copy of Spark's schema that a writer may have left in the metadata.
+        # This is the schema of parquet itself. A writer may also have left a copy of Spark's schema in the metadata.
         message: JavaMessageType = footer.getFileMetaData().getSchema()
         columns, unsupported = self._converted(message)
         self._refuse_unsupported(columns, unsupported)
@@ -179,7 +179,7 @@ class _Inspector:
         return FileColumns(file, StructType(fields), frozenset(nanos))
 
     def _converted(self, message: JavaMessageType) -> tuple[StructType, dict[str, str]]:
-        """The columns of a footer that Spark can read, and the parquet types of the other columns, by name."""
+        """The columns of a footer that Spark can read, and for each other column its parquet type, by name."""
         parquet = classes().org.apache.spark.sql.execution.datasources.parquet
         converter = parquet.ParquetToSparkSchemaConverter(self._nanos_conf)
         try:
@@ -191,10 +191,11 @@ class _Inspector:
                 raise
         columns, unsupported = StructType(), dict[str, str]()
         for field in message.getFields():
-            alone = classes().java.util.ArrayList()
-            alone.add(field)
+            single_field = classes().java.util.ArrayList()
+            single_field.add(field)
+            message_of_field = classes().org.apache.parquet.schema.MessageType("one", single_field)
             try:
-                text = str(converter.convert(classes().org.apache.parquet.schema.MessageType("one", alone)).json())
+                text = str(converter.convert(message_of_field).json())
             except (Py4JError, PySparkException):
                 text = ""
             if not text or TIME in text:
@@ -204,7 +205,7 @@ class _Inspector:
         return columns, unsupported
 
     def _refuse_unsupported(self, supported: StructType, unsupported: Mapping[str, str]) -> None:
-        """Raises for columns of types that Spark does not have, unless the source leaves these columns out."""
+        """Refuses columns of types that Spark does not have, unless the source leaves these columns out."""
         declared = self._source.declared_schema
         wanted = set(map(str.lower, struct_of(declared).names)) if declared is not None else set()
         are_wanted = bool(wanted & {name.lower() for name in unsupported})
@@ -216,9 +217,9 @@ class _Inspector:
         raise Unreadable(f"Spark has no type for {', '.join(unsupported.values())}{fix}")
 
     def _text(self, file: File, path: JavaPath) -> StructType | None:
-        """The header of a csv file, or no columns for other text; None if the file is empty.
+        """The columns of a csv header, or no columns for other text; None if the file is empty.
 
-        Compressed text is opened, as its size does not show whether it is empty.
+        A compressed file is opened, since its size does not show whether its text is empty.
         """
         has_header = self._source.format == "csv" and self._source.flag("header")
         if not has_header and file.path.rsplit(".", 1)[-1].lower() not in CODECS:
@@ -236,13 +237,13 @@ class _Inspector:
         return self._untyped(names) if names is not None else None
 
     def _untyped(self, names: list[str]) -> StructType:
-        """Columns of a header, whose types are not known yet."""
+        """The columns of a header, whose types are not known yet."""
         if self._source.format == "text":
             return StructType([StructField("value", StringType())])
         return StructType([StructField(name or f"_c{i}", NullType()) for i, name in enumerate(names)])
 
     def _read_through(self, path: JavaPath) -> None:
-        """Reads a compressed file to its end, if bad files are quarantined: damage may show only there."""
+        """Reads a compressed file to its end if bad files are quarantined, since damage may show only there."""
         if self._source.bad_file != "quarantine":
             return
         name = str(path.getName())
@@ -273,7 +274,7 @@ class _Inspector:
 
 
 def _nanos(message: JavaMessageType, columns: StructType) -> dict[str, DataType]:
-    """The timestamps of a footer that are in nanoseconds, which Spark reads as bigint, with their types.
+    """The nanosecond timestamps of a footer, which Spark reads as bigint, with their types, by name.
 
     Raises:
         Unreadable: Such a timestamp lies inside another column.
@@ -292,13 +293,13 @@ def _nanos(message: JavaMessageType, columns: StructType) -> dict[str, DataType]
 
 
 def _duplicate(columns: StructType) -> str | None:
-    """A name that occurs twice, without regard to case, as Spark compares names."""
+    """A name that occurs twice, ignoring case as Spark does; None if there is none."""
     names = [field.name.lower() for field in columns.fields]
     return next((field.name for i, field in enumerate(columns.fields) if field.name.lower() in names[:i]), None)
 
 
-def unreadable(source: FilesSource, bad: Sequence[FileColumns]) -> DamagedFile:
-    """The error of files that cannot be read."""
+def unreadable_files_error(source: FilesSource, bad: Sequence[FileColumns]) -> DamagedFile:
+    """The error for files that cannot be read."""
     others = f" {len(bad) - 1} more cannot be read." if len(bad) > 1 else ""
     return DamagedFile(
         f"{bad[0].file.path} cannot be read: {bad[0].cause}.{others} Nothing of its batch was written.",
@@ -307,10 +308,10 @@ def unreadable(source: FilesSource, bad: Sequence[FileColumns]) -> DamagedFile:
     )
 
 
-def misfit(
+def type_conflict_error(
     source: FilesSource, field: StructField, file: File, before: StructField | None, other: File | None
 ) -> InputError:
-    """The error of a column that has two types in two files, and no common type."""
+    """The error for a column that has two types in two files, and no common type."""
     assert before is not None
     return InputError(
         f"{source.label()}: {field.name} is {field.dataType.simpleString()} in {file.path} and "

@@ -1,4 +1,4 @@
-"""Rows of csv files, with the line or record that each comes from."""
+"""Reads the rows of csv files, each with the line or record that it comes from."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from helios.sources.files.declare import FilesSource
 from helios.sources.files.spark import bad_rows
 from helios.sources.files.spark.plain_csv import plain_csv
 from helios.sources.files.spark.text_lines import (
+    LINE_CLASS,
     PLAIN,
     RECORDS,
     UNPARSED,
-    WHAT,
     encoding_of,
     line_options,
     lines,
     records,
 )
-from helios.sources.files.spark.text_values import as_cast
+from helios.sources.files.spark.text_values import as_cast_text
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.compiled import instance
 from helios.spark.jvm.functions import ddl, java_function
@@ -35,9 +35,9 @@ MOST_COLUMNS = 20_480
 """Spark's default of `maxColumns`."""
 
 STOPPING = ("it has more fields than", "it has spaces alone in quotes")
-"""Spark's parser would stop the run at lines whose reason begins with one of these texts."""
+"""The beginnings of the reasons for lines at which Spark's parser would stop the run."""
 
-OTHER_WIDTH = "it has another number of fields than the file has columns"
+WRONG_FIELD_COUNT = "it has another number of fields than the file has columns"
 
 
 def read_csv(
@@ -56,59 +56,59 @@ def read_csv(
         source: The source.
         files: Files with equal columns.
         columns: The columns in the order of the files, with the types that Spark's parser returns.
-        typed: The same columns, with the types that their texts will be cast to.
+        typed: The same columns, with the types to which their texts will be cast.
         fast: Whether plain lines are read in one pass.
 
     Returns:
         The columns, and the hidden columns: each row's file and line, and the reason if the line does not parse,
-        otherwise null. If `fast`, the column `PLAIN` has the row of a plain line, and all other columns are null.
+        otherwise null. If `fast`, the column `PLAIN` has the row of a plain line, whose other columns are null.
     """
-    whole, classified = source.flag("multiLine"), _csv_line(spark, source, len(columns.fields))
-    if whole:
-        rows = records(spark, source, files, lambda text: classified([text], RECORDS))
+    multi_line, classify = source.flag("multiLine"), _csv_line(spark, source, len(columns.fields))
+    if multi_line:
+        rows = records(spark, source, files, lambda text: classify([text], RECORDS))
     elif fast:
-        rows = lines(spark, source, files, plain=lambda *line: _plain(spark, source, line, typed))
+        rows = lines(spark, source, files, read_plain=lambda *line: _plain(spark, source, line, typed))
     else:
-        rows = lines(spark, source, files, what=lambda *line: classified(line, StringType()))
-    rows = rows.where(f"{WHAT} IS NULL OR {WHAT} != ''")
+        rows = lines(spark, source, files, classify=lambda *line: classify(line, StringType()))
+    rows = rows.where(f"{LINE_CLASS} IS NULL OR {LINE_CLASS} != ''")
     schema = StructType([*columns.fields, StructField(rejects.TEXT, StringType())])
     line = F.col(bad_rows.LINE)
     for reason in STOPPING:
-        line = F.when(~F.coalesce(F.col(WHAT), F.lit("")).startswith(reason), line)
-    # Without multiLine the parser would change the line breaks of a field.
-    options = line_options(source) | {"multiLine": str(whole).lower()}
+        line = F.when(~F.coalesce(F.col(LINE_CLASS), F.lit("")).startswith(reason), line)
+    # For records of several lines the parser needs multiLine, too: it would otherwise change line breaks inside fields.
+    options = line_options(source) | {"multiLine": str(multi_line).lower()}
     parsed = rows.withColumn("row", F.from_csv(line, ddl(spark, schema), options))
-    # If all columns are strings, a line fails to parse only if it has a wrong number of fields.
+    # If all columns are strings, a line can only fail to parse because of a wrong number of fields.
     all_strings = all(isinstance(field.dataType, StringType) for field in columns.fields)
-    unparsed = F.when(F.col(f"row.{rejects.TEXT}").isNotNull(), F.lit(OTHER_WIDTH if all_strings else UNPARSED))
-    why = F.coalesce(F.col(WHAT), F.col(rejects.WHY), unparsed).alias(rejects.WHY)
+    unparsed = F.when(F.col(f"row.{rejects.TEXT}").isNotNull(), F.lit(WRONG_FIELD_COUNT if all_strings else UNPARSED))
+    why = F.coalesce(F.col(LINE_CLASS), F.col(rejects.WHY), unparsed).alias(rejects.WHY)
     row = F.col("row")
-    fields = [as_cast(row.getField(f.name), f.dataType, source).alias(f.name) for f in typed.fields]
+    fields = [as_cast_text(row.getField(f.name), f.dataType, source).alias(f.name) for f in typed.fields]
     return parsed.select(*fields, bad_rows.LINE, *bad_rows.ORIGIN, why, *([PLAIN] if fast else []))
 
 
 def _plain(
     spark: SparkSession, source: FilesSource, line: tuple[Column, Column, Column], columns: StructType
 ) -> Column:
-    """A struct of the row of a plain line and the class of any other line, see `plain_csv`."""
+    """A struct with the row of a plain line, or the class of any other line; see `plain_csv`."""
     conf, settings = _settings(spark, source, len(columns.fields))
     csv_line = instance(spark, CSV_LINE, conf, *settings)
     return plain_csv(spark, line, csv_line, [separator_of(source), *_quoting(source)], columns)
 
 
 def _csv_line(spark: SparkSession, source: FilesSource, width: int) -> Callable[[Sequence[Column], DataType], Column]:
-    """A function that classifies a line of a csv file, or the records of a whole file; see CsvLine.java."""
+    """Returns a function that classifies a line of a csv file, or the records of a whole file; see CsvLine.java."""
     conf, settings = _settings(spark, source, width)
 
-    def classified(columns: Sequence[Column], gives: DataType) -> Column:
+    def classify(columns: Sequence[Column], result_type: DataType) -> Column:
         name = f"helios_csv_{len(columns)}"
-        return java_function(spark, name, CSV_LINE, columns, settings, conf, result_type=gives)
+        return java_function(spark, name, CSV_LINE, columns, settings, conf, result_type=result_type)
 
-    return classified
+    return classify
 
 
 def _settings(spark: SparkSession, source: FilesSource, width: int) -> tuple[object, list[object]]:
-    """The arguments of a CsvLine: Hadoop's configuration, and all others."""
+    """The arguments of a CsvLine: Hadoop's configuration, and the other arguments in their order."""
     options = source.reader_options()
     conf = classes().org.apache.spark.util.SerializableConfiguration(
         spark._jsparkSession.sessionState().newHadoopConf()
@@ -129,12 +129,12 @@ def _settings(spark: SparkSession, source: FilesSource, width: int) -> tuple[obj
 
 
 def separator_of(source: FilesSource) -> str:
-    """The separator of the fields, as Spark takes the option."""
+    """The separator of the fields, after Spark's handling of escapes."""
     options = source.reader_options()
     utils = getattr(classes().org.apache.spark.sql.catalyst.csv, "CSVExprUtils$")
     return str(getattr(utils, "MODULE$").toDelimiterStr(options.get("sep", options.get("delimiter", ","))))
 
 
 def _quoting(source: FilesSource) -> list[str]:
-    """The quote and the escape."""
+    """The quote character and the escape character."""
     return [source.reader_options().get("quote", '"'), source.reader_options().get("escape", "\\")]

@@ -1,4 +1,4 @@
-"""Failures of files as errors for the user: rows that do not parse, and damaged files."""
+"""Turns failures of file sources into errors for the user: rows that do not parse, and damaged files."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from helios.spark.jvm.classes import classes
 from helios.spark.jvm.sql import struct_of
 
 CHUNK = 1 << 20
-"""Bytes of a file that are searched at a time for the line of a bad row."""
+"""The bytes of a file that are read at a time in the search for the line of a bad row."""
 
 
 def failure(error: BaseException, plan: Plan) -> HeliosError | None:
-    """The error of a row or a file that a source cannot read; None for any other error."""
+    """The error for the user if a row or a file cannot be read; None for any other error."""
     row = row_in(error)
     if row is None or "file" not in row:
         return damaged(error, plan)
@@ -35,10 +35,10 @@ def failure(error: BaseException, plan: Plan) -> HeliosError | None:
 
 
 def _undeclared_fields(row: dict[str, str], plan: Plan) -> InputError | None:
-    """The error of a json row with undeclared fields, if the source stops at such fields; otherwise None."""
+    """The error for a json row with undeclared fields, if its source stops at such fields; otherwise None."""
     fields = json_in(row["why"][len(UNDECLARED_FIELDS) :])
     for flow in flows(plan.stream):
-        as_files = getattr(flow.source, "as_files", None)  # a source whose rows lie in files
+        as_files = getattr(flow.source, "as_files", None)  # another kind of source that stores its rows in files
         source = as_files() if as_files is not None else flow.source
         if not isinstance(source, FilesSource) or (source.format, source.extra) != ("json", "fail"):
             continue
@@ -50,7 +50,7 @@ def _undeclared_fields(row: dict[str, str], plan: Plan) -> InputError | None:
 
 
 def _undeclared_names(fields: object, kind: DataType, path: str) -> Iterator[str]:
-    """The names of the fields that a type does not have; the name of a nested field has dots."""
+    """The names of the fields that a type lacks. The name of a nested field has dots."""
     if isinstance(kind, ArrayType) and isinstance(fields, list):
         for item in fields:
             yield from _undeclared_names(item, kind.elementType, path)
@@ -65,10 +65,10 @@ def _undeclared_names(fields: object, kind: DataType, path: str) -> Iterator[str
 
 
 def _place_and_fix(row: dict[str, str]) -> tuple[str, str]:
-    """The file and the line of a bad row, and the fix."""
+    """The location of a bad row, with its file and line, and the advice to the user."""
     file = unquote(row["file"])
     line = line_of(file, row["text"])
-    # If columns are inferred, an undeclared field is one that was not inferred: the file itself is right.
+    # With inferred columns, an undeclared field is a field that was not inferred. The file need not be repaired then.
     undeclared = row.get("why", "").startswith(UNDECLARED_FIELDS)
     repair = "declare the columns with schema=" if undeclared else "repair the file"
     fix = f'{repair}, or say what happens to such rows: .on_bad_row("quarantine"), "drop" or "null".'
@@ -76,7 +76,7 @@ def _place_and_fix(row: dict[str, str]) -> tuple[str, str]:
 
 
 def line_of(file: str, text: str) -> int | None:
-    """The number of the line with a text, found by reading the file once; None if no line has the text.
+    """Finds the number of the line with a text by reading the file once; None if no line has the text.
 
     Args:
         file: The path of the file, with scheme.

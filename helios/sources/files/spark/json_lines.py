@@ -1,4 +1,4 @@
-"""Rows of json files, with the line or record that each comes from."""
+"""Reads the rows of json files, each with the line or record that it comes from."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from helios.sources.common.spark.json_values import FEATURES, REST, json_line, r
 from helios.sources.common.spark.plain_json import plain
 from helios.sources.files.declare import UNDECLARED_FIELDS, FilesSource
 from helios.sources.files.spark import bad_rows
-from helios.sources.files.spark.text_lines import PLAIN, RECORDS, UNPARSED, WHAT, line_options, lines, records
-from helios.sources.files.spark.text_values import as_cast, text_types
+from helios.sources.files.spark.text_lines import LINE_CLASS, PLAIN, RECORDS, UNPARSED, line_options, lines, records
+from helios.sources.files.spark.text_values import as_cast_text, text_types
 from helios.spark.jvm.functions import ddl, java_function
 
 JSON_RECORDS = Path(__file__).with_name("JsonRecords.java")
 
 RAW = "__helios_raw"
-"""The field of a parsed object with its own text, for a line that is an array of objects."""
+"""The field with the text of an object, for objects in a line that is an array."""
 
 
 def read_json(
@@ -41,32 +41,33 @@ def read_json(
         source: The source.
         files: The files.
         columns: The columns, with the types that Spark's parser returns.
-        typed: The same columns, with the types that their texts will be cast to.
+        typed: The same columns, with the types to which their texts will be cast.
         fast: Whether plain lines are read in one pass.
 
     Returns:
-        The columns and the hidden columns, as `read_csv`; and the column of `rescued=`, if the source has one.
+        The columns and the hidden columns, as `read_csv` returns them, and the column of `rescued=`, if there is one.
     """
-    rest = source.rescued or (REST if source.extra != "ignore" else "")  # the field with the undeclared fields, if any
-    rows = _json_lines(spark, source, files, typed.json(), rest, typed=typed if fast else None)
+    # The field that gets the undeclared fields; empty to ignore them.
+    rest_field = source.rescued or (REST if source.extra != "ignore" else "")
+    rows = _json_lines(spark, source, files, typed.json(), rest_field, typed=typed if fast else None)
     plain_columns = [F.col(PLAIN)] if fast else []
-    added = [rest, RAW, rejects.TEXT] if rest else [RAW, rejects.TEXT]
+    added = [rest_field, RAW, rejects.TEXT] if rest_field else [RAW, rejects.TEXT]
     schema = ddl(spark, StructType([*columns.fields, *[StructField(name, StringType()) for name in added]]))
-    what = F.col(WHAT)
-    why = F.coalesce(F.col(rejects.WHY), reason(what)).alias(rejects.WHY)
-    values = F.when(~what.startswith("!"), _values(what))
-    # Each object of an array has only its own text: a copy of the whole line in each would be quadratic.
-    line = F.when(~what.startswith("[") | values.isNull(), F.col(bad_rows.LINE)).alias(bad_rows.LINE)
-    parsed = rows.select(line, *bad_rows.ORIGIN, why, *plain_columns, F.explode_outer(values).alias(WHAT))
-    parsed = parsed.withColumn("row", F.from_json(WHAT, schema, line_options(source)))
+    line_class = F.col(LINE_CLASS)
+    why = F.coalesce(F.col(rejects.WHY), reason(line_class)).alias(rejects.WHY)
+    values = F.when(~line_class.startswith("!"), _values(line_class))
+    # Each object of an array keeps only its own text: copies of the whole line would take quadratic memory.
+    line = F.when(~line_class.startswith("[") | values.isNull(), F.col(bad_rows.LINE)).alias(bad_rows.LINE)
+    parsed = rows.select(line, *bad_rows.ORIGIN, why, *plain_columns, F.explode_outer(values).alias(LINE_CLASS))
+    parsed = parsed.withColumn("row", F.from_json(LINE_CLASS, schema, line_options(source)))
     row, why = F.col("row"), F.col(rejects.WHY)
     unparsed = F.when(row.isNull() | row.getField(rejects.TEXT).isNotNull(), F.lit(UNPARSED))
     why = F.coalesce(why, unparsed)
-    if rest == REST:
+    if rest_field == REST:
         undeclared = F.concat(F.lit(UNDECLARED_FIELDS), row.getField(REST))
         why = F.coalesce(why, F.when(row.getField(REST).isNotNull(), undeclared))
     line = F.coalesce(bad_rows.LINE, row.getField(RAW)).alias(bad_rows.LINE)
-    fields = [as_cast(row.getField(f.name), f.dataType, source).alias(f.name) for f in typed.fields]
+    fields = [as_cast_text(row.getField(f.name), f.dataType, source).alias(f.name) for f in typed.fields]
     fields += [row.getField(source.rescued).alias(source.rescued)] if source.rescued else []
     return parsed.select(*fields, line, *bad_rows.ORIGIN, why.alias(rejects.WHY), *plain_columns)
 
@@ -80,10 +81,12 @@ def infer_json(
         spark: The session.
         source: The source.
         files: The files.
-        known: Columns whose types are known: plain lines that have no other columns are skipped.
+        known: The columns whose types are known. Plain lines without other columns are skipped.
     """
-    values = _json_lines(spark, source, files, "", "", typed=known).where(f"{WHAT} NOT LIKE '!%'").select(WHAT)
-    values = values.select(F.explode(_values(F.col(WHAT))))
+    values = (
+        _json_lines(spark, source, files, "", "", typed=known).where(f"{LINE_CLASS} NOT LIKE '!%'").select(LINE_CLASS)
+    )
+    values = values.select(F.explode(_values(F.col(LINE_CLASS))))
     return schema_of_json(spark, values, line_options(source))
 
 
@@ -96,9 +99,9 @@ def _json_lines(
     *,
     typed: StructType | None,
 ) -> DataFrame:
-    """The lines or records of json files, without blank ones, with `WHAT` as JsonLine.java returns it.
+    """The lines or records of json files, without blank ones. `LINE_CLASS` is the result of JsonLine.java.
 
-    With `typed`, a plain line has these columns in `PLAIN`, and null in `WHAT`.
+    If `typed` is given, a plain line has these columns in `PLAIN`, and null in `LINE_CLASS`.
     """
     features = [name for option, (name, on) in FEATURES.items() if source.flag(option, on)]
 
@@ -107,26 +110,26 @@ def _json_lines(
             spark, "helios_json_records", JSON_RECORDS, [text], [",".join(features)], result_type=RECORDS
         )
 
-    def what(line: Column) -> Column:
+    def classify(line: Column) -> Column:
         types = text_types(source)
         return json_line(spark, line, columns, types, features, rescued=rescued, timestamps=source.timestamps)
 
     if source.flag("multiLine"):
         rows = records(spark, source, files, split)
-        rows = rows.withColumn(WHAT, F.coalesce(F.concat(F.lit("!"), WHAT), what(F.col(bad_rows.LINE))))
+        rows = rows.withColumn(LINE_CLASS, F.coalesce(F.concat(F.lit("!"), LINE_CLASS), classify(F.col(bad_rows.LINE))))
     else:
 
         def plain_line(_file: Column, _begin: Column, value: Column) -> Column:
             assert typed is not None
             return plain(spark, value, typed, ignores=bool(columns) and not rescued)
 
-        plain_or_none = plain_line if typed is not None else None
-        rows = lines(spark, source, files, what=lambda _file, _begin, line: what(line), plain=plain_or_none)
+        read_plain = plain_line if typed is not None else None
+        rows = lines(spark, source, files, classify=lambda _file, _begin, line: classify(line), read_plain=read_plain)
         if typed is not None:
-            return rows.where(f"{PLAIN} IS NOT NULL OR {WHAT} IS NOT NULL")
-    return rows.where(f"{WHAT} IS NOT NULL")
+            return rows.where(f"{PLAIN} IS NOT NULL OR {LINE_CLASS} IS NOT NULL")
+    return rows.where(f"{LINE_CLASS} IS NOT NULL")
 
 
-def _values(what: Column) -> Column:
+def _values(line_class: Column) -> Column:
     """The objects of a good line or record, as an array of texts."""
-    return F.when(what.startswith("["), F.from_json(what, "array<string>")).otherwise(F.array(what))
+    return F.when(line_class.startswith("["), F.from_json(line_class, "array<string>")).otherwise(F.array(line_class))

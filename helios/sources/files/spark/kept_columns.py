@@ -1,4 +1,4 @@
-"""Keeps the columns of a followed folder in the checkpoint: a restart opens only files that no batch has read."""
+"""Keeps the columns of a followed folder in the checkpoint, so that a restart opens only files that are new."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from helios.spark.checkpoint.files import FILES, Checkpoint
 
 
 class KeptColumns:
-    """The columns of one followed folder.
+    """The columns of one followed folder, as its checkpoint keeps them.
 
     Args:
         number: The number of the source among the followed sources.
@@ -29,13 +29,13 @@ class KeptColumns:
         self._number = number
         self._name = f"{FILES}/{number}.columns.json"
         self._kept: tuple[StructType, StructType] | None = None
-        """The columns of the files and those of the folders, as the checkpoint has them."""
+        """The columns of the files, and the partition columns, as the checkpoint has them."""
 
     def of(self, context: SourceContext, source: FilesSource, files: Sequence[File]) -> StructType:
-        """The columns of the present files and of all files that were read before, as `file_rows.schema_of`.
+        """The columns of the present files and of all files that were read before; see `rows.schema_of`.
 
         Args:
-            context: What the sources of the run share.
+            context: The context that the sources of the run share.
             source: The source.
             files: The present files.
 
@@ -55,13 +55,15 @@ class KeptColumns:
             context.inferred.columns.setdefault(source.path, columns)
             context.inferred.folders.setdefault(source.path, folders)
         elif source.declared_schema is None or source.extra == "add":
-            return file_rows.schema_of(context, source, files)  # every file may have more columns
+            return file_rows.schema_of(
+                context, source, files
+            )  # every file has to be opened, as it may have more columns
         known = _committed(checkpoint, self._number)
         unread = [file for file in files if known.get(file.path) != (file.size, file.modified)]
         return file_rows.schema_of(context, source, unread, folders=files)
 
     def keep(self, context: SourceContext, source: FilesSource) -> None:
-        """Stores the inferred columns. It is called once the checkpoint belongs to the pipeline."""
+        """Stores the inferred columns in the checkpoint. It is called after the pipeline has taken the checkpoint."""
         columns, checkpoint = context.inferred.columns.get(source.path), context.checkpoint
         folders = context.inferred.folders.get(source.path, StructType())
         if columns is None or source.declared_schema is not None or checkpoint is None:
@@ -78,7 +80,7 @@ class KeptColumns:
         self._kept = columns, folders
 
     def _read(self, checkpoint: Checkpoint, source: FilesSource) -> tuple[StructType, StructType] | None:
-        """The stored columns of the files and of their folders; None if none are stored for the source's settings."""
+        """The stored columns of the files, and the partition columns; None if none are stored for these settings."""
         text = checkpoint.files.read(self._name)
         if text is None:
             return None
@@ -96,12 +98,12 @@ class KeptColumns:
 
 
 def _read_as(source: FilesSource) -> dict[str, object]:
-    """The settings that decide which columns files have. If they change, the files are opened again."""
+    """The settings that decide which columns the files have. If a setting changes, all files are opened again."""
     return {"path": source.path, "format": source.format, "options": dict(sorted(source.reader_options().items()))}
 
 
 def _committed(checkpoint: Checkpoint, number: int) -> Known:
-    """The files that committed batches have read; files of a planned batch may not have been opened yet."""
+    """The files that committed batches have read. A planned batch does not count: it may not have opened its files."""
     log, batches = FileLog(checkpoint.files, checkpoint.location, number), checkpoint.batches("commits")
     for position in checkpoint.offsets(batches[-1]) if batches else ():
         at = FolderPosition.of(position) if position is not None else None
@@ -112,7 +114,7 @@ def _committed(checkpoint: Checkpoint, number: int) -> Known:
 
 
 def _refuse_refill(checkpoint: Checkpoint, source: FilesSource, number: int, files: Sequence[File]) -> None:
-    """Raises if files that were read are gone: a target that is emptied would not get their rows back."""
+    """Refuses a full refresh if files that were read are gone, since the emptied target would lose their rows."""
     try:
         known = _committed(checkpoint, number)
     except CheckpointError:

@@ -1,6 +1,6 @@
 """Lists files through Hadoop, as Spark's own file stream does: on any storage, in parallel, and in few calls.
 
-Spark's index lists the files. The statuses leave the JVM together, as one text or in one file, and not file by file.
+Spark's file index lists the files. All statuses are passed from the JVM to Python at once, as one text or in one file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from helios.spark.jvm.version import spark_version
 from helios.table.file_names import encoded, escaped, glob_pattern, is_data, is_glob, is_hidden, split_glob
 
 Listed: TypeAlias = dict[str, tuple[int, int]]
-"""Size in bytes and modification time in milliseconds of files, by their paths."""
+"""The size in bytes and the modification time in milliseconds of files, by their paths."""
 
 SEPARATOR = "\0"
 """Separates paths and statuses, since no path can contain it."""
@@ -43,28 +43,28 @@ PATH, LENGTH, MODIFIED = "{path=", "; isDirectory=false; length=", "; modificati
 """The fields of a status as text. Hadoop prints them in this order on every storage."""
 
 MANY = 1_000
-"""For more files than this, the whole folder is listed, and the statuses leave the JVM in a file."""
+"""From this number of files on, statuses are passed to Python in a file; for more files, the whole folder is listed."""
 
 STATUSES = Path(__file__).with_name("Statuses.java")
 
 UNDECODED = re.compile("[\udc80-\udcff]")
-"""Bytes of a name that are not UTF-8, as Python decodes them."""
+"""The characters that Python uses for bytes of a name that are not UTF-8."""
 
 SINK_LOG = "_spark_metadata"
-"""The log of Spark's file sink. In such a folder, only the files that the log names were committed."""
+"""The log of Spark's file sink. In a folder with this log, only the files that the log names were committed."""
 
 TABLE_LOGS = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
 """The folders in which other table formats keep their logs."""
 _NO_TABLES: set[str] = set()
-"""Paths that were checked and are not tables: a followed folder is listed again and again, but checked once."""
+"""The paths that are known not to be tables. So a followed folder, which is listed often, is checked only once."""
 
 
 def list_source(spark: SparkSession, path: str, source: FilesSource) -> Listed | None:
-    """`list_path` for the path of a source; the errors name the source.
+    """Lists the path of a source as `list_path` does. The errors name the source.
 
     Raises:
         InputError: The path names hidden files, or a name below it is not UTF-8.
-        RunError: The store refuses to list the path.
+        RunError: The object store refuses to list the path.
     """
     try:
         return list_path(spark, path)
@@ -79,11 +79,11 @@ def list_source(spark: SparkSession, path: str, source: FilesSource) -> Listed |
 
 
 def list_path(spark: SparkSession, path: str) -> Listed | None:
-    """All files under a path and in its folders, without hidden and temporary files.
+    """Lists all files under a path, at any depth, without hidden and temporary files.
 
     Args:
         spark: The session.
-        path: A file, a folder or a glob. A path that exists is not taken as a glob.
+        path: A file, a folder or a glob. A path that exists is never taken as a glob.
 
     Returns:
         The files; an empty dict if a glob matches nothing; None if the path does not exist.
@@ -115,7 +115,7 @@ def list_path(spark: SparkSession, path: str) -> Listed | None:
 
 
 def _refuse_other_tables(system: JavaFileSystem, root: JavaPath, path: str) -> None:
-    """Refuses the folder of a table format, whose log decides which files and rows belong to the table.
+    """Refuses the folder of a table, since only the table's log says which files and rows belong to it.
 
     Raises:
         InputError: The folder is a table of Delta Lake or Hudi.
@@ -133,23 +133,24 @@ def _refuse_other_tables(system: JavaFileSystem, root: JavaPath, path: str) -> N
 
 
 def _refuse_names(path: str, globbing: bool) -> None:
-    """Refuses files below a local path that Java would skip, or would read again and again.
+    """Refuses files below a local path that Java would skip, or would read several times.
 
     Raises:
-        InputError: A name is not UTF-8, or a link leads nowhere or to a folder around the link.
+        InputError: A name is not UTF-8, or a link leads nowhere or to a folder that contains the link.
     """
     root, rest = split_glob(path) if globbing else (path, "")
     top = local(root)
     try:
         glob = glob_pattern(rest)
     except re.error:
-        return  # Hadoop's own error says what is wrong with the glob
+        return  # Hadoop reports what is wrong with the glob
 
     def is_read(parts: list[str]) -> bool:
-        """True if the glob matches the path or a folder of it: all that lies below a match is read."""
+        """True if the glob matches a path or one of its parent folders: everything below a match is read."""
         return not rest or any(glob.fullmatch("/".join(parts[:n])) for n in range(1, len(parts) + 1))
 
-    # Each folder to visit, its names below the root, and the real paths of the folders whose links led there.
+    # Each folder to visit: its path, the names of its path below the root, and the real paths of the folders whose
+    # links lead there.
     folders: list[tuple[str, list[str], tuple[str, ...]]] = [(top, [], ())] if top is not None else []
     while folders:
         folder, parents, linked_from = folders.pop()
@@ -179,14 +180,14 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _refuse_link(path: str, around: Sequence[str]) -> None:
-    """Refuses a symbolic link that leads nowhere, or in a circle.
+    """Refuses a symbolic link that leads nowhere or in a circle.
 
     Args:
         path: The link.
-        around: The folder of the link, and the folders of the links that led there.
+        around: The real paths of the folder of the link, and of the folders whose links lead there.
 
     Raises:
-        InputError: The target of the link does not exist, or is a folder around the link.
+        InputError: The target of the link does not exist, or is a folder that contains the link.
     """
     try:
         target = os.path.realpath(path, strict=True)
@@ -205,7 +206,7 @@ def _refuse_link(path: str, around: Sequence[str]) -> None:
 
 
 def list_files(spark: SparkSession, paths: Sequence[str]) -> Listed:
-    """The present state of some files, without those that do not exist; for at most `MANY` files."""
+    """The present size and time of some files, without missing files. It is meant for at most `MANY` files."""
     if not paths:
         return {}
     jvm = classes()
@@ -217,14 +218,14 @@ def list_files(spark: SparkSession, paths: Sequence[str]) -> Listed:
         no_filter,
         True,  # ignoreMissingFiles
         False,  # ignoreLocality
-        len(paths) + 1,  # from so many paths on, Spark would start a job with a task for each path
+        len(paths) + 1,  # more paths than this would make Spark start a job
         1,
     )
     return _parsed(spark, statuses)
 
 
 def text_seq(texts: Iterable[str]) -> ScalaSeq[str]:
-    """A Scala sequence of texts, handed over in one call."""
+    """A Scala sequence of texts, passed to the JVM in one call."""
     jvm = classes()
     parts = jvm.java.util.regex.Pattern.compile(SEPARATOR).splitAsStream(SEPARATOR.join(texts)).toList()
     seq: ScalaSeq[str] = jvm.org.apache.spark.api.python.PythonUtils.toSeq(parts)
@@ -232,12 +233,12 @@ def text_seq(texts: Iterable[str]) -> ScalaSeq[str]:
 
 
 def loaded(spark: SparkSession, reader: DataFrameReader, files: Iterable[File]) -> DataFrame:
-    """The DataFrame that a reader makes of files. All paths go to the JVM in one call, and not path by path."""
+    """The DataFrame of a reader for files. All paths are passed to the JVM in one call."""
     return DataFrame(reader._jreader.load(text_seq(escaped(file.path) for file in files)), spark)
 
 
 def _paths(spark: SparkSession, paths: Sequence[str], *, globbing: bool) -> ScalaSeq[JavaPath]:
-    """The full paths; with `globbing`, a glob stands for the paths that it matches."""
+    """The full paths. With `globbing`, each glob is replaced with the paths that it matches."""
     sources = getattr(getattr(classes().org.apache.spark.sql.execution.datasources, "DataSource$"), "MODULE$")
     matched: ScalaSeq[JavaPath] = sources.checkAndGlobPathIfNecessary(
         text_seq(paths), _conf(spark), False, False, 8, globbing
@@ -289,7 +290,7 @@ def _parsed(spark: SparkSession, statuses: ScalaText) -> Listed:
 
 
 def _through_a_file(spark: SparkSession, statuses: ScalaText) -> Listed:
-    """Many file statuses, passed in a file with three fields for each: three times as fast as passing them as text."""
+    """Reads many statuses through a file, with three fields for each: three times as fast as passing them as text."""
     with tempfile.TemporaryDirectory(prefix="helios-") as folder:
         file = Path(folder) / "listing"
         writer = cast("JavaStatusWriter", instance(spark, STATUSES))
@@ -300,7 +301,7 @@ def _through_a_file(spark: SparkSession, statuses: ScalaText) -> Listed:
 
 
 def _in_seconds_on_s3(listed: Listed) -> Listed:
-    """A listing, on S3 with times cut to whole seconds: some servers return milliseconds only in listings."""
+    """Cuts the times in a listing of S3 to whole seconds, since some servers return milliseconds only in listings."""
     if not next(iter(listed), "").startswith("s3"):
         return listed
     return {path: (size, modified - modified % 1000) for path, (size, modified) in listed.items()}
@@ -324,6 +325,6 @@ def as_uri(path: str) -> str:
 
 
 def digest_of(files: Sequence[File]) -> str:
-    """The digest that identifies an unchanged folder. It is stored in tables, so it must never change."""
+    """The digest that identifies an unchanged folder. Tables store it, so its computation must never change."""
     listed = sorted((as_uri(file.path), file.size, file.modified) for file in files)
     return hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""The files of a batch for the columnar engine, if none of their rows can be bad."""
+"""Prepares the files of a batch for the columnar engine, if it can read them exactly as Spark does."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from helios.spark.native.inputs import FolderFiles
 
 
 def folder_files(source: FilesSource, reading: Reading) -> FolderFiles:
-    """The files of a reading, whose columns need no more than type promotion; lines of text must be plain.
+    """The files of a reading for the columnar engine. Their columns may need type promotion, but no other cast.
 
     Raises:
-        NotNative: A file cannot be read, a folder is a column, or a value may not fit.
+        NotNative: A file cannot be read, a folder is a column, a value may not fit, or no line can be plain.
     """
     if reading.bad:
         raise NotNative("a file cannot be read")
-    if reading.keys.fields:
-        raise NotNative(f"the folders have the column {reading.keys.fields[0].name}")
+    if reading.partition_columns.fields:
+        raise NotNative(f"the folders have the column {reading.partition_columns.fields[0].name}")
     groups = [
         (
             [(file.path, file.size) for file in group.files],
@@ -37,19 +37,21 @@ def folder_files(source: FilesSource, reading: Reading) -> FolderFiles:
 
 
 def _own_column(group: Group, wanted: StructField) -> tuple[str, str] | None:
-    """The name and the type of a wanted column in the files of a group; None if they lack the column."""
-    own = by_name(group.typed or group.own).get(wanted.name.lower())
-    if own is None:
+    """The name and the type that a wanted column has in the files of a group; None if they lack the column."""
+    file_field = by_name(group.typed or group.columns).get(wanted.name.lower())
+    if file_field is None:
         return None
-    kind = own.dataType.simpleString()
-    if own.name in group.nanos or not widens(kind, wanted.dataType.simpleString()):
-        raise NotNative(f"a file has the column {own.name} as {kind}, and not as {wanted.dataType.simpleString()}")
-    return own.name, kind
+    kind = file_field.dataType.simpleString()
+    if file_field.name in group.nanos or not widens(kind, wanted.dataType.simpleString()):
+        raise NotNative(
+            f"a file has the column {file_field.name} as {kind}, and not as {wanted.dataType.simpleString()}"
+        )
+    return file_field.name, kind
 
 
 def _text(source: FilesSource, group: Group, typed: StructType) -> Text:
     """The format of the lines of a group of files."""
-    if not group.plain:
+    if not group.fast:
         raise NotNative("with the options of its reader no line is plain")
     columns = tuple((field.name, field.dataType.simpleString()) for field in typed.fields)
     unsupported = next((f"{name} {kind}" for name, kind in columns if not takes(kind)), None)

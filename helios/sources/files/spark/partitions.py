@@ -1,4 +1,4 @@
-"""Columns from folders such as `day=2026-01-01` below a source's path."""
+"""Partition columns, from folders such as `day=2026-01-01` below the path of a source."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from helios.sources.files.spark.text_numbers import is_canonical
 from helios.table.file_names import encoded
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
-"""The folder of rows without a value."""
+"""The value in the name of a folder that stands for null."""
 
 TYPES: tuple[tuple[str, DataType], ...] = (
     (r"[+-]?\d{1,9}", IntegerType()),
@@ -39,24 +39,24 @@ TYPES: tuple[tuple[str, DataType], ...] = (
     (r"\d{4}-\d{2}-\d{2}", DateType()),
     (r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{1,6})?", TimestampType()),
 )
-"""The types that Spark infers for partition values, by the pattern of their texts; any other text is a string.
+"""The types of partition values, by the patterns of their texts, as Spark infers them. Any other text is a string.
 
 A number that is not in its canonical form is a string, too: `code=01234` is not 1234.
 """
 
 LONGEST: dict[type[DataType], int] = {IntegerType: 9, LongType: 18, DoubleType: 15}
-"""A number of at most so many characters certainly fits the type."""
+"""The length up to which the text of a number certainly fits the type."""
 
 
 def columns(path: str, files: Iterable[str]) -> StructType:
     """The partition columns of files, typed by their values.
 
     Args:
-        path: The path of the source. Its own folders are no columns, except folders that a glob in it matches.
+        path: The path of the source. Only folders below it, and folders that a glob in it matches, are columns.
         files: The paths of the files.
 
     Raises:
-        InputError: A path has two folders of one column, or a folder without a value.
+        InputError: A path has two folders of the same column, or a folder without a value.
     """
     values: dict[str, tuple[str, set[str]]] = {}
     for folder in dict.fromkeys(file.rsplit("/", 1)[0] + "/" for file in files):
@@ -78,21 +78,21 @@ def columns(path: str, files: Iterable[str]) -> StructType:
 
 
 def pairs(path: str, file: str) -> list[tuple[str, str]]:
-    """The names and values in the folders of a file below a source's path."""
+    """The names and values of the partition columns in the path of a file, below the path of a source."""
     parts = re.split(r"/+", _below(_plain(path), _plain(file)))[:-1]
     split = (part.partition("=") for part in parts)
     return [(unquote(name), unquote(value)) for name, _, value in split if name and value]
 
 
-def all_fit(path: str, files: Iterable[str], keys: StructType) -> bool:
-    """True if all folder names certainly fit the types of their columns, so that no folder makes a row bad.
+def all_fit(path: str, files: Iterable[str], partition_columns: StructType) -> bool:
+    """Returns True if all partition values certainly fit the types of their columns, so that none makes a row bad.
 
     Args:
         path: The path of the source.
         files: The paths of the files.
-        keys: The partition columns with their final types.
+        partition_columns: The partition columns with their final types.
     """
-    kinds = {name: field.dataType for name, field in by_name(keys).items()}
+    kinds = {name: field.dataType for name, field in by_name(partition_columns).items()}
     folder_pairs = {pair for folder in {file.rsplit("/", 1)[0] + "/" for file in files} for pair in pairs(path, folder)}
     return all(text == NULL or _fits(text, kinds.get(name.lower(), StringType())) for name, text in folder_pairs)
 
@@ -137,16 +137,16 @@ def _type_of(values: Iterable[str]) -> DataType:
     return common or StringType()
 
 
-def with_keys(columns: StructType, keys: StructType) -> StructType:
-    """Columns and partition columns; a partition column replaces a column of its name."""
-    by_key = by_name(keys)
-    fields = [by_key.get(field.name.lower(), field) for field in columns.fields]
-    added = [field for field in keys.fields if field.name.lower() not in by_name(columns)]
+def with_partition_columns(columns: StructType, partition_columns: StructType) -> StructType:
+    """The columns together with the partition columns. A partition column replaces a column of the same name."""
+    partition_fields = by_name(partition_columns)
+    fields = [partition_fields.get(field.name.lower(), field) for field in columns.fields]
+    added = [field for field in partition_columns.fields if field.name.lower() not in by_name(columns)]
     return StructType([*fields, *added])
 
 
 def value(name: str, path: str, files: Iterable[str]) -> Column:
-    """The value of a partition column as text, from the path of a row's file; null if no folder has the column.
+    """The text of a partition column, from the path of each row's file; null if no folder of the path has the column.
 
     Args:
         name: The column.
@@ -165,7 +165,7 @@ def value(name: str, path: str, files: Iterable[str]) -> Column:
     any_spelling = "|".join(sorted(re.escape(encoded(spelling)) for spelling in spellings))
     pattern = f"(?i)^.*?{re.escape(encoded(root))}(?:.*/)?(?:{any_spelling})=([^/]*)/"
     text = F.regexp_extract(bad_rows.path(), pattern, 1)
-    # Decoded twice: Spark encodes the file's path, and Hive has encoded the names of its folders before.
+    # The text is decoded twice, since Hive encodes the names of its folders, and Spark then encodes the whole path.
     for _ in range(2):
         text = F.coalesce(F.try_url_decode(F.replace(text, F.lit("+"), F.lit("%2B"))), text)
     return F.when(~text.isin("", NULL), text)

@@ -1,7 +1,8 @@
-"""The source of file folders. A folder is read once, or followed by listings and a log in the checkpoint.
+"""Reads folders of files. A folder is read once, or is followed by means of listings and a log in the checkpoint.
 
 A file is identified by its path, size and modification time. The log says which files each batch reads, and a position
-is an entry of the log. A batch reads exactly the planned files: a file that is gone or has changed stops the run.
+refers to an entry of the log. A batch reads exactly its planned files. By default, a file that is gone or has changed
+stops the run.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from helios.sources.files.describe import nothing_there
 from helios.sources.files.folder_position import FolderPosition
 from helios.sources.files.lag import waiting_lag
 from helios.sources.files.log import FileLog, Known, known_of, oldest_first
-from helios.sources.files.settling import APART, Settling
+from helios.sources.files.settling import SECONDS_APART, Settling
 from helios.sources.files.spark import listing
 from helios.sources.files.spark import rows as file_rows
 from helios.sources.files.spark.changes import MEANWHILE, PLANNED, READ, changed_error, gone_error, unfinished
@@ -37,13 +38,13 @@ from helios.spark.native.inputs import SourceFiles
 from helios.table.positions import Lag, Position, Span
 
 FRESH = 60.0
-"""For so many seconds, further batches of `max_files` files use the same listing, while enough of its files wait."""
+"""The seconds for which a listing serves more than one batch, as long as it has a full batch of `max_files` files."""
 
 OBJECT_STORES = ("s3a://", "gs://")
 
 
 class FilesReader(SpanSource):
-    """Files of one format as a `Source`."""
+    """The reader of files of one format."""
 
     def __init__(self, context: SourceContext, index: int) -> None:
         super().__init__(context, index)
@@ -55,15 +56,15 @@ class FilesReader(SpanSource):
         self._columns: StructType | None = None
         self._kept_columns = KeptColumns(self._number)
         self._log: FileLog | None = None
-        self._at: FolderPosition | None = None  # the position that `_known` and `_unread` belong to
+        self._at: FolderPosition | None = None  # the position for which `_known` and `_unread` are valid
         self._known: Known = {}
         self._unread: Known = {}
-        self._listed: tuple[Listed, float] | None = None  # the waiting files of the last listing, and its time
-        self._frozen: tuple[Listed, frozenset[str]] | None = None  # all files of a run, and the finished ones
+        self._listed: tuple[Listed, float] | None = None  # the waiting files of the last listing, and the time of it
+        self._frozen: tuple[Listed, frozenset[str]] | None = None  # for `--once`: all files, and the finished ones
         self._current: tuple[str, list[File]] = "", []  # the digest and the files of a folder that is read once
         self._lag: Lag | None = None
         self._last_read: list[File] = []
-        self._next_reading: tuple[Span | None, Reading | None] = None, None  # made by `files`, for `read`
+        self._next_reading: tuple[Span | None, Reading | None] = None, None  # computed by `files`, for the next `read`
         self._damaged: dict[File, str] = {}
 
     @property
@@ -92,17 +93,17 @@ class FilesReader(SpanSource):
         return listing.as_files(self._list())
 
     def freeze(self) -> None:
-        """Lists the files, and lists them again if some may still be written."""
+        """Lists the files for the whole run. Lists them a second time if some may still be written."""
         files = self._list()
         finished = self._settling.finished(files, time.time())
         if self._settling.undecided(files):
-            time.sleep(APART + 0.1)
+            time.sleep(SECONDS_APART + 0.1)
             files = self._list()
             finished = self._settling.finished(files, time.time())
         self._frozen = files, frozenset(finished)
 
     def _waiting(self) -> Listed:
-        """The files that no batch has planned yet, including changed ones."""
+        """The finished files that are not planned yet, including changed files."""
         if self._frozen is not None:
             files, finished = self._frozen
             return {path: stat for path, stat in self._new(files).items() if path in finished}
@@ -117,14 +118,14 @@ class FilesReader(SpanSource):
         return waiting
 
     def _new(self, listed: Listed) -> Listed:
-        """The listed files that no batch has read, including those that have changed since.
+        """The listed files that no batch has planned, including files that have changed since they were planned.
 
         Raises:
             RunError: A file that was read has changed, and the source does not reread such files.
         """
         known = self._known
         new = {path: stat for path, stat in listed.items() if known.get(path) != stat}
-        # A file that could not be read may change: it is repaired then.
+        # A file that could not be read may change, since the user may repair it.
         changed = [path for path in new if path in known and self._unread.get(path) != known[path]]
         if changed and self._source.changed == "fail":
             raise changed_error(self._source, {path: known[path] for path in changed}, new, READ)
@@ -137,7 +138,7 @@ class FilesReader(SpanSource):
 
     @property
     def declared(self) -> str:
-        """The declared start: a followed folder always begins with all present files."""
+        """The declared start. A followed folder always starts with all present files."""
         return "current"
 
     def resume(self, entry: StartEntry) -> None:
@@ -159,7 +160,7 @@ class FilesReader(SpanSource):
         return self._log
 
     def _load(self, position: Position) -> FolderPosition:
-        """Loads a position: the files that were read up to the position become known."""
+        """Loads the files that were read up to a position into `_known` and `_unread`."""
         at = FolderPosition.parse(position)
         if self._at is None or (at.entry, at.hash) != (self._at.entry, self._at.hash):
             self._known = self._our_log.load(at, self._other_log(at))
@@ -168,14 +169,14 @@ class FilesReader(SpanSource):
         return self._at
 
     def _other_log(self, at: FolderPosition) -> FileLog | None:
-        """The log that a position belongs to, if it is the log of another checkpoint."""
+        """The log to which a position refers, if it is the log of another checkpoint; otherwise None."""
         root, _, number = at.log.partition("/helios/files/")
         if at.log == self._our_log.location or not number.isdigit():
             return None
         return FileLog(small_files(self.context.spark, root), root, int(number))
 
     def latest(self, after: Position) -> Position:
-        """The end of the batch after a position. The log has the batch before Spark's offset log has its end."""
+        """Plans the next batch and returns its end. Our log has the batch before Spark's offset log has its end."""
         at = self._load(after)
         self._kept_columns.keep(self.context, self._source)
         waiting = oldest_first(self._waiting())
@@ -190,14 +191,15 @@ class FilesReader(SpanSource):
     # lag
 
     def _observe(self, waiting: Sequence[File]) -> None:
+        """Reports the lag: the files that wait after the planned batch."""
         self._lag = waiting_lag([(file.size, file.modified) for file in waiting])
         self.context.observer.lagging(self.index, self._lag)
 
     def lag(self, at: Position) -> Lag | None:
-        """The lag by the last listing, since a new listing could cost as much as a batch."""
+        """The lag at the last listing. A new listing could take as long as a batch."""
         return self._lag
 
-    def left(self) -> str:
+    def unread_data(self) -> str:
         files, finished = self._frozen or ({}, frozenset())
         return unfinished(path for path in self._new(files) if path not in finished)
 
@@ -211,7 +213,7 @@ class FilesReader(SpanSource):
         return self._our_log.files(first, FolderPosition.parse(end))
 
     def _gone_and_changed(self, files: Sequence[File]) -> tuple[list[File], list[File], Listed]:
-        """The files that are gone, the files that have changed, and the present state of all."""
+        """The files that are gone, the files that have changed, and the present state of all files."""
         many = len(files) > listing.MANY
         now = self._list() if many else listing.list_files(self.context.spark, [file.path for file in files])
         gone = [file for file in files if file.path not in now]
@@ -219,12 +221,12 @@ class FilesReader(SpanSource):
         return gone, changed, now
 
     def lost(self, span: Span) -> bool:
-        """True if a planned span must be planned again: files are gone or have changed, and the source allows this."""
+        """True if a planned span must be planned again: files are gone or have changed, and the source accepts this."""
         gone, changed, _ = self._gone_and_changed(self._planned(span))
         if gone and self._source.missing != "skip":
             return False
         if changed and self._source.changed != "reread":
-            # After a failed run, the user may have repaired the file, as the error advised.
+            # After a failed run, the user may have repaired the files, as the error advised.
             return self._our_log.has_failed(FolderPosition.parse(span.end or {}))
         return bool(gone or changed)
 
@@ -239,7 +241,9 @@ class FilesReader(SpanSource):
             self.context.observer.files_gone([file.path for file in gone])
 
     def verified(self, span: Span) -> list[File]:
-        """The files of a planned span, none of which has changed; without missing files, if the source skips them.
+        """The files of a planned span, after a check that none has changed.
+
+        Missing files are left out if the source skips them.
 
         Raises:
             RunError: A file has changed, or is gone and must not be skipped.
@@ -257,7 +261,7 @@ class FilesReader(SpanSource):
         return [File(file.path, *now[file.path]) for file in files if file.path in now]
 
     def _unlist(self, gone: Sequence[File]) -> None:
-        """Removes files that are gone from the known files and from the last listings, which would plan them again."""
+        """Removes files that are gone from the known files, and from the listings, which would plan them again."""
         frozen, _ = self._frozen or ({}, None)
         listed, _ = self._listed or ({}, None)
         for file in gone:
@@ -265,7 +269,7 @@ class FilesReader(SpanSource):
                 files.pop(file.path, None)
 
     def confirm(self, span: Span) -> None:
-        """Refuses rows that were read while a file changed.
+        """Refuses the rows of a span if a file has changed while it was read.
 
         Raises:
             RunError: A file has changed.
@@ -306,7 +310,7 @@ class FilesReader(SpanSource):
         df = file_rows.rows_of(replace(self.context, spark=spark), self._source, reading, positioned=positioned)
         if at is not None and rejected_input.unread:
             gone, _, _ = self._gone_and_changed(list(rejected_input.unread))
-            if gone:  # an unreadable file disappeared after it was verified: it is a missing file, and not a bad one
+            if gone:  # the file disappeared after it was verified, so it is missing instead of unreadable
                 del rejected_input.rejected[rejected_before:]
                 return self.read(spark, span, positioned=positioned)
             self._our_log.note_unread(at, rejected_input.unread)
@@ -314,7 +318,7 @@ class FilesReader(SpanSource):
         return df
 
     def _reading_of(self, span: Span | None) -> Reading | None:
-        """How the files of a span are read; None if the span has no files."""
+        """Decides how the files of a span are read; None if the span has no files."""
         if span is None:
             files = self._files()
         elif self._is_current(span):
@@ -325,13 +329,13 @@ class FilesReader(SpanSource):
                 return None
         at = FolderPosition.of(span.end) if span is not None else None
         if at is not None and self._source.bad_file == "quarantine":
-            self._damaged |= self._our_log.unread_of(at)  # a batch that is read again leaves out the same files
+            self._damaged |= self._our_log.unread_of(at)  # a batch that is read a second time leaves out the same files
         self._last_read = files
         reading = reading_of(self.context, self._source, files, self._damaged)
         return replace(reading, planned=self._planned_at(span, files)) if self._source.metadata else reading
 
     def _planned_at(self, span: Span | None, files: Sequence[File]) -> dict[str, int]:
-        """When the batch of each file was planned, in milliseconds since 1970. For a folder that is read once: now."""
+        """The time at which the batch of each file was planned, in ms since 1970; the current time without a log."""
         end = FolderPosition.of(span.end) if span is not None else None
         if span is None or end is None:
             return dict.fromkeys((file.path for file in files), time.time_ns() // 1_000_000)
@@ -339,7 +343,7 @@ class FilesReader(SpanSource):
         return self._our_log.planned(start.entry if start is not None else 0, end)
 
     def files(self, span: Span) -> SourceFiles:
-        """The files of a span for the columnar engine, after all checks of their columns.
+        """The files of a span for the columnar engine, after their columns are checked.
 
         Raises:
             NotNative: The engine cannot read the files exactly as Spark does.
@@ -351,16 +355,16 @@ class FilesReader(SpanSource):
             raise SmallBatch("a batch has no files")
         return folder_files(self._source, reading)
 
-    def set_aside(self, named: str) -> bool:
-        file = next((file for file in self._last_read if listing.as_uri(file.path) == named), None)
+    def set_aside(self, file_uri: str) -> bool:
+        file = next((file for file in self._last_read if listing.as_uri(file.path) == file_uri), None)
         if file is None or file in self._damaged:
             return False
         gone, changed, now = self._gone_and_changed([file])
         if changed and self._source.changed == "reread":
             raise changed_error(self._source, known_of(changed), now, MEANWHILE)
-        if gone or changed:  # the next try of a planned span leaves out a missing file, if the source skips such files
+        if gone or changed:  # if the source skips missing files, the next attempt leaves the file out
             return bool(gone) and self._source.streaming and self._source.missing == "skip"
-        cause = file_rows.damage(self.context, self._source, file) if self._source.bad_file != "fail" else ""
+        cause = file_rows.read_failure(self.context, self._source, file) if self._source.bad_file != "fail" else ""
         gone, changed, _ = self._gone_and_changed([file])
         if not cause or gone or changed:
             return False

@@ -1,4 +1,4 @@
-"""How files are read: as groups of files with equal columns, by footer or header, and with common columns."""
+"""Decides how files are read: in groups of files with equal columns, which are cast to the common columns."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from helios.errors import InputError, NotFound, near_miss
 from helios.sources.common.file import File
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.common.spark.json_values import as_texts
-from helios.sources.common.spark.types import by_name, castable, extras, missing, nullable, united, with_extras
+from helios.sources.common.spark.schema_differences import extras, missing, with_extras
+from helios.sources.common.spark.types import by_name, castable, nullable, united
 from helios.sources.files.declare import FilesSource
 from helios.sources.files.formats import FORMATS
 from helios.sources.files.spark import partitions
-from helios.sources.files.spark.columns import FileColumns, columns_of, misfit, unreadable
+from helios.sources.files.spark.columns import FileColumns, columns_of, type_conflict_error, unreadable_files_error
 from helios.sources.files.spark.json_lines import infer_json
 from helios.sources.files.spark.text_lines import refuse_encoding
 from helios.sources.files.spark.text_numbers import infer_csv
@@ -29,42 +30,42 @@ class Group:
 
     Attributes:
         files: The files.
-        own: The columns of the files, in their order.
-        nanos: The names of the timestamps that are in nanoseconds.
-        typed: The columns with the types that their texts will be cast to; None if the files are not text.
-        plain: Whether plain lines are read in one pass.
+        columns: The columns of the files, in their order; for text with the types that Spark's parser returns.
+        nanos: The names of the columns with nanosecond timestamps.
+        typed: The columns with the types to which their texts will be cast; None if the files are not text.
+        fast: Whether plain lines are read in one pass.
     """
 
     files: tuple[File, ...]
-    own: StructType
+    columns: StructType
     nanos: frozenset[str] = frozenset()
     typed: StructType | None = None
-    plain: bool = False
+    fast: bool = False
 
     @property
     def stored(self) -> StructType:
-        """The columns as Spark reads them: a timestamp in nanoseconds is a bigint."""
+        """The columns as Spark reads them: a nanosecond timestamp is a bigint."""
         as_long = {name: LongType() for name in self.nanos}
-        return StructType([StructField(f.name, as_long.get(f.name, f.dataType)) for f in self.own.fields])
+        return StructType([StructField(f.name, as_long.get(f.name, f.dataType)) for f in self.columns.fields])
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How files are read.
+    """The decision how files are read.
 
     Attributes:
         groups: The files, by their columns.
         columns: The common columns of all files.
-        keys: The partition columns among them, from folders such as `day=2026-01-01`.
+        partition_columns: Those of the common columns that come from folders such as `day=2026-01-01`.
         bad: The files that cannot be read.
         inferred: The names, in lower case, of the columns that are not declared.
-        planned: When the batch of each file was planned, by path, in milliseconds since 1970; None if no column needs
-            it.
+        planned: The time at which the batch of each file was planned, by path, in milliseconds since 1970; None if no
+            column needs it.
     """
 
     groups: tuple[Group, ...]
     columns: StructType
-    keys: StructType
+    partition_columns: StructType
     bad: tuple[FileColumns, ...] = ()
     inferred: frozenset[str] = frozenset()
     planned: Mapping[str, int] | None = None
@@ -77,14 +78,14 @@ def reading_of(
     damaged: Mapping[File, str] | None = None,
     folders: Sequence[File] = (),
 ) -> Reading:
-    """How files are read.
+    """Decides how files are read.
 
     Args:
-        context: What the sources of the run share.
+        context: The context that the sources of the run share.
         source: The source.
         files: The files.
-        damaged: The files that are known to be unreadable, with their causes.
-        folders: More files; only their folders matter.
+        damaged: The files that are known to be unreadable, with the causes.
+        folders: More files, of which only the partition folders are used.
 
     Raises:
         InputError: A file does not have the declared columns, or two files do not fit together.
@@ -92,25 +93,25 @@ def reading_of(
     """
     refuse_encoding(source)
     damaged = damaged or {}
-    file_columns = columns_of(context.spark, source, [file for file in files if file not in damaged])
-    file_columns += [FileColumns(file, cause=damaged[file]) for file in files if file in damaged]
-    bad = tuple(file for file in file_columns if file.cause)
+    inspected = columns_of(context.spark, source, [file for file in files if file not in damaged])
+    inspected += [FileColumns(file, cause=damaged[file]) for file in files if file in damaged]
+    bad = tuple(file for file in inspected if file.cause)
     if bad and source.bad_file == "fail":
-        raise unreadable(source, bad)
+        raise unreadable_files_error(source, bad)
     declared = _declared(source)
-    keys = _partition_columns(context, source, (*files, *folders))
-    groups = _typed(context, source, _grouped(file_columns), declared, keys)
+    partition_columns = _partition_columns(context, source, (*files, *folders))
+    groups = _typed(context, source, _grouped(inspected), declared, partition_columns)
     if declared is None:
-        columns = partitions.with_keys(_united(context, source, groups), keys)
+        columns = partitions.with_partition_columns(_united(context, source, groups), partition_columns)
     else:
-        groups, misfits = _fitting(context, source, groups, declared, keys)
+        groups, misfits = _fitting(context, source, groups, declared, partition_columns)
         bad += misfits
-        columns, keys = _declared_and_added(source, groups, declared, keys)
+        columns, partition_columns = _declared_and_added(source, groups, declared, partition_columns)
     refuse_decimals(source, columns)
-    groups = tuple(replace(group, own=_read_as(source, group.own, columns)) for group in groups)
-    groups = tuple(_as_texts(source, group, keys) for group in groups)
+    groups = tuple(replace(group, columns=_parser_columns(source, group.columns, columns)) for group in groups)
+    groups = tuple(_with_text_types(source, group, partition_columns) for group in groups)
     inferred = frozenset(by_name(columns).keys() - by_name(declared or StructType()).keys())
-    return Reading(groups, columns, keys, bad, inferred)
+    return Reading(groups, columns, partition_columns, bad, inferred)
 
 
 def _partition_columns(context: SourceContext, source: FilesSource, files: Sequence[File]) -> StructType:
@@ -132,7 +133,7 @@ def _declared(source: FilesSource) -> StructType | None:
 
 
 def _grouped(files: Sequence[FileColumns]) -> tuple[Group, ...]:
-    """The readable files that may have rows, by their columns."""
+    """The readable files that may have rows, grouped by their columns."""
     groups: dict[tuple[str, frozenset[str]], list[FileColumns]] = {}
     for file in files:
         if file.columns is not None and not file.cause:
@@ -148,26 +149,28 @@ def _typed(
     source: FilesSource,
     groups: tuple[Group, ...],
     declared: StructType | None,
-    keys: StructType,
+    partition_columns: StructType,
 ) -> tuple[Group, ...]:
-    """The groups with the types of their columns. Types are inferred if neither the files nor the schema has them."""
+    """The groups with the types of their columns, inferred if neither the files nor the schema has them."""
     known = by_name(declared or context.inferred.columns.get(source.path, StructType()))
     if source.format == "json":
         if declared is not None and (source.rescued or source.extra == "ignore" or _fails_at_extra_fields(source)):
-            return tuple(replace(group, own=declared) for group in groups)
-        return tuple(replace(group, own=_infer(context, source, group, declared)) for group in groups)
+            return tuple(replace(group, columns=declared) for group in groups)
+        return tuple(replace(group, columns=_infer(context, source, group, declared)) for group in groups)
     if source.format != "csv":
         return groups
     if not source.flag("header"):
         if declared is not None:
-            own = StructType([field for field in declared.fields if field.name.lower() not in by_name(keys)])
-            return tuple(replace(group, own=own) for group in groups)
-        return tuple(replace(group, own=_infer(context, source, group)) for group in groups)
-    return tuple(replace(group, own=_csv_types(context, source, group, known, declared)) for group in groups)
+            file_columns = StructType(
+                [field for field in declared.fields if field.name.lower() not in by_name(partition_columns)]
+            )
+            return tuple(replace(group, columns=file_columns) for group in groups)
+        return tuple(replace(group, columns=_infer(context, source, group)) for group in groups)
+    return tuple(replace(group, columns=_csv_types(context, source, group, known, declared)) for group in groups)
 
 
 def _fails_at_extra_fields(source: FilesSource) -> bool:
-    """True if reading a json row with undeclared fields stops the run: the rows need not be searched for them first."""
+    """True if reading a json row with undeclared fields stops the run, so that no search for them comes first."""
     fails = (source.extra, source.bad_row, source.bad_file) == ("fail", "fail", "fail")
     return fails and has_plain_lines(source)
 
@@ -182,20 +185,20 @@ def _csv_types(
     """The columns of csv files, in the order of their header."""
     widening = declared is None and context.plan.write.sink.evolution.mode == "full"
     infers = declared is None or source.extra == "add"
-    types: list[DataType] = [StringType() for _ in group.own.fields]
-    if infers and (widening or any(field.name.lower() not in known for field in group.own.fields)):
+    types: list[DataType] = [StringType() for _ in group.columns.fields]
+    if infers and (widening or any(field.name.lower() not in known for field in group.columns.fields)):
         inferred = _infer(context, source, group)
-        if len(inferred) == len(group.own):  # else all rows are shorter than the header, and are bad rows
+        if len(inferred) == len(group.columns):  # otherwise all rows are shorter than the header, and bad
             types = [field.dataType for field in inferred.fields]
     fields = [
         StructField(field.name, _wider(known.get(field.name.lower()), kind, widening))
-        for field, kind in zip(group.own.fields, types, strict=True)
+        for field, kind in zip(group.columns.fields, types, strict=True)
     ]
     return StructType(fields)
 
 
 def _wider(known: StructField | None, kind: DataType, widening: bool) -> DataType:
-    """The type of a column: the known one, or a wider one if `widening` and there is one."""
+    """The known type of a column, or with `widening` a wider type if there is one; `kind` if no type is known."""
     if known is None:
         return kind
     wider = united(known.dataType, kind) if widening and not isinstance(kind, StringType) else None
@@ -203,7 +206,7 @@ def _wider(known: StructField | None, kind: DataType, widening: bool) -> DataTyp
 
 
 def _infer(context: SourceContext, source: FilesSource, group: Group, declared: StructType | None = None) -> StructType:
-    """The columns of files as Spark infers them from all rows. The result for the last files is remembered.
+    """The columns of files as Spark infers them from all rows. The result for the last group is remembered.
 
     For json with a declared schema, plain lines with only declared fields are skipped.
     """
@@ -218,7 +221,7 @@ def _infer(context: SourceContext, source: FilesSource, group: Group, declared: 
 
 
 def _united(context: SourceContext, source: FilesSource, groups: Sequence[Group]) -> StructType:
-    """The columns of all files.
+    """The common columns of all files.
 
     Raises:
         InputError: A column has two types in two files, and no common type.
@@ -230,20 +233,20 @@ def _united(context: SourceContext, source: FilesSource, groups: Sequence[Group]
     fields = dict(known)
     first_file: dict[str, File] = {}
     for group in groups:
-        for field in group.own.fields:
+        for field in group.columns.fields:
             name = field.name.lower()
             before = fields.get(name)
             if before is None:
                 kind: DataType | None = field.dataType
             elif name in known and inferred:
-                # A known column keeps its type, and values that do not parse make bad rows; structs may gain fields.
+                # A known column keeps its type: a value that does not fit makes a bad row. A struct may gain fields.
                 grown = with_extras(before.dataType, field.dataType)
                 wider = united(grown, field.dataType) if mode == "full" else None
                 kind = wider if wider is not None else grown
             else:
                 kind = united(before.dataType, field.dataType, inferred=inferred)
             if kind is None:
-                raise misfit(source, field, group.files[0], before, first_file.get(name))
+                raise type_conflict_error(source, field, group.files[0], before, first_file.get(name))
             first_file.setdefault(name, group.files[0])
             fields[name] = StructField(before.name if before is not None else field.name, kind)
     if not fields:
@@ -256,35 +259,39 @@ def _united(context: SourceContext, source: FilesSource, groups: Sequence[Group]
     if mode == "strict" and source.format != "json":
         for group in groups:
             _refuse_missing(source, group, columns, "other files have")
-    # Later batches have these columns, too, at least as nulls: the steps may name them.
+    # Later batches also have these columns, at least as nulls, since the steps may use them.
     context.inferred.columns[source.path] = columns
     return columns
 
 
 def _fitting(
-    context: SourceContext, source: FilesSource, groups: Sequence[Group], declared: StructType, keys: StructType
+    context: SourceContext,
+    source: FilesSource,
+    groups: Sequence[Group],
+    declared: StructType,
+    partition_columns: StructType,
 ) -> tuple[tuple[Group, ...], tuple[FileColumns, ...]]:
-    """The groups whose columns fit the declared ones, and the files that do not fit.
+    """The groups whose columns fit the declared columns, and the files that do not fit.
 
     Raises:
         InputError: A partition column does not fit, or a file does not fit and bad files are not quarantined.
     """
-    if len(keys):
-        _refuse_columns(context, source, Group((), keys), declared, StructType())
+    if len(partition_columns):
+        _refuse_columns(context, source, Group((), partition_columns), declared, StructType())
     fitting: list[Group] = []
     misfits: list[FileColumns] = []
-    waiting = list(groups)
-    while waiting:
-        group = waiting.pop(0)
+    pending = list(groups)
+    while pending:
+        group = pending.pop(0)
         try:
-            _refuse_columns(context, source, group, declared, keys)
+            _refuse_columns(context, source, group, declared, partition_columns)
         except InputError as error:
             if source.bad_file != "quarantine":
                 raise
-            if source.format == "json" and len(group.files) > 1:  # any file of the group may not fit: halve the group
+            if source.format == "json" and len(group.files) > 1:  # some of the files may fit: halve the group
                 middle = len(group.files) // 2
                 halves = [replace(group, files=files) for files in (group.files[:middle], group.files[middle:])]
-                waiting = [replace(half, own=_infer(context, source, half, declared)) for half in halves] + waiting
+                pending = [replace(half, columns=_infer(context, source, half, declared)) for half in halves] + pending
             else:
                 cause = error.what.replace(group.files[0].path, "it")
                 misfits += [FileColumns(file, cause=cause) for file in group.files]
@@ -294,20 +301,20 @@ def _fitting(
 
 
 def _refuse_columns(
-    context: SourceContext, source: FilesSource, group: Group, declared: StructType, keys: StructType
+    context: SourceContext, source: FilesSource, group: Group, declared: StructType, partition_columns: StructType
 ) -> None:
-    """Refuses files whose columns do not fit the declared ones.
+    """Refuses files whose columns do not fit the declared columns.
 
     Raises:
         InputError: A file has an undeclared column under extra="fail", lacks a column under a strict sink, has a type
             that cannot be cast to the declared one, or has a column with the name of the rescued column.
     """
-    own = StructType([*group.own.fields, *keys.fields])
+    file_columns = StructType([*group.columns.fields, *partition_columns.fields])
     place = group.files[0].path if group.files else f"the name of a folder below {source.path}"
-    undeclared = extras(own, declared)
+    undeclared = extras(file_columns, declared)
     if undeclared and source.extra == "fail" and not source.rescued:
         raise source.undeclared_error(undeclared, declared.names, place)
-    if source.rescued in group.own.names and source.format != "json":
+    if source.rescued in group.columns.names and source.format != "json":
         raise InputError(
             f"{place} already has a column {source.rescued!r}, in which rescued= would keep undeclared columns.",
             where=source.origin,
@@ -315,32 +322,32 @@ def _refuse_columns(
         )
     strict = context.plan.write.sink.evolution.mode == "strict"
     if strict and group.files and source.format != "json":
-        _refuse_missing(source, replace(group, own=own), declared, "the schema declares")
+        _refuse_missing(source, replace(group, columns=file_columns), declared, "the schema declares")
     _refuse_casts(source, group, declared)
 
 
 def _declared_and_added(
-    source: FilesSource, groups: Sequence[Group], declared: StructType, keys: StructType
+    source: FilesSource, groups: Sequence[Group], declared: StructType, partition_columns: StructType
 ) -> tuple[StructType, StructType]:
-    """The declared columns, with undeclared ones under extra="add"; and the partition columns among them."""
+    """The declared columns, with extra="add" also the undeclared ones; and the partition columns among them."""
     if source.extra != "add" or source.rescued:
         types = by_name(declared)
-        names = [field.name.lower() for field in keys.fields]
+        names = [field.name.lower() for field in partition_columns.fields]
         return declared, StructType([types[name] for name in names if name in types])
     columns: DataType = declared
-    for group in (*groups, *([Group((), keys)] if len(keys) else [])):
-        as_text = StructType([StructField(name, StringType()) for name in group.own.names])
-        columns = with_extras(columns, as_text if source.adds_text else group.own)
+    for group in (*groups, *([Group((), partition_columns)] if len(partition_columns) else [])):
+        as_text = StructType([StructField(name, StringType()) for name in group.columns.names])
+        columns = with_extras(columns, as_text if source.adds_text else group.columns)
     assert isinstance(columns, StructType)
-    return partitions.with_keys(columns, keys), keys
+    return partitions.with_partition_columns(columns, partition_columns), partition_columns
 
 
 def _refuse_missing(source: FilesSource, group: Group, wanted: StructType, wanted_by: str) -> None:
-    absent = missing(group.own, wanted)
+    absent = missing(group.columns, wanted)
     if absent:
         raise InputError(
             f"{group.files[0].path} has no column {absent[0]!r}, which {wanted_by}. "
-            f"{near_miss(absent[0], [field.name for field in group.own.fields])}",
+            f"{near_miss(absent[0], [field.name for field in group.columns.fields])}",
             where=source.origin,
             fix='repair the file, or write .evolve_schema("add_columns") on the sink: the column is null then.',
         )
@@ -349,45 +356,45 @@ def _refuse_missing(source: FilesSource, group: Group, wanted: StructType, wante
 def _refuse_casts(source: FilesSource, group: Group, declared: StructType) -> None:
     if not FORMATS[source.format].owns_types:
         return
-    own_fields = by_name(group.own)
+    file_fields = by_name(group.columns)
     for field in declared.fields:
-        own = own_fields.get(field.name.lower())
-        if own is None or (own.name in group.nanos and isinstance(field.dataType, LongType)):
+        file_field = file_fields.get(field.name.lower())
+        if file_field is None or (file_field.name in group.nanos and isinstance(field.dataType, LongType)):
             continue
-        if not castable(own.dataType, field.dataType):
+        if not castable(file_field.dataType, field.dataType):
             raise InputError(
-                f"{group.files[0].path}: {own.name} is {own.dataType.simpleString()}, which cannot be read as "
-                f"{field.dataType.simpleString()}.",
+                f"{group.files[0].path}: {file_field.name} is {file_field.dataType.simpleString()}, which cannot be "
+                f"read as {field.dataType.simpleString()}.",
                 where=source.origin,
-                fix=f"declare it as {own.dataType.simpleString()}, and convert it with a step.",
+                fix=f"declare it as {file_field.dataType.simpleString()}, and convert it with a step.",
             )
 
 
-def _read_as(source: FilesSource, own: StructType, columns: StructType) -> StructType:
-    """The schema with which files are read: with the types of the files, or for text files with those of `columns`."""
+def _parser_columns(source: FilesSource, file_columns: StructType, columns: StructType) -> StructType:
+    """The columns with which files are parsed: with the types of the files, or for text with the types of `columns`."""
     if FORMATS[source.format].owns_types:
-        return own
+        return file_columns
     wanted = by_name(columns)
     fields = []
-    for field in own.fields:
+    for field in file_columns.fields:
         match = wanted.get(field.name.lower())
         kind = field.dataType
         if match is not None:
             kind = with_extras(match.dataType, kind) if source.rescued else match.dataType
         fields.append(StructField(field.name, StringType() if isinstance(kind, NullType) else kind))
     if source.format == "json":
-        fields += [field for field in columns.fields if field.name.lower() not in by_name(own)]
+        fields += [field for field in columns.fields if field.name.lower() not in by_name(file_columns)]
     return StructType(fields)
 
 
-def _as_texts(source: FilesSource, group: Group, keys: StructType) -> Group:
-    """A group whose values are parsed as strings, so that the cast to a column's type loses nothing silently."""
+def _with_text_types(source: FilesSource, group: Group, partition_columns: StructType) -> Group:
+    """The group with values that are parsed as strings, so that the cast to their type loses nothing silently."""
     if source.format not in READ_AS_TEXT:
         return group
-    own = as_texts(group.own, text_types(source))
-    assert isinstance(own, StructType)
-    # A file column is compared with a partition column of the same name; plain lines are not compared.
-    is_compared = bool(by_name(own).keys() & by_name(keys).keys())
-    plain = has_plain_lines(source) and not is_compared
-    plain = plain and partitions.all_fit(source.path, [file.path for file in group.files], keys)
-    return replace(group, own=own, typed=group.own, plain=plain)
+    file_columns = as_texts(group.columns, text_types(source))
+    assert isinstance(file_columns, StructType)
+    # A column of the file is compared with a partition column of the same name. The fast way does not compare.
+    is_compared = bool(by_name(file_columns).keys() & by_name(partition_columns).keys())
+    fast = has_plain_lines(source) and not is_compared
+    fast = fast and partitions.all_fit(source.path, [file.path for file in group.files], partition_columns)
+    return replace(group, columns=file_columns, typed=group.columns, fast=fast)

@@ -1,4 +1,4 @@
-"""The rows of files: each file is read by its own footer or header, and columns are matched by name."""
+"""Reads the rows of files: each file by its own footer or header, with columns that match by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 from helios.sources.common.file import File
 from helios.sources.common.spark import rejects
 from helios.sources.common.spark.context import SourceContext
-from helios.sources.common.spark.types import any_of, by_name, cast, cast_nanos, castable, leftovers
+from helios.sources.common.spark.schema_differences import undeclared_parts
+from helios.sources.common.spark.types import any_of, by_name, cast, cast_nanos, castable
 from helios.sources.files.declare import METADATA, FilesSource
 from helios.sources.files.formats import FORMATS
 from helios.sources.files.spark import bad_rows, partitions
@@ -37,10 +38,10 @@ def schema_of(
     """The columns of files: the declared ones, or those of all footers, headers and partition folders.
 
     Args:
-        context: What the sources of the run share.
+        context: The context that the sources of the run share.
         source: The source.
         files: The files.
-        folders: More files; only their folders matter.
+        folders: More files, of which only the partition folders are used.
 
     Raises:
         InputError: A file does not have the declared columns, or two files do not fit together.
@@ -60,10 +61,10 @@ def read_files(
     """The rows of files as a batch; bad rows and bad files go to `context.rejected_input`.
 
     Args:
-        context: What the sources of the run share.
+        context: The context that the sources of the run share.
         source: The source.
-        files: The files. They may be empty if a schema is declared, or was inferred before.
-        damaged: The files that are known to be unreadable, with their causes.
+        files: The files. There may be none if a schema is declared, or was inferred before.
+        damaged: The files that are known to be unreadable, with the causes.
         positioned: Whether each row carries its position in the hidden column `POSITION`.
 
     Raises:
@@ -80,84 +81,88 @@ def rows_of(context: SourceContext, source: FilesSource, reading: Reading, *, po
     if not reading.groups:
         return context.spark.createDataFrame([], _with_added(source, reading.columns))
     fitted = [_fitted(group, reading, source) for group in reading.groups]
-    may_be_bad = FORMATS[source.format].parsed or any(group.doubtful for group in fitted)
-    judged = source.bad_row != "null" and may_be_bad
+    may_be_bad = FORMATS[source.format].parsed or any(group.bad_conditions for group in fitted)
+    finds_bad_rows = source.bad_row != "null" and may_be_bad
     if positioned:
         fitted = [group._replace(columns=[*group.columns, bad_rows.position()]) for group in fitted]
-    parts = [_rows(context.spark, source, reading, group, judged) for group in fitted]
+    parts = [_rows(context.spark, source, reading, group, finds_bad_rows) for group in fitted]
     df = reduce(DataFrame.unionAll, parts)
     if rejects.TEXT not in df.columns:
         return df
-    return bad_rows.kept(df, source, context.rejected_input)
+    return bad_rows.good_rows(df, source, context.rejected_input)
 
 
 def _refuse_names_of_metadata(source: FilesSource, reading: Reading) -> None:
-    """Refuses columns of files that have the name of a column of `.with_metadata`."""
+    """Refuses files with a column of the same name as a column of `.with_metadata`."""
     for name, _ in source.metadata:
         for group in reading.groups:
-            if name.lower() in by_name(group.own).keys() & by_name(reading.columns).keys():
+            if name.lower() in by_name(group.columns).keys() & by_name(reading.columns).keys():
                 raise source.name_taken_error(name, group.files[0].path)
 
 
 def _with_added(source: FilesSource, columns: StructType) -> StructType:
-    """The columns, with the rescued column and those of `.with_metadata`."""
+    """The columns together with the rescued column and the columns of `.with_metadata`."""
     rescued = [StructField(source.rescued, StringType())] if source.rescued else []
-    ddl = ", ".join(f"{quoted(name)} {METADATA[what]}" for name, what in source.metadata)
+    ddl = ", ".join(f"{quoted(name)} {METADATA[metadata_name]}" for name, metadata_name in source.metadata)
     return StructType([*columns.fields, *rescued, *(struct_of(ddl).fields if ddl else [])])
 
 
-class Fitted(NamedTuple):
-    """A group of files with the columns that are read from them.
+class FittedGroup(NamedTuple):
+    """A group of files, with the columns that are computed from its own columns.
 
     Attributes:
         group: The group.
-        columns: The columns, cast to the types of the reading.
-        doubtful: The reasons why a row may be bad, each with its condition.
+        columns: All columns of the reading, cast to their types.
+        bad_conditions: The reasons why a row may be bad, each with its condition.
     """
 
     group: Group
     columns: list[Column]
-    doubtful: list[tuple[str, Column]]
+    bad_conditions: list[tuple[str, Column]]
 
 
-def _rows(spark: SparkSession, source: FilesSource, reading: Reading, fitted: Fitted, judged: bool) -> DataFrame:
-    """The rows of a group with all columns of the reading; if `judged`, also with the hidden columns of bad rows."""
-    group, columns, doubtful = fitted
+def _rows(
+    spark: SparkSession, source: FilesSource, reading: Reading, fitted: FittedGroup, finds_bad_rows: bool
+) -> DataFrame:
+    """The rows of a group with all columns of the reading; with `finds_bad_rows`, also with the hidden columns."""
+    group, columns, bad_conditions = fitted
     df = _as_stored(spark, source, group)
     if source.rescued:
-        rescued = _rescued(group.own, reading) if source.rescued not in df.columns else F.col(quoted(source.rescued))
+        rescued = (
+            _rescued(group.columns, reading) if source.rescued not in df.columns else F.col(quoted(source.rescued))
+        )
         columns = [*columns, rescued.alias(source.rescued)]
     columns = [*columns, *_metadata(source, group, reading)]
-    if not judged:
+    if not finds_bad_rows:
         return df.select(*columns)
-    text, why = _verdict(doubtful, _row_as_text(source, group))
+    text, why = _verdict(bad_conditions, _row_as_text(source, group))
     if FORMATS[source.format].parsed:
         reason = F.col(rejects.WHY)
-        line = F.coalesce(F.col(bad_rows.LINE), F.lit(""))  # not null, as a null text marks a good row
+        line = F.coalesce(F.col(bad_rows.LINE), F.lit(""))  # a null text would mark a good row
         text, why = F.when(reason.isNotNull(), line).otherwise(text), F.coalesce(reason, why)
     file = F.col(bad_rows.FILE)
-    if group.plain:  # a plain row is good: these columns stay null, and cost nothing
+    if group.fast:  # a plain row is always good: the columns stay null without being computed
         text, why, file = (F.when(F.col(PLAIN).isNull(), column) for column in (text, why, file))
     return df.select(*columns, text.alias(rejects.TEXT), why.alias(rejects.WHY), file.alias(bad_rows.FILE))
 
 
 def _as_stored(spark: SparkSession, source: FilesSource, group: Group) -> DataFrame:
-    """The rows of a group with their own columns and file; rows of text also with the line, and why it is bad."""
+    """The rows of a group as the files have them, with their file; from text also the line, and why it is bad."""
     if source.format == "text":
         return read_text(spark, source, group.files)
     if source.format == "csv":
-        return read_csv(spark, source, group.files, group.stored, group.typed or group.own, fast=group.plain)
+        return read_csv(spark, source, group.files, group.stored, group.typed or group.columns, fast=group.fast)
     if source.format == "json":
-        return read_json(spark, source, group.files, group.stored, group.typed or group.own, fast=group.plain)
+        return read_json(spark, source, group.files, group.stored, group.typed or group.columns, fast=group.fast)
     if group.nanos:
-        spark.conf.set(NANOS_AS_LONG, "true")  # Spark has no option of a reader for this
+        spark.conf.set(NANOS_AS_LONG, "true")  # no option of Spark's reader does this
     options = {**source.reader_options(), **SKIP_NO_FILE}
     reader = spark.read.format(source.format).options(**options).schema(group.stored)
     return loaded(spark, reader, group.files).select("*", *bad_rows.origin())
 
 
-def damage(context: SourceContext, source: FilesSource, file: File) -> str:
-    """Reads a file to its end, and returns the reason why it cannot be read; empty if it can."""
+def read_failure(context: SourceContext, source: FilesSource, file: File) -> str:
+    """Reads a file to its end, and returns the reason why it cannot be read; empty if it can be read."""
     try:
         [result] = columns_of(context.spark, source, [file])
         if result.cause:
@@ -171,67 +176,67 @@ def damage(context: SourceContext, source: FilesSource, file: File) -> str:
     return ""
 
 
-def _fitted(group: Group, reading: Reading, source: FilesSource) -> Fitted:
-    """The columns of a reading, made from those of a group, and the reasons why a row may be bad."""
-    own_fields, keys = by_name(group.own), by_name(reading.keys)
+def _fitted(group: Group, reading: Reading, source: FilesSource) -> FittedGroup:
+    """Computes the columns of a reading from the columns of a group, with the reasons why a row may be bad."""
+    file_fields, partition_columns = by_name(group.columns), by_name(reading.partition_columns)
     columns: list[Column] = []
-    doubtful: list[tuple[str, Column]] = []
+    bad_conditions: list[tuple[str, Column]] = []
     for field in reading.columns.fields:
-        own = own_fields.get(field.name.lower())
+        file_field = file_fields.get(field.name.lower())
         why = f"{field.name} does not fit {field.dataType.simpleString()}"
-        if field.name.lower() in keys:
+        if field.name.lower() in partition_columns:
             text = partitions.value(field.name, source.path, [file.path for file in group.files])
             value, bad = cast(text, StringType(), field.dataType)
-            value = _inferred(value, text, field, reading, doubtful)
-            if own is not None and castable(own.dataType, field.dataType):
-                stored, unfit = _cast(group, own, field.dataType)
-                differs = value.isNotNull() & F.col(quoted(own.name)).isNotNull() & ~value.eqNullSafe(stored)
-                doubtful.append((f"{field.name} is not as in the name of the file's folder", differs))
+            value = _inferred(value, text, field, reading, bad_conditions)
+            if file_field is not None and castable(file_field.dataType, field.dataType):
+                file_value, unfit = _cast(group, file_field, field.dataType)
+                differs = value.isNotNull() & F.col(quoted(file_field.name)).isNotNull() & ~value.eqNullSafe(file_value)
+                bad_conditions.append((f"{field.name} is not as in the name of the file's folder", differs))
                 if unfit is not None:
-                    doubtful.append((why, unfit))
-                value = F.coalesce(value, stored)
-        elif own is None:
+                    bad_conditions.append((why, unfit))
+                value = F.coalesce(value, file_value)
+        elif file_field is None:
             value, bad = F.lit(None).cast(field.dataType), None
-        elif own.name in group.nanos:
-            value, bad = cast_nanos(F.col(quoted(own.name)), own.dataType, field.dataType)
+        elif file_field.name in group.nanos:
+            value, bad = cast_nanos(F.col(quoted(file_field.name)), file_field.dataType, field.dataType)
             why = f"{field.name}, in nanoseconds, does not fit {field.dataType.simpleString()} (bigint does)"
         else:
-            value, bad = _cast(group, own, field.dataType)
+            value, bad = _cast(group, file_field, field.dataType)
             if source.format == "csv":
-                value = _inferred(value, F.col(quoted(own.name)), field, reading, doubtful)
+                value = _inferred(value, F.col(quoted(file_field.name)), field, reading, bad_conditions)
         columns.append(value.alias(field.name))
         if bad is not None:
-            doubtful.append((why, bad))
-    return Fitted(group, columns, doubtful)
+            bad_conditions.append((why, bad))
+    return FittedGroup(group, columns, bad_conditions)
 
 
 def _inferred(
-    value: Column, text: Column, field: StructField, reading: Reading, doubtful: list[tuple[str, Column]]
+    value: Column, text: Column, field: StructField, reading: Reading, bad_conditions: list[tuple[str, Column]]
 ) -> Column:
-    """The value of a column. If its type is inferred, a text that would lose leading zeros is null and doubtful."""
-    doubt = zeros_lost(text, field) if field.name.lower() in reading.inferred else None
-    if doubt is None:
+    """The value of a column; null if its type is inferred and its text would lose leading zeros, which is a bad row."""
+    lost_zeros = zeros_lost(text, field) if field.name.lower() in reading.inferred else None
+    if lost_zeros is None:
         return value
-    doubtful.append(doubt)
-    _, loses_zeros = doubt
+    bad_conditions.append(lost_zeros)
+    _, loses_zeros = lost_zeros
     return F.when(~loses_zeros, value)
 
 
-def _cast(group: Group, own: StructField, wanted: DataType) -> tuple[Column, Column | None]:
-    """A column cast to the wanted type, and the condition that a value does not fit; a plain row needs no cast."""
-    value, bad = cast(F.col(quoted(own.name)), own.dataType, wanted)
-    if not group.plain:
+def _cast(group: Group, file_field: StructField, wanted: DataType) -> tuple[Column, Column | None]:
+    """Casts a column of a group; also returns the condition that a value does not fit. A plain row needs no cast."""
+    value, bad = cast(F.col(quoted(file_field.name)), file_field.dataType, wanted)
+    if not group.fast:
         return value, bad
-    plain = F.col(PLAIN)
-    unfit = plain.isNull() & bad if bad is not None else None
-    return F.when(plain.isNotNull(), plain[own.name]).otherwise(value), unfit
+    plain_row = F.col(PLAIN)
+    unfit = plain_row.isNull() & bad if bad is not None else None
+    return F.when(plain_row.isNotNull(), plain_row[file_field.name]).otherwise(value), unfit
 
 
 def _row_as_text(source: FilesSource, group: Group) -> Column:
-    """The line of a row; for a format without lines its fields as JSON."""
+    """The line of a row; if the format has no lines, the fields of the row as JSON."""
     if FORMATS[source.format].parsed:
         return F.col(bad_rows.LINE)
-    row = F.struct(*[F.col(quoted(field.name)) for field in group.own.fields])
+    row = F.struct(*[F.col(quoted(field.name)) for field in group.columns.fields])
     return F.to_json(row, {"ignoreNullFields": "false", **JSON_TIMES})
 
 
@@ -244,11 +249,11 @@ def _metadata(source: FilesSource, group: Group, reading: Reading) -> list[Colum
         "_modified": bad_rows.modified(),
         "_arrived": _arrived(group, reading.planned or {}),
     }
-    return [values[what].alias(name) for name, what in source.metadata]
+    return [values[metadata_name].alias(name) for name, metadata_name in source.metadata]
 
 
 def _arrived(group: Group, planned: Mapping[str, int]) -> Column:
-    """When the batch of each row's file was planned; null if no batch has the file."""
+    """The time at which the batch of each row's file was planned; null if no batch has the file."""
     times: dict[int | None, list[str]] = {}
     for file in group.files:
         times.setdefault(planned.get(file.path), []).append(as_uri(file.path))
@@ -259,18 +264,20 @@ def _arrived(group: Group, planned: Mapping[str, int]) -> Column:
     return arrived
 
 
-def _verdict(doubtful: list[tuple[str, Column]], text: Column) -> tuple[Column, Column]:
-    """The text of a bad row, and the reason; nulls for a good row."""
+def _verdict(bad_conditions: list[tuple[str, Column]], text: Column) -> tuple[Column, Column]:
+    """The text of a bad row, and the reasons why it is bad; nulls for a good row."""
     null = F.lit(None).cast("string")
-    if not doubtful:
+    if not bad_conditions:
         return null, null
-    reasons = [F.when(bad, F.lit(why)) for why, bad in doubtful]
-    return F.when(any_of([bad for _, bad in doubtful]), text), F.concat_ws(", ", *reasons)
+    reasons = [F.when(bad, F.lit(why)) for why, bad in bad_conditions]
+    return F.when(any_of([bad for _, bad in bad_conditions]), text), F.concat_ws(", ", *reasons)
 
 
-def _rescued(own: StructType, reading: Reading) -> Column:
+def _rescued(file_columns: StructType, reading: Reading) -> Column:
     """The undeclared fields as JSON; null if a row has none."""
-    undeclared = leftovers([(field, F.col(quoted(field.name))) for field in own.fields], reading.columns)
+    undeclared = undeclared_parts(
+        [(field, F.col(quoted(field.name))) for field in file_columns.fields], reading.columns
+    )
     if undeclared is None:
         return F.lit(None).cast("string")
     fields, has_fields = undeclared
@@ -278,7 +285,7 @@ def _rescued(own: StructType, reading: Reading) -> Column:
 
 
 def _reject_bad_files(context: SourceContext, source: FilesSource, bad: Sequence[FileColumns]) -> None:
-    """Adds the files that cannot be read to the rejected input, for the quarantine."""
+    """Adds the files that cannot be read to the rejected input, from which they go to the quarantine."""
     context.rejected_input.unread = {file.file: file.cause for file in bad}
     if not bad:
         return

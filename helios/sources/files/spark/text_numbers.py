@@ -1,4 +1,4 @@
-"""Infers a text as a number only if the number reproduces the text exactly.
+"""Infers the columns of csv files: a text becomes a number only if the number reproduces the text exactly.
 
 `01234` may be an identifier, and `1.10` a version: as numbers they would be 1234 and 1.1.
 """
@@ -22,28 +22,29 @@ from helios.sources.files.spark.text_lines import SKIP_NO_FILE
 from helios.spark.jvm.sql import quoted
 
 WHOLE = r"(0|-?[1-9]\d*)"
+"""A whole number in its canonical form."""
 
 _DIGITS = r"(\.(\d*[1-9]|0))"
 FRACTION = rf"-?((0|[1-9]\d*){_DIGITS}?|[1-9]{_DIGITS}?[eE][+-]\d{{1,3}}|[1-9]{_DIGITS}E([7-9]|[1-9]\d\d?))"
-"""A double as C, Python, R or Java write it. An exponent has a sign; Java writes none from 7 on."""
+"""A double as C, Python, R or Java write it. An exponent has a sign, but none in Java from 7 on."""
 
 NO_DIGITS = r"^[-0.]+|[eE].*|\D|0+$"
 """Matches the parts of a number's text that are not significant digits."""
 
 MOST_DIGITS_OF_WHOLE = 15
-"""A double keeps so many significant digits of every number."""
+"""The number of significant digits that a double keeps of every number."""
 
 MOST_DIGITS_OF_DOUBLE = 17
-"""A program writes a double with at most so many significant digits."""
+"""The most significant digits with which a program writes a double."""
 
 NOT_FINITE = {"nanValue": "NaN", "positiveInf": "Inf", "negativeInf": "-Inf"}
-"""The options for numbers that are not finite, with Spark's defaults."""
+"""The options for the texts of numbers that are not finite, with Spark's defaults."""
 
 LEADING_ZEROS = r"^\s*[+-]?0\d"
 
 
 def is_canonical(text: str, kind: DataType) -> bool:
-    """True if a text is exactly the canonical form of its number in a type.
+    """Returns True if a text is exactly the canonical form of its number in a type.
 
     Examples:
         >>> texts = ["1234", "01234", "-5", "+5", "1.1", "1.10", "1.0", "12E5", "1e-05", "9007199254740993"]
@@ -57,7 +58,7 @@ def is_canonical(text: str, kind: DataType) -> bool:
 
 
 def zeros_lost(text: Column, field: StructField) -> tuple[str, Column] | None:
-    """The reason and the condition of texts whose leading zeros a number would lose; None if the type is no number."""
+    """The reason and the condition for texts that lose leading zeros as a number; None if the type is not a number."""
     if not isinstance(field.dataType, NUMBERS):
         return None
     kind = field.dataType.simpleString()
@@ -66,10 +67,12 @@ def zeros_lost(text: Column, field: StructField) -> tuple[str, Column] | None:
 
 
 def infer_csv(context: SourceContext, source: FilesSource, files: Sequence[File]) -> StructType:
-    """The columns of csv files as Spark infers them from all rows; a column whose texts a number would change is text.
+    """The columns of csv files as Spark infers them from all rows, except numbers that would change a text.
+
+    A column with such a text becomes a string column.
 
     Args:
-        context: What the sources of the run share.
+        context: The context that the sources of the run share.
         source: The source.
         files: The files.
     """
@@ -100,7 +103,7 @@ def infer_csv(context: SourceContext, source: FilesSource, files: Sequence[File]
 
 
 def _changed_text(value: Column, kind: DataType, not_finite: Sequence[str]) -> Column:
-    """A text that its number does not reproduce; null for any other text, see `is_canonical`."""
+    """A text that is not in the canonical form of its number (see `is_canonical`); null for any other text."""
     text = F.trim(value)
     if not isinstance(kind, DoubleType):
         unchanged = text.rlike(f"^{WHOLE}$")

@@ -1,4 +1,4 @@
-"""Values of csv and json files that are read as strings first, so that a cast loses nothing silently."""
+"""Reads values of csv and json files as strings first, so that the cast to their type loses nothing silently."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 
 from helios.errors import InputError
 from helios.sources.common.spark.json_values import READ_AS_TEXT_IN_JSON
-from helios.sources.common.spark.types import PLAIN, ZONE
+from helios.sources.common.spark.types import SCALARS, ZONE
 from helios.sources.files.declare import FilesSource
 from helios.sources.files.spark.text_lines import UTF8, encoding_of
 from helios.spark.jvm.classes import classes
@@ -33,18 +33,17 @@ FORMATTED: Mapping[str, type[DataType]] = {
     "timestampFormat": TimestampType,
     "timestampNTZFormat": TimestampNTZType,
 }
-"""The types whose format an option declares: Spark's parser converts them, and accepts only this format."""
+"""The options that declare the format of a type. If one is set, Spark's parser converts the values of the type."""
 
 NOT_FINITE = {"nanValue": "NaN", "positiveInf": "Infinity", "negativeInf": "-Infinity"}
-"""The csv options for numbers that are not finite, each with the text that Spark's cast accepts."""
+"""The csv options for the texts of numbers that are not finite, each with the text that Spark's cast accepts."""
 
 READ_AS_TEXT: Mapping[str, tuple[type[DataType], ...]] = {
     "text": (),
-    "csv": PLAIN,
+    "csv": SCALARS,
     "json": READ_AS_TEXT_IN_JSON,
 }
 """The types of each text format that are read as strings: Spark's parser would round, cut or guess their values."""
-
 
 PLAIN_OPTIONS: Mapping[str, frozenset[str]] = {
     "json": frozenset({
@@ -58,14 +57,14 @@ PLAIN_OPTIONS: Mapping[str, frozenset[str]] = {
         "samplingRatio", "preferDate", "enforceSchema", "inputBufferSize", "unescapedQuoteHandling",
     }),
 }  # fmt: skip
-"""The options of each text format that do not change the meaning of a plain line."""
-
+"""The options of each text format that do not change the meaning of a plain line (see `PlainCsv` and `PlainJson`)."""
 
 PLAIN_SEPARATORS = frozenset({",", ";", "|", "\t", "\\t"})
+"""The separators that a plain line of csv may have."""
 
 
 def has_plain_lines(source: FilesSource) -> bool:
-    """True if plain lines may be read in one pass: no option changes what they mean."""
+    """Returns True if plain lines of a source can be read in one pass, since no option changes their meaning."""
     options = source.reader_options()
     harmless = PLAIN_OPTIONS.get(source.format)
     if harmless is None or source.flag("multiLine") or not options.keys() <= harmless:
@@ -79,30 +78,30 @@ def has_plain_lines(source: FilesSource) -> bool:
 
 
 def text_types(source: FilesSource) -> tuple[type[DataType], ...]:
-    """The types whose values are read as strings first."""
+    """The types whose values a source reads as strings first."""
     formatted = [kind for option, kind in FORMATTED.items() if option in source.reader_options()]
     return tuple(kind for kind in READ_AS_TEXT[source.format] if kind not in formatted)
 
 
-def as_cast(value: Column, kind: DataType, source: FilesSource) -> Column:
-    """A value whose texts have the form that Spark's casts accept, in place of the form that the options declare.
+def as_cast_text(value: Column, kind: DataType, source: FilesSource) -> Column:
+    """Rewrites the texts of a value from the form that the options declare to the form that Spark's casts accept.
 
     Args:
-        value: The value. It is a text, or has texts inside, for each type that is read as a string.
+        value: The value. It is a text, or a nested value with texts, for the types that are read as strings.
         kind: The type that the value will be cast to.
         source: The source.
     """
-    if not _has_own_form(kind, source):
+    if not _has_declared_form(kind, source):
         return value
     if isinstance(kind, StructType):
-        fields = [as_cast(value.getField(f.name), f.dataType, source).alias(f.name) for f in kind.fields]
+        fields = [as_cast_text(value.getField(f.name), f.dataType, source).alias(f.name) for f in kind.fields]
         return F.when(value.isNotNull(), F.struct(*fields))
     if isinstance(kind, ArrayType):
         element = kind.elementType
-        return F.transform(value, lambda item: as_cast(item, element, source))
+        return F.transform(value, lambda item: as_cast_text(item, element, source))
     if isinstance(kind, MapType):
         value_type = kind.valueType
-        return F.transform_values(value, lambda _, item: as_cast(item, value_type, source))
+        return F.transform_values(value, lambda _, item: as_cast_text(item, value_type, source))
     options = source.reader_options()
     if isinstance(kind, TimestampType):
         return _zoned(value, options["timeZone"])
@@ -114,12 +113,12 @@ def as_cast(value: Column, kind: DataType, source: FilesSource) -> Column:
     return value
 
 
-def _has_own_form(kind: DataType, source: FilesSource) -> bool:
-    """True if an option of the source declares how values of a type, or values inside them, are written."""
+def _has_declared_form(kind: DataType, source: FilesSource) -> bool:
+    """Returns True if an option declares how the values of a type, or of a type inside it, are written."""
     if isinstance(kind, StructType):
-        return any(_has_own_form(field.dataType, source) for field in kind.fields)
+        return any(_has_declared_form(field.dataType, source) for field in kind.fields)
     if isinstance(kind, (ArrayType, MapType)):
-        return _has_own_form(kind.elementType if isinstance(kind, ArrayType) else kind.valueType, source)
+        return _has_declared_form(kind.elementType if isinstance(kind, ArrayType) else kind.valueType, source)
     options = source.reader_options()
     if isinstance(kind, TimestampType):
         return "timeZone" in options and "timestampFormat" not in options
@@ -129,7 +128,7 @@ def _has_own_form(kind: DataType, source: FilesSource) -> bool:
 
 
 def _zoned(value: Column, zone: str) -> Column:
-    """A time with its time zone; a time that the zone skips in spring is invalid."""
+    """Adds a time zone to a text with a time. For a time that the zone skips in spring, no cast accepts the result."""
     clean = F.regexp_replace(value, r"^[\x00-\x20]+|[\x00-\x20]+$", "")
     # Spark's cast accepts the name of a zone only after a time with hours, minutes and seconds.
     complete = (
@@ -140,12 +139,12 @@ def _zoned(value: Column, zone: str) -> Column:
     # The session is in UTC, so that a time without a zone keeps its hours.
     local = F.try_to_timestamp(complete)
     skipped = F.from_utc_timestamp(F.to_utc_timestamp(local, zone), zone) != local
-    invalid = F.concat(F.lit(f"no time in {zone}: "), value)  # a text that the cast refuses
+    invalid = F.concat(F.lit(f"no time in {zone}: "), value)  # no cast accepts this text
     return F.when(value.rlike(ZONE), value).when(skipped, invalid).otherwise(F.concat(complete, F.lit(f" {zone}")))
 
 
 def _decimal(value: Column, locale: str) -> Column:
-    """A number of a locale, with a decimal point and without grouping; the cast refuses any other text."""
+    """Rewrites a number of a locale with a decimal point and without grouping. For other texts, no cast accepts it."""
     jvm = classes()
     symbols = jvm.java.text.DecimalFormatSymbols.getInstance(jvm.java.util.Locale.forLanguageTag(locale))
     group, point = re.escape(str(symbols.getGroupingSeparator())), re.escape(str(symbols.getDecimalSeparator()))
@@ -155,7 +154,7 @@ def _decimal(value: Column, locale: str) -> Column:
 
 
 def refuse_decimals(source: FilesSource, columns: StructType) -> None:
-    """Refuses decimals of json with a locale: a number and a text of equal characters would have different values.
+    """Refuses decimals of json with a locale, since the number 1.234 and the text "1.234" could have different values.
 
     Raises:
         InputError: The source has the option locale, and a decimal among its columns.

@@ -350,7 +350,7 @@ class IcebergReader(SpanSource):
         return TableFiles(self._spark, table, self._catalog, self.schema(), tasks, count)
 
     @override
-    def nothing(self, spark: SparkSession) -> DataFrame:
+    def empty(self, spark: SparkSession) -> DataFrame:
         return readers.narrowed(spark.createDataFrame([], columns(spark, self.read_plan)), self.read_plan)
 
     # Spark's own stream

@@ -19,7 +19,7 @@ from typing_extensions import override
 from helios.errors import InputError, NotFound, RunError
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.common.spark.row_stream import RowStream
-from helios.sources.common.spark.spans import KEPT_EVERY, SpanSource
+from helios.sources.common.spark.spans import LAG_INTERVAL, SpanSource
 from helios.sources.kafka.checks import column_problems
 from helios.sources.kafka.declare import KafkaSource
 from helios.sources.kafka.spark import avro as kafka_avro
@@ -209,7 +209,7 @@ class KafkaReader(SpanSource):
     def lag(self, at: Position) -> Lag | None:
         position = TopicsPosition.parse(at)
         lag = self._lag(self._waiting(position, self._logs(position)))
-        self.keep_lag(lag, every=KEPT_EVERY if self._frozen is None else 0.0)
+        self.keep_lag(lag, every=LAG_INTERVAL if self._frozen is None else 0.0)
         return lag
 
     def _lag(self, waiting: list[Range]) -> Lag:
@@ -282,7 +282,7 @@ class KafkaReader(SpanSource):
         span = span or self.current()
         wanted = self._ranges(span)
         if not wanted:
-            return self.nothing(spark) if once else None
+            return self.empty(spark) if once else None
         end = TopicsPosition.parse(span.end or {})
         self._verify(end, wanted, self._cluster.logs(end.topics))
         return self._rows(self._records_of(spark, span, wanted), end, positioned=positioned)

@@ -102,7 +102,7 @@ def rows(
     # The record is one struct, since columns of the value may have the names of its fields.
     df = df.select(*columns, *carried, *hidden, record.alias(RECORD), why.alias(WHY))
     step = also if also is not None else _without_good_records
-    return rejects.judged(step(df), verdict(source, f"{source.label()}.on_bad_row"), rejected)
+    return rejects.without_bad_rows(step(df), verdict(source, f"{source.label()}.on_bad_row"), rejected)
 
 
 def _without_good_records(df: DataFrame) -> DataFrame:

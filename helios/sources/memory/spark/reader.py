@@ -1,4 +1,4 @@
-"""The source of rows in memory, for tests."""
+"""Reads rows in memory, for tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from helios.table.positions import Span
 
 
 class MemoryReader(SpanSource):
-    """Rows in memory as a `Source`, read once."""
+    """The reader of rows in memory, which are read once."""
 
     @property
     def _source(self) -> MemorySource:
@@ -44,12 +44,12 @@ class MemoryReader(SpanSource):
                 where=self._source.origin,
                 fix='give values of the declared types, or declare text and cast it: `>> cast(at="timestamp")`.',
             ) from error
-        # Spark hands the rows of a list to its tasks in order, so the ids follow that order.
+        # Spark distributes the rows of a list to its tasks in order, so the ids follow that order.
         return df.withColumn(POSITION, F.monotonically_increasing_id()) if positioned else df
 
 
 def _in_utc(value: object) -> object:
-    """A value whose times without a zone, at any depth, are set to UTC: PySpark would use the machine's zone."""
+    """A value in which times without a time zone, at any depth, are in UTC: PySpark would use the machine's zone."""
     if isinstance(value, datetime) and value.tzinfo is None:
         return value.replace(tzinfo=UTC)
     if isinstance(value, Row):

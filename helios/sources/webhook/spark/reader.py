@@ -1,4 +1,4 @@
-"""The source of webhooks: the stored deliveries as a followed folder, deleted once they are committed."""
+"""Reads the stored deliveries of webhooks as a followed folder, and deletes them once they are committed."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from helios.spark.checkpoint.files import StartEntry
 from helios.table.positions import Position, Span
 
 READER = ".reader"
-"""The file that names the pipeline which reads the segments of the folder."""
+"""The file in the folder of segments that names the only pipeline which may read them."""
 
 SEALED = 8.0
-"""Seconds for which a run with `--once` waits until a receiver has sealed its segments; a receiver does so within 5."""
+"""Seconds that a run with `--once` waits for a receiver to seal its segments; a receiver does so within 5 seconds."""
 
 
 class FinishedSegments(Settling):
-    """Segments get their names when they are whole: a listed segment is never still being written."""
+    """Finds the finished segments: all of them, since a segment gets its visible name only when it is complete."""
 
     @override
     def _done(self, path: str, stat: tuple[int, int], now: float) -> bool:
@@ -42,13 +42,13 @@ class FinishedSegments(Settling):
 
 
 class WebhookReader(FilesReader):
-    """Stored deliveries as a `Source`."""
+    """The reader of stored deliveries."""
 
     def __init__(self, context: SourceContext, index: int) -> None:
         super().__init__(context, index)
         os.makedirs(self._webhook.folder, exist_ok=True)
         self._settling = FinishedSegments("json")
-        self._last: tuple[int, list[File]] | None = None
+        self._last_committed: tuple[int, list[File]] | None = None
 
     @property
     def _webhook(self) -> WebhookSource:
@@ -63,33 +63,33 @@ class WebhookReader(FilesReader):
     @override
     def schema(self) -> StructType:
         columns = super().schema()
-        return StructType([field for field in columns.fields if self._shown(field.name)])
+        return StructType([field for field in columns.fields if self._is_visible(field.name)])
 
     @override
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
         df = super().read(spark, span, positioned=positioned)
-        return df.drop(*(name for name in METADATA if not self._shown(name))) if df is not None else None
+        return df.drop(*(name for name in METADATA if not self._is_visible(name))) if df is not None else None
 
-    def _shown(self, name: str) -> bool:
+    def _is_visible(self, name: str) -> bool:
         return name in self._webhook.metadata or name not in METADATA
 
-    # acknowledged deliveries that are not sealed
+    # acknowledged deliveries in segments that are not sealed yet
 
     @override
     def freeze(self) -> None:
-        """Lists the segments, after waiting for those that have acknowledged deliveries and are not sealed."""
-        hidden, end = set(unsealed(self._folder)), time.monotonic() + SEALED
-        while not self._recovered() and hidden & set(unsealed(self._folder)) and time.monotonic() < end:
+        """Lists the segments. Before that, waits until the segments that have acknowledged deliveries are sealed."""
+        unsealed_before, deadline = set(unsealed(self._folder)), time.monotonic() + SEALED
+        while not self._recover() and unsealed_before & set(unsealed(self._folder)) and time.monotonic() < deadline:
             time.sleep(0.1)
         super().freeze()
 
     @override
     def _waiting(self) -> Listed:
         if self._frozen is None:
-            self._recovered()  # the receiver may have been killed since the run began
+            self._recover()  # the receiver may have been killed since the run began
         return super()._waiting()
 
-    def _recovered(self) -> bool:
+    def _recover(self) -> bool:
         return recover(self._folder, self._webhook.window)
 
     @property
@@ -97,10 +97,14 @@ class WebhookReader(FilesReader):
         return Path(self._webhook.folder)
 
     @override
-    def left(self) -> str:
-        hidden = unsealed(self._folder)
-        waiting = f"deliveries in {', '.join(hidden)} of {self._folder}, which a receiver is writing" if hidden else ""
-        return "; ".join(text for text in (super().left(), waiting) if text)
+    def unread_data(self) -> str:
+        open_segments = unsealed(self._folder)
+        waiting = (
+            f"deliveries in {', '.join(open_segments)} of {self._folder}, which a receiver is writing"
+            if open_segments
+            else ""
+        )
+        return "; ".join(text for text in (super().unread_data(), waiting) if text)
 
     @override
     def begin(self) -> StartEntry:
@@ -113,22 +117,22 @@ class WebhookReader(FilesReader):
         super().resume(entry)
 
     def _claim(self) -> None:
-        """Makes this pipeline the only reader, as it deletes the deliveries that it has committed.
+        """Makes this pipeline the only reader of the segments, since it deletes the deliveries that it has committed.
 
         Raises:
             InputError: Another pipeline reads these deliveries.
         """
-        mine = f"{self.context.plan.pipeline}\n"
+        this_pipeline = f"{self.context.plan.pipeline}\n"
         claim = self._folder / READER
-        written = self._folder / f"{READER}-{os.urandom(4).hex()}"
+        temporary_file = self._folder / f"{READER}-{os.urandom(4).hex()}"
         try:
             # The link makes the claim appear together with its text: another pipeline never finds an empty claim.
-            with written.open("x", encoding="utf-8") as file:
-                file.write(mine)
-            os.link(written, claim)
+            with temporary_file.open("x", encoding="utf-8") as file:
+                file.write(this_pipeline)
+            os.link(temporary_file, claim)
         except FileExistsError:
             reader = claim.read_text(encoding="utf-8")
-            if reader != mine:
+            if reader != this_pipeline:
                 raise InputError(
                     f"{self._webhook.label()}: the pipeline {reader.strip()} reads these deliveries, and deletes them "
                     "once they are committed.",
@@ -137,29 +141,30 @@ class WebhookReader(FilesReader):
                     f"is gone, delete {claim}.",
                 ) from None
         finally:
-            written.unlink(missing_ok=True)
+            temporary_file.unlink(missing_ok=True)
 
     @override
     def committed(self, position: Position) -> None:
         """Deletes the segments of all batches but the last, which may be read once more after a crash.
 
-        At the first batch of a run, and then every `FANOUT` batches, it also deletes their entries in the log.
+        At the first batch of a run, and then every `FANOUT` batches, the method also deletes their entries from the
+        log.
         """
         at = FolderPosition.of(position)
-        last_entry, deletable = self._last or (None, [])
+        last_entry, deletable = self._last_committed or (None, [])
         if at is None or last_entry == at.entry:
             return
         files = self._our_log.files(at.entry - 1, at)
-        forgets = last_entry is None or at.entry % FANOUT == 0
-        if forgets:
+        trims_log = last_entry is None or at.entry % FANOUT == 0
+        if trims_log:
             kept = {file.path for file in files}
             deletable = [file for file in self._our_log.files(-1, at) if file.path not in kept]
         for file in deletable:
             with suppress(FileNotFoundError):
                 os.unlink(file.path.removeprefix("file:"))
-        self._unlist(deletable)  # their names are never used again
-        if forgets:
+        self._unlist(deletable)  # no later segment has the same name
+        if trims_log:
             # A crash must not undo the deletions: a segment that the log has forgotten would be read again.
             sync_folder(self._webhook.folder)
             self._our_log.forget(at)
-        self._last = at.entry, files
+        self._last_committed = at.entry, files
