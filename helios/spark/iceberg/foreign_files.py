@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar, cast
 from pyspark.sql import SparkSession
 
 from helios.errors import Origin, RunError
-from helios.native.parquet_types import BATCHES, DICTIONARIES, ROWS, readers
+from helios.native.parquet_types import BATCH_READER, DICTIONARY_READER, ROW_READER, readers
 from helios.plan.typing.types import quoted
 from helios.spark.iceberg.file_metadata import (
     CODECS,
@@ -268,10 +268,10 @@ class _Files:
     def _needed(self, leaf: Leaf) -> Set[str]:
         """The readers that Spark may use for a column, all of which must read it correctly."""
         if self._by_rows or leaf.id not in self._checks.flat:
-            return {ROWS}
+            return {ROW_READER}
         # Spark reads all columns by rows if it reads a nested one.
-        plain = {BATCHES, ROWS} if self._checks.nested else {BATCHES}
-        return plain | {DICTIONARIES} if leaf.dictionary else plain
+        plain = {BATCH_READER, ROW_READER} if self._checks.nested else {BATCH_READER}
+        return plain | {DICTIONARY_READER} if leaf.dictionary else plain
 
     def _reads(self, name: str) -> bool:
         return not self._names or name.split(".", 1)[0].lower() in self._names
