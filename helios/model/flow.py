@@ -104,7 +104,7 @@ class Flow(NotebookView, LikeDataFrame, Node):
 
 @dataclass(frozen=True, kw_only=True)
 class Source(Flow):
-    """A source of rows. Each system has a package with its sources, such as `helios.sources.kafka`.
+    """A source of rows. Each kind of source has its own package in `helios.sources`.
 
     Attributes:
         kind: The kind of the source, as plans and commit summaries name it.
