@@ -135,7 +135,7 @@ def _comparison(op: str, name: str, values: list[Any]) -> BooleanExpression:
 
 
 def pyiceberg_expression(kind: str, *parts: Any) -> BooleanExpression:
-    """Makes a PyIceberg expression by its class name, because type checkers do not understand the classes' signatures."""
+    """Makes a PyIceberg expression by its class name, as type checkers do not understand the classes' signatures."""
     from pyiceberg import expressions
 
     return getattr(expressions, kind)(*parts)  # type: ignore[no-any-return]

@@ -23,7 +23,7 @@ class EarlierMetadata:
         self._read: dict[str, TableMetadata | None] = {}
 
     def with_sequence_number(self, sequence: int) -> tuple[TableMetadata, int] | None:
-        """Finds metadata that has the snapshot with a sequence number, and the snapshot's id; None if no file has it."""
+        """Finds metadata with the snapshot of a sequence number, and the snapshot's id; None if no file has it."""
         low, high = 0, len(self._files)
         while low < high:
             middle = (low + high) // 2

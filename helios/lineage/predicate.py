@@ -61,7 +61,7 @@ def parsed(text: str, schema: Schema, table: str) -> BooleanExpression:
 
 
 def _pyiceberg_token(token: re.Match[str]) -> str:
-    """Rewrites a token for PyIceberg's parser: puts a name in backticks in double quotes, and drops words such as DATE."""
+    """Rewrites a token for PyIceberg's parser: double quotes replace backticks, and words such as DATE are dropped."""
     text, name = token[0], token[1]
     if name is not None:
         return f'"{name}"'

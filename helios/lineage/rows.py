@@ -162,7 +162,7 @@ class Rows:
         return rows
 
     def _lineage(self, entry: Entry, at: int, id: int | None, updated: int | None) -> tuple[int | None, int | None]:
-        """The row id and sequence number of a row, from the file or else derived from the entry; None before format v3."""
+        """The row id and sequence number of a row, from the file or derived from the entry; None before format v3."""
         if entry.first_row is None or (updated is None and entry.snapshot in self._without_lineage):
             return None, None
         return id if id is not None else entry.first_row + at, updated if updated is not None else entry.sequence

@@ -205,7 +205,7 @@ class _Question:
             )
 
     def _history(self, values: Sequence[Mapping[str, Any]]) -> Walk | None:
-        """The history of all versions of the rows' keys. If those are too many, that of equal rows only, or else None."""
+        """The history of all versions of the rows' keys. If those are too many, that of equal rows, or else None."""
         answer = self._answer
         if answer.key:
             try:
