@@ -96,16 +96,16 @@ class _Columns:
         fields = {field.name: field for field in self.schema.fields}
         if name in fields:
             return fields[name]
-        alike = [field for other, field in fields.items() if other.lower() == name.lower()]
-        if len(alike) == 1:
-            return alike[0]
-        what = f"{self.text!r}: {self.table} has no column {name!r}. {near_miss(name, list(fields))}"
-        if alike:
-            names = ", ".join(field.name for field in alike)
-            what = f"{self.text!r}: {self.table} has the columns {names}, and none is {name!r}."
+        same_but_case = [field for other, field in fields.items() if other.lower() == name.lower()]
+        if len(same_but_case) == 1:
+            return same_but_case[0]
+        message = f"{self.text!r}: {self.table} has no column {name!r}. {near_miss(name, list(fields))}"
+        if same_but_case:
+            names = ", ".join(field.name for field in same_but_case)
+            message = f"{self.text!r}: {self.table} has the columns {names}, and none is {name!r}."
         elif name.partition(".")[0] in fields:
-            what = f"{self.text!r}: {name!r} is inside of a column, and only whole columns are compared."
-        raise InputError(what, where=caller())
+            message = f"{self.text!r}: {name!r} is inside of a column, and only whole columns are compared."
+        raise InputError(message, where=caller())
 
 
 def _of_type(field: NestedField, op: str, values: list[Any]) -> BooleanExpression:

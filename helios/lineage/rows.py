@@ -100,20 +100,20 @@ class Rows:
             live |= {rows[at].place: rows[at] for at in self._not_deleted(rows, entry, files)}
         return live
 
-    def count(self, files: Files, most: int) -> tuple[int, list[Row]]:
+    def count(self, files: Files, limit: int) -> tuple[int, list[Row]]:
         """Counts the matching rows of a snapshot, and returns the first ones. No other rows are kept in memory.
 
         Args:
             files: The files of the snapshot.
-            most: The maximum number of rows to return.
+            limit: The maximum number of rows to return.
         """
         count, first = 0, list[Row]()
         for entry in files.data.values():
             positions, _ = self._positions(entry)
             live = self._not_deleted(positions, entry, files)
             count += len(live)
-            if live and len(first) < most:
-                rows = self._read(entry, set(live[: most - len(first)]))
+            if live and len(first) < limit:
+                rows = self._read(entry, set(live[: limit - len(first)]))
                 first += rows.values()
         return count, first
 

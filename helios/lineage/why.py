@@ -40,7 +40,7 @@ class Read:
         source: The source.
         text: The span as text.
         entry: The span as in the ledger.
-        again: The rows of the key that the source has now; None for a kind of source that cannot be read without Spark.
+        again: The rows of the key that the source has now; None if this kind of source cannot be read here.
     """
 
     source: str

@@ -30,7 +30,7 @@ EVOLUTIONS: tuple[EvolutionMode, ...] = get_args(EvolutionMode)
 
 @dataclass(frozen=True, kw_only=True)
 class Evolution:
-    """How a table's columns follow the columns of the stream.
+    """The rules by which a table's columns follow those of the stream.
 
     Attributes:
         mode: strict, add_columns or full.

@@ -26,7 +26,7 @@ MAX_UNSORTED_BYTES = 256 << 20
 MAX_SORTED_BYTES = 512 << 20
 """The maximum bytes of rows that a task sorts. It holds all of them in memory, because it sorts whole files."""
 SAMPLE_VALUES = 20_000
-"""How many of the first values of a column are sampled to choose its encoding."""
+"""The number of first values of a column that are sampled to choose its encoding."""
 WRITE_BATCH = 1 << 14
 """The number of values that Arrow encodes at a time. Arrow's default of 1,024 takes a tenth more time."""
 

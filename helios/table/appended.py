@@ -73,7 +73,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """A verdict and what it is based on.
+    """A verdict, with the entries on which it is based.
 
     Attributes:
         verdict: The verdict.

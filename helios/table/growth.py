@@ -21,7 +21,7 @@ class Growth:
     """The history of a table.
 
     Attributes:
-        snapshots: How many snapshots its metadata names.
+        snapshots: The number of snapshots in its metadata.
         seconds: The time between the oldest and the newest of them.
         bytes: The size of the metadata file, which every commit writes again; None if unknown.
     """

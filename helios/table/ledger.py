@@ -147,11 +147,11 @@ def records(properties: Mapping[str, str], table: str) -> dict[str, Record]:
 
 def has_same_sources(one: Record, other: Record) -> bool:
     """True if the last batches of two pipelines have read a common source."""
-    named = [
+    source_ids = [
         {entry.get("uuid") or entry.get("source") for entry in (record.position or {}).get("sources") or ()}
         for record in (one, other)
     ]
-    return bool(named[0] & named[1])
+    return bool(source_ids[0] & source_ids[1])
 
 
 def has_written(get: Callable[[str], str | None], pipelines: Iterable[str], table: str) -> bool:

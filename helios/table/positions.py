@@ -16,7 +16,7 @@ from helios.sources.common.position import SourcePosition
 from helios.sources.kinds import position_of
 
 Position: TypeAlias = Mapping[str, Any]
-"""How far a source is read, as JSON values."""
+"""The position up to which a source is read, as JSON values."""
 
 
 SNAPSHOT = "snapshot"
@@ -48,7 +48,7 @@ class Batch:
 
     Attributes:
         number: Its number in the checkpoint.
-        spans: What it reads from each source; in a streaming pipeline, from each followed source.
+        spans: Its input from each source; in a streaming pipeline, from each followed source.
         pins: The snapshots at which joined tables are read, by the source's number in the plan; None for a pipeline
             that is read once.
         replayed: Whether an earlier process may have written the batch already.
@@ -72,14 +72,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class Lag:
-    """How far a pipeline is behind its sources.
+    """The backlog of a pipeline: how far it is behind its sources.
 
     Attributes:
-        snapshots: How many snapshots wait.
+        snapshots: The number of unread snapshots.
         seconds: The age of the oldest waiting snapshot, file or record.
-        files: How many files of a folder wait; None for a table.
+        files: The number of unread files of a folder; None for a table.
         bytes: Their total size.
-        records: How many records of topics wait; None for other sources.
+        records: The number of unread records of topics; None for other sources.
     """
 
     snapshots: int

@@ -261,28 +261,31 @@ def _refuse_moved(table: Table, branch: str, history: Sequence[int], former: int
 def _moved_error(table: Table, branch: str, history: Sequence[int], former: int) -> InputError:
     """The error for commits of main that the branch lacks. The fix names the choices."""
     metadata = table.iceberg.metadata
-    ours = list(ancestors(metadata, former))
-    fork = next((snapshot for snapshot in ours if snapshot in history), None)
-    newer = ours[: ours.index(fork)] if fork is not None else ours
+    main_history = list(ancestors(metadata, former))
+    fork = next((snapshot for snapshot in main_history if snapshot in history), None)
+    newer = main_history[: main_history.index(fork)] if fork is not None else main_history
     newer_snapshots = [metadata.snapshot_by_id(id) for id in newer]
     compacted = fork is not None and all(
         raw is not None and raw.summary is not None and raw.summary.operation.value == "replace"
         for raw in newer_snapshots
     )
     count = f"{len(newer)} {'commit' if len(newer) == 1 else 'commits'}"
-    again = "stage again on main as it is, with .branch() of a new name and a pipeline of a new name"
-    back = f"`helios rollback {table.name} {fork}`"
+    stage_again = "stage again on main as it is, with .branch() of a new name and a pipeline of a new name"
+    rollback_command = f"`helios rollback {table.name} {fork}`"
     if compacted:
-        what, fix = f"{count} that only rewrote files", f"undo them with {back}, which loses no row, and publish."
+        newer_commits, fix = (
+            f"{count} that only rewrote files",
+            f"undo them with {rollback_command}, which loses no row, and publish.",
+        )
     else:
         writers = sorted({stamps_of(metadata, id).get("helios.pipeline", "another writer") for id in newer})
-        what, fix = f"{count} by {', '.join(writers)}", f"{again}."
+        newer_commits, fix = f"{count} by {', '.join(writers)}", f"{stage_again}."
         if fork is not None:
-            seen = f"see them with `helios diff {table.name} --from {fork}`"
-            fix = f"{seen}; then remove them with {back} and publish, or {fix}"
-    at = f", at snapshot {fork}" if fork is not None else ""
+            diff_hint = f"see them with `helios diff {table.name} --from {fork}`"
+            fix = f"{diff_hint}; then remove them with {rollback_command} and publish, or {fix}"
+    fork_text = f", at snapshot {fork}" if fork is not None else ""
     return InputError(
-        f"main of {table.name} has moved since {branch} began{at}: {what}; nothing was published.",
+        f"main of {table.name} has moved since {branch} began{fork_text}: {newer_commits}; nothing was published.",
         where=caller(),
         fix=fix,
     )

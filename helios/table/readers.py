@@ -55,7 +55,7 @@ class Reader:
 
     @property
     def place(self) -> str:
-        """How far it has read, for messages."""
+        """The position of the reader, as messages word it."""
         return f"is at snapshot {self.snapshot}" if self.snapshot is not None else "has read nothing yet"
 
 
@@ -343,11 +343,11 @@ def _foreign(folder: Folder, wanted: _FollowedTable) -> Reader:
     """
     committed = folder.batches("commits")
     ends = _offsets(folder, committed[-1]) if committed else []
-    known = [pair for pair in map(position_of, ends) if pair is not None]
-    snapshots = [position.snapshot for _, position in known if position.snapshot in wanted.snapshots]
+    positions = [pair for pair in map(position_of, ends) if pair is not None]
+    snapshots = [position.snapshot for _, position in positions if position.snapshot in wanted.snapshots]
     if len(snapshots) != 1:
-        what = "no snapshot" if not snapshots else "several snapshots"
-        raise _unreadable(folder, f"its last committed batch names {what} of {wanted.name}")
+        count_text = "no snapshot" if not snapshots else "several snapshots"
+        raise _unreadable(folder, f"its last committed batch names {count_text} of {wanted.name}")
     return Reader(folder.location, folder.location, snapshots[0])
 
 

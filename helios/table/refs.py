@@ -200,12 +200,12 @@ def refuse_unwritable(table: Table, fix: str) -> None:
 
 
 @contextmanager
-def translating_errors(table: Table, what: str) -> Iterator[None]:
+def translating_errors(table: Table, operation: str) -> Iterator[None]:
     """Turns errors of PyIceberg, its catalog clients and storage into errors of Helios.
 
     Args:
         table: The table.
-        what: The operation, for messages.
+        operation: The operation, for messages.
     """
     from pyiceberg.exceptions import CommitFailedException, ValidationException
 
@@ -221,7 +221,9 @@ def translating_errors(table: Table, what: str) -> Iterator[None]:
         ) from error
     except Exception as error:
         # Clients raise the errors of their HTTP, SQL or Thrift libraries, which have no common base class.
-        raise RunError(f"table {table.name}: {what} failed: {type(error).__name__}: {error}", where=caller()) from error
+        raise RunError(
+            f"table {table.name}: {operation} failed: {type(error).__name__}: {error}", where=caller()
+        ) from error
 
 
 def _set_main(manage: ManageSnapshots, change: RefChange, refs: Mapping[str, Any]) -> ManageSnapshots:

@@ -91,12 +91,12 @@ def state_at(table: Table, point: Point | None) -> State:
     if point is None or point == MAIN:
         current = table.current_snapshot()
         return State(table, current.id if current else None, table.iceberg.schema(), MAIN)
-    found = table.find(point)
+    snapshot = table.find(point)
     if isinstance(point, str) and point in table.branches():
-        return State(table, found.id, table.iceberg.schema(), f"branch {point}", branch=True)
-    named = point if isinstance(point, int) or point in table.tags() else f"{point} (snapshot {found.id})"
+        return State(table, snapshot.id, table.iceberg.schema(), f"branch {point}", branch=True)
+    state_name = point if isinstance(point, int) or point in table.tags() else f"{point} (snapshot {snapshot.id})"
     kind = "snapshot" if isinstance(point, int) else "tag" if point in table.tags() else "time"
-    return State(table, found.id, _schema_of(table.iceberg.metadata, found.schema_id), f"{kind} {named}")
+    return State(table, snapshot.id, _schema_of(table.iceberg.metadata, snapshot.schema_id), f"{kind} {state_name}")
 
 
 def state_before(later: State) -> State:

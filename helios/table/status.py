@@ -38,12 +38,11 @@ class Status:
         snapshot: The snapshot that has the pipeline's last rows.
         committed: The time of that snapshot; None when it has expired.
         rows: The rows that the snapshot added.
-        behind: How many snapshots of its sources are not read yet; None if unknown, as for files.
+        behind: The number of unread snapshots of its sources; None if unknown, as for files.
         seconds: The age of the oldest unread snapshot, file or record.
-        behind_files: How many files of its folders are not read yet; None if unknown, as for tables.
+        behind_files: The number of unread files of its folders; None if unknown, as for tables.
         behind_bytes: The total size of these files.
-        behind_records: How many records of its topics were not read yet when its run last looked; None for other
-            sources.
+        behind_records: The number of unread records of its topics when its run last looked; None for other sources.
         files: The data files of the table.
         small: The data files below half of the target file size.
         audit: The batch that has not passed its audit yet.

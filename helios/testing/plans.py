@@ -45,14 +45,14 @@ def assert_plan(pipeline: Pipeline, text: str) -> None:
         Different: A line is not in the plan; the message has the nearest line.
     """
     lines = [" ".join(line.split()) for line in str(plan_of(pipeline)).splitlines()]
-    remaining, after = lines, ""
+    remaining, after_text = lines, ""
     for expected in (" ".join(line.split()) for line in text.splitlines() if line.strip()):
         index = next((number for number, line in enumerate(remaining) if expected in line), None)
         if index is None:
-            near = difflib.get_close_matches(expected, lines, n=1, cutoff=0.3)
-            hint = f"\n  nearest: {near[0]}" if near else ""
-            raise Different(f"the plan has no line {expected!r}{after}:{hint}\n\n{plan_of(pipeline)}")
-        remaining, after = remaining[index + 1 :], f" after {expected!r}"
+            nearest_lines = difflib.get_close_matches(expected, lines, n=1, cutoff=0.3)
+            hint = f"\n  nearest: {nearest_lines[0]}" if nearest_lines else ""
+            raise Different(f"the plan has no line {expected!r}{after_text}:{hint}\n\n{plan_of(pipeline)}")
+        remaining, after_text = remaining[index + 1 :], f" after {expected!r}"
 
 
 def schema(pipeline: Pipeline) -> dict[str, str]:

@@ -29,7 +29,7 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class Behind:
-    """How far a pipeline is behind its sources. A value is None if it is unknown, or if there is no such source.
+    """The backlog of a pipeline. A value is None if it is unknown, or if the pipeline has no such source.
 
     Attributes:
         snapshots: Snapshots of tables.

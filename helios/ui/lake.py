@@ -81,7 +81,7 @@ class Lake:
         look: Loads the tables.
         view: Returns the tables and checkpoints from which the status of pipelines is read.
         least: The minimum seconds between two reads.
-        share: The maximum share of the time that the thread spends reading.
+        share: The maximum share of its time that the thread spends reading.
         on_new: Called with the commits that are new since the last read, oldest first.
         eager: Whether to read once before a page is open.
     """
